@@ -13,6 +13,7 @@ ORDER = (
     "plot_motorcycle.py",
     "plot_counts.py",
     "plot_classes.py",
+    "plot_left_out.py",
     "plot_blocks.py",
     "plot_groups.py",
     "plot_tiles.py",

@@ -272,7 +272,20 @@ class KroneckerSum:
         return reduce(int.__mul__, self.sizes.tolist(), 1)
 
     def factor(self, term: int, position: int) -> FloatArray:
-        """Factor of a term at a position; ones if none is stored."""
+        """Factor of a term at a position; ones if none is stored.
+
+        Parameters
+        ----------
+        term : int
+            Number of the term.
+        position : int
+            Number of the variable.
+
+        Returns
+        -------
+        ndarray of shape (n_levels,)
+            The factor.
+        """
         begin, end = self.start[term], self.start[term + 1]
         (found,) = np.nonzero(self.position[begin:end] == position)
         if found.size == 0:
@@ -310,7 +323,13 @@ class KroneckerSum:
         return self + -other if isinstance(other, KroneckerSum) else NotImplemented
 
     def compact(self) -> KroneckerSum:
-        """Merge terms with equal factors, adding their coefficients, and drop zero terms."""
+        """Merge terms with equal factors, adding their coefficients, and drop zero terms.
+
+        Returns
+        -------
+        KroneckerSum
+            The same sum with fewer terms.
+        """
         return self._with(_core.kron_compact(self._arrays))
 
     # Products
@@ -341,11 +360,35 @@ class KroneckerSum:
     __array_ufunc__ = None  # an array on the left defers the product to this class
 
     def square(self, n_threads: int | None = None) -> KroneckerSum:
-        """Element-wise square, including cross terms (eq. 33); raises as the product does."""
+        """Element-wise square, including cross terms (eq. 33); raises as the product does.
+
+        Parameters
+        ----------
+        n_threads : int, optional
+            Number of threads; by default OpenMP's. Results have the same bits for any.
+
+        Returns
+        -------
+        KroneckerSum
+            The square.
+        """
         return self._with(_core.kron_square(self._arrays, resolve_n_threads(n_threads)))
 
     def scale(self, position: int, levels: ArrayLike) -> KroneckerSum:
-        """Product with a row of W: each entry times the level of one variable (eqs. 29 and 30)."""
+        """Product with a row of W: each entry times the level of one variable (eqs. 29 and 30).
+
+        Parameters
+        ----------
+        position : int
+            Number of the variable.
+        levels : array_like of shape (n_levels,)
+            Values of the variable.
+
+        Returns
+        -------
+        KroneckerSum
+            The product.
+        """
         return self * row_of_weights(self.sizes.tolist(), position, levels)
 
     def inner(self, other: KroneckerSum, n_threads: int | None = None) -> ScaledNumbers:
@@ -359,6 +402,7 @@ class KroneckerSum:
         other : KroneckerSum
             Sum on the same grid, with the same number of data points or one.
         n_threads : int, optional
+            Number of threads; by default OpenMP's. Results have the same bits for any.
 
         Returns
         -------
@@ -383,6 +427,11 @@ class KroneckerSum:
         A zero is refused: its logarithm −inf would have to give zero in products with that entry and is undefined in
         others. For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones: the same
         numbers without an infinity.
+
+        Returns
+        -------
+        KroneckerSum
+            A sum of b terms.
 
         Raises
         ------
@@ -415,6 +464,11 @@ class KroneckerSum:
 
         The largest entry of each factor's logarithm moves to the coefficient and its exponent, so that exponentials of
         any size can be held.
+
+        Returns
+        -------
+        KroneckerSum
+            A sum of one term.
 
         Raises
         ------
@@ -470,6 +524,7 @@ class KroneckerSum:
         points : array_like of int, shape (n_points, n_positions)
             Index of the value of each variable.
         n_threads : int, optional
+            Number of threads; by default OpenMP's. Results have the same bits for any.
 
         Returns
         -------
@@ -501,6 +556,16 @@ class KroneckerSum:
         """All entries, (n_data, n_entries), the last variable varying fastest: `numpy.kron`, term by term.
 
         As float64, zero where they underflow; `evaluate` returns numbers of any size.
+
+        Parameters
+        ----------
+        max_entries : int, default=10000000
+            Largest number of entries that may be made.
+
+        Returns
+        -------
+        ndarray of shape (n_data, n_entries)
+            All entries.
 
         Raises
         ------
@@ -579,7 +644,14 @@ def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: Ar
     Parameters
     ----------
     factors : sequence of b array_like, or ndarray of shape (b, m)
+        Factors f_j, one per variable, or one array with a factor per row.
     coefficients : float or array_like of shape (n_data,)
+        Coefficient c, one per data point.
+
+    Returns
+    -------
+    KroneckerSum
+        The vector.
 
     Examples
     --------
@@ -596,8 +668,16 @@ def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> Kr
     Parameters
     ----------
     sizes : sequence of int
+        Number of levels of every variable.
     position : int
+        Number of the variable.
     levels : array_like of shape (sizes[position],)
+        Values of the variable.
+
+    Returns
+    -------
+    KroneckerSum
+        The row.
 
     Examples
     --------

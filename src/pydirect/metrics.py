@@ -51,8 +51,16 @@ def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Less is better.
 
     Raises
     ------
@@ -68,6 +76,20 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     The closed form for Gaussians, lognormals and their mixtures; it equals the absolute error for a prediction without
     spread.
     Parameters and errors as for `nlpd`.
+
+    Parameters
+    ----------
+    y_true : array_like of shape (n,) or (n, k)
+        Observed targets.
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
+    sample_weight : array_like of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Less is better.
     """
     return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
 
@@ -80,12 +102,20 @@ def crps_from_samples(
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     samples : array of shape (S, n) or (S, n, k)
+        Predictive draws.
     fair : bool, default False
         False scores the samples' empirical distribution. True scores the distribution that they were drawn from,
         without bias, and needs two samples; single values may then be negative.
         See Ferro (2014), *Fair scores for ensemble forecasts*, Q. J. R. Meteorol. Soc. 140.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Less is better.
 
     Raises
     ------
@@ -118,10 +148,21 @@ def interval_score(
 
     Parameters
     ----------
-    y_true, lower, upper : arrays of shape (n,) or (n, k)
+    y_true : arrays of shape (n,) or (n, k)
+        Observed targets.
+    lower : arrays of shape (n,) or (n, k)
+        Lower ends of the intervals.
+    upper : arrays of shape (n,) or (n, k)
+        Upper ends of the intervals.
     level : float, default 0.9
         Nominal coverage of the intervals, strictly between 0 and 1.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Less is better.
 
     Raises
     ------
@@ -139,8 +180,19 @@ def coverage(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_we
 
     Parameters
     ----------
-    y_true, lower, upper : arrays of shape (n,) or (n, k)
+    y_true : arrays of shape (n,) or (n, k)
+        Observed targets.
+    lower : arrays of shape (n,) or (n, k)
+        Lower ends of the intervals.
+    upper : arrays of shape (n,) or (n, k)
+        Upper ends of the intervals.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
 
     Raises
     ------
@@ -159,11 +211,14 @@ def pit(y_true: ArrayLike, predicted: Predicted) -> FloatArray:
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
 
     Returns
     -------
     array of the shape of `y_true`
+        Between 0 and 1.
 
     Raises
     ------
@@ -184,10 +239,18 @@ def msll(
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
     y_train : array of shape (n_train,) or (n_train, k)
         Targets that the model was trained on.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Less is better.
 
     Raises
     ------
@@ -214,14 +277,18 @@ def coverage_curve(
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
     levels : array of shape (m,)
         Nominal coverages, strictly between 0 and 1.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
 
     Returns
     -------
     array of shape (m,)
+        Observed coverage.
 
     Raises
     ------
@@ -250,11 +317,20 @@ def calibration_error(
     Parameters
     ----------
     y_true : array of shape (n,) or (n, k)
+        Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
     levels : array of shape (m,), default 0.05, 0.10, ..., 0.95
+        Nominal probabilities of central intervals.
     norm : {"mean", "max"}, default "mean"
         Whether to return the mean or the largest difference.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
 
     Raises
     ------
@@ -276,14 +352,39 @@ def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
     estimator : fitted estimator
         See `predicted_by`.
     X : inputs, shape (n, d)
+        Rows of inputs.
     y : array of shape (n,) or (n, k)
+        Observed targets.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Greater is better.
     """
     return -nlpd(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
 def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Negated `crps` of an estimator's predictions, so that greater is better; parameters as for `nlpd_scorer`."""
+    """Negated `crps` of an estimator's predictions, so that greater is better; parameters as for `nlpd_scorer`.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted regressor.
+    X : array_like of shape (n, d)
+        Rows of inputs.
+    y : array_like of shape (n,) or (n, k)
+        Observed targets.
+    sample_weight : array_like of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Greater is better.
+    """
     return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
@@ -292,6 +393,18 @@ def predicted_by(estimator: Any, X: Any) -> Any:
 
     ``predict_distribution(X)`` is used if there is one, else ``predict(X, return_std=True)``. Pipelines and finished
     parameter searches are unwrapped, since they pass on neither the method nor, with metadata routing, the argument.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted regressor.
+    X : array_like of shape (n, d)
+        Rows of inputs.
+
+    Returns
+    -------
+    distribution, list of them, or (mean, std)
+        Predictions at X.
 
     Raises
     ------
@@ -315,6 +428,16 @@ def predicted_by(estimator: Any, X: Any) -> Any:
 
 def as_distributions(predicted: Any) -> list[Distribution]:
     """Return `predicted` in any of its forms as one distribution per output.
+
+    Parameters
+    ----------
+    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
+        Predictions.
+
+    Returns
+    -------
+    list
+        Distributions.
 
     Raises
     ------
@@ -410,7 +533,9 @@ def reliability_curve(
     probability : array of shape (n,)
         Predicted probability of the event.
     n_bins : int
+        Number of bins of equal width.
     sample_weight : array of shape (n,), optional
+        How many times each row counts.
 
     Returns
     -------
@@ -441,6 +566,23 @@ def reliability_curve(
 def expected_calibration_error(
     y_true: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Mean absolute difference between predicted probability and observed frequency; see `reliability_curve`."""
+    """Mean absolute difference between predicted probability and observed frequency; see `reliability_curve`.
+
+    Parameters
+    ----------
+    y_true : array_like of shape (n,)
+        Whether the event happened: zeros and ones.
+    probability : array_like of shape (n,)
+        Predicted probabilities of the event.
+    n_bins : int, default=10
+        Number of bins of equal width.
+    sample_weight : array_like of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+    """
     predicted, observed, weight = reliability_curve(y_true, probability, n_bins=n_bins, sample_weight=sample_weight)
     return float(np.average(np.abs(predicted - observed), weights=weight))

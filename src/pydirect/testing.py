@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 # Bound on weight vectors times noise levels, beyond which an enumeration is refused.
+#: Largest number of weight vectors that is enumerated.
 MAX_HYPOTHESES = 2_000_000
 
 # Number of hypotheses held at a time in tables with one row per hypothesis.
@@ -98,7 +99,19 @@ class Enumeration:
 
 
 class PredictiveMoments(NamedTuple):
-    """Cumulants of predictions, one entry per row of Φ*."""
+    """Cumulants of predictions, one entry per row of Φ*.
+
+    Parameters
+    ----------
+    mean : ndarray of shape (n_rows,)
+        Means.
+    variance : ndarray of shape (n_rows,)
+        Variances.
+    third_cumulant : ndarray of shape (n_rows,)
+        Third cumulants.
+    fourth_cumulant : ndarray of shape (n_rows,)
+        Fourth cumulants.
+    """
 
     mean: FloatArray
     variance: FloatArray
@@ -135,6 +148,7 @@ def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> Flo
     Returns
     -------
     ndarray of shape (n_levels ** n_weights, n_weights)
+        One weight vector per row.
 
     Raises
     ------
@@ -167,6 +181,7 @@ def enumerate_log_evidence(
     data : tuple (phi, y) or GaussianStatistics
         Design matrix (n_samples, n_weights) with targets (n_samples,) or (n_samples, n_outputs), or their statistics.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
         Log probabilities of the levels, not normalised; -inf excludes a level.
     noise_levels : array_like of shape (n_noise_levels,)
@@ -203,7 +218,28 @@ def enumerate_posterior(
     *,
     output: int = 0,
 ) -> Enumeration:
-    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`."""
+    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`.
+
+    Parameters
+    ----------
+    data : (phi, y) or GaussianStatistics
+        The data.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
+    log_prior : array_like of shape (n_weights or 1, n_levels)
+        Log masses of the prior on the levels.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Values that the noise variance can take.
+    log_noise_prior : array_like of shape (n_noise_levels,), optional
+        Log masses of their prior, uniform by default.
+    output : int, default=0
+        Number of the output, of several.
+
+    Returns
+    -------
+    Enumeration
+        The posterior.
+    """
     weights, noise, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
 
@@ -214,8 +250,18 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     Parameters
     ----------
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     q : array_like of shape (n_weights, n_levels)
-    noise_levels, q_noise : array_like of shape (n_noise_levels,)
+        Probabilities of the levels.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Values that the noise variance can take.
+    q_noise : array_like of shape (n_noise_levels,)
+        Probabilities of the noise levels.
+
+    Returns
+    -------
+    Enumeration
+        The posterior.
     """
     q = as_float_array(q, "q", ("n_weights", "n_levels"))
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
@@ -235,9 +281,20 @@ def enumerate_mixture(
     Parameters
     ----------
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     alpha : array_like of shape (n_components,)
+        Weights of the components.
     q : array_like of shape (n_components, n_weights, n_levels)
-    noise_levels, q_noise : array_like of shape (n_noise_levels,)
+        Probabilities of the levels.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Values that the noise variance can take.
+    q_noise : array_like of shape (n_noise_levels,)
+        Probabilities of the noise levels.
+
+    Returns
+    -------
+    Enumeration
+        The posterior.
     """
     q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
     alpha = as_float_array(alpha, "alpha", q.shape[:1])
@@ -261,10 +318,27 @@ def enumerate_elbo(
 
     Parameters
     ----------
-    data, levels, log_prior, noise_levels, log_noise_prior, output
-        As for `enumerate_log_evidence`.
+    data : tuple (phi, y) or GaussianStatistics
+        Design matrix (n_samples, n_weights) with targets (n_samples,) or (n_samples, n_outputs), or their statistics.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Log probabilities of the levels, not normalised; -inf excludes a level.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Noise variances.
     q : array_like of shape (n_weights, n_levels)
+        Probabilities of the levels.
     q_noise : array_like of shape (n_noise_levels,)
+        Probabilities of the noise levels.
+    log_noise_prior : array_like of shape (n_noise_levels,), optional
+        Log probabilities; uniform by default.
+    output : int
+        Index of the target.
+
+    Returns
+    -------
+    float
+        In nats.
     """
     _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     probability = enumerate_factorized(levels, q, noise_levels, q_noise).probability
@@ -280,9 +354,16 @@ def enumerate_predictive_moments(
     Parameters
     ----------
     phi_star : array_like of shape (n_rows, n_weights)
+        Rows of Φ to predict at.
     distribution : Enumeration
+        Distribution of weights and noise.
     noise : bool
         Whether to predict y* = f* + ε rather than f* = φᵀw.
+
+    Returns
+    -------
+    PredictiveMoments
+        The moments.
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p, sigma2 = distribution.probability, distribution.noise_levels * float(noise)
@@ -303,13 +384,16 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
     Parameters
     ----------
     phi_star : array_like of shape (n_rows, n_weights)
+        Rows of Φ to predict at.
     distribution : Enumeration
+        Distribution of weights and noise.
     y : array_like of shape (n_rows,)
         One point per row.
 
     Returns
     -------
     ndarray of shape (n_rows,)
+        Densities.
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     points = as_float_array(y, "y", (phi.shape[0],))
@@ -335,13 +419,17 @@ def enumerate_logistic_evidence(
     Parameters
     ----------
     phi : array_like of shape (n_samples, n_weights)
+        Rows of Φ.
     t : array_like of shape (n_samples,)
         Labels, −1 or 1.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Log masses of the prior on the levels.
     weight : array_like of shape (n_samples,), optional
         Weights of the rows.
     offset : float
+        Prior mean of the logit.
 
     Returns
     -------
@@ -362,6 +450,20 @@ def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration
     """Exact ``Pr(t = 1) = E σ(offset + φᵀw)``, (n_rows,).
 
     `phi_star`, (n_rows, n_weights).
+
+    Parameters
+    ----------
+    phi_star : array_like of shape (n_rows, n_weights)
+        Rows of Φ to predict at.
+    distribution : Enumeration
+        Distribution of weights and noise.
+    offset : float, default=0.0
+        Prior mean of the logit.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Probabilities.
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p = distribution.weight_probability
@@ -385,15 +487,24 @@ def enumerate_network(
     Parameters
     ----------
     x : array_like of shape (n_rows, n_inputs)
+        Rows of inputs.
     y : array_like of shape (n_rows,)
+        Targets.
     hidden_layer_sizes : sequence of int
         Widths, first hidden layer to last.
     bias : bool
+        Whether every layer has a constant input.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     q : array_like of shape (n_weights, n_levels)
         Probabilities of every weight's levels.
     sample_weight : array_like of shape (n_rows,), optional
         Number of times that each row counts in R.
+
+    Returns
+    -------
+    NetworkExpectations
+        The expectations.
 
     Raises
     ------
@@ -456,12 +567,14 @@ def finite_difference_gradient(function: Callable[[FloatArray], float], x: Array
     function : callable
         Function of an array of the shape of `x` that returns a float.
     x : array_like
+        Where.
     step : float
         Step relative to ``max(1, |x|)`` of each entry.
 
     Returns
     -------
     ndarray of the shape of `x`
+        The gradient.
 
     Examples
     --------
@@ -496,6 +609,7 @@ def monte_carlo_mean(samples: ArrayLike) -> tuple[FloatArray, FloatArray]:
     Returns
     -------
     mean, standard_error : ndarray of shape (...)
+        The mean and its standard error.
     """
     values = np.asarray(samples, dtype=np.float64)
     as_count(values.shape[0] if values.ndim else 0, "the number of samples", 2)

@@ -59,6 +59,7 @@ def test_steps_are_equally_likely():
     assert_allclose(np.bincount(values)[1:], 250, atol=2)
 
 
+@pytest.mark.slow
 def test_a_minimum_is_found_and_a_maximum():
     assert studied(square, 18).best_value < 1e-3
     study = studied(lambda trial: -square(trial), 18, direction="maximize")
@@ -95,6 +96,7 @@ def test_numbers_integers_and_categories_are_searched_together():
     assert study.best_value < 0.1
 
 
+@pytest.mark.slow
 def test_conditional_parameters_are_searched_together():
     def conditional(trial):
         if trial.suggest_categorical("kind", ["line", "square"]) == "line":
@@ -117,6 +119,7 @@ def test_constraints_are_kept():
     assert max(study.best_trial.constraints.values()) <= 0
 
 
+@pytest.mark.slow
 def test_a_front_of_several_objectives_is_found():
     def objective(trial):
         x, y = trial.suggest_float("x", 0, 1), trial.suggest_float("y", 0, 1)

@@ -175,6 +175,7 @@ def test_frames_are_learned_row_by_row_and_keep_their_index():
     assert predicted.to_numpy() == pytest.approx([one.predict_one(row) for row in records(x[:5], ("b", "a"))], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_it_works_in_pipelines_and_evaluations():
     model = preprocessing.StandardScaler() | small(length_scale=3.0, half_life=50)
     error = evaluate.progressive_val_score(datasets.TrumpApproval().take(500), model, metrics.MAE()).get()
@@ -189,6 +190,7 @@ def test_a_model_of_another_kind_is_refused():
         RiverRegressor("direct")
 
 
+@pytest.mark.slow
 def test_the_room_imports_no_river_until_it_is_used():
     code = "import sys; sys.modules['river'] = None; import pydirect.adapters; pydirect.adapters.RiverRegressor"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

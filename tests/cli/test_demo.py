@@ -74,6 +74,7 @@ def test_progress_goes_to_standard_error(shown):
         assert f"Fitting {name} ... " in shown[2]
 
 
+@pytest.mark.slow
 def test_it_runs_quietly_and_without_matplotlib(tmp_path, hide_module, capsys):
     hide_module("matplotlib")
     assert main(["demo", "--output-dir", str(tmp_path), "--quiet", "--seed", "1"]) == 0

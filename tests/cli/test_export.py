@@ -124,6 +124,7 @@ def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys
     assert_refused("export", model, "-o", output, "--target", "goal", message="--target: only with")
 
 
+@pytest.mark.slow
 def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, run, assert_refused):
     output = tmp_path / "m.h"
     classifier = fit(*LINEAR, target="label")

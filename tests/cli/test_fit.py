@@ -94,6 +94,7 @@ def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys, r
     assert "hidden_layer_sizes" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "model", "estimator"),
     [
@@ -181,6 +182,7 @@ def test_any_parameter_can_be_set(tmp_path, data, run):
     assert {name: parameters[name] for name in expected} == expected and parameters["noise"] == 0.5
 
 
+@pytest.mark.slow
 def test_plot(tmp_path, data, run):
     pytest.importorskip("matplotlib")
     for name, options in {"a.png": [], "b.svg": ["--test-fraction", "0"], "c.pdf": ["--target", "y2"]}.items():

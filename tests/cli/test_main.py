@@ -93,6 +93,7 @@ def process(*arguments, **keywords):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **keywords)
 
 
+@pytest.mark.slow
 def test_as_a_process(model, data, tmp_path):
     done = process("info", model, "--json")
     out, err = done.communicate(timeout=60)
@@ -102,6 +103,7 @@ def test_as_a_process(model, data, tmp_path):
     assert (failed.returncode, out) == (2, "") and err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pipes behave differently elsewhere")
 def test_reader_that_goes_away(model, tmp_path, make_columns, write_csv):
     columns = make_columns(n=5000)

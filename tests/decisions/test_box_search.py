@@ -117,16 +117,19 @@ def test_the_maximum_of_a_smooth_function_is_found():
     assert found[:, 2].max() > -1e-4
 
 
+@pytest.mark.slow
 def test_the_maximum_where_a_constraint_holds_is_found():
     found = searched(lambda u: [u.sum(), u[0] ** 2 + u[1] ** 2 - 1], 20, n_constraints=1)
     assert np.sqrt(2) - 0.01 < found[found[:, 3] <= 0, 2].max() <= np.sqrt(2)
 
 
+@pytest.mark.slow
 def test_a_search_begins_without_anything_feasible():
     found = searched(lambda u: [u[0], 0.02 - u[0] * u[1] * (1 - u[0])], 14, n_constraints=1)
     assert (found[-5:, 3] <= 0).any()
 
 
+@pytest.mark.slow
 def test_failures_are_avoided():
     found = searched(lambda u: [np.nan if u[0] > 0.6 else u[0] - (u[1] - 0.3) ** 2], 20)
     assert np.nanmax(found[:, 2]) > 0.585  # better beyond 0.6, but for failures

@@ -11,6 +11,7 @@ GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
 EXAMPLES = sorted(path.relative_to(GALLERY).as_posix() for path in GALLERY.rglob("plot_*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_and_shows_a_picture(name, tmp_path, monkeypatch):
     matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")

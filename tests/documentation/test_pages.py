@@ -23,6 +23,7 @@ def skip_unless_installed(blocks):
         pytest.skip(f"not installed: {', '.join(missing)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", TOGETHER, ids=name_of)
 def test_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     blocks = [block for block in BLOCKS[page] if not block.alone]
@@ -38,6 +39,7 @@ def test_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
         pyplot.close("all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ALONE, ids=lambda block: f"{name_of(block.page)}:{block.line}")
 def test_a_block_runs_alone(block, tmp_path):
     skip_unless_installed([block])

@@ -38,7 +38,8 @@ def test_install_commands_are_of_one_shape():
 
 def test_continuous_integration_runs_the_second_command():
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    assert lines[-2:] == [TEST, f".ci/processors {steps(TEST)[0][-1]}/bin/python"]
+    assert TEST in lines
+    assert lines[-1] == f".ci/processors {steps(TEST)[0][-1]}/bin/python"
     assert "set -euo pipefail" in lines
     removed = next(line for line in lines if line.startswith("rm -rf ")).split()[2:]
     assert steps(TEST)[0][-1] in removed

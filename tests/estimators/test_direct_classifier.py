@@ -258,6 +258,7 @@ def test_classes_may_come_in_any_order():
     np.testing.assert_allclose(one.predict_proba(NEW), other.predict_proba(NEW)[:, [2, 0, 1]], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_basis_functions_are_added_while_left_out_labels_become_likelier():
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (1500, 2))

@@ -285,6 +285,7 @@ def test_a_long_gap_in_time_leaves_only_the_rows_after_it():
     assert model.n_samples_ == pytest.approx((0.5 ** (np.arange(30) / 50)).sum())
 
 
+@pytest.mark.slow
 def test_the_map_follows_inputs_that_move_and_keeps_what_was_learned():
     first, then, old = rows(2000), rows(2000, 1, shift=6.0), rows(500, 2)
     scores = {}

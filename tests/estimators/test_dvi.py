@@ -498,6 +498,7 @@ def test_pickle_clone_and_grid_search_work(fitted):
     assert search.best_params_["prior"] == "empirical_bayes"
 
 
+@pytest.mark.slow
 def test_the_bound_can_be_plotted(fitted):
     pytest.importorskip("matplotlib")
     display = plotting.ELBODisplay.from_estimator(fitted)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
+@pytest.mark.slow
 def test_fit_many_is_every_models_own_fit(data):
     x, y = data
     pair = np.c_[y, x[:, 1] ** 2]

@@ -31,6 +31,7 @@ def test_fit_stream_agrees_with_fit():
     assert model.n_samples_ == N
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
 @pytest.mark.parametrize("parameters", [KERNEL, {**KERNEL, "features": "nystroem"}, {**KERNEL, "basis": "raw"}])
 def test_every_source_gives_the_same_model(tmp_path, monkeypatch, small_blocks, parameters):

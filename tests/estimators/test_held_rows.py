@@ -47,6 +47,7 @@ def assert_same(first, second, rtol=1e-8):
     assert first.n_samples_ == pytest.approx(second.n_samples_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", [1, 8])
 def test_single_rows_give_as_good_a_model_as_all_at_once(begin):
     (x, y), new = branin(68, 1), branin(500, 2)

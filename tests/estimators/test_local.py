@@ -34,6 +34,7 @@ def rmse(model, y=None):
     return np.sqrt(np.mean((model.predict(NEW) - (wiggly(NEW) if y is None else y)) ** 2))
 
 
+@pytest.mark.slow
 def test_detail_between_landmarks_is_found(model):
     off = DirectRegressor(local=False, **SMALL).fit(X, Y)
     assert model.local_.k == 32 and model.local_.gain[0] > 0.1
@@ -42,6 +43,7 @@ def test_detail_between_landmarks_is_found(model):
     assert model.log_predictive_density(X, Y).mean() > off.log_predictive_density(X, Y).mean() + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [NOISE, X @ [1.0, -2.0] + NOISE, np.ones(len(X))], ids=["noise", "linear", "constant"])
 def test_it_stays_off_where_there_is_none(y):
     found, off = (DirectRegressor(local=local, **SMALL).fit(X, y) for local in ("auto", False))
@@ -54,6 +56,7 @@ def test_a_number_of_neighbours_is_always_used():
     assert model.local_.k == 8 and len(model.local_.u) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{"basis": "raw"}, {"features": "linear"}, {"noise": 0.1}, {"noise": "varying"}])
 def test_what_rules_it_out_is_named(parameters):
     (name,) = parameters
@@ -100,12 +103,14 @@ def test_files_and_pickles_predict_bit_for_bit_the_same(model, tmp_path):
     assert not hasattr(clone(model), "local_")
 
 
+@pytest.mark.slow
 def test_threads_change_no_bit(model):
     expected = model.predict(NEW, return_std=True)
     several = DirectRegressor(n_threads=3, **SMALL).fit(X, Y)
     np.testing.assert_array_equal(several.predict(NEW, return_std=True), expected)
 
 
+@pytest.mark.slow
 def test_several_outputs_have_processes_of_their_own():
     both = DirectRegressor(**SMALL).fit(X, np.c_[Y, 100 * NOISE])
     assert both.local_.gain.shape == (2,) and both.local_.gain[0] > both.local_.gain[1]
@@ -121,6 +126,7 @@ def test_repeated_rows_and_rows_without_weight_count_as_in_the_fit(model):
     assert len(DirectRegressor(**parameters).fit(np.tile(X[:800], (2, 1)), np.tile(Y[:800], 2)).local_.u) == 800
 
 
+@pytest.mark.slow
 def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
     monkeypatch.setattr("pydirect.estimators._row_moments.LARGEST_SKETCHED", 0.0)
     exact = DirectRegressor(**SMALL).fit(X, Y)
@@ -128,6 +134,7 @@ def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
     assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999
 
 
+@pytest.mark.slow
 def test_fitting_many_models_is_fitting_each(model):
     found, off = fit_many([DirectRegressor(**SMALL), DirectRegressor(local=False, **SMALL)], X, Y)
     np.testing.assert_array_equal(found.local_.r, model.local_.r)
@@ -140,6 +147,7 @@ def test_what_may_be_asked_for_is_said(local):
         DirectRegressor(local=local).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_sums_over_rows_have_none():
     statistics = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
     assert statistics.local_ is None
@@ -162,6 +170,7 @@ def test_functions_and_integers_are_of_the_model_without_it(model):
     np.testing.assert_array_equal(quantised.predict(NEW), off.quantize(2).predict(NEW))
 
 
+@pytest.mark.slow
 def test_leave_one_out_predictions_are_of_the_model_without_it(model):
     both = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
     off = DirectRegressor(store_loo=True, local=False, **SMALL).fit(X, Y)
@@ -169,6 +178,7 @@ def test_leave_one_out_predictions_are_of_the_model_without_it(model):
     np.testing.assert_array_equal(both.loo_residuals_, off.loo_residuals_)
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_rows_that_were_left_out_gained(model, tmp_path):
     gain = f"{model.local_.gain[0]:.3g} nats each"
     assert model.summary().splitlines()[-1].startswith("Local process on the residuals of 32 neighbours, with ")
@@ -180,11 +190,13 @@ def test_the_summary_says_what_rows_that_were_left_out_gained(model, tmp_path):
     assert "Local process" not in DirectRegressor(local=False, **SMALL).fit(X, NOISE).summary()
 
 
+@pytest.mark.slow
 def test_a_fit_forgets_the_process_of_an_earlier_one(model):
     again = pickle.loads(pickle.dumps(model)).fit(X, NOISE)
     assert again.local_ is None
 
 
+@pytest.mark.slow
 def test_transformed_targets_have_detail_too():
     model = DirectRegressor(target_transform="log", **SMALL).fit(X, np.exp(Y))
     assert model.local_.gain[0] > 0.1
@@ -195,6 +207,7 @@ def test_transformed_targets_have_detail_too():
     np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_jackknife_plus_is_of_the_model_of_all_rows():
     model = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
     off = clone(model).set_params(local=False).fit(X, Y)
@@ -206,6 +219,7 @@ def test_jackknife_plus_is_of_the_model_of_all_rows():
     np.testing.assert_array_equal(model.loo_residuals_, off.loo_residuals_)
 
 
+@pytest.mark.slow
 def test_noise_that_varies_is_chosen_where_left_out_rows_gain_more_by_it():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (1500, 3))

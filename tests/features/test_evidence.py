@@ -124,6 +124,7 @@ def test_a_matrix_that_cannot_be_factorised_is_a_bad_point_and_no_error():
     assert value == 1e10 and not gradient.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [120, 700])
 def test_the_column_that_matters_is_found(n):
     rng = np.random.default_rng(3)
@@ -145,6 +146,7 @@ def test_a_column_that_matters_in_a_straight_line_is_left_to_the_linear_part():
     assert p.noise_variance == pytest.approx(0.04 / y.var(), rel=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [60, 600])
 def test_the_search_improves_on_its_start_and_is_deterministic(n):
     x, y, weight = make(n, 3, 2)

@@ -35,6 +35,7 @@ def test_columns_that_matter_only_together_are_found_on_few_rows():
     assert record.n_rows == (500, 500, 500) and record.n_evaluations == kernel.n_evaluations > 20
 
 
+@pytest.mark.slow
 def test_a_function_that_varies_fast_is_found():
     rng = np.random.default_rng(5)
     x = rng.uniform(-2, 2, (1000, 2))
@@ -98,6 +99,7 @@ def test_the_mean_of_kernels_is_geometric():
     assert mean.noise_variance == pytest.approx(1.0) and mean.smoothness == 2.5
 
 
+@pytest.mark.slow
 def test_the_search_is_kept_with_the_model_and_in_files(tmp_path):
     x, y = products(600, 24, 0)
     x = np.hstack([np.ones((600, 1)), x])  # a constant column is not screened
@@ -121,6 +123,7 @@ def test_underflow_is_no_error():
     assert np.isfinite(kernel.amplitudes).all()
 
 
+@pytest.mark.slow
 def test_seeds_end_in_the_same_optimum():
     x, y = problem(1500, 16, seed=3)
     noise = []

@@ -100,6 +100,7 @@ def test_number_of_admissible_pairs():
     assert sum((q, p) in pairs("exact") for q in scaling for p in proper) == 38
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["independent", "shared", "fixed", "naive"])
 def test_sums_give_the_value_and_gradient_of_the_draws(mode):
     for posterior, prior in pairs(mode):

@@ -82,6 +82,7 @@ def test_sums_drawn_directly_have_the_law_of_sums_of_draws(posterior, n_samples)
         assert abs(samples[0].mean() - samples[1].mean()) < 4.5 * error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["independent", "naive", "shared"])
 def test_memory_of_custom_draws_does_not_grow_with_their_number(mode, monkeypatch):
     monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
@@ -99,6 +100,7 @@ def test_memory_of_custom_draws_does_not_grow_with_their_number(mode, monkeypatc
     assert peak < 100_000
 
 
+@pytest.mark.slow
 def test_the_resident_set_does_not_grow_with_the_number_of_draws(tmp_path):
     code = """if True:
         import resource, sys

@@ -87,6 +87,9 @@ def test_the_bill_of_materials_lists_what_is_compiled_in():
     assert all(tool["version"] for tool in bill["metadata"]["tools"]["components"])
     versions = {component["name"]: component["version"] for component in bill["components"]}
     assert re.match(r"\d+\.\d+", versions["pybind11"])
+    sources = [path for path in (ROOT / "src" / "cpp").rglob("*") if path.suffix in (".cpp", ".hpp")]
+    included = any("#include <Eigen/" in path.read_text(encoding="utf-8") for path in sources)
+    assert versions.get("Eigen") == (_core.build_config()["eigen"] if included else None)
     for component in bill["components"]:
         assert component["purl"].endswith(f"@{component['version']}")
         assert component["licenses"]

@@ -403,6 +403,7 @@ def test_huge_claimed_sizes_are_refused_without_allocation(path, contents):
     assert peak < 300_000
 
 
+@pytest.mark.slow
 def test_deep_recursion_limit_does_not_let_a_file_exhaust_the_stack(path):
     limit = sys.getrecursionlimit()
     path.write_bytes(sign(b"[" * 1_000_000))
@@ -513,6 +514,7 @@ def test_random_damage_is_refused(small, mutate, rounds):
             assert_same(document, original)
 
 
+@pytest.mark.slow
 def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small):
     """With checksums recomputed a change may be legitimate, such as another name; the rest must be in order."""
     path, content = small

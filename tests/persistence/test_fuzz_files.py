@@ -23,6 +23,7 @@ def directory():
     shutil.rmtree(path)
 
 
+@pytest.mark.slow
 def test_random_changes_never_crash_hang_or_go_unnoticed(directory):
     command = [sys.executable, str(WORKER), str(directory), "--mutations", str(N_MUTATIONS)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

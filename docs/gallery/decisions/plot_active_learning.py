@@ -58,17 +58,15 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constraine
 shade = left.tripcolor(*candidates.T, deviation, shading="gouraud", cmap="Blues")
 figure.colorbar(shade, label="deviation of f")
 left.plot(*candidates[tested].T, "k.", label="tested")
-left.plot(
-    *candidates[np.argsort(-deviation)[:10]].T, "x", color="tab:orange", markeredgewidth=2, label="largest deviations"
-)
-left.plot(*candidates[batch.indices].T, "o", color="tab:red", label="batch of ten")
+left.plot(*candidates[np.argsort(-deviation)[:10]].T, "x", color="C4", markeredgewidth=2, label="largest deviations")
+left.plot(*candidates[batch.indices].T, "o", color="C1", label="batch of ten")
 left.set(xlabel="first ingredient", ylabel="second ingredient")
 left.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 labels = 15 + 10 * np.arange(6)
 right.plot(labels, np.transpose(by_chance), color="gray", linewidth=0.7, alpha=0.6)
 right.plot(labels, np.mean(by_chance, axis=0), "o-", color="gray", label="at random (mean of five)")
-right.plot(labels, chosen, "o-", color="tab:red", label="least variance left")
+right.plot(labels, chosen, "o-", color="C1", label="least variance left")
 right.axhline(0.1, color="black", linestyle=":", label="noise")
 right.set(xlabel="labels", ylabel="root mean squared error", ylim=0)
 right.legend()

@@ -49,7 +49,7 @@ for visitors in np.arange(4000).reshape(-1, 10):
 day = np.linspace(0, 24, 200)
 mean, std = bandit.predict(day[:, None], return_std=True)
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-for arm, color in enumerate(["tab:blue", "tab:orange", "tab:green"]):
+for arm, color in enumerate(["C0", "C1", "C2"]):
     left.fill_between(day, (mean - 2 * std)[:, arm], (mean + 2 * std)[:, arm], color=color, alpha=0.25)
     left.plot(day, mean[:, arm], color=color, label=headlines[arm])
     left.plot(day, read_rates(day)[:, arm], "--", color=color)
@@ -58,8 +58,8 @@ left.legend()
 
 best = rates.max(axis=1)
 right.plot(np.cumsum(best - rates.mean(axis=1)), color="gray", label="at random")
-right.plot(np.cumsum(best - rates[:, np.argmax(rates.mean(axis=0))]), color="tab:red", label="best headline, all day")
-right.plot(np.cumsum(best - rates[np.arange(4000), shown]), color="tab:blue", label="bandit")
+right.plot(np.cumsum(best - rates[:, np.argmax(rates.mean(axis=0))]), color="C4", label="best headline, all day")
+right.plot(np.cumsum(best - rates[np.arange(4000), shown]), color="C0", label="bandit")
 right.set(xlabel="visitors", ylabel="expected reads lost")
 right.legend()
 plt.show()

@@ -50,7 +50,7 @@ x, y = np.meshgrid(np.linspace(-5, 10, 200), np.linspace(0, 15, 200))
 left.contourf(x, y, np.log(landscape(x, y)), 20, cmap="Blues", alpha=0.8)
 places = np.array([[trial.params["x"], trial.params["y"]] for trial in study.trials])
 left.plot(*places[:10].T, "o", color="black", fillstyle="none")
-left.plot(*places[10:].T, "o", color="tab:red", markersize=4)
+left.plot(*places[10:].T, "o", color="C1", markersize=4)
 for k, place in enumerate(places):
     left.annotate(str(k), place, xytext=(4, 3), textcoords="offset points", fontsize=7)
 left.set(xlabel="x", ylabel="y")
@@ -60,10 +60,10 @@ def distances(study):
     return np.minimum.accumulate([trial.value for trial in study.trials]) - 0.397887
 
 
-for (name, studies), color in zip(rivals.items(), ("tab:gray", "tab:orange"), strict=True):
+for (name, studies), color in zip(rivals.items(), ("gray", "C4"), strict=True):
     for k, rival in enumerate(studies):
         right.step(range(1, 31), distances(rival), color=color, linewidth=1, label=None if k else name)
-right.step(range(1, 31), distances(study), color="tab:red", linewidth=2, label="DirectSampler")
+right.step(range(1, 31), distances(study), color="C1", linewidth=2, label="DirectSampler")
 right.axvline(10, color="black", linewidth=0.5, linestyle=":")
 right.set(xlabel="trials", ylabel="above the lowest value", yscale="log")
 right.legend(loc="lower left")

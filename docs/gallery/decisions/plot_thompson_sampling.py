@@ -51,13 +51,13 @@ figure, axes = plt.subplots(
 )
 for k, (seen, values, functions, batch) in enumerate(rounds):
     above, below = axes[:, k]
-    above.plot(grid[:, 0], functions[:25](grid), color="tab:blue", alpha=0.25, linewidth=1)
+    above.plot(grid[:, 0], functions[:25](grid), color="C0", alpha=0.25, linewidth=1)
     above.plot(grid[:, 0], truth(grid), color="black", linewidth=1.5, linestyle="--", label="truth")
     above.plot(seen[:, 0], values, "o", color="black", markersize=5, label="measured")
     tops = functions[:4](batch).diagonal()
-    above.plot(batch[:, 0], tops, "x", color="tab:red", markersize=8, markeredgewidth=2, label="measured next")
+    above.plot(batch[:, 0], tops, "x", color="C1", markersize=8, markeredgewidth=2, label="measured next")
     above.set(title=f"round {k + 1}: {len(seen)} measurements", ylim=(-18, 14))
-    below.hist(grid[functions.argmax(grid), 0], bins=np.linspace(0, 1, 41), color="tab:red", alpha=0.7)
+    below.hist(grid[functions.argmax(grid), 0], bins=np.linspace(0, 1, 41), color="C1", alpha=0.7)
     below.set(xlabel="x", yticks=[], ylim=(0, 160))
 axes[0, 0].legend(loc="lower left", fontsize="small")
 axes[0, 0].set_ylabel("f(x)")

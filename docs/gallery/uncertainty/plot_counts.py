@@ -37,13 +37,13 @@ lower, upper = model.predict_interval(years[:, None], level=0.9)
 gaussian = DirectRegressor(noise="constant").fit(years[:, None], explosions).predict_interval(years[:, None], level=0.9)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), width_ratios=(2, 1), layout="constrained")
-left.fill_between(years, lower - 0.5, upper + 0.5, step="mid", color="tab:blue", alpha=0.15, label="90 % of counts")
+left.fill_between(years, lower - 0.5, upper + 0.5, step="mid", color="C0", alpha=0.15, label="90 % of counts")
 left.fill_between(
-    years, np.exp(log_rate - 1.64 * std), np.exp(log_rate + 1.64 * std), color="tab:blue", alpha=0.4, label="90 %, rate"
+    years, np.exp(log_rate - 1.64 * std), np.exp(log_rate + 1.64 * std), color="C0", alpha=0.4, label="90 %, rate"
 )
-left.plot(years, np.exp(log_rate), color="tab:blue", label="rate (median)")
-left.plot(years, gaussian[0], color="tab:red", linestyle="--", linewidth=1, label="90 %, Gaussian noise")
-left.plot(years, gaussian[1], color="tab:red", linestyle="--", linewidth=1)
+left.plot(years, np.exp(log_rate), color="C0", label="rate (median)")
+left.plot(years, gaussian[0], color="C1", linestyle="--", linewidth=1, label="90 %, Gaussian noise")
+left.plot(years, gaussian[1], color="C1", linestyle="--", linewidth=1)
 left.plot(years, explosions, "k.", markersize=4)
 left.axhline(0, color="black", linewidth=0.5)
 left.set(xlabel="year", ylabel="explosions")
@@ -53,7 +53,7 @@ left.legend(loc="upper right", fontsize="small")
 # What the model expects of a year: probabilities of every count, the uncertainty of the rate included.
 
 counts = np.arange(9)
-for year, color, shift in ((1870, "tab:blue", -0.2), (1940, "tab:orange", 0.2)):
+for year, color, shift in ((1870, "C0", -0.2), (1940, "C1", 0.2)):
     probability = model.predict_distribution([[year]]).probability(counts)[0]
     right.bar(counts + shift, probability, width=0.4, color=color, label=f"{year}")
 right.set(xlabel="explosions in a year", ylabel="probability")

@@ -82,7 +82,20 @@ class DirectSampler(BaseSampler):
     # --- what Optuna calls
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all parameters that any finished trial had, conditional ones included."""
+        """Return all parameters that any finished trial had, conditional ones included.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            The study that asks.
+        trial : optuna.trial.FrozenTrial
+            The trial that asks.
+
+        Returns
+        -------
+        dict of str to BaseDistribution
+            Where the values of each may lie, by name.
+        """
         with self._lock:
             self._read(study)
             return {name: parameter.distribution for name, parameter in self._modelled()}
@@ -90,7 +103,22 @@ class DirectSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return a suggestion for all of these parameters."""
+        """Return a suggestion for all of these parameters.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            The study that asks.
+        trial : optuna.trial.FrozenTrial
+            The trial that asks.
+        search_space : dict of str to optuna.distributions.BaseDistribution
+            Parameters to suggest, as `infer_relative_search_space` returned them.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
         if not search_space:
             return {}
         with self._lock:
@@ -108,7 +136,24 @@ class DirectSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return a random value."""
+        """Return a random value.
+
+        Parameters
+        ----------
+        study : optuna.Study
+            The study that asks.
+        trial : optuna.trial.FrozenTrial
+            The trial that asks.
+        param_name : str
+            Name of the parameter.
+        param_distribution : optuna.distributions.BaseDistribution
+            Where its values may lie.
+
+        Returns
+        -------
+        object
+            The value.
+        """
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:

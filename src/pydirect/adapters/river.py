@@ -73,26 +73,61 @@ class RiverRegressor(base.MiniBatchRegressor):
         Parameters
         ----------
         x : dict
+            Features by name.
         y : float
+            Target.
         t : datetime or float, optional
             When the row came, for a window or half-life in time; not before the last one.
         """
         self._learn([x], [y], None if t is None else [t])
 
     def learn_many(self, X: Any, y: Any, t: Iterable[datetime | float] | None = None) -> None:
-        """Learn the rows of a data frame, one after the other."""
+        """Learn the rows of a data frame, one after the other.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            Rows of features.
+        y : pandas.Series
+            Their targets.
+        t : iterable of datetime or float, optional
+            Their times, for models that forget with time.
+        """
         self._learn(_dictionaries(X), list(y), None if t is None else list(t))
 
     def predict_one(self, x: Mapping[Hashable, Any], with_dist: bool = False) -> Any:
         """Predict a row: the mean, or with `with_dist` a `river.proba.Gaussian` of the target.
 
         Before a row has been learned that is 0, or the standard normal distribution.
+
+        Parameters
+        ----------
+        x : dict
+            Features by name.
+        with_dist : bool, default=False
+            Whether to return a distribution instead of its mean.
+
+        Returns
+        -------
+        float or river.proba.Gaussian
+            The mean, or the distribution.
         """
         mean, std = self._predicted([x])
         return _gaussian(mean[0], std[0]) if with_dist else float(mean[0])
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the rows of a data frame: a series of means."""
+        """Predict the rows of a data frame: a series of means.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            Rows of features.
+
+        Returns
+        -------
+        pandas.Series
+            Means.
+        """
         mean, _ = self._predicted(_dictionaries(X))
         return utils.dataframe.to_native_series(mean, name=None, like=utils.dataframe.into_frame(X))
 

@@ -28,6 +28,24 @@ def ascend_counts(
 
     Weights maximise the bound at a given dispersion, the dispersion at given weights, in turn: every round raises the
     bound. `near`: a fit of the same rows in other features, to start from. Returns the rows with the dispersion found.
+
+    Parameters
+    ----------
+    rows : CountRows
+        Rows with counts.
+    variance_prior : VariancePrior
+        Prior of the variance of the weights.
+    max_iter : int
+        Largest number of iterations.
+    stop : threading.Event, optional
+        Set to end the fit early.
+    near : Ascent, optional
+        A fit to start from.
+
+    Returns
+    -------
+    (CountRows, Ascent)
+        The rows with the dispersion that was found, and the fit.
     """
     ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop, near=near)
     for _ in range(MOST_ROUNDS if rows.counts.dispersion > 0 else 0):

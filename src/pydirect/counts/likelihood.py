@@ -50,20 +50,59 @@ class CountLikelihood:
         return 1 / self.dispersion if self.dispersion > 0 else np.inf
 
     def log_normaliser(self, y: FloatArray) -> FloatArray:
-        """Return what log p(y | z) has beyond the terms in z: −log y!, or log Γ(y + r)/(Γ(r) y!), the shape of y."""
+        """Return what log p(y | z) has beyond the terms in z: −log y!, or log Γ(y + r)/(Γ(r) y!), the shape of y.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows, 1)
+            Counts.
+
+        Returns
+        -------
+        ndarray
+            In nats.
+        """
         if self.dispersion == 0:
             return np.asarray(-gammaln(y + 1))
         return np.asarray(-betaln(self.size, y + 1) - np.log(y + self.size))
 
     def log_probability(self, y: FloatArray, z: FloatArray) -> FloatArray:
-        """Log p(y | z); arguments broadcast against each other."""
+        """Log p(y | z); arguments broadcast against each other.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows, 1)
+            Counts.
+        z : ndarray
+            Log means.
+
+        Returns
+        -------
+        ndarray
+            In nats.
+        """
         if self.dispersion == 0:
             return y * z - _exp(z) + self.log_normaliser(y)
         u = z - np.log(self.size)
         return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
 
     def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,)."""
+        """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,).
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows, 1)
+            Counts.
+        mean : ndarray of shape (n_rows, 1)
+            Means of z.
+        variance : ndarray of shape (n_rows,)
+            Variances of z.
+
+        Returns
+        -------
+        RowTerms
+            Expectations and their derivatives at every row.
+        """
         count, m = y[:, 0], mean[:, 0]
         if self.dispersion == 0:
             rate, slope, curvature = _continued_exp(m + 0.5 * variance, np.log(count + 1) + FARTHEST)
@@ -74,7 +113,24 @@ class CountLikelihood:
         return RowTerms(value, (count - trials * expected.probability)[:, None], trials * expected.curvature)
 
     def at_best(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> CountLikelihood:
-        """Return the negative binomial whose dispersion maximises Σ ω E log p(y | z); arguments as of `terms`."""
+        """Return the negative binomial whose dispersion maximises Σ ω E log p(y | z); arguments as of `terms`.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows, 1)
+            Counts.
+        mean : ndarray of shape (n_rows, 1)
+            Means of z.
+        variance : ndarray of shape (n_rows,)
+            Variances of z.
+        weight : ndarray of shape (n_rows,)
+            How many times each row counts.
+
+        Returns
+        -------
+        CountLikelihood
+            With the best dispersion.
+        """
 
         def loss(log_dispersion: float) -> float:
             return -float(weight @ CountLikelihood(float(np.exp(log_dispersion))).terms(y, mean, variance).value)
@@ -88,6 +144,18 @@ class CountLikelihood:
 
         Half-way between the count and its prior mean: an expansion about the latter is useless where they are far
         apart.
+
+        Parameters
+        ----------
+        y : ndarray of shape (n_rows, 1)
+            Counts.
+        offset : ndarray
+            Prior means of z.
+
+        Returns
+        -------
+        ndarray
+            Log rates.
         """
         return np.asarray(np.log((y + _exp(offset)) / (2 * _exp(offset))))
 

@@ -78,7 +78,18 @@ class CountDistribution:
         return np.sqrt(self.variance)
 
     def log_probability(self, y: ArrayLike) -> FloatArray:
-        """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts)."""
+        """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts).
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_counts)
+            Counts, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            In nats.
+        """
         counts = self._counts(y)
         mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
         found = log_predictive_probability(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
@@ -90,23 +101,47 @@ class CountDistribution:
         Parameters
         ----------
         counts : array_like of shape (n_counts,)
+            Counts, the same for every row.
 
         Returns
         -------
         ndarray of shape (n_rows, n_counts)
+            Probabilities.
         """
         wanted = as_counts(counts, "counts").reshape(1, -1)
         return np.exp(self.log_probability(np.repeat(wanted, self.n_rows, axis=0)))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
+        """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_counts)
+            Counts, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Probabilities.
+        """
         counts = self._counts(y, least=-1.0)
         mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
         found = probability_up_to(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
         return found.reshape(counts.shape)
 
     def quantile(self, levels: ArrayLike) -> FloatArray:
-        """Smallest counts k with Pr(y ≤ k) of at least each level, (n_rows, n_levels), or (n_rows,) of a number."""
+        """Smallest counts k with Pr(y ≤ k) of at least each level, (n_rows, n_levels), or (n_rows,) of a number.
+
+        Parameters
+        ----------
+        levels : float or array_like of shape (n_levels,)
+            Probabilities.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_levels) or (n_rows,)
+            Counts.
+        """
         wanted = np.asarray(levels, dtype=np.float64)
         if not ((wanted > 0) & (wanted < 1)).all():
             raise ValueError(f"levels must be between 0 and 1, got {wanted.ravel()[:3].tolist()}")
@@ -114,18 +149,55 @@ class CountDistribution:
         return found[0] if wanted.ndim == 0 else np.stack(found, axis=1)
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Return the quantiles between which y lies, both included, with a probability of at least `level`."""
+        """Return the quantiles between which y lies, both included, with a probability of at least `level`.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Probability that an interval contains.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends, (n_rows,) each.
+        """
         tail = 0.5 * (1 - as_number(level, "level", above=0.0, below=1.0))
         return self._quantile(tail), self._quantile(1 - tail)
 
     def sample(self, n_samples: int = 1, random_state: np.random.Generator | int | None = 0) -> FloatArray:
-        """Draw counts, rows independently of each other, (n_rows, n_samples)."""
+        """Draw counts, rows independently of each other, (n_rows, n_samples).
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples)
+            Counts.
+        """
         rng, shape = as_generator(random_state), (self.n_rows, as_count(n_samples, "n_samples"))
         z = self.log_mean[:, None] + np.sqrt(self.log_variance)[:, None] * rng.standard_normal(shape)
         return draw_counts(z, self.dispersion, rng)
 
     def randomised_pit(self, y: ArrayLike, random_state: np.random.Generator | int | None = 0) -> FloatArray:
-        """Pr(count < y) + u p(y) with uniform u, (n_rows,): uniform if the distributions are right (Smith 1985)."""
+        """Pr(count < y) + u p(y) with uniform u, (n_rows,): uniform if the distributions are right (Smith 1985).
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,)
+            Observed counts.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Numbers between 0 and 1.
+        """
         counts = self._counts(y)
         below = self.cdf(counts - 1)
         return np.asarray(below + as_generator(random_state).random(len(counts)) * (self.cdf(counts) - below))

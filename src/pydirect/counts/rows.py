@@ -23,6 +23,25 @@ class CountRows(LabelledRows):
 
     `t`, (n_samples, 1): the counts. `offset`, (n_samples, 1): log exposure and the intercept. Everything else as in
     `LabelledRows`.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        From rows of x to Φ.
+    x : ndarray of shape (n_samples, n_features_in)
+        Rows of inputs.
+    t : ndarray of shape (n_samples, 1)
+        Counts.
+    weight : ndarray of shape (n_samples,)
+        How many times each row counts.
+    offset : ndarray of shape (n_samples, 1)
+        Prior means of the log rates.
+    likelihood : str, default="softmax"
+        As in `LabelledRows`, where there are labels.
+    n_threads : int
+        Number of threads; results have the same bits for any.
+    counts : CountLikelihood, optional
+        Likelihood of the counts.
     """
 
     counts: CountLikelihood = POISSON
@@ -34,6 +53,7 @@ class CountRows(LabelledRows):
         Parameters
         ----------
         phi : array_like of shape (n_samples, n_weights)
+            Φ.
         y : array_like of shape (n_samples,)
             Counts.
         offset : float or array_like of shape (n_samples,)
@@ -63,16 +83,51 @@ class CountRows(LabelledRows):
         return self.counts.first_guess(self.t, self.offset)
 
     def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Log E p(y | z) of every row's count for Gaussian z of these moments, (n_samples,)."""
+        """Log E p(y | z) of every row's count for Gaussian z of these moments, (n_samples,).
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_samples, 1)
+            Means of z less the offset.
+        variance : ndarray of shape (n_samples,)
+            Variances of z.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In nats.
+        """
         return log_predictive_probability(self.t[:, 0], mean[:, 0], variance, self.counts.dispersion)
 
     def with_best_dispersion(self, latent: Latent | RowMoments) -> CountRows:
-        """Return the same rows with the dispersion that fits best, given a posterior."""
+        """Return the same rows with the dispersion that fits best, given a posterior.
+
+        Parameters
+        ----------
+        latent : posterior or RowMoments
+            Posterior of the weights, or its moments at the rows.
+
+        Returns
+        -------
+        CountRows
+            The rows.
+        """
         mean, variance = self.moments(latent)
         return replace(self, counts=self.counts.at_best(self.t, mean, variance, self.weight))
 
     def with_dispersion(self, dispersion: float) -> CountRows:
-        """Return the same rows with a given dispersion."""
+        """Return the same rows with a given dispersion.
+
+        Parameters
+        ----------
+        dispersion : float
+            Dispersion 1/r; 0 is Poisson.
+
+        Returns
+        -------
+        CountRows
+            The rows.
+        """
         return replace(self, counts=CountLikelihood(dispersion))
 
     @property

@@ -75,12 +75,42 @@ def _log_h(z: FloatArray) -> FloatArray:
 
 
 def probability_of_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> FloatArray:
-    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it."""
+    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it.
+
+    Parameters
+    ----------
+    mean : array_like
+        Means.
+    std : array_like
+        Standard deviations, of the same shape.
+    best : float or array_like
+        Best value so far: one number, or one per draw or row.
+
+    Returns
+    -------
+    ndarray
+        Probabilities.
+    """
     return np.exp(log_probability_of_feasibility(mean, std, lower=best))
 
 
 def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) -> FloatArray:
-    """Return the upper confidence bound μ + n_std · σ of Gaussian f."""
+    """Return the upper confidence bound μ + n_std · σ of Gaussian f.
+
+    Parameters
+    ----------
+    mean : array_like
+        Means.
+    std : array_like
+        Standard deviations, of the same shape.
+    n_std : float, default=2.0
+        Number of standard deviations above the mean.
+
+    Returns
+    -------
+    ndarray
+        Bounds.
+    """
     mean, std, _ = _moments(mean, std, 0.0)
     return mean + as_number(n_std, "n_std", at_least=0.0) * std
 
@@ -88,7 +118,24 @@ def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) 
 def probability_of_feasibility(
     mean: ArrayLike, std: ArrayLike, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf
 ) -> FloatArray:
-    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds."""
+    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds.
+
+    Parameters
+    ----------
+    mean : array_like
+        Means.
+    std : array_like
+        Standard deviations, of the same shape.
+    lower : array_like, default=-inf
+        Lower bound of g.
+    upper : array_like, default=inf
+        Upper bound of g.
+
+    Returns
+    -------
+    ndarray
+        Probabilities.
+    """
     return np.exp(log_probability_of_feasibility(mean, std, lower, upper))
 
 
@@ -146,7 +193,14 @@ def improvement_of_draws(values: ArrayLike, best: ArrayLike) -> FloatArray:
     Parameters
     ----------
     values : array_like of shape (n_rows, n_functions)
+        Joint draws of f at the rows.
     best : array_like of shape (n_functions,) or ()
+        Best value so far: one number, or one per draw or row.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        Expected improvements.
     """
     drawn, largest = _draws(values, best)
     return np.maximum(drawn - largest, 0.0).mean(axis=1)
@@ -161,8 +215,11 @@ def batch_of_draws(values: ArrayLike, best: ArrayLike, n: int) -> NDArray[np.int
     Parameters
     ----------
     values : array_like of shape (n_rows, n_functions)
+        Joint draws of f at the rows.
     best : array_like of shape (n_functions,) or ()
+        Best value so far: one number, or one per draw or row.
     n : int
+        Number of rows to choose.
 
     Returns
     -------
@@ -191,6 +248,7 @@ def thompson_batch(values: ArrayLike, n: int) -> NDArray[np.intp]:
     values : array_like of shape (n_rows, n_functions)
         At least `n` functions.
     n : int
+        Number of rows to choose.
 
     Returns
     -------

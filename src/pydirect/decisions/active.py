@@ -73,6 +73,7 @@ def select_batch(
         Fitted, with ``basis="decorrelated"``. Its weights count as Gaussian. Variance between landmarks, and of a local
         process, is lowered by nothing and left out.
     candidates : array_like of shape (n_candidates, n_features_in)
+        Rows that can be measured.
     targets : array_like of shape (n_targets, n_features_in), optional
         Where predictions matter; by default at the candidates.
     n : int
@@ -83,6 +84,7 @@ def select_batch(
     Returns
     -------
     CandidateBatch
+        The chosen candidates.
 
     Raises
     ------

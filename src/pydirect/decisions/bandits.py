@@ -93,6 +93,11 @@ class ContextualBandit(BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the bandit to one file, without pickle; decisions go on as if it had not been interrupted.
 
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+
         Raises
         ------
         TypeError
@@ -119,6 +124,11 @@ class ContextualBandit(BaseEstimator):
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a bandit that `save` has written.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
 
         Raises
         ------
@@ -187,6 +197,7 @@ class LinearBandit(ContextualBandit):
         A reward counts half when this many have followed, of whatever arms: for rewards whose means drift. See
         `pydirect.decisions.RewardPosteriors` for what is exact.
     random_state : int, Generator or None, default=0
+        Seed of the draws.
 
     Attributes
     ----------
@@ -241,10 +252,12 @@ class LinearBandit(ContextualBandit):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+            One context per row, or one context.
 
         Returns
         -------
         list of arms, or one arm for a single context
+            The chosen arms.
         """
         x = np.asarray(X)
         rows = self._rows(np.atleast_2d(x), "X")
@@ -266,8 +279,16 @@ class LinearBandit(ContextualBandit):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+            Contexts.
         arms : sequence of length n_rows, or one arm for a single context
+            Arms that were chosen.
         rewards : array_like of shape (n_rows,), or a number for a single context
+            Their rewards.
+
+        Returns
+        -------
+        Self
+            The bandit itself.
         """
         single = np.ndim(X) == 1
         rows = self._rows(np.atleast_2d(X), "X")
@@ -281,7 +302,18 @@ class LinearBandit(ContextualBandit):
         return self
 
     def add_arm(self, arm: Hashable) -> Self:
-        """Add an arm of which nothing is known yet."""
+        """Add an arm of which nothing is known yet.
+
+        Parameters
+        ----------
+        arm : hashable
+            Name of the arm.
+
+        Returns
+        -------
+        Self
+            The bandit itself.
+        """
         if arm in self.arms:
             raise ValueError(f"arm must be a new one, got {arm!r}")
         self.arms = [*self.arms, arm]
@@ -296,13 +328,16 @@ class LinearBandit(ContextualBandit):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Contexts.
         return_std : bool
             Also return standard deviations of the expected rewards, without the noise of single ones.
 
         Returns
         -------
         mean : ndarray of shape (n_rows, n_arms)
+            Expected rewards, and their standard deviations on request.
         std : ndarray of the same shape
+            Expected rewards, and their standard deviations on request.
         """
         rows = self._rows(X, "X")
         moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
@@ -327,9 +362,17 @@ class SharedBandit(ContextualBandit):
 
     Parameters
     ----------
-    features, policy, exploration, half_life, random_state
+    features : "linear" or transformer, default="linear"
         As of `LinearBandit`; of candidates in place of contexts. Of a context and properties of a candidate together,
         products of their columns make preferences linear (``PolynomialFeatures(interaction_only=True)``).
+    policy : {"ucb", "thompson"}, default="ucb"
+        As of `LinearBandit`.
+    exploration : float, default=1.0
+        As of `LinearBandit`.
+    half_life : float, optional
+        As of `LinearBandit`.
+    random_state : int, Generator or None, default=0
+        Seed of the draws.
 
     Attributes
     ----------
@@ -359,6 +402,7 @@ class SharedBandit(ContextualBandit):
         Parameters
         ----------
         candidates : array_like of shape (n_candidates, n_features_in) or (n_rounds, n_candidates, n_features_in)
+            Candidates of one round or of several.
 
         Returns
         -------
@@ -400,7 +444,14 @@ class SharedBandit(ContextualBandit):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in) or (n_features_in,)
+            Candidates that were chosen.
         rewards : array_like of shape (n_rows,), or a number for a single candidate
+            Their rewards.
+
+        Returns
+        -------
+        Self
+            The bandit itself.
         """
         rows = self._rows(np.atleast_2d(X), "X")
         self._learn(rows, np.zeros(len(rows), dtype=np.intp), rewards)
@@ -412,13 +463,16 @@ class SharedBandit(ContextualBandit):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Candidates.
         return_std : bool
             Also return standard deviations of the expected rewards, without the noise of single ones.
 
         Returns
         -------
         mean : ndarray of shape (n_rows,)
+            Expected rewards, and their standard deviations on request.
         std : ndarray of the same shape
+            Expected rewards, and their standard deviations on request.
         """
         mean, variance = self.rewards_.moments(self._phi(self._rows(X, "X")))
         return (mean[:, 0], np.sqrt(variance[:, 0])) if return_std else mean[:, 0]

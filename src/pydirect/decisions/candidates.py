@@ -28,6 +28,7 @@ class Candidates:
     Parameters
     ----------
     mean : ndarray of shape (n_rows,)
+        Means of f.
     variance : ndarray of shape (n_rows,)
         Of f, without the noise.
     column : callable
@@ -98,7 +99,18 @@ class Candidates:
         return np.sqrt(self.variance)
 
     def covariances(self, row: int) -> FloatArray:
-        """Return covariances of f between all rows and one, given the measurements so far, (n_rows,)."""
+        """Return covariances of f between all rows and one, given the measurements so far, (n_rows,).
+
+        Parameters
+        ----------
+        row : int
+            Number of the row.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Covariances.
+        """
         found = self._column(row)
         for step in self._steps:
             found = found - step * step[row]
@@ -109,6 +121,18 @@ class Candidates:
         """Condition on a measurement at a row, in place.
 
         `y`: what was measured; by default what is expected, so that only variances and covariances change.
+
+        Parameters
+        ----------
+        row : int
+            Number of the row.
+        y : float, optional
+            What was measured; by default what is expected.
+
+        Returns
+        -------
+        Self
+            The candidates themselves.
         """
         if as_count(row, "row", 0) >= len(self.mean):
             raise ValueError(f"row must be below the number of rows, {len(self.mean)}, got {row}")
@@ -138,6 +162,7 @@ def greedy_batch(
     candidates : Candidates
         Holds the measurements afterwards.
     n : int
+        Number of rows to choose.
     score : callable
         From means and deviations of f, (n_rows,) each, to what is to be largest, such as
         ``lambda mean, std: log_expected_improvement(mean, std, best)``.

@@ -16,6 +16,16 @@ def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
     """Return which rows are dominated by no other, (n_rows,); of equal rows the first.
 
     `values`: array_like of shape (n_rows, n_objectives).
+
+    Parameters
+    ----------
+    values : array_like of shape (n_rows, n_objectives)
+        Values of the objectives, more is better.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_rows,)
+        Whether a row is on the front.
     """
     points = as_float_array(values, "values", ("n_rows", "n_objectives"))
     # A row is dominated only by rows of a larger sum, or equal ones: those stand before it.
@@ -35,8 +45,14 @@ def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
     Parameters
     ----------
     values : array_like of shape (n_rows, n_objectives)
+        Values of the objectives, more is better.
     reference : array_like of shape (n_objectives,)
         Values that are just worth having; rows that are not above it in every objective add nothing.
+
+    Returns
+    -------
+    float
+        The volume.
     """
     points, reference = _points(values, reference)
     return _volume(points - reference)
@@ -63,10 +79,12 @@ def hypervolume_improvement(values: ArrayLike, front: ArrayLike, reference: Arra
         Values so far. Their number to the power of the objectives less one decides what it takes: meant for two and
         three objectives.
     reference : array_like of shape (n_objectives,)
+        Point above which volumes are measured.
 
     Returns
     -------
     ndarray of shape (n_rows,)
+        Expected growth of the volume.
     """
     drawn = np.asarray(values, dtype=np.float64)
     if drawn.ndim == 2:

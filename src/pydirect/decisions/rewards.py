@@ -78,7 +78,15 @@ class RewardPosteriors:
 
     @classmethod
     def prior(cls, n_arms: int, n_weights: int) -> Self:
-        """Return the prior: no rewards yet."""
+        """Return the prior: no rewards yet.
+
+        Parameters
+        ----------
+        n_arms : int
+            Number of arms.
+        n_weights : int
+            Number of weights.
+        """
         square, flat = (n_arms, n_weights, n_weights), (n_arms, n_weights)
         covariances = np.broadcast_to(np.eye(n_weights), square).copy()
         return cls(np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros((n_arms, 3)), np.zeros(flat), covariances)
@@ -91,7 +99,15 @@ class RewardPosteriors:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(new, name)]))
 
     def check(self, n_arms: int, n_weights: int) -> None:
-        """Raise unless the posteriors are of these numbers of arms and weights and their numbers in their ranges."""
+        """Raise unless the posteriors are of these numbers of arms and weights and their numbers in their ranges.
+
+        Parameters
+        ----------
+        n_arms : int
+            Number of arms.
+        n_weights : int
+            Number of weights.
+        """
         for name in ("gram", "covariances"):
             require_array(getattr(self, name), name, n_arms, n_weights, n_weights)
         for name in ("cross", "sums", "means"):
@@ -110,14 +126,25 @@ class RewardPosteriors:
 
     @property
     def noise_variance(self) -> float:
-        """σ²; 1 before there are rewards that differ."""
+        """Variance σ² of the noise; 1 before there are rewards that differ."""
         n, total, squares = self.totals.sum(axis=0)
         residual = squares - self.baseline * (2 * total - n * self.baseline)
         residual -= np.einsum("ij,ij->", self.means, self.cross - self.baseline * self.sums)
         return float(residual / n) if n and residual > ROUNDING * squares else 1.0
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each."""
+        """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Φ of the contexts.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows, n_arms) each.
+        """
         n_arms, b = self.means.shape
         with single_blas_thread():
             images = (self.covariances.reshape(-1, b) @ phi.T).reshape(n_arms, b, len(phi))
@@ -130,9 +157,11 @@ class RewardPosteriors:
         Parameters
         ----------
         phi : ndarray of shape (n_rows, n_weights)
+            Φ of the contexts.
         arms : ndarray of shape (n_rows,)
             Numbers of arms.
         rewards : ndarray of shape (n_rows,)
+            Rewards.
         half_life : float, optional
             In rewards.
         """

@@ -22,6 +22,13 @@ def evenly_spaced_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
     Returns
     -------
     ndarray of shape (n_levels,)
+        Levels in ascending order.
+
+    Examples
+    --------
+    >>> from pydirect import evenly_spaced_levels
+    >>> evenly_spaced_levels(5, reach=2.0).tolist()
+    [-2.0, -1.0, 0.0, 1.0, 2.0]
     """
     n_levels = as_level_count(n_levels)
     reach = as_number(reach, "reach", above=0.0)

@@ -78,7 +78,10 @@ class MixturePrior:
         Parameters
         ----------
         scales : array_like of shape (n_components,)
-        weights, groups
+            Standard deviations.
+        weights : array_like of shape (n_components,), optional
+            As of `MixturePrior`.
+        groups : array_like of int of shape (n_weights,), optional
             As of `MixturePrior`.
         """
         scales = as_float_array(scales, "scales", ("n_components",))
@@ -103,6 +106,7 @@ class MixturePrior:
         zero_probability : float in (0, 1)
             That a group is off.
         slab : Prior
+            Prior of a weight that is switched on.
         leak : float in (0, 1)
             Probability that a weight of a group that is off is not zero: with none, no step of inference could switch a
             group off.
@@ -113,11 +117,34 @@ class MixturePrior:
         return cls((spike, slab), (zero, 1.0 - zero), groups)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log masses of one weight alone, the components mixed; normalised over the last axis."""
+        """Log masses of one weight alone, the components mixed; normalised over the last axis.
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
+        """
         return _mixed(self._log_masses(levels), np.log(self._weights()))
 
     def table(self, levels: ArrayLike, n_weights: int) -> MixturePriorTable:
         """Return the prior on given levels of a given number of weights.
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+        n_weights : int
+            Number of weights.
+
+        Returns
+        -------
+        MixturePriorTable
+            Log masses of the levels in every component.
 
         Raises
         ------

@@ -26,6 +26,7 @@ class NoisePosterior:
     levels : ndarray of shape (n_noise_levels,)
         Variances σ², ascending.
     q : ndarray of shape (n_noise_levels,)
+        Probabilities of the levels.
     """
 
     levels: FloatArray
@@ -44,7 +45,13 @@ class NoisePosterior:
         return float(self.q @ (1.0 / self.levels))
 
     def at_edge(self) -> str | None:
-        """Name of the edge that holds more than half of the mass of a grid, if one does."""
+        """Name of the edge that holds more than half of the mass of a grid, if one does.
+
+        Returns
+        -------
+        str or None
+            ``"lower"`` or ``"upper"``, or None.
+        """
         if self.levels.size <= 2:  # of two levels both are edges
             return None
         if self.q[0] > 0.5:
@@ -76,7 +83,15 @@ class NoiseGrid:
 
     @classmethod
     def of(cls, levels: ArrayLike, log_prior: ArrayLike | None = None) -> NoiseGrid:
-        """Validate `noise_levels` and `log_noise_prior`, which is uniform by default; a number is a grid of one."""
+        """Validate `noise_levels` and `log_noise_prior`, which is uniform by default; a number is a grid of one.
+
+        Parameters
+        ----------
+        levels : float or array_like of shape (n_noise_levels,)
+            Values that the noise variance can take.
+        log_prior : array_like of shape (n_noise_levels,), optional
+            Log masses of their prior, uniform by default.
+        """
         array = as_float_array(np.atleast_1d(np.asarray(levels)), "noise_levels", ("n_noise_levels",))
         if not (array > 0).all() or not (np.diff(array) > 0).all():
             raise ValueError(f"noise_levels must be positive and ascending, got {array}")
@@ -93,19 +108,51 @@ class NoiseGrid:
         return len(self.levels)
 
     def precision(self, q: FloatArray) -> float:
-        """``τ = E σ⁻²``."""
+        """``τ = E σ⁻²``.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_noise_levels,)
+            Probabilities of the levels.
+
+        Returns
+        -------
+        float
+            Expected precision.
+        """
         return float((q / self.levels).sum())
 
     def log_joint(self, squared_error: float, n_samples: float) -> FloatArray:
-        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, (n_noise_levels,): the likelihood without its −(n/2) log 2π."""
+        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, (n_noise_levels,): the likelihood without its −(n/2) log 2π.
+
+        Parameters
+        ----------
+        squared_error : float
+            R, the expected sum of squared errors.
+        n_samples : float
+            Number n of rows, or the sum of their weights.
+
+        Returns
+        -------
+        ndarray of shape (n_noise_levels,)
+            In nats.
+        """
         return self.log_prior - 0.5 * n_samples * np.log(self.levels) - 0.5 * squared_error / self.levels
 
     def given(self, squared_error: float, n_samples: float) -> tuple[FloatArray, float]:
         """Best q_σ given R, ``q ∝ p(σ²) exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
 
+        Parameters
+        ----------
+        squared_error : float
+            R, the expected sum of squared errors.
+        n_samples : float
+            Number n of rows, or the sum of their weights.
+
         Returns
         -------
         q : ndarray of shape (n_noise_levels,)
+            The best q_σ, (n_noise_levels,), and the terms of the ELBO.
         value : float
             As of `share`: at this q the logarithm of the normaliser, −(n/2) log 2π included.
         """
@@ -117,14 +164,35 @@ class NoiseGrid:
         return mass / total, float(highest + np.log(total) - 0.5 * n_samples * np.log(2 * np.pi))
 
     def share(self, q: FloatArray, squared_error: float, n_samples: float) -> float:
-        """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R."""
+        """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_noise_levels,)
+            Probabilities of the levels.
+        squared_error : float
+            R, the expected sum of squared errors.
+        n_samples : float
+            Number n of rows, or the sum of their weights.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         used = q > 0  # 0 · log 0 = 0
         prior = (q * np.where(used, self.log_prior, 0.0)).sum() - xlogy(q, q).sum()
         likelihood = np.log(2 * np.pi) + (q * np.log(self.levels)).sum()
         return float(prior - 0.5 * n_samples * likelihood - 0.5 * self.precision(q) * squared_error)
 
     def middle(self) -> FloatArray:
-        """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ²."""
+        """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ².
+
+        Returns
+        -------
+        ndarray of shape (n_noise_levels,)
+            Probabilities.
+        """
         q = np.zeros(self.n_levels)
         mass = np.exp(self.log_prior - logsumexp(self.log_prior))
         target = np.exp(mass @ np.log(self.levels))
@@ -132,7 +200,18 @@ class NoiseGrid:
         return q
 
     def posterior(self, q: FloatArray) -> NoisePosterior:
-        """Return probabilities of the levels as a posterior."""
+        """Return probabilities of the levels as a posterior.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_noise_levels,)
+            Probabilities of the levels.
+
+        Returns
+        -------
+        NoisePosterior
+            The posterior.
+        """
         return NoisePosterior(self.levels, q)
 
 

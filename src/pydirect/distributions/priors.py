@@ -16,7 +16,13 @@ class Prior(Protocol):
     """A prior on one weight, given by its density, or by its mass where it has atoms."""
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities of the levels, normalised over the last axis."""
+        """Log probabilities of the levels, normalised over the last axis.
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+        """
         ...  # pragma: no cover
 
 
@@ -54,13 +60,36 @@ class DensityPrior:
         return _finite_variance(variance, mass[0] * w[0] ** 2 + mass[-1] * w[-1] ** 2 < 1e-6 * variance * mass.sum())
 
     def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-        """Log masses of levels that stand for cells of a width: density × spacing."""
+        """Log masses of levels that stand for cells of a width: density × spacing.
+
+        Parameters
+        ----------
+        levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+        spacing : ndarray of the shape of the levels
+            Widths of the cells.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
+        """
         return self.log_density(levels) + np.log(spacing)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis.
 
         `levels`, (n_levels,) or (n_weights, n_levels).
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
         """
         log_p = self.log_density(np.asarray(levels, dtype=np.float64))
         return log_p - logsumexp(log_p, axis=-1, keepdims=True)
@@ -81,7 +110,20 @@ def grid_log_mass(prior: DensityPrior | SpikeAndSlabPrior, levels: FloatArray, s
 
 @dataclass(frozen=True)
 class GaussianPrior(DensityPrior):
-    """The Gaussian prior of standard deviation `scale`, the paper's choice."""
+    """The Gaussian prior of standard deviation `scale`, the paper's choice.
+
+    Parameters
+    ----------
+    scale : float, default=1.0
+        Standard deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianPrior
+    >>> np.exp(GaussianPrior().log_mass([-1.0, 0.0, 1.0])).round(3).tolist()
+    [0.274, 0.452, 0.274]
+    """
 
     scale: float = 1.0
 
@@ -94,13 +136,30 @@ class GaussianPrior(DensityPrior):
         return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise."""
+        """Log density at `w`, element-wise.
+
+        Parameters
+        ----------
+        w : ndarray
+            Values of a weight.
+
+        Returns
+        -------
+        ndarray of the shape of w
+            In nats.
+        """
         return -0.5 * (w / self.scale) ** 2 - np.log(self.scale) - 0.5 * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True)
 class LaplacePrior(DensityPrior):
-    """The Laplace prior of standard deviation `scale` (diversity ``scale / sqrt(2)``)."""
+    """The Laplace prior of standard deviation `scale` (diversity ``scale / sqrt(2)``).
+
+    Parameters
+    ----------
+    scale : float, default=1.0
+        Standard deviation.
+    """
 
     scale: float = 1.0
 
@@ -113,14 +172,33 @@ class LaplacePrior(DensityPrior):
         return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise."""
+        """Log density at `w`, element-wise.
+
+        Parameters
+        ----------
+        w : ndarray
+            Values of a weight.
+
+        Returns
+        -------
+        ndarray of the shape of w
+            In nats.
+        """
         diversity = self.scale / np.sqrt(2)
         return -np.abs(w) / diversity - np.log(2 * diversity)
 
 
 @dataclass(frozen=True)
 class StudentTPrior(DensityPrior):
-    """Student's t prior with the given degrees of freedom and scale parameter."""
+    """Student's t prior with the given degrees of freedom and scale parameter.
+
+    Parameters
+    ----------
+    degrees_of_freedom : float, default=3.0
+        Degrees of freedom.
+    scale : float, default=1.0
+        Scale parameter.
+    """
 
     degrees_of_freedom: float = 3.0
     scale: float = 1.0
@@ -135,7 +213,18 @@ class StudentTPrior(DensityPrior):
         return _finite_variance(self.scale**2 * nu / (nu - 2) if (nu := self.degrees_of_freedom) > 2 else np.inf)
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise."""
+        """Log density at `w`, element-wise.
+
+        Parameters
+        ----------
+        w : ndarray
+            Values of a weight.
+
+        Returns
+        -------
+        ndarray of the shape of w
+            In nats.
+        """
         nu = self.degrees_of_freedom
         constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(nu * np.pi) - np.log(self.scale)
         return constant - (nu + 1) / 2 * np.log1p((w / self.scale) ** 2 / nu)
@@ -148,8 +237,16 @@ class SpikeAndSlabPrior:
     Parameters
     ----------
     zero_probability : float in (0, 1)
+        Prior probability of zero.
     slab : Prior, default=GaussianPrior()
         Prior of the weights that are not zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import SpikeAndSlabPrior
+    >>> np.exp(SpikeAndSlabPrior(0.8).log_mass([-1.0, 0.0, 1.0])).round(3).tolist()
+    [0.1, 0.8, 0.1]
     """
 
     zero_probability: float = 0.9
@@ -170,12 +267,36 @@ class SpikeAndSlabPrior:
         return self.slab
 
     def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-        """Log masses of levels that stand for cells of a width: (1 − π) × density × spacing, and π more at zero."""
+        """Log masses of levels that stand for cells of a width: (1 − π) × density × spacing, and π more at zero.
+
+        Parameters
+        ----------
+        levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+        spacing : ndarray of the shape of the levels
+            Widths of the cells.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
+        """
         slab = np.log1p(-self.zero_probability) + self._density.log_density(levels) + np.log(spacing)
         return np.where(levels == 0.0, np.logaddexp(np.log(self.zero_probability), slab), slab)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero."""
+        """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero.
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
+        """
         levels = np.asarray(levels, dtype=np.float64)
         zero = levels == 0.0
         if not zero.any(axis=-1).all():
@@ -199,7 +320,18 @@ class TablePrior:
     mass: ArrayLike
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities, normalised; the table must fit the levels."""
+        """Log probabilities, normalised; the table must fit the levels.
+
+        Parameters
+        ----------
+        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+            Values that a weight can take.
+
+        Returns
+        -------
+        ndarray of the shape of the levels
+            In nats.
+        """
         table = np.asarray(self.mass, dtype=np.float64)
         shape = np.shape(levels)
         if table.shape[-1:] != shape[-1:]:

@@ -236,7 +236,22 @@ class LatentFunctions(BaseEstimator):
         )
 
     def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedPredictor:
-        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`."""
+        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`.
+
+        Parameters
+        ----------
+        n_samples : int, default=16
+            Number of posterior samples.
+        method : str, default="moments"
+            How the samples are found.
+        **options : dict
+            Further arguments of `pydirect.quantize`.
+
+        Returns
+        -------
+        QuantizedPredictor
+            The quantised model.
+        """
         return quantize(self, n_samples, method, **options)
 
     def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:

@@ -320,6 +320,11 @@ class BasisFunctionModel(TableModel):
         """Describe the fitted model in words: basis, posterior, what was found in the columns, what was switched on.
 
         Gains are log densities in nats, by which alternatives were chosen.
+
+        Returns
+        -------
+        str
+            Several lines.
         """
         check_is_fitted(self)
         basis, rows = self.features_, f"{self.n_samples_:.6g} rows of {self.n_features_in_} columns"
@@ -429,14 +434,26 @@ class BasisFunctionModel(TableModel):
         return mean, variance if with_variance else None
 
     def quantizable(self) -> FittedBasisModel:
-        """Return the fitted model in the form that `pydirect.quantize` accepts."""
+        """Return the fitted model in the form that `pydirect.quantize` accepts.
+
+        Returns
+        -------
+        FittedBasisModel
+            What `pydirect.quantize` takes.
+        """
         check_is_fitted(self)
         return FittedBasisModel(
             self.features_, self.posteriors_, self.prior_scale_, self.mean_missing_variance_, self._outputs()
         )
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_quantized` uses."""
+        """Return the parameters that `pydirect.fit_quantized` uses.
+
+        Returns
+        -------
+        SearchSettings
+            The parameters.
+        """
         state = self.random_state
         rng = as_generator(0 if hasattr(state, "randint") else state)
         return SearchSettings(self.max_hyperparameter_rows, resolve_n_threads(self.n_threads), rng)

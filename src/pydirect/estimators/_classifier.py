@@ -62,12 +62,34 @@ class ProbabilisticClassifier(ClassifierMixin, LatentFunctions):
         return x, merged[:, 0], weight
 
     def predict(self, X: ArrayLike) -> np.ndarray:
-        """Predict the most probable class, (n_rows,)."""
+        """Predict the most probable class, (n_rows,).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Labels.
+        """
         decision = self.decision_function(X)
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict class probabilities, averaged over the posterior, (n_rows, n_classes)."""
+        """Predict class probabilities, averaged over the posterior, (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities.
+        """
         return np.exp(self.predict_log_proba(X))
 
 

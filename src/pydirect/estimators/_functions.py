@@ -236,6 +236,7 @@ class DrawsFunctions(BasisFunctionModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
 
         Returns
         -------
@@ -313,6 +314,7 @@ class DrawsFunctions(BasisFunctionModel):
         n_functions : int
             At most the number of draws that were kept, for sequential posteriors without ``keep_factor``.
         random_state : Generator, int or None
+            Source of the random numbers, or its seed.
 
         Returns
         -------

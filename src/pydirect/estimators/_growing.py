@@ -59,10 +59,12 @@ class GrowingModel(StatisticsModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
             Required if the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
             a given `length_scale`.
         sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts; by default once.
 
         Returns
         -------
@@ -109,12 +111,19 @@ class GrowingModel(StatisticsModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
             are no longer held equal ones are not merged.
         decay : float in (0, 1], default=1.0
             Factor by which the weights of all earlier rows are first multiplied.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -184,11 +193,18 @@ class GrowingModel(StatisticsModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             The weights that were given to `partial_fit`.
         decay : float in (0, 1], default=1.0
             How much these rows have decayed since: the product of the decays given to later calls of `partial_fit`.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------

@@ -50,6 +50,7 @@ class LabelSets(ProbabilisticClassifier):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         coverage : float in (0, 1)
             Over rows that are drawn like those of the fit, classes together.
 
@@ -82,6 +83,7 @@ class LabelSets(ProbabilisticClassifier):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         least : float in [0, 1]
             Predictive probability below which there is no prediction.
 

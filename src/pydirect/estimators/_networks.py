@@ -196,8 +196,14 @@ class NetworkRegressor(NetworkModel, ProbabilisticRegressor):
         X : array_like of shape (n_samples, n_features_in)
             May hold text and gaps: see `pydirect.features.Columns`.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Warns
         -----
@@ -284,6 +290,11 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts; rows of weight zero are left out.
 
+        Returns
+        -------
+        Self
+            The fitted model.
+
         Raises
         ------
         ValueError, TypeError
@@ -308,12 +319,34 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         self._check_posteriors(len(self.classes_))
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the second of two classes, or log-probabilities of more, (n_rows,) or (n_rows, n_classes)."""
+        """Log-odds of the second of two classes, or log-probabilities of more, (n_rows,) or (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Log-odds or log-probabilities.
+        """
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities, (n_rows, n_classes)."""
+        """Predict the logarithms of the classes' probabilities, (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            In nats.
+        """
         x = self._check_rows(X)
         log_p = np.empty((len(x), len(self.classes_)))
         with single_blas_thread():
@@ -331,13 +364,16 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
+            Whether to return standard deviations as well.
 
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
             Log-odds of the second of two classes; of more classes, each logit minus their mean.
         std : ndarray of the same shape
+            The posterior means.
         """
         x = self._check_rows(X)
         moments = log_odds_moments if len(self.classes_) == 2 else centred_moments
@@ -352,6 +388,20 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         """Predict the classes' probabilities by each of several networks sampled from the posterior.
 
         Returns an array (n_rows, n_classes, n_samples).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes, n_samples)
+            Probabilities.
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

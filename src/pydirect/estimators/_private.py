@@ -54,7 +54,9 @@ class PrivateModel(MergingModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,)
+            Targets.
         y_bounds : tuple of float
             Smallest and largest target, known without looking at them; targets beyond are moved to their bound.
         budget : PrivacyBudget
@@ -67,6 +69,11 @@ class PrivateModel(MergingModel):
             bounds are hardly ever longer. Needed for ``"precomputed"`` features and transformers.
         random_state : int, RandomState, Generator or None
             Seed of the noise. None takes it from the operating system; whoever knows a seed can remove the noise.
+
+        Returns
+        -------
+        NoisyStatistics
+            The sums with noise.
 
         Raises
         ------
@@ -127,6 +134,11 @@ class PrivateModel(MergingModel):
             of `private_statistics`, or a sum of them, are kept as ``noisy_statistics_``: the posterior then knows the
             noise in them, and its deviations are those that the noise leaves. In the decorrelated basis with a Gaussian
             prior only.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------

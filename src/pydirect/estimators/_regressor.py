@@ -172,6 +172,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
             Also return the standard deviation of the target, noise included; it is computed only on request.
 
@@ -180,6 +181,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             In the target's units.
         std : ndarray of the same shape
+            In the target's units.
         """
         x = self._check_rows(X)
         if not return_std:
@@ -199,6 +201,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
 
         Returns
         -------
@@ -216,6 +219,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
 
         Returns
         -------
@@ -252,11 +256,14 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         level : float in (0, 1)
+            Probability that an interval contains.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            Ends of the intervals.
         """
         as_number(level, "level", above=0.0, below=1.0)
         lower, upper = zip(*(d.interval(level) for d in self._each_output(X)), strict=True)
@@ -268,17 +275,33 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         quantiles : array_like of shape (n_quantiles,), in (0, 1)
+            Probabilities of values below the quantiles.
 
         Returns
         -------
         ndarray of shape (n_rows, n_quantiles) or (n_rows, n_outputs, n_quantiles)
+            In the target's units.
         """
         values = np.stack([d.quantile(np.atleast_1d(quantiles)) for d in self._each_output(X)], axis=1)
         return self._shape(values)
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
-        """Log density of observed targets, (n_rows,) or (n_rows, n_outputs), in nats."""
+        """Log density of observed targets, (n_rows,) or (n_rows, n_outputs), in nats.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In nats.
+        """
         distributions = self._each_output(X)
         targets = self._check_targets(y, distributions[0].n_rows)
         densities = [d.log_density(targets[:, k]) for k, d in enumerate(distributions)]
@@ -295,7 +318,14 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         X : array_like of shape (n_rows, n_features_in)
             Rows that the model was not fitted on.
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts; by default once.
+
+        Returns
+        -------
+        Self
+            The model itself.
         """
         x = self._check_rows(X)
         targets = self._check_targets(y, len(x))
@@ -320,6 +350,22 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         Where targets are transformed, functions without noise are those of the median.
 
         Returns an array (n_rows, n_samples) or (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+        noise : bool, default=True
+            Whether noise is added.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples) or (n_rows, n_outputs, n_samples)
+            Draws.
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -40,6 +40,7 @@ def load(path: str | Path) -> Any:
     Parameters
     ----------
     path : str or Path
+        Path of the file.
 
     Returns
     -------
@@ -50,6 +51,16 @@ def load(path: str | Path) -> Any:
     ------
     pydirect.persistence.errors.FileFormatError
         With the reason, when the file is truncated, altered, of a later version or not a model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, load
+    >>> X = np.linspace(0, 1, 30)[:, None]
+    >>> model = DirectRegressor("linear").fit(X, 2 * X[:, 0])
+    >>> model.save("line.pydirect")
+    >>> bool((load("line.pydirect").predict(X) == model.predict(X)).all())
+    True
     """
     document = read(path, tuple(KINDS))
     try:

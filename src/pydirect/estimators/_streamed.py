@@ -49,6 +49,11 @@ class StreamedModel(BasisFunctionModel):
         n_outputs : int
             Number of columns of y.
 
+        Returns
+        -------
+        RunningStatistics
+            Statistics of no rows.
+
         Raises
         ------
         sklearn.exceptions.NotFittedError

@@ -196,6 +196,7 @@ class StreamedClassifier(StreamedModel):
         y : str or array_like of shape (n_samples,), optional
             Name of the column of labels, which may be strings, if X is a path; the labels if it is an array.
         sample_weight : str or array_like, optional
+            How many times each row counts; by default once.
         sample_rows : int
             Number of rows in the sample.
         keep_features : bool
@@ -203,6 +204,11 @@ class StreamedClassifier(StreamedModel):
         drop_missing : bool
             Leave out rows with missing values or labels. Otherwise missing values of `X` are taken as `missing` says,
             and all others are an error.
+
+        Returns
+        -------
+        Self
+            The model itself.
 
         Raises
         ------

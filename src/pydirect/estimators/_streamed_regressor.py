@@ -71,6 +71,11 @@ class StreamedRegressor(GrowingModel):
         checkpoint_seconds : float, default=60.0
             Time between writes of the checkpoint. It is also written at the end, on Ctrl-C and on errors in the data.
 
+        Returns
+        -------
+        Self
+            The model itself.
+
         Raises
         ------
         pydirect.StreamError

@@ -114,6 +114,15 @@ class TransformedTargets(LeavingOneOut):
         return super()._elbo_units() - self._log_derivative * (self.effective_rows_ / self.n_samples_)
 
     def store_left_out(self, rows: TrainingRows, rotated: RotatedStatistics) -> None:
+        """Set what predictions of the rows without themselves say, densities in the target's units.
+
+        Parameters
+        ----------
+        rows : TrainingRows
+            The training rows, with transformed targets.
+        rotated : RotatedStatistics
+            Sums over them.
+        """
         super().store_left_out(rows, rotated)
         transform = self._transform()
         if transform is not None:
@@ -128,6 +137,7 @@ class TransformedTargets(LeavingOneOut):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
             Also return the standard deviation of the target, noise included.
 
@@ -138,6 +148,7 @@ class TransformedTargets(LeavingOneOut):
             distribution, which needs the variance as well, and is larger than the median,
             ``predict_quantiles(X, 0.5)``.
         std : ndarray of the same shape
+            In the target's units.
         """
         self._require_fitted()
         if self._transform() is None:
@@ -171,6 +182,7 @@ class TransformedTargets(LeavingOneOut):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
 
         Returns
         -------
@@ -198,6 +210,27 @@ class TransformedTargets(LeavingOneOut):
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, method: str = "posterior"
     ) -> tuple[FloatArray, FloatArray]:
+        """Predict intervals that contain the target with probability `level`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        level : float in (0, 1)
+            Probability that an interval contains.
+        method : {"posterior", "jackknife+"}, default="posterior"
+            ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
+            of the training rows without themselves, in units of the predictive standard deviation, which holds at least
+            approximately where the model is wrong about its noise; needs ``store_loo=True``. Copies of a row are left
+            out together, measurements one by one, and count as often as given; of more than 20,000 rows, 5000 random
+            ones are used. A local process is left out, with a warning. Hyperparameters are not learned again without
+            each row, so the guarantee of Barber et al. (2021) is that of the fit given them.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            Ends of the intervals, in the target's units.
+        """
         bounds = super().predict_interval(X, level, method)
         return bounds if method == "posterior" else tuple(self._to_units(bound) for bound in bounds)  # type: ignore[return-value]
 
@@ -222,12 +255,30 @@ class TransformedTargets(LeavingOneOut):
     # --- devices and files
 
     def quantizable(self) -> FittedBasisModel:
+        """Return the fitted model in the form that `pydirect.quantize` accepts.
+
+        Returns
+        -------
+        FittedBasisModel
+            What `pydirect.quantize` takes.
+
+        Raises
+        ------
+        ValueError
+            If targets were transformed: devices predict in the units that were modelled.
+        """
         if self._transform() is not None:
             raise self._not_for_devices()
         return super().quantizable()
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_quantized` uses."""
+        """Return the parameters that `pydirect.fit_quantized` uses.
+
+        Returns
+        -------
+        SearchSettings
+            The parameters.
+        """
         if self.target_transform is not None:
             raise self._not_for_devices()
         return super().search_settings()
@@ -240,6 +291,15 @@ class TransformedTargets(LeavingOneOut):
         )
 
     def summary(self) -> str:
+        """Describe the fitted model in words: basis, posterior, what was found in the columns, what was switched on.
+
+        Gains are log densities in nats, by which alternatives were chosen.
+
+        Returns
+        -------
+        str
+            Several lines.
+        """
         words = super().summary()
         transform = self._transform()
         return words if transform is None else f"{words}\nIt models {transform}, and predicts in the units of y."

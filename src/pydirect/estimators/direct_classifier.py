@@ -100,6 +100,7 @@ class DirectClassifier(WideningClassifier):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     categories : "auto" or list of str or int, default="auto"
+        As for `DirectRegressor`.
     missing : {"auto", "indicator", "raise"}, default="auto"
         How tables with text and missing numbers are encoded; see `DirectRegressor`.
     optimizer : str, default="pipeline"
@@ -119,6 +120,7 @@ class DirectClassifier(WideningClassifier):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Labels, in ascending order.
     posterior_ : DecorrelatedPosterior, SequentialPosterior or MeanFieldPosterior
         A list of them for more than two classes.
     features_ : Basis
@@ -139,16 +141,29 @@ class DirectClassifier(WideningClassifier):
         the softmax and a prior that is not Gaussian, an approximation of it. It is that of the posterior before the
         precision of several classes is multiplied; see the notes.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
+        The bound after each iteration.
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
     converged_ : bool
+        Whether the optimisation came to rest.
     interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
     prior_scale_ : ndarray of shape (1,) or (n_classes,)
         Prior standard deviations of the weights.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list, one per function.
+    coefficients_ : ndarray of shape (n_weights, n_functions)
+        `coef_`, with an axis of functions always.
+    mean_missing_variance_ : float
+        Prior variance of f that the basis functions miss, averaged over the training rows.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    n_features_in_ : int
+        Number of columns of X.
 
     Notes
     -----
@@ -226,10 +241,16 @@ class DirectClassifier(WideningClassifier):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,)
             Labels: strings, numbers or booleans.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts; rows of weight zero count as absent.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -308,7 +329,13 @@ class DirectClassifier(WideningClassifier):
         return Outputs.of_logits(self.intercept_, self.classes_, self._n_encoded(), self._feature_names())
 
     def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_quantized` uses, with functions to weight and fit labels."""
+        """Return the parameters that `pydirect.fit_quantized` uses, with functions to weight and fit labels.
+
+        Returns
+        -------
+        SearchSettings
+            The parameters.
+        """
         return replace(super().search_settings(), classifier=ClassifierFits(self._class_weighted, self._fit_small))
 
     def _fit_small(
@@ -523,6 +550,16 @@ class DirectClassifier(WideningClassifier):
         With the published bounds, log-odds of each class against the rest.
 
         Returns an array (n_rows,) or (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Log-odds or log-probabilities.
         """
         return self._shape(self._log_odds(X))
 
@@ -532,6 +569,16 @@ class DirectClassifier(WideningClassifier):
         Probabilities are averages over the draws of a sequential posterior, and else expectations over Gaussian z.
 
         Returns an array (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            In nats.
         """
         odds = self._log_odds(X)
         return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
@@ -545,13 +592,16 @@ class DirectClassifier(WideningClassifier):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
+            Whether to return standard deviations as well.
 
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
             Logit of the second class, or of each class.
         std : ndarray of the same shape
+            The posterior means.
         """
         mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)
         mean = self._shape(self.intercept_ + mean)
@@ -564,6 +614,20 @@ class DirectClassifier(WideningClassifier):
 
         Returns an array (n_rows, n_classes, n_samples). Raises ValueError when a sequential posterior has kept fewer
         draws.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes, n_samples)
+            Probabilities.
         """
         x = self._check_rows(X)
         n_samples = as_count(n_samples, "n_samples")

@@ -65,6 +65,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     categories : "auto" or list of str or int, default="auto"
+        As for `DirectRegressor`.
     missing : {"auto", "indicator", "raise"}, default="auto"
         How tables with text and missing numbers are encoded; see `DirectRegressor`.
     max_iter : int, default=1000
@@ -85,6 +86,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     intercept_ : float
         Log of the mean count per exposure in the data: the prior mean of log rates.
     posterior_ : DecorrelatedPosterior
+        Posterior of the weights.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
     columns_ : Columns
@@ -98,12 +100,29 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     elbo_ : float
         Lower bound on the log probability of the counts, in nats.
     elbo_trace_ : ndarray of shape (n_iter,)
+        The bound after each iteration.
     n_iter_ : int
+        Number of iterations.
     converged_ : bool
+        Whether the optimisation came to rest.
     interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
     prior_scale_ : ndarray of shape (1,)
         Prior standard deviation of the weights.
     fit_seconds_ : dict of str to float
+        Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list of one.
+    coefficients_ : ndarray of shape (n_weights, 1)
+        `coef_` as a column.
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    mean_missing_variance_ : float
+        Prior variance of f that the basis functions miss, averaged over the training rows.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    n_features_in_ : int
+        Number of columns of X.
 
     Notes
     -----
@@ -183,12 +202,18 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,)
             Counts: whole numbers from 0 on.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts; rows of weight zero count as absent.
         exposure : array_like of shape (n_samples,), optional
             What the mean count is proportional to, such as time, area or number of people; positive, by default 1.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -334,11 +359,14 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
+            Whether to return standard deviations as well.
 
         Returns
         -------
         mean, std : ndarray of shape (n_rows,)
+            Log rates.
         """
         mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)
         log_rate = self.intercept_ + mean[:, 0]
@@ -350,11 +378,14 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
 
         Returns
         -------
         CountDistribution
+            One distribution per row.
         """
         mean, variance = self._latent_moments(self._check_rows(X), with_variance=True)
         assert variance is not None
@@ -369,13 +400,16 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
         return_std : bool
             Also return the standard deviation of the count.
 
         Returns
         -------
         mean, std : ndarray of shape (n_rows,)
+            Mean counts.
         """
         found = self.predict_distribution(X, exposure)
         return (found.mean, found.std) if return_std else found.mean
@@ -388,17 +422,36 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         level : float in (0, 1)
+            Probability that an interval contains.
         exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,)
+            Counts.
         """
         return self.predict_distribution(X, exposure).interval(level)
 
     def log_predictive_probability(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> FloatArray:
-        """Log probability of observed counts, (n_rows,), in nats; arguments as of `fit`."""
+        """Log probability of observed counts, (n_rows,), in nats; arguments as of `fit`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,)
+            Counts.
+        exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            In nats.
+        """
         return self.predict_distribution(X, exposure).log_probability(y)
 
     def sample_y(
@@ -411,6 +464,22 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         """Draw counts from the predictive distribution, jointly at all rows, (n_rows, n_samples).
 
         Rows of a draw share their weights; what the basis functions miss of the rate is drawn too.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+        exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples)
+            Counts.
         """
         x = self._check_rows(X)
         n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
@@ -430,9 +499,18 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_rows,)
+            Counts.
         sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts; by default once.
         exposure : array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+
+        Returns
+        -------
+        float
+            D².
         """
         mean = self.predict_distribution(X, exposure).mean
         counts = as_counts(as_float_array(y, "y", mean.shape), "y")
@@ -444,7 +522,13 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         return 1 - unexplained / total if total > 0 else float(unexplained == 0)
 
     def summary(self) -> str:
-        """Describe the fitted model in words, its family and dispersion among them."""
+        """Describe the fitted model in words, its family and dispersion among them.
+
+        Returns
+        -------
+        str
+            Several lines.
+        """
         words = super().summary()
         if self.dispersion_ == 0:
             return f"{words}\nCounts: Poisson."

@@ -187,9 +187,13 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
     elbo_ : float
         Evidence lower bound of the targets in their own units, in nats, summed over outputs.
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
+        The bound after each iteration.
     n_iter_ : int
+        Number of iterations.
     converged_ : bool
+        Whether the optimisation came to rest.
     interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
     n_samples_ : float
@@ -221,6 +225,22 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
         When `store_loo`: log densities of training targets, predicted like ``loo_residuals_``.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list, one per output.
+    coefficients_ : ndarray of shape (n_weights, n_outputs)
+        `coef_`, with an axis of outputs always.
+    prior_scale_ : ndarray of shape (n_outputs,)
+        Prior standard deviations of the weights, standardised units.
+    mean_missing_variance_ : float
+        Prior variance of f that the basis functions miss, averaged over the training rows.
+    repetitions_ : float
+        `n_samples_` over `effective_rows_`.
+    y_mean_ : ndarray of shape (n_outputs,)
+        Mean of the training targets, as they were modelled; of private sums the middle of their bounds.
+    y_scale_ : ndarray of shape (n_outputs,)
+        Their standard deviation, one where it is zero, or half the bounds' distance: units of the posterior.
+    n_features_in_ : int
+        Number of columns of X.
 
     Examples
     --------
@@ -303,13 +323,20 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row is repeated, as in scikit-learn; a row given twice is one of weight two. Repetitions
             count fully where they are measurements: where targets have few values and rows that agree in X often differ
             in y, or the noise is given as a number. Otherwise they are taken for copies, which prove nothing about the
             noise: all weights then count relative to each other, and together for no more than the rows that differ.
             They are no precisions: the noise of a new row is the same whatever weights rows like it had.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Warns
         -----
@@ -552,6 +579,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
 
         Returns
         -------

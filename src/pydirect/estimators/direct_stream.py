@@ -41,8 +41,18 @@ class DirectStreamRegressor(StreamResults):
         at 8, 16, 32, ... rows, each time without loss.
     follow_inputs : bool, default=True
         Whether the feature map is learned again when the inputs have moved.
-    length_scale, categories, missing, n_threads, random_state, verbose
+    length_scale : float or array_like of shape (n_features_in,), optional
         As of `DirectRegressor`.
+    categories : "auto" or list of str or int, default="auto"
+        As of `DirectRegressor`.
+    missing : {"auto", "indicator", "raise"}, default="auto"
+        As of `DirectRegressor`.
+    n_threads : int, optional
+        By default, OpenMP's current number. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of landmarks and frequencies.
+    verbose : int, default=0
+        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -57,6 +67,34 @@ class DirectStreamRegressor(StreamResults):
     log_score_ : float
         Mean log density of targets before they were learned, by `predict_then_learn`; of the latest rows, exponentially
         weighted with `half_life`, or `window` or `n_first_rows` in its place.
+    posteriors_ : list of RecursivePosterior
+        Posteriors of the weights of `features_` and of a constant, standardised, one per output.
+    statistics_ : GaussianStatistics
+        Sums of the rows as they count now, of `features_` and a constant, and of standardised targets.
+    columns_ : Columns
+        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
+    mean_missing_variance_ : float
+        Prior variance of f that the basis functions miss, averaged over the training rows.
+    y_mean_ : ndarray of shape (n_outputs,)
+        Mean of the training targets, as they were modelled.
+    y_scale_ : ndarray of shape (n_outputs,)
+        Their standard deviation, one where it is zero: units of the posterior.
+    calibration_scale_ : float
+        1, or the scale found by `calibrate`.
+    n_features_in_ : int
+        Number of columns of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectStreamRegressor
+    >>> X = np.random.default_rng(0).uniform(-1, 1, (600, 1))
+    >>> y = np.where(np.arange(600) < 300, X[:, 0], -X[:, 0])  # the sign changes half-way
+    >>> model = DirectStreamRegressor("linear", half_life=30)
+    >>> for rows in np.split(np.arange(600), 60):
+    ...     _ = model.partial_fit(X[rows], y[rows])
+    >>> model.n_seen_, model.predict([[0.5]]).round(1).tolist()
+    (600, [-0.5])
     """
 
     def __init__(
@@ -116,6 +154,22 @@ class DirectStreamRegressor(StreamResults):
         """Begin anew with rows in the order in which they came; arguments as of `partial_fit`.
 
         The feature map is learned from the first of them at once.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts; by default once.
+        times : array_like of shape (n_rows,), optional
+            Times of the rows, which never fall.
+
+        Returns
+        -------
+        Self
+            The model itself.
         """
         fresh = copy.copy(self)  # what is refused leaves the stream as it is
         fresh._forget()
@@ -131,11 +185,18 @@ class DirectStreamRegressor(StreamResults):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_rows,), optional
             How many times each row counts.
         times : array_like of shape (n_rows,), optional
             When each row came: seconds, or datetime64, not decreasing; required if `half_life` or `window` is a time.
+
+        Returns
+        -------
+        Self
+            The model itself.
         """
         self._learn(X, y, sample_weight, times, predict=False)
         return self
@@ -147,7 +208,13 @@ class DirectStreamRegressor(StreamResults):
 
         Parameters
         ----------
-        X, y, sample_weight, times
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts; by default once.
+        times : array_like of shape (n_rows,), optional
             As of `partial_fit`.
 
         Returns
@@ -167,11 +234,20 @@ class DirectStreamRegressor(StreamResults):
 
         Parameters
         ----------
-        X, y, sample_weight
-            As they were learned.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs, as they were learned.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Their targets.
+        sample_weight : array_like of shape (n_rows,), optional
+            Their weights.
         age : array_like of shape (n_rows,) or float, optional
             With a `half_life`, once there have been more than `n_first_rows` rows: how long ago each row came, in rows
             or seconds: 0 for the latest row.
+
+        Returns
+        -------
+        Self
+            The model itself.
 
         Raises
         ------
@@ -221,6 +297,11 @@ class DirectStreamRegressor(StreamResults):
         other : DirectStreamRegressor
             Left as it is.
 
+        Returns
+        -------
+        Self
+            The model itself.
+
         Raises
         ------
         ValueError
@@ -251,7 +332,13 @@ class DirectStreamRegressor(StreamResults):
         return self
 
     def emptied(self) -> Self:
-        """Return a copy with the same feature map and hyperparameters that has learned no rows."""
+        """Return a copy with the same feature map and hyperparameters that has learned no rows.
+
+        Returns
+        -------
+        Self
+            A model that has learned no rows.
+        """
         self._require_fitted()
         copied = copy.deepcopy(self)
         copied._regression = self._new_regression(self._regression.noise, self._regression.prior)

@@ -35,6 +35,11 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
     A mapping from labels to models that share one ``features_``. Each of them is a `DirectRegressor` with all its
     methods: predictions, draws, `save`, `pydirect.quantize`. The whole is pickled, files hold one model each.
 
+    Parameters
+    ----------
+    models : dict
+        Fitted `DirectRegressor` of every label.
+
     Attributes
     ----------
     new_group : DirectRegressor
@@ -64,6 +69,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         groups : array_like of shape (n_rows,)
             Labels of groups that were fitted; for others use `new_group`.
         return_std : bool
@@ -72,7 +78,9 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         Returns
         -------
         mean : ndarray of shape (n_rows,)
+            In the target's units.
         std : ndarray of shape (n_rows,)
+            In the target's units.
 
         Raises
         ------
@@ -90,12 +98,16 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         groups : array_like of shape (n_rows,)
+            Label of the group of every row.
         level : float in (0, 1)
+            Probability that an interval contains.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,)
+            Ends of the intervals.
         """
         as_number(level, "level", above=0.0, below=1.0)
         lower, upper = self._of_groups(X, groups, lambda model, x, _: model.predict_interval(x, level))
@@ -107,8 +119,16 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_rows,)
+            Targets.
         groups : array_like of shape (n_rows,)
+            Label of the group of every row.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            In nats.
         """
         targets = as_target(y, _num_samples(X))[:, 0]
         density = self._of_groups(X, groups, lambda model, x, rows: (model.log_predictive_density(x, targets[rows]),))
@@ -167,6 +187,7 @@ def fit_groups(
     X : array_like of shape (n_samples, n_features_in)
         Without the column of groups.
     y : array_like of shape (n_samples,)
+        Targets.
     groups : array_like of shape (n_samples,)
         The group of each row: numbers, text or any hashable labels, none of them missing.
     sample_weight : array_like of shape (n_samples,), optional

@@ -45,9 +45,11 @@ def fit_many(
     estimators : sequence of DirectRegressor
         Fitted in place.
     X : array_like of shape (n_samples, n_features_in)
+        Rows of inputs.
     y : array_like of shape (n_samples,) or (n_samples, n_outputs), or a list or tuple of them
         One target for all, or a list with one per estimator.
     sample_weight : array_like of shape (n_samples,), optional
+        How many times each row counts; by default once.
 
     Returns
     -------

@@ -57,6 +57,7 @@ class RowInfluence:
     X : array_like of shape (n_rows, n_features_in)
         The rows of the fit, or any of them where the model holds sums over rows (`partial_fit`, `fit_stream`).
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        Targets of the training rows.
     sample_weight : array_like of shape (n_rows,), optional
         As in the fit.
 
@@ -168,6 +169,7 @@ class RowInfluence:
         Parameters
         ----------
         X : array_like of shape (n_places, n_features_in)
+            Rows of inputs.
 
         Returns
         -------
@@ -191,6 +193,7 @@ class RowInfluence:
         rows : array_like of int or bool
             Indices of the group among the training rows, or a mask, (n_rows,).
         X : array_like of shape (n_places, n_features_in)
+            Rows of inputs.
 
         Returns
         -------

@@ -132,13 +132,20 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
         L-BFGS for ``kl_mode="fixed"`` only; the draws of the network, too, are then kept from the first step.
     n_steps : int, default=3000
+        Steps of Adam.
     learning_rate : float, default=0.01
+        Initial step size of Adam; it falls to zero along half a cosine.
     batch_size : int or None, default=100
+        Rows per step of Adam; None for all of them.
     kl_warmup, kl_ramp : float, default=0.0
+        Fraction of Adam's steps without the KL term, and of the following steps in which its weight rises to one; at
+        most 0.9 together.
     max_iter : int, default=2000
+        Largest number of iterations of L-BFGS.
     initial_scale : float, default=0.05
+        Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
-        The last eight as in `DVIRegressor`.
+        Number of random starts; the one with the highest bound is kept.
     n_predictive_draws : int, default=200
         Number of sampled networks that predictions average over, the same for all rows and calls.
     n_threads : int, optional
@@ -160,15 +167,37 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     elbo_trace_ : ndarray of shape (n_checks,), or a list of them
         Of the start that was kept, with training's own draws: for L-BFGS it is higher than with fresh ones.
     n_iter_ : int
+        Number of iterations.
     converged_ : bool
         For Adam, whether the bound per row rose in the last quarter of the checks by less than 0.05 nats times the sum
         of the step sizes there. If not, more steps help.
     interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, averaged over the training rows; its logarithm is treated as
         Gaussian with the moments of the draws.
     calibration_scale_ : float
+        1, or the scale found by `calibrate`.
     fit_seconds_ : dict of str to float
+        Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list, one per output.
+    columns_ : Columns
+        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
+    input_map_ : InputMap
+        Standardisation of the columns.
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    mean_noise_ : ndarray of shape (n_outputs,)
+        Noise variance averaged over the training rows, in units of ``y_scale_`` squared.
+    y_mean_ : ndarray of shape (n_outputs,)
+        Mean of the training targets, as they were modelled.
+    y_scale_ : ndarray of shape (n_outputs,)
+        Their standard deviation, one where it is zero: units of the posterior.
+    n_features_in_ : int
+        Number of columns of X.
 
     Notes
     -----
@@ -267,15 +296,87 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
 class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
-    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. Parameters,
-    attributes and source as in `MonteCarloBNNRegressor`, without noise and calibration; the output layer's weights are
-    always drawn.
+    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. The output
+    layer's weights are always drawn. Source as of `MonteCarloBNNRegressor`.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : sequence of int, default=(50,)
+        Units of each hidden layer.
+    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
+        Law of ξ. Radial: the weights of a matrix, or the biases of a layer, have a uniform direction and a normal
+        length.
+    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
+        Gaussian, with a variance estimated for each weight matrix and bias vector or one fixed number; or the name of
+        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` supports it.
+    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
+        How the divergence is computed: exactly, or from draws of several kinds, fresh at every step or, for
+        ``"fixed"``, made once; see `MonteCarloDivergence`.
+    n_kl_draws : int, default=100
+        Draws per weight in all modes but ``"exact"``.
+    n_draws : int, default=10
+        Draws of the network per step.
+    sampling : {"weights", "pre_activations"}, default="weights"
+        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
+        reparameterisation), which have a smaller variance; for normal weights only.
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+        L-BFGS for ``kl_mode="fixed"`` only; the draws of the network, too, are then kept from the first step.
+    n_steps : int, default=3000
+        Steps of Adam.
+    learning_rate : float, default=0.01
+        Initial step size of Adam; it falls to zero along half a cosine.
+    batch_size : int or None, default=100
+        Rows per step of Adam; None for all of them.
+    kl_warmup, kl_ramp : float, default=0.0
+        Fraction of Adam's steps without the KL term, and of the following steps in which its weight rises to one; at
+        most 0.9 together.
+    max_iter : int, default=2000
+        Largest number of iterations.
+    initial_scale : float, default=0.05
+        Initial posterior standard deviations, relative to the initial spread of the means.
+    n_restarts : int, default=1
+        The last eight as in `DVIRegressor`.
+    n_predictive_draws : int, default=200
+        Number of sampled networks that predictions average over, the same for all rows and calls.
+    n_threads : int, optional
+        By default OpenMP's number. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the starts, batches and draws.
+    verbose : int, default=0
+        1 reports stages on standard error.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Labels, in ascending order.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats, estimated from 100 fresh draws.
+    posterior_ : SampledPosterior
+        The network.
+    posteriors_ : list
+        `posterior_` as a list of one.
+    prior_variances_ : ndarray of shape (2 n_layers,)
+        Prior variance of the weights and of the biases of each layer in turn; only for Gaussian priors.
+    elbo_trace_ : ndarray of shape (n_checks,)
+        Of the start that was kept.
+    n_iter_ : int
+        Steps of Adam and iterations of L-BFGS.
+    converged_ : bool
+        As of `DVIRegressor`.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage.
+    columns_ : Columns
+        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
+    input_map_ : InputMap
+        Standardisation of the columns.
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    n_features_in_ : int
+        Number of columns of X.
 
     Examples
     --------

@@ -100,8 +100,11 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
     elbo_trace_ : ndarray of shape (n_iter,), or a list of them
         Of the start that was kept; it may fall where levels were placed anew.
     n_iter_ : int
+        Number of iterations.
     converged_ : bool
+        Whether the optimisation came to rest.
     interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
     noise_variance_ : float or ndarray of shape (n_outputs,)
@@ -112,6 +115,22 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         After `partial_fit` or `fit_stream`: weighted rows that represent all rows seen, in the units of X and y.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list, one per output.
+    columns_ : Columns
+        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
+    input_map_ : InputMap
+        Standardisation of the columns.
+    rotation_ : Rotation
+        From standardised columns to the inputs of the network.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    y_mean_ : ndarray of shape (n_outputs,)
+        Mean of the training targets, as they were modelled.
+    y_scale_ : ndarray of shape (n_outputs,)
+        Their standard deviation, one where it is zero: units of the posterior.
+    n_features_in_ : int
+        Number of columns of X.
 
     Notes
     -----
@@ -175,8 +194,14 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         X : array_like of shape (n_samples, n_features_in)
             May hold text and gaps: see `pydirect.features.Columns`.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -211,8 +236,16 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts; by default once.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -269,6 +302,11 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
             As in `DirectRegressor.fit_stream`.
         drop_missing : bool
             Leave out rows with missing values, which otherwise raise an error.
+
+        Returns
+        -------
+        Self
+            The fitted model.
 
         Raises
         ------
@@ -425,7 +463,13 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         return np.clip(inputs, -limit, limit, out=inputs)
 
     def quantizable(self) -> FittedNetwork:
-        """Return the fitted model as data that `pydirect.quantize` takes."""
+        """Return the fitted model as data that `pydirect.quantize` takes.
+
+        Returns
+        -------
+        FittedNetwork
+            What `pydirect.quantize` takes.
+        """
         check_is_fitted(self)
         basis = NetworkBasis.of(self.input_map_, self.rotation_, self.posteriors_[0].shape)
         return FittedNetwork(basis, self.posteriors_, self._outputs())

@@ -79,7 +79,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : DirectRegressor
+        Model whose parameters are searched; it is cloned.
     param_grid : dict of str to sequence, or a list of such dicts
+        Values of every parameter to try.
     scoring : str or callable, optional
         ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums unless
         targets are transformed; any other scorer of scikit-learn, which may use predictive deviations, is called with
@@ -95,16 +97,23 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     cv_results_ : dict
         As in scikit-learn's GridSearchCV; fit times are of inference alone.
     best_params_ : dict
+        Parameters of the best candidate.
     best_score_ : float
+        Its mean score.
     best_index_ : int
+        Its place in ``cv_results_``.
     best_estimator_ : DirectRegressor
-        When `refit`.
+        When `refit`: the best candidate, fitted to all rows.
     scorer_ : callable
+        What `score` uses.
     n_splits_ : int
+        Number of folds.
     refit_time_ : float
-        When `refit`.
+        When `refit`: seconds of that fit.
     multimetric_ : bool
         False.
+    n_features_in_ : int
+        Number of columns of X.
 
     Examples
     --------
@@ -145,11 +154,18 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts, in fits and, unless the scorer does not accept weights, in scores.
         groups : array_like of shape (n_samples,), optional
             For splitters such as GroupKFold.
+
+        Returns
+        -------
+        Self
+            The fitted search.
 
         Raises
         ------
@@ -313,7 +329,20 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @available_if(_refits)  # type: ignore[untyped-decorator]
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict with the best estimator; see `DirectRegressor.predict`."""
+        """Predict with the best estimator; see `DirectRegressor.predict`.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        return_std : bool, default=False
+            Whether to return standard deviations as well.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            Means, and standard deviations on request.
+        """
         check_is_fitted(self, "best_estimator_")
         return self.best_estimator_.predict(X, return_std=return_std)
 
@@ -324,9 +353,16 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_rows,), optional
             Ignored if the scorer does not accept weights.
+
+        Returns
+        -------
+        float
+            Greater is better.
         """
         check_is_fitted(self, "best_estimator_")
         return self._by_scorer(self.best_estimator_, X, y, sample_weight)

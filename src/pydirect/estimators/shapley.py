@@ -106,10 +106,12 @@ def shapley_values(
     n_permutations : int, default=64
         Random orders for a row, half of them backwards; at least four for each background row.
     random_state : int, Generator or None, default=0
+        Seed of the orders of columns.
 
     Returns
     -------
     ShapleyValues
+        The contributions.
 
     Examples
     --------

@@ -96,7 +96,20 @@ class Basis:
         return hash(self.fingerprint)
 
     def has_inputs_of(self, columns: Columns, input_map: InputMap) -> bool:
-        """Whether the map takes the same inputs, up to their scales, so that its hyperparameters fit them too."""
+        """Whether the map takes the same inputs, up to their scales, so that its hyperparameters fit them too.
+
+        Parameters
+        ----------
+        columns : Columns
+            Encoder of a table.
+        input_map : InputMap
+            Standardisation of its columns.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         own = self.input_map
         return (
             self.columns is not None
@@ -108,7 +121,18 @@ class Basis:
     # --- rows
 
     def inputs(self, x: ArrayLike) -> FloatArray:
-        """Return the inputs of the map, (n_rows, n_inputs)."""
+        """Return the inputs of the map, (n_rows, n_inputs).
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_inputs)
+            Inputs of the map.
+        """
         x = np.asarray(x, dtype=np.float64)
         if x.ndim != 2 or x.shape[1] != self.n_features_in:
             raise ValueError(f"X must have shape (n_rows, {self.n_features_in}), got {x.shape}")
@@ -123,8 +147,15 @@ class Basis:
         Parameters
         ----------
         x : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         dtype : {float64, float32}
         n_threads : int
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
         """
         return self.map.transform(self.inputs(x), dtype, n_threads)
 
@@ -140,13 +171,38 @@ class Basis:
         return self.map.whitening
 
     def kernel_functions(self, x: ArrayLike, n_threads: int = 1) -> FloatArray:
-        """Return k(x, Z), (n_rows, n_weights), of landmarks Z."""
+        """Return k(x, Z), (n_rows, n_weights), of landmarks Z.
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_landmarks)
+            Kernel functions.
+        """
         return self.functions(self.inputs(x), n_threads)
 
     def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Basis:
         """Return the same basis, whose sums over rows are of k(x, Z) if that is accurate enough, else of Φ.
 
         `noise_variance`: by default that of the kernel's hyperparameters.
+
+        Parameters
+        ----------
+        n_rows : float
+            Number of rows that sums will be over.
+        noise_variance : float, optional
+            By default that of the kernel's hyperparameters.
+
+        Returns
+        -------
+        Basis
+            The basis.
         """
         if not isinstance(self.map, NystroemFeatures):
             return self
@@ -154,19 +210,53 @@ class Basis:
         return replace(self, map=self.map.for_sums(n_rows, noise))
 
     def functions(self, inputs: FloatArray, n_threads: int = 1) -> FloatArray:
-        """Return k(x, Z) at inputs of the map if there are landmarks Z, else Φ, (n_rows, n_weights)."""
+        """Return k(x, Z) at inputs of the map if there are landmarks Z, else Φ, (n_rows, n_weights).
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Inputs of the map.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Functions.
+        """
         if isinstance(self.map, NystroemFeatures):
             return self.map.kernel_functions(inputs, n_threads)
         return np.asarray(self.map.transform(inputs, np.float64, n_threads))
 
     def whitened(self, functions: FloatArray) -> FloatArray:
-        """Return Φ from `functions`, whose memory it takes."""
+        """Return Φ from `functions`, whose memory it takes.
+
+        Parameters
+        ----------
+        functions : ndarray of shape (n_rows, n_weights)
+            What `functions` has returned; overwritten.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         return self.map.whitened(functions) if isinstance(self.map, NystroemFeatures) else functions
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return B with `functions` @ B = Φ @ matrix, (n_weights, n_columns): sums of k(x, Z) need no whitening.
 
         With landmarks Φ M = k(x, Z) (L⁻ᵀM).
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n_weights, n_columns)
+            Matrix whose product with Φ is wanted.
+
+        Returns
+        -------
+        ndarray of shape (n_weights, n_columns)
+            B.
         """
         if not isinstance(self.map, NystroemFeatures):
             return matrix
@@ -174,12 +264,34 @@ class Basis:
             return np.asarray(self.map.whitening @ matrix)
 
     def projection(self, matrix: FloatArray) -> Callable[[FloatArray, int], FloatArray]:
-        """Return the function from inputs of the map and a number of threads to Φ @ matrix, (n_rows, n_columns)."""
+        """Return the function from inputs of the map and a number of threads to Φ @ matrix, (n_rows, n_columns).
+
+        Parameters
+        ----------
+        matrix : ndarray of shape (n_weights, n_columns)
+            Matrix whose product with Φ is wanted.
+
+        Returns
+        -------
+        callable
+            From inputs (n_rows, n_inputs) and a number of threads to an array (n_rows, n_columns).
+        """
         weights = self.weights_of_functions(matrix)
         return lambda inputs, n_threads: self.functions(inputs, n_threads) @ weights
 
     def prior_variance(self, x: FloatArray) -> FloatArray:
-        """Return Var f(x) under the kernel's prior if landmarks approximate the kernel, else zeros; (n_rows,)."""
+        """Return Var f(x) under the kernel's prior if landmarks approximate the kernel, else zeros; (n_rows,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Variances.
+        """
         if not isinstance(self.map, NystroemFeatures):
             return np.zeros(len(x))
         return self.map.hyperparameters.diagonal(self.inputs(x))
@@ -192,8 +304,14 @@ class Basis:
         inputs : ndarray of shape (n_rows, n_inputs)
             Of the map.
         weight : ndarray of shape (n_rows,) or None
+            How many times each row counts; by default once.
         mean_square : float
             Weighted mean of ‖Φ(x)‖² over the rows.
+
+        Returns
+        -------
+        float
+            The variance.
         """
         if not isinstance(self.map, NystroemFeatures):
             return 0.0
@@ -211,8 +329,14 @@ class Basis:
         inputs : ndarray of shape (n_rows, n_inputs)
             Of the map.
         phi : ndarray of shape (n_rows, n_weights)
+            Φ at these inputs.
         mean_missing : float
             From `mean_missing_variance`: the average over the training rows, which is part of the noise.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or None
+            Variances.
         """
         if self.hyperparameters is None:
             return None
@@ -226,6 +350,15 @@ class Basis:
     @classmethod
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
         """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result.
+
+        Parameters
+        ----------
+        header : dict
+            Header of the file.
+        arrays : dict of str to ndarray
+            Arrays of the file, by name.
+        name : str
+            Name under which the fields were written.
 
         Raises
         ------

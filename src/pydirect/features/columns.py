@@ -124,7 +124,15 @@ class Columns:
 
     @classmethod
     def of_numbers(cls, n_columns: int, names: Sequence[str] | None = None) -> Self:
-        """Return the encoding that changes nothing, and takes no missing numbers."""
+        """Return the encoding that changes nothing, and takes no missing numbers.
+
+        Parameters
+        ----------
+        n_columns : int
+            Number of columns.
+        names : sequence of str, optional
+            Their names.
+        """
         return cls(None if names is None else tuple(names), (None,) * n_columns, (), (), None)
 
     @classmethod
@@ -143,6 +151,7 @@ class Columns:
         Parameters
         ----------
         X : Table, frame or array_like of shape (n_rows, n_columns)
+            Rows of a table.
         y : ndarray of shape (n_rows, n_outputs), optional
             Standardised targets; without them, only ``missing="indicator"`` adds indicators.
         weight : ndarray of shape (n_rows,), optional
@@ -152,6 +161,8 @@ class Columns:
         missing : {"auto", "indicator", "raise"}
             ``"indicator"``: an indicator for every column that lacks numbers. ``"raise"``: missing numbers are an
             error.
+        stacklevel : int, default=2
+            Of warnings.
 
         Warns
         -----
@@ -190,6 +201,12 @@ class Columns:
         Parameters
         ----------
         X : Table, frame or array_like of shape (n_rows, n_columns)
+            Rows of a table.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_encoded)
+            Numbers.
 
         Raises
         ------
@@ -212,11 +229,33 @@ class Columns:
         return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)])
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
-        """Return where a number or category is missing, (n_rows, n_columns)."""
+        """Return where a number or category is missing, (n_rows, n_columns).
+
+        Parameters
+        ----------
+        X : frame or array_like of shape (n_rows, n_columns)
+            Rows of a table.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_rows, n_columns)
+            Where they are missing.
+        """
         return np.column_stack([c.codes < 0 if isinstance(c, Text) else np.isnan(c) for c in self._table(X).columns])
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
-        """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
+        """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns).
+
+        Parameters
+        ----------
+        X : frame or array_like of shape (n_rows, n_columns)
+            Rows of a table.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_rows, n_columns)
+            Where they are new.
+        """
         table = self._table(X)
         out = np.zeros(table.shape, dtype=bool)
         for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
@@ -265,7 +304,17 @@ class Columns:
 
     @classmethod
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
-        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result."""
+        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result.
+
+        Parameters
+        ----------
+        header : dict
+            Header of the file.
+        arrays : dict of str to ndarray
+            Arrays of the file, by name.
+        name : str
+            Name under which the fields were written.
+        """
         require_type(header["categories"], "categories", list)
         own = {key: _tuple_of(header[key], key, int) for key in ("pooled", "indicators", "lacking", "numbering")}
         if header["names"] is not None:

@@ -46,10 +46,17 @@ def fit_hyperparameters(
     rng : numpy.random.Generator
         Selects the rows.
     max_rows : int
+        Largest number of rows in the marginal likelihood.
     n_threads : int
+        Number of threads; results have the same bits for any.
     referee : callable, optional
         From hyperparameters to the evidence of all rows, which chooses between searches on several subsets where there
         are many more rows than `max_rows`.
+
+    Returns
+    -------
+    KernelHyperparameters
+        The best that were found.
     """
     counts = RowCounts.of(x, y, sample_weight).where_learned(sample_weight)
     return search_hyperparameters(x, y, counts, n_linear, rng, max_rows=max_rows, n_threads=n_threads, referee=referee)[

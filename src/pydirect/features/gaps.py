@@ -52,7 +52,9 @@ class Gaps:
         Parameters
         ----------
         x : ndarray of shape (n_rows, n_columns)
+            Rows, with NaN where a number is missing.
         weight : ndarray of shape (n_rows,), optional
+            How many times each row counts.
         """
         few, few_weights = x, weight
         if len(x) > MOST_ROWS:
@@ -111,6 +113,13 @@ class Gaps:
         """Write conditional means into rows where numbers are missing.
 
         `x`, `missing`, (n_rows, n_columns).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_columns)
+            Rows, with NaN where a number is missing.
+        missing : ndarray of bool of shape (n_rows, n_columns)
+            Where a number is missing.
         """
         touched = np.flatnonzero(missing.any(axis=1))
         lacking = missing[touched]
@@ -120,7 +129,13 @@ class Gaps:
         x[touched[rows], columns] = self.mean[columns] + self.scale[columns] * completed[rows, columns]
 
     def check(self, n_columns: int) -> None:
-        """Raise unless the Gaussian is one of this number of columns."""
+        """Raise unless the Gaussian is one of this number of columns.
+
+        Parameters
+        ----------
+        n_columns : int
+            Number of columns.
+        """
         require_array(self.mean, "mean", n_columns, largest=np.inf)
         require_positive(self.scale, "scale", n_columns, largest=np.inf)
         require_array(self.centre, "centre", n_columns)

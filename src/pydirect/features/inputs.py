@@ -74,7 +74,9 @@ class InputMap:
         Parameters
         ----------
         x : ndarray of shape (n_samples, n_features_in)
+            Rows of inputs.
         sample_weight : ndarray of shape (n_samples,), optional
+            How many times each row counts.
         rank : bool
             Whether to append the normal scores.
         groups : ndarray of int, shape (n_features_in,), optional
@@ -99,7 +101,13 @@ class InputMap:
 
     @classmethod
     def identity(cls, n_features_in: int) -> InputMap:
-        """Return the map that changes nothing."""
+        """Return the map that changes nothing.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of columns.
+        """
         d = n_features_in
         return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)), np.arange(0))
 
@@ -107,6 +115,16 @@ class InputMap:
         """Return a number from 0 for each output, (n_outputs,), in their order, the same for indicators of one group.
 
         `groups`, (n_features_in,): as in `fit`.
+
+        Parameters
+        ----------
+        groups : ndarray of int of shape (n_features_in,)
+            Number of the group of every column, as in `fit`.
+
+        Returns
+        -------
+        ndarray of int of shape (n_outputs,)
+            Numbers of the groups.
         """
         own = np.where(groups < 0, groups.max(initial=-1) + 1 + np.arange(len(groups)), groups)[self.kept]
         _, first, where = np.unique(own, return_index=True, return_inverse=True)
@@ -114,7 +132,18 @@ class InputMap:
         return np.concatenate([number, len(first) + np.arange(len(self.knots))])
 
     def transform(self, x: FloatArray) -> FloatArray:
-        """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
+        """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Inputs of the feature map.
+        """
         out = np.empty((len(x), self.n_outputs))
         x = np.ascontiguousarray(x, dtype=np.float64)
         standardised = self.kept, self.mean, self.scale, LARGEST
@@ -122,7 +151,18 @@ class InputMap:
         return out
 
     def check(self, n_features_in: int) -> int:
-        """Raise unless the map takes this number of columns and its numbers are in range; return `n_outputs`."""
+        """Raise unless the map takes this number of columns and its numbers are in range; return `n_outputs`.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of columns.
+
+        Returns
+        -------
+        int
+            Number of outputs.
+        """
         d, knots = n_features_in, self.knots
         require_array(self.mean, "mean", d, largest=np.inf)
         require_positive(self.scale, "scale", d, largest=np.inf)

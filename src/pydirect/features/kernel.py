@@ -86,33 +86,98 @@ class KernelHyperparameters:
         return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
 
     def diagonal(self, x: FloatArray) -> FloatArray:
-        """Prior variance of f at the rows of x, (n_rows,)."""
+        """Prior variance of f at the rows of x, (n_rows,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Variances.
+        """
         linear = linear_inputs(x, self.n_linear)
         ard, isotropic, slope, constant = self.amplitudes
         return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
     def cut_off_inputs(self, x: FloatArray) -> FloatArray:
-        """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear)."""
+        """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_linear)
+            Differences.
+        """
         return x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
 
     def cut_off_variance(self, x: FloatArray) -> FloatArray:
-        """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
+        """Prior variance that the linear part loses by clipping its inputs, (n_rows,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Variances.
+        """
         beyond = self.cut_off_inputs(x)
         return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
 
     def prepared(self, x: FloatArray) -> PreparedRows:
-        """Return rows with which others are compared again and again."""
+        """Return rows with which others are compared again and again.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        PreparedRows
+            The rows, scaled for the kernel.
+        """
         return PreparedRows(self, x)
 
     def covariance(self, x: FloatArray, other: FloatArray | PreparedRows, n_threads: int = 1) -> FloatArray:
-        """Covariance of f between rows, (len(x), len(other))."""
+        """Covariance of f between rows, (len(x), len(other)).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+        other : ndarray of shape (n_other, n_inputs) or PreparedRows
+            Rows to compare with.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_other)
+            Covariances.
+        """
         others = other if isinstance(other, PreparedRows) else self.prepared(other)
         out = np.empty((len(x), others.n_rows))
         _core.cross_covariance(np.ascontiguousarray(x), *others.arguments, out, n_threads)
         return out
 
     def check(self, n_inputs: int) -> None:
-        """Raise unless the hyperparameters fit the number of inputs and are in range."""
+        """Raise unless the hyperparameters fit the number of inputs and are in range.
+
+        Parameters
+        ----------
+        n_inputs : int
+            Number of inputs.
+        """
         if (require_array(self.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
             raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
         require_number(self.noise_variance, "noise_variance", above=0.0)

@@ -33,7 +33,13 @@ MANY_ROWS = 1e6
 
 @dataclass(frozen=True)
 class PrecomputedFeatures:
-    """Precomputed features: the inputs are the basis functions."""
+    """Precomputed features: the inputs are the basis functions.
+
+    Parameters
+    ----------
+    n_features_in : int
+        Number of inputs.
+    """
 
     kind: ClassVar[str] = "precomputed"
     n_features_in: int
@@ -44,7 +50,22 @@ class PrecomputedFeatures:
         return self.n_features_in
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ = X."""
+        """Return Φ = X.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         return np.ascontiguousarray(x, dtype=dtype)
 
     def check(self) -> None:
@@ -59,6 +80,7 @@ class LinearFeatures:
     Parameters
     ----------
     n_features_in : int
+        Number of inputs.
     intercept_scale : float
         Value of the constant feature: the prior standard deviation of the intercept relative to that of a weight.
     """
@@ -73,7 +95,22 @@ class LinearFeatures:
         return self.n_features_in + 1
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return [X | intercept_scale]."""
+        """Return [X | intercept_scale].
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
         out[:, :-1] = x
         out[:, -1] = self.intercept_scale
@@ -92,7 +129,9 @@ class PolynomialFeatures:
     Parameters
     ----------
     n_features_in : int
+        Number of inputs.
     degree : int
+        Largest degree of a monomial.
 
     Raises
     ------
@@ -129,7 +168,22 @@ class PolynomialFeatures:
         return float(LARGEST ** (1 / self.degree))
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the monomials; each is computed as a shorter one times one more input."""
+        """Return the monomials; each is computed as a shorter one times one more input.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         column = {m: k for k, m in enumerate(self.monomials)}
         out = np.empty((self.n_weights, x.shape[0]), dtype=dtype)
         out[0] = 1.0
@@ -215,8 +269,15 @@ class FourierFeatures:
         Parameters
         ----------
         x : ndarray of shape (n_rows, n_features_in), float64
+            Rows of inputs.
         dtype : {float64, float32}
         n_threads : int
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
         """
         dtype = np.dtype(dtype)
         out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
@@ -252,7 +313,9 @@ class NystroemFeatures:
     Parameters
     ----------
     landmarks : ndarray of shape (n_landmarks, n_features_in)
+        Rows Z.
     hyperparameters : KernelHyperparameters
+        Those of the kernel k.
     sums_of_kernel : bool
         Whether sums over rows are of k(x, Z), whitened once in the end, L⁻¹(Σkkᵀ)L⁻ᵀ, instead of row by row, which
         takes as long as the sums themselves. Rounding is then magnified by the condition of k(Z, Z); see `rounding`.
@@ -272,13 +335,35 @@ class NystroemFeatures:
         """Build from landmarks, and raise unless their covariance can be factorised.
 
         `n_rows` that sums will be over, at the noise variance of the hyperparameters, decide what the sums are of.
+
+        Parameters
+        ----------
+        landmarks : ndarray of shape (n_landmarks, n_inputs)
+            Rows Z.
+        hyperparameters : KernelHyperparameters
+            Those of the kernel k.
+        n_rows : float, default=1000000.0
+            Number of rows that sums will be over.
         """
         features = cls(landmarks, hyperparameters)
         features.prepare(whitening=True)
         return features.for_sums(n_rows, hyperparameters.noise_variance)
 
     def for_sums(self, n_rows: float, noise_variance: float) -> NystroemFeatures:
-        """Return the same features with sums over rows of k(x, Z) if that is accurate enough, else of Φ."""
+        """Return the same features with sums over rows of k(x, Z) if that is accurate enough, else of Φ.
+
+        Parameters
+        ----------
+        n_rows : float
+            Number of rows that sums will be over.
+        noise_variance : float
+            Variance σ² of the noise.
+
+        Returns
+        -------
+        NystroemFeatures
+            The features.
+        """
         accurate = self.rounding(n_rows) <= LARGEST_ROUNDING * noise_variance
         chosen = replace(self, sums_of_kernel=accurate)
         chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared")})
@@ -289,6 +374,16 @@ class NystroemFeatures:
 
         Errors of ε Σk² are magnified by ‖L⁻¹‖² at most, whose bound ‖L⁻¹‖₁ ‖L⁻¹‖∞ and a factor of four also cover that
         errors of many entries add up.
+
+        Parameters
+        ----------
+        n_rows : float
+            Number of rows that sums will be over.
+
+        Returns
+        -------
+        float
+            The bound.
         """
         whitening, mean_square = self._factorised
         size = np.abs(whitening)
@@ -319,7 +414,13 @@ class NystroemFeatures:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
 
     def prepare(self, whitening: bool) -> None:
-        """Compute what is computed once: rows scaled for the kernel and, on request, the whitening."""
+        """Compute what is computed once: rows scaled for the kernel and, on request, the whitening.
+
+        Parameters
+        ----------
+        whitening : bool
+            Whether the whitening is needed too.
+        """
         if whitening:
             self._factorised  # noqa: B018
         self._prepared  # noqa: B018
@@ -339,22 +440,74 @@ class NystroemFeatures:
         return self.landmarks.shape[0]
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights)."""
+        """Return Φ of shape (n_rows, n_weights).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         return np.ascontiguousarray(self.whitened(self.kernel_functions(x, n_threads)), dtype=dtype)
 
     def kernel_functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
-        """Return k(x, Z), (n_rows, n_landmarks)."""
+        """Return k(x, Z), (n_rows, n_landmarks).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_landmarks)
+            Kernel functions.
+        """
         return self.hyperparameters.covariance(x, self._prepared, n_threads)
 
     def whitened(self, k: FloatArray) -> FloatArray:
-        """Return Φ = k L⁻ᵀ, in the memory of k."""
+        """Return Φ = k L⁻ᵀ, in the memory of k.
+
+        Parameters
+        ----------
+        k : ndarray of shape (n_rows, n_landmarks)
+            k(x, Z); overwritten.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         if len(k) == 1:
             return blas.dtrmv(self.whitening, k[0], trans=1, overwrite_x=1)[None]
         # To BLAS a C-ordered matrix is its transpose: the factor stands on the left.
         return np.asarray(blas.dtrmm(1.0, self.whitening, k.T, trans_a=1, overwrite_b=1).T)
 
     def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
-        """Prior variance of f that the landmarks miss: k(x, x) − ‖Φ(x)‖², (n_rows,)."""
+        """Prior variance of f that the landmarks miss: k(x, x) − ‖Φ(x)‖², (n_rows,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Variances.
+        """
         return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
 
     def check(self) -> None:
@@ -407,6 +560,7 @@ class TransformerFeatures:
     transformer : object
         Fitted, with a method ``transform(X)``.
     n_features_in : int
+        Number of inputs.
     n_weights : int
         Number of columns of its output.
     """
@@ -417,7 +571,22 @@ class TransformerFeatures:
     n_weights: int
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the transformer's output as a dense array."""
+        """Return the transformer's output as a dense array.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         out = self.transformer.transform(x)
         out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)

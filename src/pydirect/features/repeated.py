@@ -70,7 +70,22 @@ def row_hashes(*tables: FloatArray) -> NDArray[np.uint64]:
 def distinct_rows(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge repeated rows and add up their weights; see `distinct_index`."""
+    """Merge repeated rows and add up their weights; see `distinct_index`.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_features_in)
+        Rows of inputs.
+    y : ndarray of shape (n_rows, n_outputs)
+        Targets.
+    sample_weight : ndarray of shape (n_rows,) or None
+        How many times each row counts.
+
+    Returns
+    -------
+    (ndarray, ndarray, ndarray)
+        Distinct rows, their mean targets and their weights.
+    """
     index, weight = distinct_index(x, y, sample_weight)
     return x[index], y[index], weight
 

@@ -104,7 +104,17 @@ class HyperparameterSearch:
 
     @classmethod
     def from_fields(cls, header: Header, arrays: Arrays, name: str) -> Self:
-        """Rebuild from what `pydirect.persistence.fields.Writer.fields` has written, and check it."""
+        """Rebuild from what `pydirect.persistence.fields.Writer.fields` has written, and check it.
+
+        Parameters
+        ----------
+        header : dict
+            Header of the file.
+        arrays : dict of str to ndarray
+            Arrays of the file, by name.
+        name : str
+            Name under which the fields were written.
+        """
         for key, kind in (("starts", str), ("n_rows", int)):
             require_type(header[key], key, list, tuple)
             for item in header[key]:

@@ -142,6 +142,7 @@ def fit_logistic_decorrelated(
     Parameters
     ----------
     rows : LabelledRows
+        Rows with labels.
     prior : DensityPrior
         In units of the prior standard deviation; standard Gaussian by default. With another one, several functions have
         their logits' mean variance in place of their own.
@@ -151,8 +152,15 @@ def fit_logistic_decorrelated(
         As in `fit_decorrelated`: neither moments nor the ELBO depend on it. The exponential bound needs at least 7.
     bound : {None, "exponential"}
         By default that of the rows' likelihood; the exponential one starts from Jaakkola's.
-    max_iter, stop
+    max_iter : int, default=1000
         As in `fit_logistic`.
+    stop : threading.Event, optional
+        As in `fit_logistic`.
+
+    Returns
+    -------
+    LogisticFit
+        Posteriors and prior variance.
     """
     if bound is not None:
         as_choice(bound, "bound", ("exponential",))

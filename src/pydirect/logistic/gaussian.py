@@ -109,19 +109,62 @@ class VariancePrior:
 
     @classmethod
     def wide(cls, mean_square: float) -> VariancePrior:
-        """Prior around the variance at which z has its typical variance, from the mean of φᵀφ."""
+        """Prior around the variance at which z has its typical variance, from the mean of φᵀφ.
+
+        Parameters
+        ----------
+        mean_square : float
+            Mean of φᵀφ over the rows.
+        """
         return cls(TYPICAL_LOGIT_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
 
     def scaled(self, factor: float) -> VariancePrior:
-        """Prior of the variance times a factor."""
+        """Prior of the variance times a factor.
+
+        Parameters
+        ----------
+        factor : float
+            Factor of the variance.
+
+        Returns
+        -------
+        VariancePrior
+            The prior.
+        """
         return VariancePrior(self.centre * factor, self.sd)
 
     def penalty(self, variance: float) -> float:
-        """Return −log density, zero at the median."""
+        """Return −log density, zero at the median.
+
+        Parameters
+        ----------
+        variance : float
+            Prior variance.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         return 0.5 * (np.log(variance / self.centre) / self.sd) ** 2 if self.sd > 0 else 0.0
 
     def best(self, gram: FloatArray, posterior: FullGaussian, log_variance: float) -> float:
-        """Log of the best prior variance for given A and c of the regression, by secants from where a posterior is."""
+        """Log of the best prior variance for given A and c of the regression, by secants from where a posterior is.
+
+        Parameters
+        ----------
+        gram : ndarray of shape (n_weights, n_weights)
+            A = Φᵀdiag(h)Φ.
+        posterior : FullGaussian
+            Posterior to start from.
+        log_variance : float
+            Log of the prior variance to start from.
+
+        Returns
+        -------
+        float
+            Log of the variance.
+        """
         if self.sd == 0:
             return log_variance
         precision, centre, variance = self.sd**-2, float(np.log(self.centre)), float(np.exp(log_variance))

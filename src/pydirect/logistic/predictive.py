@@ -52,7 +52,20 @@ def log_sum_exp(values: FloatArray, axis: int = 1) -> FloatArray:
 
 
 def predictive_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
-    """``Pr(t = 1) = E σ(z)`` for Gaussian z; see `predictive_log_odds`."""
+    """``Pr(t = 1) = E σ(z)`` for Gaussian z; see `predictive_log_odds`.
+
+    Parameters
+    ----------
+    mean : array_like
+        Means of z.
+    variance : array_like
+        Variances of z.
+
+    Returns
+    -------
+    ndarray
+        Probabilities.
+    """
     return expit(predictive_log_odds(mean, variance))
 
 

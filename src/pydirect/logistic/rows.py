@@ -60,7 +60,9 @@ class LabelledRows:
     Parameters
     ----------
     features : FeatureMap
+        From rows of x to Φ.
     x : ndarray of shape (n_samples, n_features_in)
+        Rows of inputs.
     t : ndarray of shape (n_samples, n_functions)
         −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
     weight : ndarray of shape (n_samples,)
@@ -69,6 +71,7 @@ class LabelledRows:
         Added to φᵀw: prior means of the logits.
     likelihood : {"softmax", "jaakkola"}
     n_threads : int
+        Number of threads; results have the same bits for any.
     """
 
     features: FeatureMap
@@ -95,13 +98,17 @@ class LabelledRows:
         Parameters
         ----------
         phi : array_like of shape (n_samples, n_weights)
+            Φ.
         t : array_like of shape (n_samples,) or (n_samples, n_functions)
             Labels, −1 or 1; with several functions a single 1 in every row.
         sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
         offset : float or array_like of shape (n_functions,)
+            Prior means of the logits.
         likelihood : {"softmax", "jaakkola"}
             The second is a bound, of one function; see `pydirect.logistic`.
         n_threads : int, optional
+            Number of threads; results have the same bits for any.
 
         Examples
         --------
@@ -160,7 +167,20 @@ class LabelledRows:
         return np.zeros((self.n_samples, self.n_functions))
 
     def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,)."""
+        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,).
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_samples, n_functions)
+            Means of z.
+        variance : ndarray of shape (n_samples,)
+            Variances of z.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In nats.
+        """
         return label_log_probability(self.t, mean, variance)
 
     def _offset(self, rows: slice | NDArray[np.intp]) -> FloatArray:
@@ -168,12 +188,36 @@ class LabelledRows:
         return self.offset[rows] if self.offset.ndim == 2 else self.offset
 
     def problem(self, t: FloatArray, offset: float) -> LabelledRows:
-        """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
+        """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound.
+
+        Parameters
+        ----------
+        t : ndarray of shape (n_samples, 1)
+            Labels.
+        offset : float
+            Prior mean of the logit.
+
+        Returns
+        -------
+        LabelledRows
+            The rows.
+        """
         labels, offsets = np.ascontiguousarray(t[:, None]), np.array([float(offset)])
         return replace(self, t=labels, offset=offsets, likelihood="jaakkola")
 
     def map_blocks(self, function: Callable[[FloatArray, slice], Any]) -> Iterator[Any]:
-        """Apply a function to blocks of Φ and the slice of rows that each holds; results in order."""
+        """Apply a function to blocks of Φ and the slice of rows that each holds; results in order.
+
+        Parameters
+        ----------
+        function : callable
+            Called with a block of Φ and the slice of its rows.
+
+        Returns
+        -------
+        iterator
+            What the function returned.
+        """
 
         def of_block(bounds: tuple[int, int]) -> Any:
             rows = slice(*bounds)
@@ -182,7 +226,18 @@ class LabelledRows:
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
     def moments(self, latent: Latent | RowMoments) -> tuple[FloatArray, FloatArray]:
-        """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row."""
+        """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row.
+
+        Parameters
+        ----------
+        latent : posterior or RowMoments
+            Posterior of the weights, or its moments at the rows.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances.
+        """
         if isinstance(latent, RowMoments):
             return self.offset + latent.row_mean, latent.row_variance
         mean, variance = np.empty((self.n_samples, self.n_functions)), np.empty(self.n_samples)
@@ -196,7 +251,18 @@ class LabelledRows:
         return self.offset + mean, variance
 
     def evaluate(self, latent: Latent | RowMoments) -> Evaluation:
-        """Evaluate a posterior at all rows, as a `RowSource`."""
+        """Evaluate a posterior at all rows, as a `RowSource`.
+
+        Parameters
+        ----------
+        latent : posterior or RowMoments
+            Posterior of the weights, or its moments at the rows.
+
+        Returns
+        -------
+        Evaluation
+            Sums over the rows.
+        """
         b = self.n_weights
 
         def of_block(phi: FloatArray, rows: slice) -> Evaluation:
@@ -210,7 +276,18 @@ class LabelledRows:
             return total(self.map_blocks(of_block), b, self.n_functions)
 
     def summed(self, terms: RowTerms) -> Evaluation:
-        """Return the sums over all rows of given terms."""
+        """Return the sums over all rows of given terms.
+
+        Parameters
+        ----------
+        terms : RowTerms
+            Terms of the rows.
+
+        Returns
+        -------
+        Evaluation
+            Sums over the rows.
+        """
 
         def of_block(phi: FloatArray, rows: slice) -> Evaluation:
             part = RowTerms(terms.value[rows], terms.residual[rows], terms.precision[rows])
@@ -220,7 +297,20 @@ class LabelledRows:
             return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
 
     def gradient(self, row_mean: FloatArray, row_variance: FloatArray) -> tuple[float, FloatArray]:
-        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows."""
+        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows.
+
+        Parameters
+        ----------
+        row_mean : ndarray of shape (n_samples, n_functions)
+            Means of φᵀw.
+        row_variance : ndarray of shape (n_samples,)
+            Variances of φᵀw.
+
+        Returns
+        -------
+        (float, ndarray)
+            The sum and its gradient.
+        """
         value, gradient = 0.0, np.zeros((self.n_weights, self.n_functions))
 
         def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
@@ -234,13 +324,36 @@ class LabelledRows:
         return value, gradient
 
     def times(self, weights: FloatArray) -> FloatArray:
-        """Return Φ times weights (n_weights, n_functions)."""
+        """Return Φ times weights (n_weights, n_functions).
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_weights, n_functions)
+            Weights.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_functions)
+            The product.
+        """
         return np.concatenate(list(self.map_blocks(lambda phi, _: phi @ weights)))
 
     def improved(self, posterior: FullGaussian, variance: float) -> RowMoments:
         """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance.
 
         It costs two products of Φ with a vector per function and step, where a new covariance costs n_weights of them.
+
+        Parameters
+        ----------
+        posterior : FullGaussian
+            Posterior whose covariance is kept.
+        variance : float
+            Prior variance of the weights.
+
+        Returns
+        -------
+        RowMoments
+            The means, and moments at the rows.
         """
         shape, row_variance = posterior.mean.shape, self.moments(posterior)[1]
 
@@ -264,6 +377,18 @@ class LabelledRows:
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
         that times r, as in regression. Of a row that is repeated, one repetition is left out. `relative`, (n_samples,
         n_variances): for each column the variance is multiplied by it; by default once by one.
+
+        Parameters
+        ----------
+        latent : posterior or RowMoments
+            Posterior of the weights, or its moments at the rows.
+        relative : ndarray of shape (n_samples,), optional
+            Share of a row that is left out, for rows that count several times.
+
+        Yields
+        ------
+        ndarray
+            Log probabilities of a block of rows, in nats.
         """
         mean, variance = self.moments(latent)
         terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
@@ -273,7 +398,20 @@ class LabelledRows:
             yield self.log_probability(mean, without * factor)
 
     def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
-        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
+        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors).
+
+        Parameters
+        ----------
+        state : State
+            Gaussian posterior and prior variance.
+        factors : sequence of float
+            Values of s.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_factors)
+            Variances.
+        """
         with single_blas_thread():
             eigenvalues, vectors = eigh(state.gram, check_finite=False)
             information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
@@ -281,7 +419,18 @@ class LabelledRows:
             return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
-        """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
+        """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws).
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_weights, n_functions, n_draws)
+            Draws of the weights.
+
+        Returns
+        -------
+        ndarray of shape (n_draws,)
+            In nats.
+        """
 
         def of_block(phi: FloatArray, rows: slice) -> FloatArray:
             return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offset, weights)
@@ -290,16 +439,49 @@ class LabelledRows:
             return np.sum(list(self.map_blocks(of_block)), axis=0)
 
     def rotated(self, vectors: FloatArray) -> LabelledRows:
-        """Return the rows of Φ·vectors, held when they fit into memory."""
+        """Return the rows of Φ·vectors, held when they fit into memory.
+
+        Parameters
+        ----------
+        vectors : ndarray of shape (n_weights, n_directions)
+            Directions.
+
+        Returns
+        -------
+        LabelledRows
+            The rows.
+        """
         return replace(self, features=RotatedFeatures(self.features, vectors)).held()
 
     def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
-        """Return some of the rows."""
+        """Return some of the rows.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Numbers of the rows.
+
+        Returns
+        -------
+        LabelledRows
+            The rows.
+        """
         offset = self._offset(rows)
         return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=offset)
 
     def sample(self, size: int) -> LabelledRows:
-        """Return a random subset of the rows, held, reweighted to the total weight of all rows."""
+        """Return a random subset of the rows, held, reweighted to the total weight of all rows.
+
+        Parameters
+        ----------
+        size : int
+            Number of rows.
+
+        Returns
+        -------
+        LabelledRows
+            The rows.
+        """
         part = self.chosen(np.sort(np.random.default_rng(0).choice(self.n_samples, size, replace=False)))
         return replace(part, weight=part.weight * (self.weight.sum() / part.weight.sum())).held()
 
@@ -309,7 +491,13 @@ class LabelledRows:
         return isinstance(self.features, IdentityFeatures)
 
     def held(self) -> LabelledRows:
-        """Return the same rows with Φ computed once, when it fits into memory."""
+        """Return the same rows with Φ computed once, when it fits into memory.
+
+        Returns
+        -------
+        LabelledRows
+            The rows.
+        """
         if self.is_held or 8 * self.n_samples * self.n_weights > HELD_BYTES:
             return self
         with single_blas_thread():
@@ -317,7 +505,13 @@ class LabelledRows:
         return replace(self, features=IdentityFeatures(self.n_weights), x=phi)
 
     def mean_square(self) -> float:
-        """Mean of φᵀφ over the rows."""
+        """Mean of φᵀφ over the rows.
+
+        Returns
+        -------
+        float
+            The mean.
+        """
         squares: Any = sum(self.map_blocks(lambda phi, part: self.weight[part] @ np.einsum("ij,ij->i", phi, phi)))
         return float(squares) / float(self.weight.sum())
 

@@ -49,6 +49,21 @@ class Lattice:
 
     The prior is scaled so that its variance is that which empirical Bayes finds. Functions that are drawn together have
     the same own scales, in units of their prior standard deviations, so that devices store them once.
+
+    Parameters
+    ----------
+    prior : DensityPrior or str, optional
+        Prior of a weight in units of its standard deviation.
+    n_levels : int, default=15
+        Number of levels.
+    levels : array_like, optional
+        Levels, by default evenly spaced.
+    level_scales : str, default="own"
+        Scales of the levels.
+    ties : array_like, optional
+        Weights that share a scale.
+    n_draws : int, default=64
+        Number of draws.
     """
 
     prior: Prior = field(default_factory=GaussianPrior)
@@ -66,7 +81,26 @@ class Lattice:
         n_threads: int,
         level_exponents: NDArray[np.int8] | None = None,
     ) -> SequentialPosterior:
-        """Draw weights, in units of √variance."""
+        """Draw weights, in units of √variance.
+
+        Parameters
+        ----------
+        regression : TargetStatistics
+            Statistics of the regression that the bound is.
+        variance : float
+            Prior variance of the weights.
+        random_state : int
+            Seed of the draws.
+        n_threads : int
+            Number of threads; results have the same bits for any.
+        level_exponents : ndarray of int8, optional
+            Exponents of the scales, if they are known.
+
+        Returns
+        -------
+        SequentialPosterior
+            The draws.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoarseLevelsWarning)  # left to the caller
             posterior = fit_sequential(
@@ -187,21 +221,23 @@ def fit_logistic_sequential(
     variance_prior : VariancePrior
         Of a weight's variance; by default a wide one around the variance at which z has a variance of 4 at a typical
         row.
-    max_iter, stop
+    max_iter : int, default=1000
         As in `fit_logistic`.
     random_state : int
         Seed of the draws.
-
-    Warns
-    -----
-    CoarseLevelsWarning
-        As in `fit_sequential`.
+    stop : threading.Event, optional
+        As in `fit_logistic`.
 
     Returns
     -------
     LogisticFit
         Its posteriors, of weights in units of √variance, have their share of the continuous weights' ELBO for
         `log_evidence_continuous`, so that `gap` is what the levels cost.
+
+    Warns
+    -----
+    CoarseLevelsWarning
+        As in `fit_sequential`.
     """
     as_count(max_iter, "max_iter")
     if directions is not None:

@@ -38,13 +38,27 @@ class Density(ABC):
 
 @dataclass(frozen=True)
 class NormalDensity(Density):
-    """N(mean, scale²)."""
+    """N(mean, scale²).
+
+    Parameters
+    ----------
+    mean : float, default=0.0
+        Mean.
+    scale : float, default=1.0
+        Standard deviation.
+    """
 
     mean: float = 0.0
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 / self.scale**2),))
 
@@ -55,6 +69,15 @@ class ScaleMixtureDensity(Density):
 
     The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
     The log-density of a horseshoe itself, the scales integrated out, cannot be computed from finitely many sums.
+
+    Parameters
+    ----------
+    mean : float, default=0.0
+        Mean.
+    log_scale_mean : float, default=0.0
+        Mean of log s.
+    log_scale_deviation : float, default=0.0
+        Standard deviation of log s.
     """
 
     mean: float = 0.0
@@ -68,7 +91,13 @@ class ScaleMixtureDensity(Density):
         as_number(self.log_scale_deviation, "log_scale_deviation", at_least=0.0)
 
     def terms(self) -> Terms:
-        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s)."""
+        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s).
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         precision = math.exp(-2 * self.log_scale_mean + 2 * self.log_scale_deviation**2)
         constant = -self.log_scale_mean - 0.5 * math.log(2 * math.pi)
         return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 * precision),))
@@ -76,55 +105,115 @@ class ScaleMixtureDensity(Density):
 
 @dataclass(frozen=True)
 class LogNormalDensity(Density):
-    """w = exp v, v ~ N(mean, scale²)."""
+    """Log-normal: w = exp v, v ~ N(mean, scale²).
+
+    Parameters
+    ----------
+    mean : float, default=0.0
+        Mean of log w.
+    scale : float, default=1.0
+        Standard deviation of log w.
+    """
 
     mean: float = 0.0
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         square = -0.5 / self.scale**2
         return Terms("powers", "positive", constant, log_factor=-1.0, log_square_factor=square, log_centre=self.mean)
 
     def log_space_terms(self) -> Terms:
-        """Return the terms of the density of v = log w."""
+        """Return the terms of the density of v = log w.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return NormalDensity(self.mean, self.scale).terms()
 
 
 @dataclass(frozen=True)
 class ExponentialDensity(Density):
-    """Exponential of the given rate."""
+    """Exponential of the given rate.
+
+    Parameters
+    ----------
+    rate : float, default=1.0
+        Rate, greater than zero.
+    """
 
     rate: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return Terms("powers", "positive", math.log(self.rate), exponents=(1.0,), factors=(-self.rate,))
 
 
 @dataclass(frozen=True)
 class GammaDensity(Density):
-    """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½."""
+    """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½.
+
+    Parameters
+    ----------
+    shape : float
+        Shape, greater than zero.
+    rate : float, default=1.0
+        Rate, greater than zero.
+    """
 
     shape: float
     rate: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         constant = self.shape * math.log(self.rate) - float(gammaln(self.shape))
         return Terms("powers", "positive", constant, exponents=(1.0,), factors=(-self.rate,), log_factor=self.shape - 1)
 
 
 @dataclass(frozen=True)
 class InverseGammaDensity(Density):
-    """1/w is Gamma of the given shape and of rate `scale`."""
+    """1/w is Gamma of the given shape and of rate `scale`.
+
+    Parameters
+    ----------
+    shape : float
+        Shape, greater than zero.
+    scale : float, default=1.0
+        Scale, greater than zero.
+    """
 
     shape: float
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         constant = self.shape * math.log(self.scale) - float(gammaln(self.shape))
         log_factor = -self.shape - 1
         return Terms("powers", "positive", constant, exponents=(-1.0,), factors=(-self.scale,), log_factor=log_factor)
@@ -132,25 +221,51 @@ class InverseGammaDensity(Density):
 
 @dataclass(frozen=True)
 class RayleighDensity(Density):
-    """Rayleigh of the given scale."""
+    """Rayleigh of the given scale.
+
+    Parameters
+    ----------
+    scale : float, default=1.0
+        Scale, greater than zero.
+    """
 
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         constant, factor = -2 * math.log(self.scale), -0.5 / self.scale**2
         return Terms("powers", "positive", constant, exponents=(2.0,), factors=(factor,), log_factor=1.0)
 
 
 @dataclass(frozen=True)
 class WeibullDensity(Density):
-    """Weibull of the given shape and scale."""
+    """Weibull of the given shape and scale.
+
+    Parameters
+    ----------
+    shape : float
+        Shape, greater than zero.
+    scale : float, default=1.0
+        Scale, greater than zero.
+    """
 
     shape: float
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         k = self.shape
         constant = math.log(k) - k * math.log(self.scale)
         return Terms("powers", "positive", constant, exponents=(k,), factors=(-(self.scale**-k),), log_factor=k - 1)
@@ -158,7 +273,15 @@ class WeibullDensity(Density):
 
 @dataclass(frozen=True)
 class WaldDensity(Density):
-    """Inverse Gaussian of the given mean and shape."""
+    """Inverse Gaussian of the given mean and shape.
+
+    Parameters
+    ----------
+    mean : float, default=1.0
+        Mean.
+    shape : float, default=1.0
+        Shape, greater than zero.
+    """
 
     signed = ()
 
@@ -166,7 +289,13 @@ class WaldDensity(Density):
     shape: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         m, k = self.mean, self.shape
         constant = 0.5 * math.log(k / (2 * math.pi)) + k / m
         factors = (-k / (2 * m * m), -k / 2)
@@ -175,28 +304,60 @@ class WaldDensity(Density):
 
 @dataclass(frozen=True)
 class ParetoDensity(Density):
-    """Pareto on w > 1: exponent · w^(−exponent − 1)."""
+    """Pareto on w > 1: exponent · w^(−exponent − 1).
+
+    Parameters
+    ----------
+    exponent : float, default=1.0
+        Exponent, greater than zero.
+    """
 
     exponent: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return Terms("powers", "above one", math.log(self.exponent), log_factor=-self.exponent - 1)
 
     def log_space_terms(self) -> Terms:
-        """Return the terms of the density of v = log w."""
+        """Return the terms of the density of v = log w.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return Terms("polynomial", "positive", math.log(self.exponent), pieces=((0.0, -self.exponent),))
 
 
 @dataclass(frozen=True)
 class LogisticDensity(Density):
-    """Logistic of the given location and scale; its mean cannot be computed from finitely many sums."""
+    """Logistic of the given location and scale; its mean cannot be computed from finitely many sums.
+
+    Parameters
+    ----------
+    location : float, default=0.0
+        Location.
+    scale : float, default=1.0
+        Scale, greater than zero.
+    """
 
     location: float = 0.0
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return Terms("logistic", "real", 0.0, self.location, self.scale)
 
 
@@ -205,6 +366,15 @@ class GeneralizedErrorDensity(Density):
     """Density proportional to exp(−|(w − location)/scale|^exponent).
 
     The exponent is an integer up to 16, or any positive number for positive weights and a location of zero.
+
+    Parameters
+    ----------
+    location : float, default=0.0
+        Location.
+    scale : float, default=1.0
+        Scale, greater than zero.
+    exponent : float, default=2.0
+        Exponent, greater than zero.
     """
 
     location: float = 0.0
@@ -224,7 +394,13 @@ class GeneralizedErrorDensity(Density):
         return self.exponent == int(self.exponent) and self.exponent <= HIGHEST_DEGREE
 
     def terms(self) -> Terms:
-        """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone."""
+        """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         c, factor = self.exponent, -(self.scale**-self.exponent)
         constant = math.log(c) - math.log(2 * self.scale) - float(gammaln(1 / c))
         if self._has_polynomials:
@@ -236,26 +412,56 @@ class GeneralizedErrorDensity(Density):
 
 @dataclass(frozen=True)
 class LaplaceDensity(Density):
-    """Density proportional to exp(−|w − location|/diversity)."""
+    """Density proportional to exp(−|w − location|/diversity).
+
+    Parameters
+    ----------
+    location : float, default=0.0
+        Location.
+    diversity : float, default=1.0
+        Diversity: mean distance from the location.
+    """
 
     location: float = 0.0
     diversity: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         return GeneralizedErrorDensity(self.location, self.diversity, 1.0).terms()
 
 
 @dataclass(frozen=True)
 class HuberDensity(Density):
-    """Normal within `threshold` scales of the location, exponential tails beyond."""
+    """Normal within `threshold` scales of the location, exponential tails beyond.
+
+    Parameters
+    ----------
+    location : float, default=0.0
+        Location.
+    scale : float, default=1.0
+        Scale, greater than zero.
+    threshold : float, default=1.345
+        Number of scales from the location to where the tails begin.
+    """
 
     location: float = 0.0
     scale: float = 1.0
     threshold: float = 1.345
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         s, k = self.scale, self.threshold
         mass = math.sqrt(2 * math.pi) * math.erf(k / math.sqrt(2)) + 2 / k * math.exp(-k * k / 2)
         left, right = ((k * k / 2, sign * k / s, 0.0) for sign in (1.0, -1.0))
@@ -274,6 +480,7 @@ class PolynomialDensity(Density):
     pieces : sequence of sequences of float
         Coefficients of 1, w − centre, (w − centre)², …; one row more than there are knots.
     centre : float
+        Centre of the polynomial.
     knots : sequence of float
         Ascending, relative to the centre; the log-density should be continuous there.
     """
@@ -297,7 +504,13 @@ class PolynomialDensity(Density):
             raise ValueError(f"knots must ascend, got {self.knots}")
 
     def terms(self) -> Terms:
-        """Return the log-density's terms."""
+        """Return the log-density's terms.
+
+        Returns
+        -------
+        Terms
+            Kind and coefficients of the terms.
+        """
         pieces, knots = tuple(map(tuple, self.pieces)), tuple(self.knots)
         return Terms("polynomial", "real", 0.0, self.centre, pieces=pieces, knots=knots)
 
@@ -332,6 +545,16 @@ class UserDensity:
 
     def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the validated log-density and its derivative.
+
+        Parameters
+        ----------
+        w : ndarray
+            Weights.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Of the shape of w each.
 
         Raises
         ------

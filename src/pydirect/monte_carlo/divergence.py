@@ -61,6 +61,7 @@ class MonteCarloDivergence:
         Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Give every
         tensor of a network its own seed, or they share their draws.
     n_threads : int, optional
+        Number of threads; results have the same bits for any.
     allow_inadmissible : bool
         Accept pairs whose divergence is infinite, as published experiments do; its estimate then means little.
 
@@ -196,6 +197,7 @@ class MonteCarloDivergence:
         value : float
             In nats; with the draws that are current until the next `resample`.
         gradient : ndarray of shape (n_parameters, group_size)
+            The divergence and its gradient.
         """
         array = as_float_array(parameters, "parameters", (self.n_parameters, self.group_size))
         scale, chain = self._scale(array[-1])
@@ -229,6 +231,11 @@ class MonteCarloDivergence:
         """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: the sums are theirs.
 
         They are made for this call and take `n_samples` times the memory of the parameters.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, group_size) or (n_samples, 1)
+            Draws.
 
         Raises
         ------

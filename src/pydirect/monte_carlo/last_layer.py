@@ -51,8 +51,11 @@ class LinearOutput:
         From the expectations of ξ and ξ ξᵀ, or from their means over `n_samples` draws: the same values as an average
         over these draws, at a cost of H² instead of H · n_samples per row.
     n_samples : int
+        Number of draws.
     seed : int
+        Seed of the draws.
     n_threads : int, optional
+        Number of threads; results have the same bits for any.
     """
 
     def __init__(
@@ -81,13 +84,25 @@ class LinearOutput:
         return f"LinearOutput({self.posterior}, {self.n_units}, {self.mode!r}, n_samples={self.n_samples})"
 
     def draws(self) -> FloatArray:
-        """Return the current draws ξ, (n_samples, n_units); in mode ``"independent"`` only."""
+        """Return the current draws ξ, (n_samples, n_units); in mode ``"independent"`` only.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_units)
+            Draws.
+        """
         if self.mode == "exact":
             raise ValueError("mode must be 'independent' for draws, got 'exact'")
         return self._draws.values(resolve_n_threads(self.n_threads))
 
     def resample(self) -> LinearOutput:
-        """Make new draws."""
+        """Make new draws.
+
+        Returns
+        -------
+        LinearOutput
+            Itself.
+        """
         self._epoch += 1
         self._draw()
         return self
@@ -98,6 +113,22 @@ class LinearOutput:
         (y − h·(μ + σ∘t))² + (h∘σ)ᵀ (T − t tᵀ) (h∘σ) with t = mean ξ and T = mean ξ ξᵀ.
 
         `h`, (n_samples, n_units). `y`, (n_samples,). `location`, `scale`, (n_units,).
+
+        Parameters
+        ----------
+        h : array_like of shape (n_samples, n_units)
+            Outputs of the hidden units.
+        y : array_like of shape (n_samples,)
+            Targets.
+        location : array_like of shape (n_units,)
+            Locations μ of the weights.
+        scale : array_like of shape (n_units,)
+            Scales σ of the weights.
+
+        Returns
+        -------
+        SquaredErrors
+            Errors and gradients.
         """
         h = as_float_array(h, "h", ("n_samples", self.n_units))
         y = as_float_array(y, "y", (len(h),))
@@ -139,7 +170,10 @@ def expected_logistic_likelihood(
     ----------
     y : array_like of shape (n_samples,)
         Zeros and ones.
-    mean, variance : array_like of shape (n_samples,)
+    mean : array_like of shape (n_samples,)
+        Means of u.
+    variance : array_like of shape (n_samples,)
+        Variances of u.
     method : {"quadrature", "expansion"}
         The trapezoidal rule, good to 1e-12 for variances up to 200 and to 1e-9 up to 1000, or
         −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for ``|u| < 1`` alone.
@@ -147,6 +181,7 @@ def expected_logistic_likelihood(
     Returns
     -------
     value, mean_slope, variance_slope : ndarray of shape (n_samples,)
+        The expectations and their derivatives in mean and variance.
     """
     mean = as_float_array(mean, "mean", ("n_samples",))
     variance = as_float_array(variance, "variance", mean.shape)

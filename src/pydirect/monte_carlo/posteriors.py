@@ -36,6 +36,7 @@ class PosteriorFamily:
     Parameters
     ----------
     name : str
+        Name of the family.
     shape : float, optional
         Of the gamma, Weibull, inverse gamma, Wald (a mean of one) and log-gamma laws, and of no others.
     """
@@ -80,7 +81,13 @@ class PosteriorFamily:
         return self.shape
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive.
+
+        Returns
+        -------
+        (float, float)
+            Lower and upper bound.
+        """
         if self.name == "horseshoe":
             return -1.0, 1.0
         if self.law == "inverse_gamma":
@@ -93,6 +100,18 @@ class PosteriorFamily:
 
     def moment(self, r: float, n_weights: int) -> float:
         """E ξ^r of one of `n_weights` weights: r ≥ 0 an integer on the real line, any real number otherwise.
+
+        Parameters
+        ----------
+        r : float
+            Power.
+        n_weights : int
+            Number of weights.
+
+        Returns
+        -------
+        float
+            The moment.
 
         Raises
         ------
@@ -137,7 +156,13 @@ class PosteriorFamily:
         return float(normal) * math.prod(k / (n_weights + k - 1) for k in range(1, r, 2))
 
     def log_moments(self) -> tuple[float, float]:
-        """E log ξ and E log² ξ of positive base laws."""
+        """E log ξ and E log² ξ of positive base laws.
+
+        Returns
+        -------
+        (float, float)
+            The two.
+        """
         if self.law == "wald":
             k = self._k
             return -float(hyperu(1, 1, 2 * k) if k > 300 else np.exp(2 * k) * exp1(2 * k)), _wald_log_square(k)
@@ -151,7 +176,18 @@ class PosteriorFamily:
         return mean, variance + mean**2
 
     def base_entropy(self, n_weights: int) -> float:
-        """Entropy of the draws ξ of all weights, in nats."""
+        """Entropy of the draws ξ of all weights, in nats.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         k = self.shape or 1.0
         if self.name == "radial":
             # A half-normal length, and a direction: log of the sphere's area times length^(D − 1).
@@ -219,6 +255,18 @@ class CustomFamily:
     def draws(self, generator: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
         """Return validated draws of the sampler.
 
+        Parameters
+        ----------
+        generator : Generator
+            Source of the random numbers.
+        shape : (int, int)
+            Numbers of draws and of weights.
+
+        Returns
+        -------
+        ndarray of the given shape
+            Draws.
+
         Raises
         ------
         ValueError, TypeError
@@ -235,11 +283,29 @@ class CustomFamily:
         return "real" if self.has_location else "positive"
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive.
+
+        Returns
+        -------
+        (float, float)
+            Lower and upper bound.
+        """
         return self.moment_range
 
     def moment(self, r: float, n_weights: int) -> float:
         """E ξ^r, if it was given.
+
+        Parameters
+        ----------
+        r : float
+            Power.
+        n_weights : int
+            Number of weights.
+
+        Returns
+        -------
+        float
+            The moment.
 
         Raises
         ------
@@ -253,6 +319,11 @@ class CustomFamily:
     def log_moments(self) -> tuple[float, ...]:
         """E log ξ and E log² ξ, if they were given.
 
+        Returns
+        -------
+        tuple of float
+            The two, or nothing.
+
         Raises
         ------
         ValueError
@@ -263,7 +334,18 @@ class CustomFamily:
         return tuple(self.logs)
 
     def base_entropy(self, n_weights: int) -> float:
-        """Entropy of the draws of all weights, or zero."""
+        """Entropy of the draws of all weights, or zero.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         return n_weights * self.entropy
 
 
@@ -291,6 +373,18 @@ def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 def has_moment(family: Posterior, r: float) -> bool:
     """Whether ``E |ξ|^r`` is finite.
+
+    Parameters
+    ----------
+    family : PosteriorFamily or CustomFamily
+        Law of ξ.
+    r : float
+        Power.
+
+    Returns
+    -------
+    bool
+        Whether it is.
 
     Examples
     --------

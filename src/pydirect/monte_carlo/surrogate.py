@@ -52,10 +52,20 @@ def polynomial_surrogate(
     Parameters
     ----------
     prior : density, str or tuple
-    location, scale : array_like of shape (n_weights,)
+        Log-density to approximate.
+    location : array_like of shape (n_weights,)
+        Locations μ of the weights.
+    scale : array_like of shape (n_weights,)
+        Scales σ of the weights.
     degree : int
         Highest degree, even, at most 16.
     width : float
+        Half-width of the interval in scales.
+
+    Returns
+    -------
+    PolynomialSurrogate
+        The interpolant.
 
     Raises
     ------

@@ -182,6 +182,16 @@ class VariationalNetwork(ABC):
         """Return views into θ, layer by layer.
 
         `theta`, (n_parameters,).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+            Parameters of the posterior.
+
+        Returns
+        -------
+        list of LayerParameters
+            Views.
         """
         views, first, n = [], 0, self.n_weights
         for n_in, n_out in self.layers:
@@ -204,6 +214,18 @@ class VariationalNetwork(ABC):
         the first layer are spread over the data; the log noise variance is nearly constant.
 
         `std_ratio`: small values find better optima than 1 does. Returns an array (n_parameters,).
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of the random numbers.
+        std_ratio : float, default=0.05
+            Standard deviations relative to those of the means.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+            Parameters.
         """
         theta = np.zeros(self.n_parameters)
         ratio = as_number(std_ratio, "std_ratio", above=0.0)
@@ -224,6 +246,16 @@ class VariationalNetwork(ABC):
 
         `theta`, (n_parameters,): with log deviations of −inf, those of a point estimate. Returns an array (2
         n_layers,).
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+            Parameters of the posterior.
+
+        Returns
+        -------
+        ndarray of shape (2 n_layers,)
+            Variances.
         """
         return self._compiled.prior_variances(self.as_theta(theta))
 
@@ -248,13 +280,38 @@ class VariationalNetwork(ABC):
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
 
     def as_theta(self, theta: ArrayLike) -> FloatArray:
-        """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed."""
+        """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed.
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+            Parameters of the posterior.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+            Parameters.
+        """
         return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
 
     def rows(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> NetworkRows:
         """Validate data.
 
         `x`, (n_rows, n_inputs). `y`, (n_rows,) or (n_rows, n_targets). `sample_weight`, (n_rows,).
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_inputs)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_targets)
+            Targets.
+        sample_weight : array_like of shape (n_rows,) or None
+            How many times each row counts.
+
+        Returns
+        -------
+        NetworkRows
+            The data.
         """
         x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets

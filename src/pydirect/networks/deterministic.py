@@ -35,11 +35,23 @@ class DeterministicNetwork(VariationalNetwork):
 
     Parameters
     ----------
+    n_inputs : int
+        Number of inputs.
+    hidden_layer_sizes : sequence of int
+        Numbers of hidden units, layer by layer.
+    n_targets : int, default=1
+        Number of targets.
+    likelihood : str, default="heteroscedastic"
+        Likelihood of the targets.
     activation : {"relu", "heaviside"}, default="relu"
     covariance : {"full", "diagonal"}, default="full"
         Whether covariances between the units of a layer are propagated (DVI) or dropped (dDVI).
     kernel : {"exact", "paper", "fast"}, default="exact"
         How the covariance of two units is computed: exactly, by the approximation of eq. (6), or to about 1e-7.
+    skip : bool, default=False
+        Add the pre-activations of a hidden layer to those of the next one of the same width.
+    prior : EmpiricalBayes, optional
+        Prior of the weights.
 
     Notes
     -----
@@ -65,14 +77,38 @@ class DeterministicNetwork(VariationalNetwork):
         as_choice(self.kernel, "kernel", KERNELS)
 
     def inference(self, name: str) -> Inference:
-        """Return one of `inferences` by its name; see `VariationalNetwork.inference`."""
+        """Return one of `inferences` by its name; see `VariationalNetwork.inference`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the way to infer.
+
+        Returns
+        -------
+        Inference
+            The way to infer.
+        """
         inference = super().inference(name)
         if self.activation == "heaviside" and inference.kind != "moments":  # draws have no pathwise gradient
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
         return inference
 
     def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+            Parameters of the posterior.
+        how : Evaluation
+            Validated arguments of one evaluation.
+
+        Returns
+        -------
+        (float, ndarray)
+            F and its gradient, (n_parameters,).
+        """
         rows, inference, kl_factor, n_draws, seed, n_threads = how
         if inference.kind == "moments":
             return self._compiled.objective(theta, *rows, kl_factor, n_threads)
@@ -81,7 +117,18 @@ class DeterministicNetwork(VariationalNetwork):
         return self._compiled.sampled_objective(theta, *rows, kl_factor, inference.kind, n_draws, seed, n_threads)
 
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
-        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances, (n_parameters,)."""
+        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances, (n_parameters,).
+
+        Parameters
+        ----------
+        theta : array_like of shape (n_parameters,)
+            Parameters of the posterior.
+
+        Returns
+        -------
+        (float, ndarray)
+            The divergence and its gradient, (n_parameters,).
+        """
         return self._compiled.divergence(self.as_theta(theta))
 
     def moments(
@@ -92,15 +139,20 @@ class DeterministicNetwork(VariationalNetwork):
         Parameters
         ----------
         theta : array_like of shape (n_parameters,)
+            Parameters of the posterior.
         x : array_like of shape (n_rows, n_inputs)
+            Rows of inputs.
         layer : int, optional
             0 is the first hidden layer, ``n_layers − 1``, the default, the output.
         n_threads : int, optional
+            Number of threads; results have the same bits for any.
 
         Returns
         -------
         mean : ndarray of shape (n_rows, n_units)
+            Mean and covariance at every row.
         covariance : ndarray of shape (n_rows, n_units, n_units)
+            Mean and covariance at every row.
         """
         x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         index = self.n_layers - 1 if layer is None else as_count(layer, "layer", 0)
@@ -120,6 +172,15 @@ class DeterministicPosterior(TrainedNetwork):
     """Trained `DeterministicNetwork`: a factorised Gaussian posterior of its weights.
 
     Parameters as for `TrainedNetwork`.
+
+    Parameters
+    ----------
+    network : VariationalNetwork
+        The network.
+    theta : ndarray of shape (n_parameters,)
+        Parameters of the posterior.
+    outcome : Outcome
+        How the optimisation ended.
     """
 
     network: DeterministicNetwork
@@ -127,10 +188,36 @@ class DeterministicPosterior(TrainedNetwork):
     __repr__ = short_repr
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+        n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Mean and covariance.
+        """
         return self.network.moments(self.theta, x, n_threads=n_threads)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw all weights, (n_samples, n_weights)."""
+        """Draw all weights, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
         return mean + sd * rng.standard_normal((n_samples, len(mean)))

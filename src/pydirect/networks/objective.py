@@ -21,7 +21,9 @@ class NetworkObjective:
     Parameters
     ----------
     network : VariationalNetwork
+        The network.
     x : array_like of shape (n_rows, n_inputs)
+        Rows of inputs.
     y : array_like of shape (n_rows,) or (n_rows, n_targets)
         Targets, or the numbers 0, 1, … of the classes.
     inference : str, optional
@@ -77,12 +79,42 @@ class NetworkObjective:
         return self.evaluate(self.network.as_theta(theta), kl_weight, as_seed(seed), resolve_n_threads(n_threads))
 
     def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient, with arguments that an optimiser has validated."""
+        """Evaluate F and its gradient, with arguments that an optimiser has validated.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+            Parameters of the posterior.
+        kl_weight : float
+            Weight λ of the divergence.
+        seed : int
+            Seed of the draws.
+        n_threads : int
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (float, ndarray)
+            F and its gradient, (n_parameters,).
+        """
         how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
         return self.network.negative_bound(theta, how)
 
     def of_rows(self, index: NDArray[np.intp], n_total: float | None = None) -> NetworkObjective:
-        """Return the objective of some of the rows, a batch of `n_total` data points if there are others."""
+        """Return the objective of some of the rows, a batch of `n_total` data points if there are others.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Numbers of the rows.
+        n_total : float, optional
+            Number of data points of which these rows are a batch; by default their own.
+
+        Returns
+        -------
+        NetworkObjective
+            The objective.
+        """
         part = copy.copy(self)
         part.rows = self.rows.take(index)
         part.n_total = part.rows.total if n_total is None else n_total

@@ -36,7 +36,13 @@ class TrainedNetwork(WithOutcome):
     __repr__ = short_repr
 
     def check(self, network: VariationalNetwork) -> None:
-        """Raise unless the posterior is of this network and its numbers are in their ranges."""
+        """Raise unless the posterior is of this network and its numbers are in their ranges.
+
+        Parameters
+        ----------
+        network : VariationalNetwork
+            The network.
+        """
         if self.network != network:
             raise ValueError("posteriors are not of the network's shape")
         theta = as_float_array_unbounded(self.theta, "theta", (network.n_parameters,))
@@ -55,7 +61,20 @@ class TrainedNetwork(WithOutcome):
         return self.network.prior_variances(self.theta)
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
-        """Evaluate networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
+        """Evaluate networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_samples, n_weights)
+            Weights of networks.
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_samples)
+            Outputs.
+        """
         network = self.network
         out = np.empty((len(x), network.n_outputs, len(weights)))
         size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))

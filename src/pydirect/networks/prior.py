@@ -24,6 +24,7 @@ class EmpiricalBayes:
     Parameters
     ----------
     alpha : float, default=1.0
+        Shape of the inverse-gamma density.
     beta : float or None, default=10.0
         None: ``5 (alpha + 1) / n_in``, which puts the mode of the hyperprior at the variance ``5 / n_in``.
     objective : {"map", "code"}, default="map"
@@ -47,7 +48,18 @@ class EmpiricalBayes:
         return cls(alpha=4.4798, beta=None, objective="code")
 
     def key(self, n_in: int) -> tuple[str, float, float, float]:
-        """Return the prior of a layer with this number of inputs, as the compiled module takes it."""
+        """Return the prior of a layer with this number of inputs, as the compiled module takes it.
+
+        Parameters
+        ----------
+        n_in : int
+            Number of inputs of the layer.
+
+        Returns
+        -------
+        (str, float, float, float)
+            Name and numbers of the prior.
+        """
         beta = RELEASED_MODE * (self.alpha + 1.0) / n_in if self.beta is None else self.beta
         return self.objective, 1.0, float(self.alpha), float(beta)
 

@@ -43,6 +43,14 @@ class SampledNetwork(VariationalNetwork):
 
     Parameters
     ----------
+    n_inputs : int
+        Number of inputs.
+    hidden_layer_sizes : sequence of int
+        Numbers of hidden units, layer by layer.
+    n_targets : int, default=1
+        Number of targets.
+    likelihood : str, default="heteroscedastic"
+        Likelihood of the targets.
     posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
         Law of ξ. Radial weights are drawn together, a matrix or the biases of a layer at a time: a uniform
         direction and one normal length.
@@ -59,6 +67,10 @@ class SampledNetwork(VariationalNetwork):
         wherever the noise is Gaussian. Elsewhere they are drawn.
     seed : int, default=0
         Of draws that are kept. Networks that differ only in it are equal.
+    skip : bool, default=False
+        Add the pre-activations of a hidden layer to those of the next one of the same width.
+    prior : EmpiricalBayes, optional
+        Prior of the weights.
     """
 
     inferences: ClassVar[tuple[Inference, ...]] = (MCVI, RMCVI, KEPT)
@@ -91,14 +103,38 @@ class SampledNetwork(VariationalNetwork):
         return self.exact_last_layer and (gaussian or self.likelihood == "homoscedastic")
 
     def inference(self, name: str) -> Inference:
-        """Return one of `inferences` by its name; see `VariationalNetwork.inference`."""
+        """Return one of `inferences` by its name; see `VariationalNetwork.inference`.
+
+        Parameters
+        ----------
+        name : str
+            Name of the way to infer.
+
+        Returns
+        -------
+        Inference
+            The way to infer.
+        """
         inference = super().inference(name)
         if inference.kind == "local" and self.posterior != "normal":
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
         return inference
 
     def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`."""
+        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (n_parameters,)
+            Parameters of the posterior.
+        how : Evaluation
+            Validated arguments of one evaluation.
+
+        Returns
+        -------
+        (float, ndarray)
+            F and its gradient, (n_parameters,).
+        """
         rows, inference, kl_factor, n_draws, seed, n_threads = how
         seed = self.seed if inference == KEPT else seed
         value, gradient = self._compiled.sampled_objective(
@@ -118,13 +154,16 @@ class SampledNetwork(VariationalNetwork):
         Parameters
         ----------
         theta : array_like of shape (n_parameters,)
+            Parameters of the posterior.
         seed : int, optional
             Of the draws; by default, and in mode ``"fixed"`` always, the network's own. ``"exact"`` has none.
         n_threads : int, optional
+            Number of threads; results have the same bits for any.
 
         Returns
         -------
         float, ndarray of shape (n_parameters,)
+            The divergence and its gradient.
         """
         theta = self.as_theta(theta)
         if self.weight_prior:
@@ -211,7 +250,20 @@ class SampledNetwork(VariationalNetwork):
         return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
 
     def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
-        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use."""
+        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use.
+
+        Parameters
+        ----------
+        n_draws : int
+            Number of draws.
+        seed : int
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_weights)
+            Draws.
+        """
         return self._compiled.standardised_draws(self.posterior, as_seed(seed), as_count(n_draws, "n_draws"))
 
 
@@ -230,6 +282,15 @@ class SampledPosterior(TrainedNetwork):
     """Trained `SampledNetwork`, whose moments and bound are estimated from draws.
 
     Parameters as for `TrainedNetwork`.
+
+    Parameters
+    ----------
+    network : VariationalNetwork
+        The network.
+    theta : ndarray of shape (n_parameters,)
+        Parameters of the posterior.
+    outcome : Outcome
+        How the optimisation ended.
     """
 
     network: SampledNetwork
@@ -237,20 +298,58 @@ class SampledPosterior(TrainedNetwork):
     __repr__ = short_repr
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+        n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Mean and covariance.
+        """
         outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
         mean = outputs.mean(axis=2)
         centred = outputs - mean[:, :, None]
         return mean, centred @ np.swapaxes(centred, 1, 2) / MOMENT_DRAWS
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw all weights, (n_samples, n_weights)."""
+        """Draw all weights, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         return self._drawn(n_samples, int(rng.integers(2**63)))
 
     def kept_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Return the same as `sample_weights`, kept until other draws are asked for.
 
         Predictions that always use the same draws would at one row consist of drawing them.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
         """
         asked = n_samples, int(rng.integers(2**63))
         kept: tuple[tuple[int, int], FloatArray] | None = self.__dict__.get("_kept")

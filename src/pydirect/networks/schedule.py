@@ -65,6 +65,16 @@ class TrainingSchedule:
     def stages(self, inference: Inference) -> tuple[str, ...]:
         """Return the optimisers in turn.
 
+        Parameters
+        ----------
+        inference : Inference
+            The way to infer.
+
+        Returns
+        -------
+        tuple of str
+            Their names.
+
         Raises
         ------
         ValueError
@@ -75,17 +85,50 @@ class TrainingSchedule:
         return tuple(self.optimizer.split("+"))
 
     def steps(self, n_rows: int) -> int:
-        """Return the number of Adam's steps."""
+        """Return the number of Adam's steps.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+
+        Returns
+        -------
+        int
+            Number of steps.
+        """
         if self.n_steps is not None:
             return self.n_steps
         return max(LEAST_STEPS, LEAST_PASSES * self.n_batches(n_rows))
 
     def n_batches(self, n_rows: int) -> int:
-        """Return the number of batches in a pass over the rows."""
+        """Return the number of batches in a pass over the rows.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows.
+
+        Returns
+        -------
+        int
+            At least one.
+        """
         return max(1, n_rows // (self.batch_size or n_rows))
 
     def kl_weight(self, progress: float) -> float:
-        """λ after a fraction of Adam's steps."""
+        """Weight λ of the divergence after a fraction of Adam's steps.
+
+        Parameters
+        ----------
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
         if progress < self.kl_warmup:
             return 0.0
         return min(1.0, (progress - self.kl_warmup) / self.kl_ramp) if self.kl_ramp > 0 else 1.0

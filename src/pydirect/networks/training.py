@@ -94,6 +94,7 @@ def fit_network(
     n_restarts : int, default=1
         Number of random starts; the one with the highest final bound is kept.
     random_state : numpy.random.Generator, int or None, default=0
+        Seed of the start, the batches and the draws.
     n_threads : int, optional
         Results have the same bits for any number.
     progress : callable, optional

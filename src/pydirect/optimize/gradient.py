@@ -49,7 +49,9 @@ def lbfgs(
     objective : callable
         Value and gradient at a point.
     start : ndarray of shape (n_parameters,)
+        Where to start.
     max_iter : int
+        Largest number of iterations.
     relative_rise : float
         An iteration that raises the value by less than this fraction of it is the last.
     n_corrections : int
@@ -129,6 +131,7 @@ class AdamSchedule:
     Parameters
     ----------
     n_steps : int
+        Number of steps.
     step : float
         Of every parameter at first.
     n_checks : int
@@ -140,7 +143,18 @@ class AdamSchedule:
     n_checks: int = 50
 
     def step_at(self, i: int) -> float:
-        """Size of the i-th step."""
+        """Size of the i-th step.
+
+        Parameters
+        ----------
+        i : int
+            Number of the step, from 0.
+
+        Returns
+        -------
+        float
+            The size.
+        """
         return self.step * 0.5 * (1.0 + np.cos(np.pi * i / self.n_steps))
 
 
@@ -163,7 +177,9 @@ def adam(
     value : callable
         The objective at a point, evaluated at the schedule's checks.
     start : ndarray of shape (n_parameters,)
+        Where to start.
     schedule : AdamSchedule
+        Number and size of the steps.
     bounds : pair of ndarray of shape (n_parameters,), optional
         Steps end there.
     first_check : int
@@ -177,6 +193,7 @@ def adam(
     theta : ndarray of shape (n_parameters,)
         The best point of all checks, the last point before the first one.
     Outcome
+        The best parameters and how the ascent ended.
     """
     optimiser = Adam(start.shape)
     theta, best, best_value = start, start, -np.inf

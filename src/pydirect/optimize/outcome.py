@@ -37,7 +37,13 @@ class Outcome:
     __repr__ = short_repr
 
     def add(self, stage: tuple[int, bool, FloatArray]) -> None:
-        """Append one stage: its number of iterations, whether it came to rest, and its trace."""
+        """Append one stage: its number of iterations, whether it came to rest, and its trace.
+
+        Parameters
+        ----------
+        stage : (int, bool, ndarray)
+            Number of iterations, whether it came to rest, and its trace.
+        """
         n_iter, self.converged, trace = stage
         self.n_iter += n_iter
         self.trace = np.append(self.trace, trace)
@@ -46,12 +52,33 @@ class Outcome:
         """Return the same with the exact ELBO, also in place of the last entry of the trace.
 
         Iterations that see A in single precision round theirs.
+
+        Parameters
+        ----------
+        elbo : float
+            The exact ELBO.
+
+        Returns
+        -------
+        Outcome
+            The outcome.
         """
         trace = np.append(np.append(self.trace, elbo)[: max(self.n_iter, 1) - 1], elbo)
         return replace(self, elbo=elbo, trace=trace)
 
     def less(self, penalty: float) -> Outcome:
-        """Return the same with a constant subtracted from all values."""
+        """Return the same with a constant subtracted from all values.
+
+        Parameters
+        ----------
+        penalty : float
+            What is subtracted.
+
+        Returns
+        -------
+        Outcome
+            The outcome.
+        """
         return replace(self, elbo=self.elbo - penalty, trace=self.trace - penalty)
 
     def check(self) -> None:

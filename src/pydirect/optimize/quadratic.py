@@ -53,10 +53,26 @@ class Lattice(NamedTuple):
 class QuadraticProblem:
     """What optimisers see beside the solver: the matrix and how coarse the levels are.
 
-    - `a_exact`, (n_weights, n_weights); `a`: the same in single precision.
-    - `c`, `prior_precision`, (n_weights,).
-    - `lowest`, `highest`: levels, (n_weights or 1,).
-    - `spacing`: of the levels, in the mean.
+    Parameters
+    ----------
+    a : ndarray of float32 of shape (n_weights, n_weights)
+        A in single precision.
+    a_exact : ndarray of shape (n_weights, n_weights)
+        The matrix A.
+    c : ndarray of shape (n_weights,)
+        Φᵀy.
+    prior_precision : ndarray of shape (n_weights,)
+        Inverse prior variances.
+    lowest : ndarray of shape (n_weights or 1,)
+        Lowest levels.
+    highest : ndarray of shape (n_weights or 1,)
+        Highest levels.
+    spacing : float
+        Distance of neighbouring levels, in the mean.
+    max_iter : int
+        Largest number of iterations.
+    n_threads : int, default=1
+        Number of threads; results have the same bits for any.
     """
 
     a: NDArray[np.float32]
@@ -80,12 +96,34 @@ class QuadraticProblem:
         return 1e-6 if self.is_small else 1.0
 
     def is_coarse(self, tau: float) -> bool:
-        """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior."""
+        """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior.
+
+        Parameters
+        ----------
+        tau : float
+            Noise precision τ.
+
+        Returns
+        -------
+        bool
+            Whether it is.
+        """
         delta = tau * float(self.a.diagonal().mean()) * self.spacing**2
         return delta > (COARSE_LEVELS_OF_FEW if self.is_small else COARSE_LEVELS)
 
     def lattice(self, tau: float) -> Lattice:
-        """Weights in their own order, in single precision where that suffices."""
+        """Weights in their own order, in single precision where that suffices.
+
+        Parameters
+        ----------
+        tau : float
+            Noise precision τ.
+
+        Returns
+        -------
+        Lattice
+            The lattice.
+        """
         factor = cholesky_of_ridge(self.a_exact, self.prior_precision / tau, self.a)
         ridge = solve_factored(factor, self.c)
         return Lattice(np.asarray(factor, dtype=np.float32), np.arange(len(self.c)), ridge)
@@ -94,6 +132,16 @@ class QuadraticProblem:
         """Weights in the order of smallest remaining pivots, which leaves no large one, and no large error, to the end.
 
         None where the matrix is not positive definite in double precision.
+
+        Parameters
+        ----------
+        tau : float
+            Noise precision τ.
+
+        Returns
+        -------
+        Lattice or None
+            The lattice.
         """
         one = np.ones(len(self.c))
         factor, order, rank = _core.cholesky(self.a_exact, self.prior_precision, one, True, tau, self.n_threads)
@@ -109,6 +157,16 @@ class QuadraticProblem:
         Coarse levels are rounded to in two orders, whose optima differ by up to hundreds of nats. A ridge solution
         beyond the levels would leave its overshoot to the last weights; what the levels can represent is the one of
         a larger noise.
+
+        Parameters
+        ----------
+        tau : float
+            Noise precision τ.
+
+        Yields
+        ------
+        Lattice
+            A lattice.
         """
         yield self.lattice(tau)
         if not self.is_coarse(tau):

@@ -33,12 +33,36 @@ class FileFormatError(ValueError):
 
 
 class CorruptFileError(FileFormatError):
-    """The file was truncated or altered after it was written."""
+    """The file was truncated or altered after it was written.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    reason : str
+        What is wrong with it.
+    """
 
 
 class VersionError(FileFormatError):
-    """The file was written by a later version of the package."""
+    """The file was written by a later version of the package.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    reason : str
+        What is wrong with it.
+    """
 
 
 class KindError(FileFormatError):
-    """The file is valid but of another kind than expected."""
+    """The file is valid but of another kind than expected.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+    reason : str
+        What is wrong with it.
+    """

@@ -35,6 +35,7 @@ class ELBODisplay:
     converged : bool or sequence of bool, optional
         Whether each fit converged. A dot marks the last value of a converged fit, a cross that of any other.
     names : sequence of str, optional
+        Names of the lines.
     """
 
     def __init__(
@@ -52,7 +53,17 @@ class ELBODisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
-        """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class."""
+        """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class.
+
+        Parameters
+        ----------
+        estimator : estimator or list of them
+            Fitted.
+        names : sequence of str, optional
+            Names of the lines.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
         traces, converged, lines = [], [], []
         for fit, name in zip(fits, _series_names(names, len(fits)), strict=True):
@@ -71,9 +82,15 @@ class ELBODisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         kind : {"value", "gap"}, default "value"
             The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which shows late
             iterations after large early gains.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         check_kind(kind, ("value", "gap"))
         ax = axes_of(self, ax, (6.0, 4.0))
@@ -120,7 +137,17 @@ class PosteriorDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of a fitted estimator; `output` selects one of several."""
+        """Plot `posterior_` of a fitted estimator; `output` selects one of several.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         posterior = fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[check_output(output, len(posterior))]
@@ -135,8 +162,14 @@ class PosteriorDisplay:
         Parameters
         ----------
         ax : pair of matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         n_weights : int, default 30
             Number of weights in the heat map.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         if n_weights < 1 or (ax is not None and np.size(ax) != 2):
             raise ValueError(f"ax must be a pair of axes and n_weights positive, got {np.size(ax)} and {n_weights}")
@@ -190,7 +223,17 @@ class SequentialDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of an estimator fitted with ``posterior="sequential"``; `output` selects one of several."""
+        """Plot `posterior_` of an estimator fitted with ``posterior="sequential"``; `output` selects one of several.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         posterior = fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[check_output(output, len(posterior))]
@@ -205,6 +248,12 @@ class SequentialDisplay:
         Parameters
         ----------
         ax : pair of matplotlib Axes, or one for the log weights alone, optional
+            Axes to draw in; by default new ones.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         if ax is not None and np.size(ax) > 2:
             raise ValueError(f"ax must be one or a pair of axes, got {np.size(ax)}")

@@ -38,7 +38,23 @@ class ShapleyDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, background: Any = None, *, of: str = "mean", output: int = 0, **kwargs: Any
     ) -> Self:
-        """Plot the Shapley values of a fitted regressor's predictions at X, by default of the mean."""
+        """Plot the Shapley values of a fitted regressor's predictions at X, by default of the mean.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        background : array_like, optional
+            Rows that columns take their values from, as for `shapley_values`.
+        of : str, default="mean"
+            What is explained: ``"mean"`` or ``"variance"``.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         return cls(shapley_values(estimator, X, background, of=of), output=output).plot(**kwargs)
 
     def plot(
@@ -49,6 +65,7 @@ class ShapleyDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         kind : {"waterfall", "bar"}, default "waterfall"
             ``"waterfall"``: bars of one row that lead from the average prediction to its own, the largest on top, with
             posterior standard deviations of contributions to the mean. ``"bar"``: mean absolute contributions over all
@@ -59,6 +76,11 @@ class ShapleyDisplay:
             Largest number of columns drawn; the others are added up.
         target_name : str, optional
             Name of what is explained, with its units; by default ``"predictive mean"`` or ``"predictive variance"``.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         check_kind(kind, ("waterfall", "bar"))
         as_count(max_columns, "max_columns")
@@ -143,10 +165,16 @@ class RowInfluenceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         max_rows : int, default 10
             Largest number of rows drawn.
         target_name : str, default "predictive mean"
             Name of the target, with its units.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         as_count(max_rows, "max_rows")
         order = np.argsort(-np.abs(self.effects), kind="stable")[:max_rows]

@@ -36,7 +36,15 @@ class RelevanceDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, **kwargs: Any) -> Self:
-        """Plot the kernel of a fitted `DirectRegressor` or `DirectClassifier`; constant columns have none."""
+        """Plot the kernel of a fitted `DirectRegressor` or `DirectClassifier`; constant columns have none.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         basis = fitted(estimator, "features_")
         kernel, inputs = basis.hyperparameters, basis.input_map
         if kernel is None:
@@ -58,8 +66,14 @@ class RelevanceDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, or a pair of them if there are scores, optional
+            Axes to draw in; by default new ones.
         max_columns : int, default 20
             Largest number of columns drawn; the title counts the others.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         if max_columns < 1:
             raise ValueError(f"max_columns must be positive, got {max_columns}")
@@ -149,6 +163,21 @@ class NoiseDisplay:
 
         Without `feature`, its index or name, the column of numbers is taken with which the noise goes up or down most:
         of the largest rank correlation.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs), optional
+            Targets.
+        feature : int or str, optional
+            Index or name of a column.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
         """
         if not hasattr(estimator, "predict_parts"):
             raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
@@ -167,10 +196,16 @@ class NoiseDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         target_name : str, default "target"
             Name of the target, with its units.
         max_points : int, default 2000
             Largest number of rows drawn, evenly spaced in the input if there are more.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         ax = axes_of(self, ax, (6.4, 4.2))
         order = np.argsort(self.values, kind="stable")
@@ -235,6 +270,25 @@ class EffectDisplay:
 
         Means are those of `sklearn.inspection.partial_dependence` by brute force, on at most `max_rows` rows, evenly
         spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        features : int, str or sequence of them
+            Indices or names of columns.
+        level : float, default=0.9
+            Probability of the intervals.
+        grid_resolution : int, default=50
+            Number of values of a column.
+        max_rows : int, default=500
+            Largest number of rows to use.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
         """
         if not hasattr(estimator, "predict_parts"):
             raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
@@ -257,8 +311,14 @@ class EffectDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, one per column, optional
+            Axes to draw in; by default new ones.
         target_name : str, default "prediction"
             Name of the target, with its units.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         n = len(self.effects)
         if ax is not None and np.size(ax) != n:

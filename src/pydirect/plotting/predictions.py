@@ -58,7 +58,21 @@ class PredictionIntervalDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, predicted: Predicted, *, level: float = 0.9, feature: Any = None, **kwargs: Any
     ) -> Self:
-        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        """Plot one output's PredictiveDistribution or pair (mean, std).
+
+        Parameters
+        ----------
+        y_true : array_like of shape (n_rows,)
+            Observed values.
+        predicted : PredictiveDistribution or (mean, std)
+            Predictions of one output.
+        level : float, default=0.9
+            Probability of the intervals.
+        feature : array_like of shape (n_rows,), optional
+            Values to draw against.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         y, distribution = _one_output(y_true, predicted)
         return cls(y, distribution.mean, *distribution.interval(level), level, feature).plot(**kwargs)
 
@@ -66,7 +80,23 @@ class PredictionIntervalDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
     ) -> Self:
-        """Plot an estimator's predictions at X, against a feature if its index or name is given."""
+        """Plot an estimator's predictions at X, against a feature if its index or name is given.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        feature : int or str, optional
+            Index or name of a column.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         if feature is not None:
             named = isinstance(feature, str)
             values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
@@ -79,12 +109,18 @@ class PredictionIntervalDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         kind : {"sorted", "actual_vs_predicted", "feature"}, default "sorted"
             Rows in the order of their prediction, at their prediction, or at the value of the feature.
         target_name : str, default "target"
             Name of the target, with its units.
         max_points : int, default 500
             Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         check_kind(kind, ("sorted", "actual_vs_predicted", "feature"))
         names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
@@ -133,12 +169,38 @@ class CalibrationDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, predicted: Predicted, *, name: str = "observed", **kwargs: Any
     ) -> Self:
-        """Plot one output's PredictiveDistribution or pair (mean, std)."""
+        """Plot one output's PredictiveDistribution or pair (mean, std).
+
+        Parameters
+        ----------
+        y_true : array_like of shape (n_rows,)
+            Observed values.
+        predicted : PredictiveDistribution or (mean, std)
+            Predictions of one output.
+        name : str, default="observed"
+            Name in the legend.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         return cls(pit(*_one_output(y_true, predicted)), name=name).plot(**kwargs)
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given."""
+        """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         kwargs = {"name": type(estimator).__name__} | kwargs
         return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
 
@@ -147,6 +209,19 @@ class CalibrationDisplay:
         """Plot a calibrated estimator's predictions at X as they were before `calibrate`, and as they are.
 
         The rows should not be those that it was calibrated on. Returns the display of the predictions as they are.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        output : int, default=0
+            Number of the output, of several.
+        **kwargs : dict
+            Passed to `plot`.
         """
         after = fitted(estimator, "calibration_scale_")
         before = copy.copy(estimator)
@@ -164,9 +239,15 @@ class CalibrationDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
         kind : {"coverage", "pit"}, default "coverage"
         bins : int, default 10
             Number of bins of the histogram.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         check_kind(kind, ("coverage", "pit"))
         ax = axes_of(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
@@ -197,6 +278,7 @@ class ReliabilityDisplay:
     y_true : array of shape (n,)
         Whether the event happened: booleans, or 0 and 1.
     probability : array of shape (n,)
+        Predicted probabilities of the event.
     name : str, default "observed"
         Label of the curve.
     """
@@ -209,12 +291,36 @@ class ReliabilityDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed", **kwargs: Any
     ) -> Self:
-        """Plot events and their probabilities."""
+        """Plot events and their probabilities.
+
+        Parameters
+        ----------
+        y_true : array_like of shape (n_rows,)
+            Whether the event happened.
+        probability : array_like of shape (n_rows,)
+            Predicted probabilities of the event.
+        name : str, default="observed"
+            Name in the legend.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         return cls(y_true, probability, name=name).plot(**kwargs)
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
-        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two."""
+        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted estimator.
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_rows,)
+            Labels.
+        **kwargs : dict
+            Passed to `plot`.
+        """
         if not hasattr(estimator, "predict_proba"):
             raise TypeError(f"estimator must be a classifier with predict_proba, got {type(estimator).__name__}")
         p, classes = estimator.predict_proba(X), fitted(estimator, "classes_")
@@ -228,6 +334,18 @@ class ReliabilityDisplay:
 
         Bars show two standard errors of each bin's frequency, numbers its number of rows; with more than two classes
         each row counts once per class.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
+        n_bins : int, default=10
+            Number of bins of equal width.
+
+        Returns
+        -------
+        Self
+            The display itself.
         """
         ax = axes_of(self, ax, (4.6, 4.6))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]

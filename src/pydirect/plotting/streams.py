@@ -21,6 +21,7 @@ class LogScoreDisplay:
     log_densities : sequence of arrays of shape (n_rows,)
         As `DirectStreamRegressor.predict_then_learn` returns them, one array per model; NaN where there is none.
     names : sequence of str, optional
+        Names of the lines.
     half_life : float, default=100.0
         Number of rows after which a row counts half.
     changes : array_like of shape (n_changes,), optional
@@ -44,7 +45,18 @@ class LogScoreDisplay:
         self.changes = np.asarray(changes, dtype=np.float64)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw one line per model; `ax`: matplotlib Axes, by default new ones."""
+        """Draw one line per model; `ax`: matplotlib Axes, by default new ones.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Axes to draw in; by default new ones.
+
+        Returns
+        -------
+        Self
+            The display itself.
+        """
         ax = axes_of(self, ax, (7.0, 3.6))
         for k, (scores, name) in enumerate(zip(self.scores, self.names, strict=True)):
             ax.plot(scores, color=SERIES[k % len(SERIES)], lw=1.5, label=name)

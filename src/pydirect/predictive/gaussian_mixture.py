@@ -50,6 +50,15 @@ class PredictiveDistribution:
     A component of variance zero is a point mass and has no density. In densities, quantiles and scores the standard
     deviation of a component is at least the spacing of floating-point numbers at its mean: results stay finite and tend
     to those of the point mass. `mean`, `variance` and `std` use the given variances.
+
+    Examples
+    --------
+    >>> from pydirect import PredictiveDistribution
+    >>> rows = PredictiveDistribution.gaussian([0.0, 1.0], [1.0, 4.0])
+    >>> rows.mean.tolist(), rows.std.tolist()
+    ([0.0, 1.0], [1.0, 2.0])
+    >>> rows.quantile(0.975).round(2).tolist()
+    [1.96, 4.92]
     """
 
     weights: FloatArray
@@ -87,7 +96,9 @@ class PredictiveDistribution:
         Parameters
         ----------
         mean : array of shape (n,)
+            Means.
         variance : float or array of shape (n,)
+            Variances.
 
         Raises
         ------
@@ -107,6 +118,18 @@ class PredictiveDistribution:
         """Return the distribution of ``scale * y + shift``, such as a change of units.
 
         The density is divided by ``abs(scale)``.
+
+        Parameters
+        ----------
+        scale : float
+            Factor.
+        shift : float, default=0.0
+            What is added.
+
+        Returns
+        -------
+        PredictiveDistribution
+            The distribution.
 
         Raises
         ------
@@ -159,6 +182,7 @@ class PredictiveDistribution:
         Returns
         -------
         array of shape (n,) or (n, m)
+            In nats per unit of the target.
         """
         y, weights, means, scales = self._aligned(y)
         with np.errstate(divide="ignore"):  # a weight of zero is a log weight of -inf
@@ -168,11 +192,33 @@ class PredictiveDistribution:
         return cast(FloatArray, logsumexp(parts, axis=-1))
 
     def density(self, y: ArrayLike) -> FloatArray:
-        """Density at y, per unit of the target; `y` and result as for `log_density`."""
+        """Density at y, per unit of the target; `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Densities.
+        """
         return np.exp(self.log_density(y))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Probability of a value no greater than y; `y` and result as for `log_density`."""
+        """Probability of a value no greater than y; `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Probabilities.
+        """
         y, weights, means, scales = self._aligned(y)
         return np.minimum(_mix(weights, ndtr(_standardise(y - means, scales))), 1.0)
 
@@ -190,6 +236,7 @@ class PredictiveDistribution:
         Returns
         -------
         array of shape (n,) for a number, (n, m) for an array
+            Quantiles.
 
         Raises
         ------
@@ -214,6 +261,7 @@ class PredictiveDistribution:
         Returns
         -------
         lower, upper : arrays of shape (n,)
+            Ends of the intervals.
 
         Raises
         ------
@@ -230,6 +278,16 @@ class PredictiveDistribution:
 
         Closed form for Gaussian mixtures: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked
         probability score for circular variables ...*, Q. J. R. Meteorol. Soc. 132. `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Scores.
         """
         y, weights, means, scales = self._aligned(y)
         distance = _mix(weights, _mean_absolute(y - means, scales))
@@ -242,12 +300,14 @@ class PredictiveDistribution:
         Parameters
         ----------
         n_samples : int, default 1
+            Number of draws per row.
         rng : numpy.random.Generator, int or None
             Random number generator or seed.
 
         Returns
         -------
         array of shape (n_samples, n)
+            Draws.
 
         Raises
         ------

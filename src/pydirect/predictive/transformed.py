@@ -37,6 +37,7 @@ class TransformedDistribution:
         Of the transformed target.
     name : {"log", "sqrt"}
     shift : float, default 0.0
+        What is added to y first.
 
     Notes
     -----
@@ -68,6 +69,18 @@ class TransformedDistribution:
 
     def affine(self, scale: float, shift: float = 0.0) -> TransformedDistribution:
         """Return the distribution of ``scale * y + shift``, such as a change of units.
+
+        Parameters
+        ----------
+        scale : float
+            Factor.
+        shift : float, default=0.0
+            What is added to y first.
+
+        Returns
+        -------
+        TransformedDistribution
+            The distribution.
 
         Raises
         ------
@@ -113,7 +126,18 @@ class TransformedDistribution:
         return np.sqrt(self.variance)
 
     def log_density(self, y: ArrayLike) -> FloatArray:
-        """Log density at y, in nats per unit of the target; see `PredictiveDistribution.log_density`."""
+        """Log density at y, in nats per unit of the target; see `PredictiveDistribution.log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            In nats per unit of the target.
+        """
         y, z = self._points(y)
         possible = y > -self.shift
         inside = np.where(possible, y, 1.0 - self.shift)
@@ -121,28 +145,96 @@ class TransformedDistribution:
         return np.where(possible, density, -np.inf)
 
     def density(self, y: ArrayLike) -> FloatArray:
-        """Density at y, per unit of the target; `y` and result as for `log_density`."""
+        """Density at y, per unit of the target; `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Densities.
+        """
         return np.exp(self.log_density(y))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Probability of a value no greater than y; `y` and result as for `log_density`."""
+        """Probability of a value no greater than y; `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Probabilities.
+        """
         return self.base.cdf(self._points(y)[1])
 
     def quantile(self, p: ArrayLike) -> FloatArray:
-        """Quantiles; see `PredictiveDistribution.quantile`."""
+        """Quantiles; see `PredictiveDistribution.quantile`.
+
+        Parameters
+        ----------
+        p : float or array_like of shape (n_quantiles,)
+            Probabilities.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or (n_rows, n_quantiles)
+            Quantiles.
+        """
         return inverse(self.name, self.shift, self.base.quantile(p))
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals, with equal probability below and above; see `PredictiveDistribution.interval`."""
+        """Central intervals, with equal probability below and above; see `PredictiveDistribution.interval`.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Probability that an interval contains.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends, (n_rows,) each.
+        """
         lower, upper = self.base.interval(level)
         return inverse(self.name, self.shift, lower), inverse(self.name, self.shift, upper)
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
-        """Independent draws from the distribution of each row; see `PredictiveDistribution.sample`."""
+        """Independent draws from the distribution of each row; see `PredictiveDistribution.sample`.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws per row.
+        rng : Generator or int, optional
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_samples)
+            Draws.
+        """
         return inverse(self.name, self.shift, self.base.sample(n_samples, rng))
 
     def crps(self, y: ArrayLike) -> FloatArray:
-        """Continuous ranked probability score, in the units of the target; `y` and result as for `log_density`."""
+        """Continuous ranked probability score, in the units of the target; `y` and result as for `log_density`.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, n_values)
+            Values, one or several per row.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Scores.
+        """
         y, z = self._points(y)
         missed = np.maximum(-self.shift - y, 0.0)  # how far below the smallest possible value y is
         above, (weights, means, scales) = np.maximum(y + self.shift, 0.0), self._components(y.ndim)

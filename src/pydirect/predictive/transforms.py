@@ -60,6 +60,16 @@ class TargetTransform:
     def forward(self, y: ArrayLike) -> FloatArray:
         """Transform targets of shape (n_rows, n_outputs).
 
+        Parameters
+        ----------
+        y : array_like of shape (n_rows, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Transformed targets.
+
         Raises
         ------
         ValueError
@@ -69,15 +79,48 @@ class TargetTransform:
         return self._by_column(forward, y)
 
     def inverse(self, z: ArrayLike) -> FloatArray:
-        """Undo `forward`; z of shape (n_rows, n_outputs, ...)."""
+        """Undo `forward`; z of shape (n_rows, n_outputs, ...).
+
+        Parameters
+        ----------
+        z : array_like of shape (n_rows, n_outputs, ...)
+            Transformed targets.
+
+        Returns
+        -------
+        ndarray of the shape of z
+            Targets.
+        """
         return self._by_column(inverse, np.asarray(z, dtype=np.float64))
 
     def log_derivative(self, y: ArrayLike) -> FloatArray:
-        """Return log dz/dy, which a log density of z gains in units of y; shape (n_rows, n_outputs)."""
+        """Return log dz/dy, which a log density of z gains in units of y; shape (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Log derivatives.
+        """
         return self._by_column(log_derivative, self._checked(y))
 
     def slope(self, y: ArrayLike) -> FloatArray:
-        """Return dy/dz at targets y of shape (n_rows, n_outputs, ...): how fast `inverse` grows there."""
+        """Return dy/dz at targets y of shape (n_rows, n_outputs, ...): how fast `inverse` grows there.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows, n_outputs, ...)
+            Targets.
+
+        Returns
+        -------
+        ndarray of the shape of y
+            Derivatives.
+        """
         return self._by_column(slope, np.asarray(y, dtype=np.float64))
 
     def _by_column(self, function: Callable[[str, float, FloatArray], FloatArray], values: FloatArray) -> FloatArray:

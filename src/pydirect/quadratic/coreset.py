@@ -55,7 +55,15 @@ class NetworkCoreset:
     bias: bool
 
     def check(self, n_features_in: int, depth: int) -> None:
-        """Raise unless the coreset is of this number of inputs, serves networks of this depth, and is in its ranges."""
+        """Raise unless the coreset is of this number of inputs, serves networks of this depth, and is in its ranges.
+
+        Parameters
+        ----------
+        n_features_in : int
+            Number of inputs.
+        depth : int
+            Number of hidden layers.
+        """
         require_type(self.bias, "coreset.bias", bool)
         if not self.bias or as_count(self.depth, "coreset.depth") < depth:
             raise ValueError("coreset does not serve the network")
@@ -85,10 +93,13 @@ class NetworkCoreset:
         Parameters
         ----------
         x : array_like of shape (n_samples, n_inputs)
+            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         depth : int
             Number of hidden layers.
         bias : bool
+            Whether every layer has a constant input.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts.
         progress : callable, optional
@@ -120,6 +131,16 @@ class NetworkCoreset:
     def merge(self, other: NetworkCoreset) -> NetworkCoreset:
         """Return the coreset of both sets of data together.
 
+        Parameters
+        ----------
+        other : NetworkCoreset
+            Coreset of other data.
+
+        Returns
+        -------
+        NetworkCoreset
+            The coreset.
+
         Raises
         ------
         ValueError
@@ -146,7 +167,24 @@ class NetworkCoreset:
         sample_weight: ArrayLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NetworkCoreset:
-        """Return the coreset of this one's data and more data together; arguments as in `from_data`."""
+        """Return the coreset of this one's data and more data together; arguments as in `from_data`.
+
+        Parameters
+        ----------
+        x : array_like of shape (n_rows, n_inputs)
+            Rows of inputs.
+        y : array_like of shape (n_rows,)
+            Targets.
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts; by default once.
+        progress : callable, optional
+            Called now and then with how far the work is.
+
+        Returns
+        -------
+        NetworkCoreset
+            The coreset.
+        """
         return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight, progress))
 
 

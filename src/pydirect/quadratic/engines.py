@@ -86,7 +86,18 @@ class NetworkShape:
         return self.n_inputs, list(self.hidden_layer_sizes), self.bias
 
     def matrices(self, weights: FloatArray) -> list[FloatArray]:
-        """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer."""
+        """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (..., n_weights)
+            Weights of networks.
+
+        Returns
+        -------
+        list of ndarray
+            A matrix (..., fan_out, fan_in) per layer.
+        """
         return [
             weights[..., part].reshape(*weights.shape[:-1], *layer)
             for part, layer in zip(self.slices, self.layers, strict=True)
@@ -96,12 +107,37 @@ class NetworkShape:
         """Evaluate networks with the given weights, (n_networks, n_rows).
 
         `weights`, (n_networks, n_weights). `x`, (n_rows, n_inputs).
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_networks, n_weights)
+            Weights of networks.
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_networks, n_rows)
+            Outputs.
         """
         (output,) = deque(self.sums(weights, x), maxlen=1)
         return output[:, :, 0]
 
     def sums(self, weights: FloatArray, x: FloatArray) -> Iterator[FloatArray]:
-        """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
+        """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n_networks, n_weights)
+            Weights of networks.
+        x : ndarray of shape (n_rows, n_inputs)
+            Rows of inputs.
+
+        Yields
+        ------
+        ndarray of shape (n_networks, n_rows, fan_out)
+            Weighted sums of a layer.
+        """
         state = np.broadcast_to(x, (len(weights), *x.shape))
         for matrix in self.matrices(weights):
             sums = self._with_bias(state) @ matrix.transpose(0, 2, 1)

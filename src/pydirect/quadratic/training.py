@@ -78,6 +78,7 @@ def fit_quadratic_network(
     y : array_like of shape (n_samples,)
         Of order one.
     hidden_layer_sizes : int or sequence of int
+        Numbers of hidden units, layer by layer.
     sample_weight : array_like of shape (n_samples,), optional
         How many times each row counts.
     bias : bool
@@ -89,9 +90,11 @@ def fit_quadratic_network(
     fit_prior_scale : bool
         Choose each layer's prior standard deviation by empirical Bayes, whenever levels are placed anew.
     n_levels : int
+        Number of levels of a weight.
     noise_levels : array_like of shape (n_noise_levels,)
         Grid of noise variances, ascending; its posterior has a closed form at every step.
     n_restarts : int
+        Number of starts, the best of which is kept.
     n_regrids : int
         How many times the levels of every weight are placed anew around its posterior; with 0, all weights of a layer
         share their levels, which suits small devices. Every round has its own prior: ELBOs compare the runs of one
@@ -106,9 +109,16 @@ def fit_quadratic_network(
     start : NetworkPosterior, optional
         An additional start, of the same shape and number of levels.
     random_state : numpy.random.Generator, int or None
+        Seed of the starts.
     n_threads : int, optional
+        Number of threads; results have the same bits for any.
     progress : callable, optional
         Called with the number of finished rounds, their total and the best ELBO so far.
+
+    Returns
+    -------
+    NetworkPosterior
+        The posterior of the best start.
 
     Raises
     ------

@@ -27,10 +27,12 @@ def load_quantized(path: str | Path) -> QuantizedPredictor:
     Parameters
     ----------
     path : str or Path
+        Path of the file.
 
     Returns
     -------
     QuantizedRegressor or QuantizedClassifier
+        The model.
 
     Raises
     ------

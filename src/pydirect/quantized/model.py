@@ -109,7 +109,18 @@ class QuantizedModel:
         return self.weights / self.scale[:, None, None]
 
     def rows(self, X: ArrayLike) -> FloatArray:
-        """Validate rows of X; a data frame must have the columns of the fit."""
+        """Validate rows of X; a data frame must have the columns of the fit.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in)
+            Numbers.
+        """
         return as_rows(X, self.n_features_in, self.feature_names)
 
     # --- integers
@@ -174,6 +185,16 @@ class QuantizedModel:
         the samples and the noise alone: the variance that the basis functions lack far from the training data, beyond
         the reach of the linear part of a model with ``features="fourier"``, is included in floating point only.
 
+        Parameters
+        ----------
+        arithmetic : str
+            ``"float"`` or ``"integer"``.
+
+        Returns
+        -------
+        Self
+            The model.
+
         Raises
         ------
         IntegerArithmeticError
@@ -196,6 +217,22 @@ class QuantizedModel:
         """Return the model with the integers that a device computes: those of a header that `to_c` writes.
 
         Arguments are those of `pydirect.quantized.export.write.to_c`.
+
+        Parameters
+        ----------
+        counts_per_unit : array_like, optional
+            Counts per unit of every column, for inputs in counts.
+        zero_count : float or array_like of shape (n_features_in,), default=0.0
+            Count at zero of every column.
+        output_counts_per_unit : array_like, optional
+            Counts per unit of every output, for outputs in counts.
+        level : float, default=0.9
+            Probability that an interval contains.
+
+        Returns
+        -------
+        FixedPointModel
+            The integers.
         """
         return FixedPointModel.of(
             self.program,
@@ -218,6 +255,11 @@ class QuantizedModel:
         ----------
         X : array_like of shape (n_rows, n_features_in), optional
             Return the bound at these rows, (n_rows, n_outputs); it varies between rows for networks only.
+
+        Returns
+        -------
+        ndarray of shape (n_outputs,)
+            Bounds.
         """
         program, basis = self.program, self.basis
         if isinstance(program, NetworkProgram) and isinstance(basis, NetworkBasis):
@@ -230,7 +272,18 @@ class QuantizedModel:
         return bound if X is None else np.tile(bound, (len(self.rows(X)), 1))
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,)."""
+        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_rows,)
+            Whether nothing is clipped.
+        """
         return self.program.in_range(self.program.quantise_inputs(self.rows(X)))
 
     def input_ranges(self) -> FloatArray:
@@ -239,6 +292,11 @@ class QuantizedModel:
         Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be
         clipped within; for ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize`
         was given. Infinite where a column is not read.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in, 2)
+            Smallest and largest values.
         """
         program, ranges = self.program, np.tile([-np.inf, np.inf], (self.n_features_in, 1))
         origin, reach = program.origin.astype(np.float64), program.limit / program.multiplier.astype(np.float64)

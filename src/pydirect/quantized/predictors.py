@@ -41,6 +41,18 @@ class QuantizedPredictor(QuantizedModel):
         """Values of the samples' functions, without noise, in units of the output (logits for classifiers).
 
         Returns an array (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_samples)
+            Values.
         """
         return self.path.functions(self.rows(X), n_threads)
 
@@ -48,6 +60,18 @@ class QuantizedPredictor(QuantizedModel):
         """Integers that the integer program computes for every sample, (n_rows, n_outputs, n_samples).
 
         In compiled kernels, except for networks. Equal to ``program.totals(X)``, the definition.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
         """
         return self._integers.totals(self.rows(X), n_threads)
 
@@ -57,6 +81,7 @@ class QuantizedPredictor(QuantizedModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         level : float in (0, 1)
             In integers it is rounded so that the probability below is a multiple of 2^-16.
 
@@ -84,21 +109,79 @@ class QuantizedPredictor(QuantizedModel):
     # --- files
 
     def to_c(self, path: str | Path, **options: Any) -> int | None:
-        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.write.to_c`."""
+        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.write.to_c`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+        **options : dict
+            Options of the function that writes.
+
+        Returns
+        -------
+        int or None
+            What `pydirect.quantized.export.write.to_c` returns.
+        """
         return to_c(self, path, **options)
 
     def to_onnx(self, path: str | Path, **options: Any) -> None:
-        """Write the model as an ONNX graph; see `pydirect.quantized.export.write.to_onnx`."""
+        """Write the model as an ONNX graph; see `pydirect.quantized.export.write.to_onnx`.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+        **options : dict
+            Options of the function that writes.
+        """
         to_onnx(self, path, **options)
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, without pickle; `pydirect.quantized.load_quantized` reads it."""
+        """Write the model to one file, without pickle; `pydirect.quantized.load_quantized` reads it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+        """
         save_model(self, path)
 
 
 @dataclass(frozen=True)
 class QuantizedRegressor(QuantizedPredictor):
-    """Posterior samples of a regressor as packed integers; see `quantize`."""
+    """Posterior samples of a regressor as packed integers; see `quantize`.
+
+    Attributes
+    ----------
+    basis : LinearBasis or NetworkBasis
+    packed : PackedCodes
+        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
+    levels : ndarray of shape (n_levels,)
+        Value of every index.
+    centre : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
+        A weight is ``scale · (centre + spread · level)``.
+    spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
+        A weight is ``scale · (centre + spread · level)``.
+    scale : ndarray of shape (n_outputs,)
+        From weights to units of the output.
+    offset : ndarray of shape (n_outputs,)
+    noise : ndarray of shape (n_outputs,)
+        Noise variance, in squared units of the output.
+    calibration : float
+        Factor on standard deviations.
+    n_features_in : int
+    one_dimensional : bool
+        Whether predictions have no axis of outputs.
+    feature_bits : {8, 16}
+    frequency_bits : {8, 16, 32, "auto"}
+    arithmetic : {"float", "integer"}
+        Arithmetic of predictions; see `with_arithmetic`.
+    feature_names : tuple of str
+        Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
+    classes : ndarray of shape (n_classes,) or None
+        Classes of a classifier.
+    """
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:
         """Predict the target.
@@ -106,13 +189,16 @@ class QuantizedRegressor(QuantizedPredictor):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         return_std : bool
             Also return the standard deviation, noise included; that of the samples' functions divides by their number.
 
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
         std : ndarray of the same shape
+            In the target's units.
         """
         return self._predict(X, return_std)
 
@@ -122,11 +208,14 @@ class QuantizedRegressor(QuantizedPredictor):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         level : float in (0, 1)
+            Probability that an interval contains.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            Ends of the intervals.
         """
         return self._predict_interval(X, level)
 
@@ -136,17 +225,31 @@ class QuantizedRegressor(QuantizedPredictor):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         p : float in [0, 1]
+            Probability of values below the quantile.
 
         Returns
         -------
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
+            In the target's units.
         """
         as_number(p, "p", at_least=0.0, at_most=1.0)
         return self._shape(self.path.function_quantiles(self.rows(X), p))
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
-        """Predictive distribution of the target: Gaussian noise about every sample's function."""
+        """Predictive distribution of the target: Gaussian noise about every sample's function.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        PredictiveDistribution or list of them
+            One per output.
+        """
         functions, missing = self.path.functions_and_missing(self.rows(X))
         mean = functions.mean(axis=2, keepdims=True)
         functions = mean + self.calibration * (functions - mean)
@@ -158,27 +261,104 @@ class QuantizedRegressor(QuantizedPredictor):
 
 @dataclass(frozen=True)
 class QuantizedClassifier(QuantizedPredictor):
-    """Posterior samples of a classifier as packed integers; see `quantize`."""
+    """Posterior samples of a classifier as packed integers; see `quantize`.
+
+    Attributes
+    ----------
+    basis : LinearBasis or NetworkBasis
+    packed : PackedCodes
+        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
+    levels : ndarray of shape (n_levels,)
+        Value of every index.
+    centre : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
+        A weight is ``scale · (centre + spread · level)``.
+    spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
+        A weight is ``scale · (centre + spread · level)``.
+    scale : ndarray of shape (n_outputs,)
+        From weights to units of the output.
+    offset : ndarray of shape (n_outputs,)
+    noise : ndarray of shape (n_outputs,)
+        Noise variance, in squared units of the output.
+    calibration : float
+        Factor on standard deviations.
+    n_features_in : int
+    one_dimensional : bool
+        Whether predictions have no axis of outputs.
+    feature_bits : {8, 16}
+    frequency_bits : {8, 16, 32, "auto"}
+    arithmetic : {"float", "integer"}
+        Arithmetic of predictions; see `with_arithmetic`.
+    feature_names : tuple of str
+        Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
+    classes : ndarray of shape (n_classes,) or None
+        Classes of a classifier.
+    """
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
-        """Class probabilities averaged over the samples, (n_rows, n_classes)."""
+        """Class probabilities averaged over the samples, (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities.
+        """
         return self.probabilities(self.functions(X))
 
     def probabilities(self, z: FloatArray) -> FloatArray:
-        """Class probabilities from the samples' logits, (n_rows, n_outputs, n_samples), averaged over the samples."""
+        """Class probabilities from the samples' logits, (n_rows, n_outputs, n_samples), averaged over the samples.
+
+        Parameters
+        ----------
+        z : ndarray of shape (n_rows, n_outputs, n_samples)
+            Logits of the samples.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities.
+        """
         if self.n_outputs == 1:
             p = expit(z[:, 0]).mean(axis=1)
             return np.stack([1 - p, p], axis=1)
         return np.exp(z - log_sum_exp(z)[:, None]).mean(axis=2)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict the most probable class by the mean logit, for which integers suffice, (n_rows,)."""
+        """Predict the most probable class by the mean logit, for which integers suffice, (n_rows,).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Labels.
+        """
         assert self.classes is not None
         mean = self.path.mean(self.rows(X))
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:
-        """Logit: mean and optionally standard deviation over the samples, (n_rows,) or (n_rows, n_classes)."""
+        """Logit: mean and optionally standard deviation over the samples, (n_rows,) or (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        return_std : bool, default=False
+            Whether to return standard deviations as well.
+
+        Returns
+        -------
+        ndarray, or tuple of ndarray
+            Means, and standard deviations on request.
+        """
         return self._predict(X, return_std)
 
     def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
@@ -187,11 +367,14 @@ class QuantizedClassifier(QuantizedPredictor):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
         level : float in (0, 1)
+            Probability that an interval contains.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Ends of the intervals.
         """
         return self._predict_interval(X, level)
 

@@ -79,10 +79,12 @@ def quantize(
     layout : {"auto", "dense", "sparse"}, default="auto"
         Layout of the packed indices; ``"auto"`` is the smaller one.
     random_state : numpy.random.Generator, int or None, default=0
+        Seed of the samples.
 
     Returns
     -------
     QuantizedRegressor or QuantizedClassifier
+        The quantised model.
 
     Raises
     ------
@@ -97,6 +99,18 @@ def quantize(
         When integers clip inputs or hidden units at rows of `X`, or move means there by more than their standard
         deviation. Inputs pass through single precision: subtract an origin from columns that are large compared with
         their spread, such as UNIX time. Nothing is checked without `X`, or by `with_arithmetic` afterwards.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, quantize
+    >>> X = np.linspace(-3, 3, 100)[:, None]
+    >>> y = np.sin(X[:, 0]) + 0.1 * np.random.default_rng(0).standard_normal(100)
+    >>> model = DirectRegressor("fourier", n_basis_functions=20, basis="raw").fit(X, y)
+    >>> small = quantize(model, n_samples=8)
+    >>> mean, std = small.predict(X, return_std=True)
+    >>> small.n_samples, mean.shape, bool(np.abs(mean - np.sin(X[:, 0])).max() < 0.3)
+    (8, (100,), True)
     """
     if not hasattr(model, "quantizable"):
         raise TypeError(f"model must be a fitted estimator of pydirect, got {type(model).__name__}")

@@ -42,6 +42,12 @@ class DecorrelatedPosterior(MeanFieldPosterior):
 
     Attributes
     ----------
+    weights : FactorizedCategorical
+    noise : NoisePosterior
+    log_prior : ndarray, (n_weights or 1, n_levels)
+    outcome : Outcome
+        The last ELBO of its trace is exact; those before are of A in single precision, and may lie above it by as much
+        as that rounds.
     rotation : Rotation
         `weights` lives in its columns. Fitted models hold it in single precision where it is large.
     prior_variance : float
@@ -73,11 +79,35 @@ class DecorrelatedPosterior(MeanFieldPosterior):
         return inside
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each."""
+        """Mean and variance of ``f* = φᵀw`` for rows of Φ; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         return self.moments_of_rotated(*self.rotated(phi), n_threads)
 
     def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return Φ in the kept directions, (n_rows, n_directions), and squared lengths of the rest, (n_rows,)."""
+        """Return Φ in the kept directions, (n_rows, n_directions), and squared lengths of the rest, (n_rows,).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            The two.
+        """
         rotated, outside = phi @ self.vectors, np.zeros(len(phi))
         if rotated.shape[1] < phi.shape[1]:
             # Not as a difference of squared lengths: little may be left of them.
@@ -88,18 +118,59 @@ class DecorrelatedPosterior(MeanFieldPosterior):
     def moments_of_rotated(
         self, rotated: FloatArray, outside: FloatArray, n_threads: int = 1
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* for rows as `rotated` returns them; (n_rows,) each."""
+        """Mean and variance of f* for rows as `rotated` returns them; (n_rows,) each.
+
+        Parameters
+        ----------
+        rotated : ndarray of shape (n_rows, n_directions)
+            Φ in the kept directions.
+        outside : ndarray of shape (n_rows,)
+            Squared lengths of the rest.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         mean, variance = super().latent_moments(rotated, n_threads)
         return mean, variance + self.prior_variance * outside
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4; dropped directions count as Gaussian."""
+        """Cumulants of f*, order 1 to 4; dropped directions count as Gaussian.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        order : int
+            Order of the cumulant, 1 to 4.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Cumulants.
+        """
         rotated, outside = self.rotated(phi)
         cumulant = super().latent_cumulant(rotated, order)
         return cumulant + self.prior_variance * outside if order == 2 else cumulant
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights); dropped directions are drawn from a Gaussian prior."""
+        """Draw weights of Φ, (n_samples, n_weights); dropped directions are drawn from a Gaussian prior.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         drawn = super().sample_weights(n_samples, rng) @ self.vectors.T
         if self.vectors.shape[1] < self.vectors.shape[0]:
             free = np.sqrt(self.prior_variance) * rng.standard_normal(drawn.shape)
@@ -107,7 +178,13 @@ class DecorrelatedPosterior(MeanFieldPosterior):
         return drawn
 
     def covariance_root(self) -> FloatArray:
-        """Return R with RRᵀ the covariance of the weights of Φ, (n_weights, n_weights)."""
+        """Return R with RRᵀ the covariance of the weights of Φ, (n_weights, n_weights).
+
+        Returns
+        -------
+        ndarray of shape (n_weights, n_weights)
+            R.
+        """
         deviations = np.sqrt(self.variance)
         if self.vectors.shape[0] == self.vectors.shape[1]:
             return self.vectors * deviations
@@ -117,7 +194,13 @@ class DecorrelatedPosterior(MeanFieldPosterior):
         return root
 
     def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        """
         n_directions = self.vectors.shape[-1]
         single = self.vectors.size >= LARGE_ROTATION or self.vectors.dtype == np.float32  # those of many groups are
         require = require_single if single else require_array
@@ -151,6 +234,7 @@ def fit_decorrelated(
     n_noise_levels : int
         1 fixes the noise at `noise`.
     max_iter : int
+        Largest number of iterations.
 
     Returns
     -------
@@ -160,6 +244,18 @@ def fit_decorrelated(
         ELBO is the log evidence of the continuous prior, less at most 5e-6 for each direction that is dropped; with a
         grid it is a lower bound on the log of the evidence's mean over the grid, since weights and noise are
         independent a posteriori.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics, fit_decorrelated
+    >>> from pydirect.statistics import decorrelate
+    >>> rng = np.random.default_rng(0)
+    >>> phi = rng.standard_normal((100, 2))
+    >>> y = phi @ [1.0, -1.0] + 0.1 * rng.standard_normal(100)
+    >>> rotated = decorrelate(GaussianStatistics.from_arrays(phi, y))
+    >>> fit_decorrelated(rotated, noise=0.01).coefficients.round(1).tolist()
+    [1.0, -1.0]
     """
     noise = as_number(noise, "noise", above=0.0)
     n_noise_levels, max_iter = as_count(n_noise_levels, "n_noise_levels"), as_count(max_iter, "max_iter")

@@ -31,6 +31,7 @@ def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale
     Returns
     -------
     value : float
+        In nats, and its gradient.
     gradient : ndarray of shape (2,)
         In log noise and log scale.
     """
@@ -76,6 +77,7 @@ def maximise_evidence(
     Returns
     -------
     noise, scale : float
+        Where the evidence is largest.
     """
     target = as_rotated_target(rotated)
     yty, n = target.yty, target.n_samples

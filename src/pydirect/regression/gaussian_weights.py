@@ -20,9 +20,11 @@ class GaussianRegression:
     Parameters
     ----------
     statistics : TargetStatistics
+        Sums over the rows.
     prior_variance : float
         Of every weight.
     noise : NoiseGrid
+        Noise levels and their prior.
     """
 
     statistics: TargetStatistics
@@ -37,7 +39,19 @@ class GaussianRegression:
         noise_levels: ArrayLike,
         log_noise_prior: ArrayLike | None = None,
     ) -> GaussianRegression:
-        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
+        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it.
+
+        Parameters
+        ----------
+        statistics : TargetStatistics or GaussianStatistics
+            Sums over the rows.
+        prior_variance : float
+            Prior variance of the weights.
+        noise_levels : array_like of shape (n_noise_levels,)
+            Values that the noise variance can take.
+        log_noise_prior : array_like of shape (n_noise_levels,), optional
+            Log masses of their prior, uniform by default.
+        """
         variance = as_number(prior_variance, "prior_variance", above=0.0)
         return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
 
@@ -60,5 +74,16 @@ class GaussianPosterior(WithOutcome):
     outcome: Outcome
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* for rows of Φ; (n_rows,) each."""
+        """Mean and variance of f* for rows of Φ; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         return phi @ self.mean, np.square(phi) @ np.square(self.std)

@@ -24,7 +24,13 @@ AVERAGE_DECAY = 0.9
 
 
 class CategoricalWeights:
-    """Factorised categorical q(w): parameters are logits (n_weights, n_levels)."""
+    """Factorised categorical q(w): parameters are logits (n_weights, n_levels).
+
+    Parameters
+    ----------
+    model : MeanFieldRegression
+        The model.
+    """
 
     def __init__(self, model: MeanFieldRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
@@ -40,13 +46,35 @@ class CategoricalWeights:
         return self.log_prior - log_sum_exp(self.log_prior)
 
     def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``KL(q ‖ p)`` and its gradient."""
+        """``KL(q ‖ p)`` and its gradient.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+
+        Returns
+        -------
+        (float, ndarray)
+            The divergence and its gradient, of the shape of the parameters.
+        """
         log_q = logits - log_sum_exp(logits)
         q, ratio = np.exp(log_q), log_q - self.log_prior
         return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
 
     def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
+        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         statistics, q = self.model.statistics, _softmax(logits)
         weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
         value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
@@ -55,13 +83,34 @@ class CategoricalWeights:
         return float(value), through_softmax(q, slope)
 
     def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
-        """Return the posterior of these parameters."""
+        """Return the posterior of these parameters.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+        noise : NoisePosterior
+            Posterior of the noise.
+        elbo : float
+            Evidence lower bound, in nats.
+
+        Returns
+        -------
+        MeanFieldPosterior
+            The posterior.
+        """
         weights = FactorizedCategorical(self.levels, _softmax(logits))
         return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
 
 
 class GaussianWeights:
-    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights)."""
+    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights).
+
+    Parameters
+    ----------
+    model : GaussianRegression
+        The model.
+    """
 
     def __init__(self, model: GaussianRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
@@ -75,7 +124,18 @@ class GaussianWeights:
         return np.stack([np.zeros(self.b), np.full(self.b, 0.5 * np.log(self.model.prior_variance))])
 
     def kl(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B)."""
+        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+
+        Returns
+        -------
+        (float, ndarray)
+            The divergence and its gradient, of the shape of the parameters.
+        """
         mean, log_std = theta
         precision = 1.0 / self.model.prior_variance
         shares = precision * np.exp(2.0 * log_std)
@@ -83,13 +143,39 @@ class GaussianWeights:
         return float(value), np.stack([precision * mean, shares - 1.0])
 
     def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient."""
+        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
         value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
         return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
 
     def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
-        """Return the posterior of these parameters."""
+        """Return the posterior of these parameters.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+        noise : NoisePosterior
+            Posterior of the noise.
+        elbo : float
+            Evidence lower bound, in nats.
+
+        Returns
+        -------
+        GaussianPosterior
+            The posterior.
+        """
         return GaussianPosterior(theta[0].copy(), np.exp(theta[1]), noise, Outcome(elbo))
 
 
@@ -120,7 +206,26 @@ class Exact:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Return R and its gradient, from statistics."""
+        """Return R and its gradient, from statistics.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         return weights.error(theta)
 
 
@@ -150,7 +255,26 @@ class Reinforce:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate R and its gradient."""
+        """Estimate R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         assert isinstance(weights, CategoricalWeights)
         q = FactorizedCategorical(weights.levels, _softmax(theta))
         indices = q.sample_indices(self.n_samples, rng)
@@ -205,14 +329,44 @@ class Concrete:
         as_flag(self.straight_through, "straight_through")
 
     def temperature_at(self, progress: float) -> float:
-        """Temperature after a fraction of all steps."""
+        """Temperature after a fraction of all steps.
+
+        Parameters
+        ----------
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        float
+            The temperature.
+        """
         last = self.temperature if self.final_temperature is None else self.final_temperature
         return float(self.temperature ** (1.0 - progress) * last**progress)
 
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate the relaxed R and its gradient."""
+        """Estimate the relaxed R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         assert isinstance(weights, CategoricalWeights)
         temperature = self.temperature_at(progress)
         levels = np.broadcast_to(weights.levels, theta.shape)
@@ -249,7 +403,26 @@ class Reparameterization:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate R and its gradient."""
+        """Estimate R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
         mean, std = theta[0], np.exp(theta[1])
         epsilon = rng.standard_normal((self.n_samples, mean.size))
         drawn, slopes = errors.with_gradient(mean + std * epsilon, rng)

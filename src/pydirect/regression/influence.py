@@ -57,24 +57,67 @@ class InfluencePosterior:
 
     @classmethod
     def of(cls, statistics: TargetStatistics, noise_variance: float, prior_variance: float) -> Self:
-        """Return the posterior of the rows that the statistics are sums over."""
+        """Return the posterior of the rows that the statistics are sums over.
+
+        Parameters
+        ----------
+        statistics : TargetStatistics
+            Sums over the rows.
+        noise_variance : float
+            Variance of the noise.
+        prior_variance : float
+            Prior variance of the weights.
+        """
         factor = ridge_factor(statistics.A / noise_variance, 1 / prior_variance)
         with single_blas_thread():
             mean = cho_solve((factor, True), statistics.c / noise_variance, check_finite=False)
         return cls(mean, factor, noise_variance)
 
     def half(self, phi: FloatArray) -> FloatArray:
-        """Return L⁻¹Φᵀ, (n_weights, n_rows): products of its columns are covariances of f."""
+        """Return L⁻¹Φᵀ, (n_weights, n_rows): products of its columns are covariances of f.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_weights, n_rows)
+            The product.
+        """
         with single_blas_thread():
             return np.asarray(solve_triangular(self.factor, phi.T, lower=True, check_finite=False))
 
     def variances(self, phi: FloatArray) -> FloatArray:
-        """Variances of f at rows of Φ, (n_rows,)."""
+        """Variances of f at rows of Φ, (n_rows,).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Variances.
+        """
         with single_blas_thread():
             return variances_by_factor(self.factor, phi)
 
     def images(self, phi: FloatArray) -> FloatArray:
-        """Return SΦᵀ, (n_weights, n_rows)."""
+        """Return SΦᵀ, (n_weights, n_rows).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_weights, n_rows)
+            The product.
+        """
         with single_blas_thread():
             return np.asarray(cho_solve((self.factor, True), phi.T, check_finite=False))
 
@@ -96,6 +139,7 @@ class InfluencePosterior:
         at : ndarray of shape (n_places, n_weights)
             Φ where f is predicted.
         phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
         errors : ndarray of shape (n_rows,)
             y − Φm
         weight : ndarray of shape (n_rows,), optional
@@ -106,6 +150,7 @@ class InfluencePosterior:
         Returns
         -------
         mean, variance : ndarray of shape (n_places, n_rows)
+            Changes of mean and variance.
         """
         precision = (1.0 if weight is None else weight) / self.noise_variance
         own = self.variances(phi) if variances is None else variances
@@ -127,6 +172,7 @@ class InfluencePosterior:
         Returns
         -------
         mean, variance : ndarray of shape (n_places,)
+            Changes of mean and variance.
 
         Raises
         ------
@@ -149,6 +195,22 @@ class InfluencePosterior:
         """Return what `of_group` does, of fewer rows than weights: by a factor of I − P^½ΦSΦᵀP^½.
 
         Arguments as of `of_each`; mean and variance of shape (n_places,).
+
+        Parameters
+        ----------
+        at : ndarray of shape (n_places, n_weights)
+            Rows of Φ at the places of predictions.
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        errors : ndarray of shape (n_rows,)
+            Targets less the predictive means at the rows.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts; by default once.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Changes of mean and variance, (n_places,) each.
         """
         root = np.sqrt((np.ones(len(phi)) if weight is None else weight) / self.noise_variance)
         half = self.half(phi) * root
@@ -179,6 +241,7 @@ def cooks_distance(errors: FloatArray, leverages: FloatArray, precision: FloatAr
     Returns
     -------
     ndarray of shape (n_rows,)
+        Distances.
     """
     shift = precision * np.square(errors) * leverages / np.square(np.maximum(1 - leverages, SMALLEST_REMAINDER))
     return np.asarray(shift / leverages.sum())

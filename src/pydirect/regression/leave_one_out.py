@@ -50,7 +50,17 @@ class RidgePosterior:
 
     @classmethod
     def of(cls, rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray) -> Self:
-        """Return the posterior at noise precisions τ = 1/σ² and prior variances t, (n_outputs,) each."""
+        """Return the posterior at noise precisions τ = 1/σ² and prior variances t, (n_outputs,) each.
+
+        Parameters
+        ----------
+        rotated : RotatedStatistics
+            Sums over the rows, in the decorrelated basis.
+        precision : ndarray of shape (n_outputs,)
+            Noise precisions τ.
+        prior_variance : ndarray of shape (n_outputs,)
+            Prior variances t.
+        """
         variances = 1 / (rotated.eigenvalues[:, None] * precision + 1 / prior_variance)
         coefficients = rotated.rotation.times(variances * precision * rotated.c)
         return cls(rotated.rotation, coefficients, variances, prior_variance)
@@ -61,7 +71,18 @@ class RidgePosterior:
         return self.rotation.matrix
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
+        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows, n_outputs) each.
+        """
         turned = phi @ self.vectors
         variance = np.square(turned) @ self.variances
         if turned.shape[1] < phi.shape[1]:
@@ -70,12 +91,34 @@ class RidgePosterior:
         return phi @ self.coefficients, variance
 
     def outputs(self, chosen: slice) -> Self:
-        """Return the posterior of consecutive outputs."""
+        """Return the posterior of consecutive outputs.
+
+        Parameters
+        ----------
+        chosen : slice
+            Outputs to keep.
+
+        Returns
+        -------
+        Self
+            The posterior.
+        """
         names = ("coefficients", "variances", "prior_variance")
         return replace(self, **{name: getattr(self, name)[..., chosen] for name in names})
 
     def covariances(self, phi: FloatArray) -> FloatArray:
-        """Covariances of f at rows of Φ with all weights, (n_rows, n_weights), of a posterior of one output."""
+        """Covariances of f at rows of Φ with all weights, (n_rows, n_weights), of a posterior of one output.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Covariances.
+        """
         turned, variance, free = phi @ self.vectors, self.variances[:, 0], self.prior_variance[0]
         if self.vectors.shape[1] == self.vectors.shape[0]:
             return (turned * variance) @ self.vectors.T
@@ -86,6 +129,18 @@ class RidgePosterior:
 
         S is a square root of the covariance times random signs (Hutchinson's estimator); projections onto it cost a
         fraction of `moments` where there are many weights.
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of the random numbers.
+        n_signs : int, default=128
+            Number of vectors of random signs.
+
+        Returns
+        -------
+        ndarray of shape (n_outputs, n_weights, n_signs)
+            S.
         """
         signs = self._signs(rng, n_signs)
         turned = self.rotation.transposed_times(signs)
@@ -105,6 +160,14 @@ class FactoredRidge(RidgePosterior):
 
     Attributes
     ----------
+    rotation : Rotation
+        To orthonormal directions, (n_weights, n_directions); others stay at their prior.
+    coefficients : ndarray of shape (n_weights, n_outputs)
+        Posterior means.
+    variances : ndarray of shape (n_directions, n_outputs)
+        1 / (λτ + 1/t).
+    prior_variance : ndarray of shape (n_outputs,)
+        t
     factors : tuple of ndarray of shape (n_weights, n_weights)
         L with LLᵀ = τA + I/t, of every output.
     """
@@ -114,18 +177,53 @@ class FactoredRidge(RidgePosterior):
     __repr__ = short_repr
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each."""
+        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows, n_outputs) each.
+        """
         variance = np.empty((len(phi), len(self.factors)))
         for k, factor in enumerate(self.factors):
             variance[:, k] = variances_by_factor(factor, phi)
         return phi @ self.coefficients, variance
 
     def outputs(self, chosen: slice) -> Self:
-        """Return the posterior of consecutive outputs."""
+        """Return the posterior of consecutive outputs.
+
+        Parameters
+        ----------
+        chosen : slice
+            Outputs to keep.
+
+        Returns
+        -------
+        Self
+            The posterior.
+        """
         return replace(super().outputs(chosen), factors=self.factors[chosen])
 
     def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
-        """Return what `RidgePosterior.sketch` does, of another square root of the covariance."""
+        """Return what `RidgePosterior.sketch` does, of another square root of the covariance.
+
+        Parameters
+        ----------
+        rng : Generator
+            Source of the random numbers.
+        n_signs : int, default=128
+            Number of vectors of random signs.
+
+        Returns
+        -------
+        ndarray of shape (n_outputs, n_weights, n_signs)
+            S.
+        """
         signs = self._signs(rng, n_signs)
         return np.stack([solve_triangular(f, signs, lower=True, trans="T", check_finite=False) for f in self.factors])
 
@@ -134,6 +232,20 @@ def ridge_of_rows(rotated: RotatedStatistics, precision: FloatArray, prior_varia
     """Return the posterior of `RidgePosterior.of`, in the form that gives moments at the statistics' own rows sooner.
 
     Factors of few outputs, of a matrix of full rank; where rounding lets a factorisation fail, none.
+
+    Parameters
+    ----------
+    rotated : RotatedStatistics
+        Sums over the rows, in the decorrelated basis.
+    precision : ndarray of shape (n_outputs,)
+        Noise precisions τ.
+    prior_variance : ndarray of shape (n_outputs,)
+        Prior variances t.
+
+    Returns
+    -------
+    RidgePosterior
+        The posterior.
     """
     posterior = RidgePosterior.of(rotated, precision, prior_variance)
     n_weights, n_directions = rotated.rotation.shape
@@ -198,7 +310,18 @@ class LeaveOneOut:
         return -0.5 * (np.log(2 * np.pi * self.variances) + np.square(self.studentised))
 
     def rows(self, index: NDArray[np.intp]) -> LeaveOneOut:
-        """Return the predictions of some rows, or of merged rows for every one of their copies."""
+        """Return the predictions of some rows, or of merged rows for every one of their copies.
+
+        Parameters
+        ----------
+        index : ndarray of int
+            Numbers of rows; repetitions are allowed.
+
+        Returns
+        -------
+        LeaveOneOut
+            The predictions.
+        """
         names = ("residuals", "means", "variances", "latent_variances", "leverages")
         return replace(self, **{name: getattr(self, name)[index] for name in names})
 

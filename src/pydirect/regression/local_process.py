@@ -108,6 +108,12 @@ class LocalProcess:
         inputs : ndarray of shape (n_rows, n_inputs)
             Of the feature map.
         n_threads : int
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        LocalMoments
+            Means and variances of the residuals.
         """
         queries, k = _scaled(inputs, self.columns, self.inverse_scales, self.centre), min(self.k, len(self.u))
         self.neighbours.prepare()
@@ -129,7 +135,15 @@ class LocalProcess:
         return moments
 
     def check(self, n_inputs: int, n_outputs: int) -> None:
-        """Raise unless all parts fit together and all numbers are in range."""
+        """Raise unless all parts fit together and all numbers are in range.
+
+        Parameters
+        ----------
+        n_inputs : int
+            Number of inputs.
+        n_outputs : int
+            Number of outputs.
+        """
         if self.columns.dtype.kind != "i" or not np.isin(self.columns, np.arange(n_inputs)).all():
             raise ValueError(f"columns must be inputs below {n_inputs}")
         n_rows, n_columns = len(self.weight), len(self.columns)
@@ -363,7 +377,30 @@ def fit_local_process(
     k: int,
     held: NDArray[np.intp],
 ) -> LocalProcess:
-    """Fit a local process where all residuals are known; arguments as of `Places`."""
+    """Fit a local process where all residuals are known; arguments as of `Places`.
+
+    Parameters
+    ----------
+    inputs : ndarray of shape (n_rows, n_inputs)
+        Inputs of the kernel.
+    length_scales : ndarray of shape (n_inputs,)
+        Length-scales of the kernel.
+    residuals : ndarray of shape (n_rows, n_outputs)
+        Leave-one-out residuals.
+    log_density : ndarray of shape (n_rows, n_outputs)
+        Log densities of the rows under the global model without them.
+    weight : ndarray of shape (n_rows,)
+        How many times each row counts.
+    k : int
+        Number of neighbours.
+    held : ndarray of int
+        Rows on which the process is judged.
+
+    Returns
+    -------
+    LocalProcess
+        The process.
+    """
     return Places.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
 
 

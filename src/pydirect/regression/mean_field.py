@@ -55,25 +55,81 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
         return np.broadcast_to(self.weights.levels, self.weights.q.shape)
 
     def in_units_of(self, unit: float) -> Self:
-        """Return the same posterior with its levels divided by `unit`."""
+        """Return the same posterior with its levels divided by `unit`.
+
+        Parameters
+        ----------
+        unit : float
+            What the levels are divided by.
+
+        Returns
+        -------
+        Self
+            The posterior.
+        """
         return replace(self, weights=FactorizedCategorical(self.weights.levels / unit, self.weights.q))
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""
+        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         mean, variance = np.empty(len(phi)), np.empty(len(phi))
         _core.row_moments(phi, self.mean, self.variance, mean, variance, n_threads)
         return mean, variance
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,)."""
+        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        order : int
+            Order of the cumulant, 1 to 4.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Cumulants.
+        """
         return phi**order @ self.weights.cumulant(order)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights)."""
+        """Draw weights of Φ, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         return self.weights.sample(n_samples, rng)
 
     def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        """
         self._check_factors(n_weights)
 
     def _check_factors(self, n_factors: int) -> None:
@@ -99,9 +155,13 @@ class MeanFieldRegression:
     Parameters
     ----------
     statistics : TargetStatistics
+        Sums over the rows.
     levels : ndarray of shape (n_weights or 1, n_levels)
+        Values that a weight can take.
     log_prior : ndarray of shape (n_weights or 1, n_levels)
+        Log masses of the prior on the levels.
     noise : NoiseGrid
+        Noise levels and their prior.
     """
 
     statistics: TargetStatistics
@@ -118,7 +178,21 @@ class MeanFieldRegression:
         noise_levels: ArrayLike,
         log_noise_prior: ArrayLike | None = None,
     ) -> MeanFieldRegression:
-        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
+        """Validate the arguments that `fit_mean_field` describes and return them as a model.
+
+        Parameters
+        ----------
+        statistics : TargetStatistics or GaussianStatistics
+            Sums over the rows.
+        levels : ndarray of shape (n_weights or 1, n_levels)
+            Values that a weight can take.
+        log_prior : array_like of shape (n_weights or 1, n_levels)
+            Log masses of the prior on the levels.
+        noise_levels : array_like of shape (n_noise_levels,)
+            Values that the noise variance can take.
+        log_noise_prior : array_like of shape (n_noise_levels,), optional
+            Log masses of their prior, uniform by default.
+        """
         target = as_target_statistics(statistics)
         levels = as_levels(levels, target.n_weights)
         if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
@@ -130,7 +204,18 @@ class MeanFieldRegression:
         return cls(target, levels, log_prior, NoiseGrid.of(noise_levels, log_noise_prior))
 
     def expected_squared_error(self, q: FloatArray) -> float:
-        """``R = E_q ‖y − Φw‖²``, eq. 8."""
+        """``R = E_q ‖y − Φw‖²``, eq. 8.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+            Probabilities of the levels.
+
+        Returns
+        -------
+        float
+            R.
+        """
         weights = FactorizedCategorical(self.levels, q)
         return float(self.statistics.squared_error(weights.mean, weights.variance))
 
@@ -138,12 +223,37 @@ class MeanFieldRegression:
         """ELBO of any factorised posterior, term by term (Theorem 1 with its constant).
 
         `q`, (n_weights, n_levels). `q_noise`, (n_noise_levels,).
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+            Probabilities of the levels.
+        q_noise : ndarray of shape (n_noise_levels,)
+            Probabilities of the noise levels.
+
+        Returns
+        -------
+        float
+            In nats.
         """
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.statistics.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
     def rise_of_one_update(self, q: FloatArray, q_noise: FloatArray) -> float:
-        """Largest rise of the ELBO from one factor's exact update: its divergence from the optimum given the others."""
+        """Largest rise of the ELBO from one factor's exact update: its divergence from the optimum given the others.
+
+        Parameters
+        ----------
+        q : ndarray of shape (n_weights, n_levels)
+            Probabilities of the levels.
+        q_noise : ndarray of shape (n_noise_levels,)
+            Probabilities of the noise levels.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         weights, a = FactorizedCategorical(self.levels, q), self.statistics.A
         diagonal, tau = a.diagonal(), self.noise.precision(q_noise)
         pull = tau * (self.statistics.c - a @ weights.mean + diagonal * weights.mean)
@@ -154,7 +264,18 @@ class MeanFieldRegression:
         return float(max(rises))
 
     def solver(self, n_threads: int) -> _core.MeanField:
-        """Return the compiled solver of this problem, at no particular state."""
+        """Return the compiled solver of this problem, at no particular state.
+
+        Parameters
+        ----------
+        n_threads : int
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        _core.MeanField
+            The solver.
+        """
         levels, log_prior = pad_levels(self.levels, self.log_prior)
         a = self.statistics.A
         return _core.MeanField(
@@ -173,7 +294,13 @@ class MeanFieldRegression:
         )
 
     def prior_precision(self) -> FloatArray:
-        """``1 / Var_p(w_j)``, (n_weights,)."""
+        """``1 / Var_p(w_j)``, (n_weights,).
+
+        Returns
+        -------
+        ndarray of shape (n_weights,)
+            Precisions.
+        """
         b = self.statistics.n_weights
         shape = (max(self.levels.shape[0], self.log_prior.shape[0]), self.levels.shape[1])
         mass = np.exp(np.broadcast_to(self.log_prior, shape))
@@ -216,6 +343,12 @@ def fit_mean_field(
     max_iter : int
         Largest number of iterations of any one stage.
     n_threads : int, optional
+        Number of threads; results have the same bits for any.
+
+    Returns
+    -------
+    MeanFieldPosterior
+        The posterior.
 
     Raises
     ------

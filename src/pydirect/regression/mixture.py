@@ -57,10 +57,16 @@ def fit_mixture(
 
     Parameters
     ----------
-    statistics, levels, noise_levels, log_noise_prior, optimizer, n_threads
+    statistics : TargetStatistics or GaussianStatistics
         As in `fit_mean_field`.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
+        Values that a weight can take: shared, or of every weight.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), MixturePrior or MixturePriorTable
         Log masses of the levels, or a prior that does not factorise, in general or for these levels.
+    noise_levels : array_like of shape (n_noise_levels,)
+        Values that the noise variance can take.
+    log_noise_prior : array_like of shape (n_noise_levels,), optional
+        Log masses of their prior, uniform by default.
     n_components : int
         Largest number of components; fewer where fewer weights are undecided. 1 fits a factorised posterior, under
         either kind of prior.
@@ -70,6 +76,8 @@ def fit_mixture(
         pairwise bound of what that finds is lower, the pairwise fit stays.
     n_samples : int
         Number of samples per step of ``"stochastic"``.
+    optimizer : str, default="pipeline"
+        As in `fit_mean_field`.
     start : MeanFieldPosterior or MixturePosterior, optional
         A posterior of at most `n_components` components, with the same numbers of levels and noise levels, to rise
         from instead of fitting a factorised one. One component is then split; the number of several stays.
@@ -79,6 +87,8 @@ def fit_mixture(
         Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
     random_state : int
         Seed of the samples of ``"stochastic"``.
+    n_threads : int, optional
+        By default OpenMP's number. Results have the same bits for any number.
 
     Returns
     -------

@@ -31,7 +31,9 @@ def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     Parameters
     ----------
     alpha : array_like of shape (n_components,)
+        Weights of the components.
     q : array_like of shape (n_components, n_weights, n_levels)
+        Probabilities of the levels, component by component.
 
     Returns
     -------

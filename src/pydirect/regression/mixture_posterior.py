@@ -80,16 +80,38 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         return self.entropy_lower, self.entropy_upper
 
     def expected_sparsity(self) -> float:
-        """Return the expected fraction of exact zeros in a sample."""
+        """Return the expected fraction of exact zeros in a sample.
+
+        Returns
+        -------
+        float
+            Between 0 and 1.
+        """
         return self.weights.expected_sparsity()
 
     def most_probable(self) -> NDArray[np.uint8]:
-        """Level indices of the most probable of the components' most probable weight vectors, (n_weights,)."""
+        """Level indices of the most probable of the components' most probable weight vectors, (n_weights,).
+
+        Returns
+        -------
+        ndarray of uint8 of shape (n_weights,)
+            Indices of levels.
+        """
         modes = np.stack([c.most_probable() for c in self.components])
         return np.asarray(modes[self.log_mass(modes).argmax()])
 
     def log_mass(self, indices: NDArray[np.uint8]) -> FloatArray:
         """``log q(w)`` of weight vectors given as level indices, (n_samples, n_weights); (n_samples,).
+
+        Parameters
+        ----------
+        indices : ndarray of uint8 of shape (n_samples, n_weights)
+            Indices of levels.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            In nats.
 
         Raises
         ------
@@ -101,24 +123,74 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         return np.asarray(logsumexp(masses + np.log(self.alpha), axis=1))
 
     def in_units_of(self, unit: float) -> Self:
-        """Return the same posterior with its levels divided by `unit`."""
+        """Return the same posterior with its levels divided by `unit`.
+
+        Parameters
+        ----------
+        unit : float
+            What the levels are divided by.
+
+        Returns
+        -------
+        Self
+            The posterior.
+        """
         return replace(self, levels=self.levels / unit)
 
     def component_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* in every component for rows of Φ; (n_rows, n_components) each."""
+        """Mean and variance of f* in every component for rows of Φ; (n_rows, n_components) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows, n_components) each.
+        """
         means, variances = np.empty((2, self.n_components, len(phi)))
         for component, mean, variance in zip(self.components, means, variances, strict=True):
             _core.row_moments(phi, component.mean, component.variance, mean, variance, n_threads)
         return means.T, variances.T
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* for rows of Φ, by the law of total variance; (n_rows,) each."""
+        """Mean and variance of f* for rows of Φ, by the law of total variance; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         means, variances = self.component_moments(phi, n_threads)
         mean = means @ self.alpha
         return mean, (variances + (means - mean[:, None]) ** 2) @ self.alpha
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,)."""
+        """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        order : int
+            Order of the cumulant, 1 to 4.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Cumulants.
+        """
         cumulants = [np.stack([phi**k @ c.cumulant(k) for c in self.components]) for k in range(1, order + 1)]
         mean = self.alpha @ cumulants[0]
         if order == 1:
@@ -135,16 +207,48 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
-        """Draw level indices, (n_samples, n_weights), independently of each other."""
+        """Draw level indices, (n_samples, n_weights), independently of each other.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        random_state : Generator or int, optional
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of uint8 of shape (n_samples, n_weights)
+            Indices of levels.
+        """
         rng = as_generator(random_state)
         return sample_indices(self.alpha, self.component_q, as_count(n_samples, "n_samples"), rng)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights)."""
+        """Draw weights of Φ, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         return self.components[0].values(self.sample_indices(n_samples, rng))
 
     def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        """
         r, _, n_levels = self.component_q.shape
         require_probabilities(self.component_q, "component_q", r, n_weights, n_levels)
         require_probabilities(self.alpha, "alpha", r)

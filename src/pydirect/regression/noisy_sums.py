@@ -47,10 +47,16 @@ REACH, GRID, STEP = 12.0, 25, 0.5
 class GramPosterior:
     """Moments of A = ΦᵀΦ given A with noise, in the basis `vectors`.
 
-    - `vectors`, (b, b): columns of the basis.
-    - `mean`, (b, b): Ā, positive semi-definite.
-    - `uncertain`, (b, b): g, posterior over noise variance of each entry.
-    - `noise_variance`: s², of the noise on the diagonal.
+    Parameters
+    ----------
+    vectors : ndarray of shape (b, b)
+        Columns of the basis.
+    mean : ndarray of shape (b, b)
+        Ā, positive semi-definite.
+    uncertain : ndarray of shape (b, b)
+        g, posterior over noise variance of each entry.
+    noise_variance : float
+        s², of the noise on the diagonal.
     """
 
     vectors: FloatArray
@@ -62,7 +68,17 @@ class GramPosterior:
 
     @classmethod
     def of(cls, gram: FloatArray, noise_variance: float, reference: FloatArray) -> GramPosterior:
-        """Infer A from Â and its noise variance on the diagonal, given a reference B; (b, b) each."""
+        """Infer A from Â and its noise variance on the diagonal, given a reference B; (b, b) each.
+
+        Parameters
+        ----------
+        gram : ndarray of shape (b, b)
+            Â.
+        noise_variance : float
+            s², of the noise on the diagonal.
+        reference : ndarray of shape (b, b)
+            B.
+        """
         size, vectors = eigh(reference)
         log_size = np.log(np.maximum(size / size[-1], LEAST_SHARE))
         given = vectors.T @ gram @ vectors
@@ -91,7 +107,18 @@ class GramPosterior:
         return cls(vectors, positive_part(expected + uncertain * (given - expected)), uncertain, noise_variance)
 
     def product_covariance(self, second_moment: FloatArray) -> FloatArray:
-        """Covariance of Aw, given E wwᵀ, (b, b) each, in the basis."""
+        """Covariance of Aw, given E wwᵀ, (b, b) each, in the basis.
+
+        Parameters
+        ----------
+        second_moment : ndarray of shape (b, b)
+            E wwᵀ.
+
+        Returns
+        -------
+        ndarray of shape (b, b)
+            Covariance.
+        """
         own = np.diag(self.uncertain @ second_moment.diagonal())
         return np.asarray(self.noise_variance / 2 * (own + self.uncertain * second_moment))
 
@@ -100,10 +127,18 @@ class GramPosterior:
 class CorrectedSums:
     """Sums whose ordinary posterior, at this noise and prior variance, is that which knows the noise of the release.
 
-    - `statistics`: A', c', yᵀy' and n, of targets in [−1, 1].
-    - `noise_variance`: σ².
-    - `prior_variance`: t.
-    - `n_iter`, `converged`.
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+        A', c', yᵀy' and n, of targets in [−1, 1].
+    noise_variance : float
+        Noise variance σ².
+    prior_variance : float
+        Prior variance t.
+    n_iter : int
+        Number of iterations.
+    converged : bool
+        Whether they converged.
     """
 
     statistics: GaussianStatistics
@@ -123,10 +158,16 @@ def correct_noisy_sums(
     Parameters
     ----------
     noisy : NoisyStatistics
+        Sums with noise.
     reference : ndarray of shape (n_weights, n_weights)
         Mean of φφᵀ over inputs of the whole range, whatever the private rows are. The identity says nothing.
     noise_variance : float, optional
         σ², of targets in [−1, 1], where it is known.
+
+    Returns
+    -------
+    CorrectedSums
+        The sums.
     """
     as_instance(noisy, "noisy", NoisyStatistics)
     b = noisy.n_weights

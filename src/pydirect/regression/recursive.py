@@ -83,7 +83,17 @@ class RecursivePosterior:
 
     @classmethod
     def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
-        """Return the prior N(0, tI): no rows yet."""
+        """Return the prior N(0, tI): no rows yet.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        noise_variance : float
+            Variance σ² of the noise.
+        prior_variance : float, default=1.0
+            Prior variance of the weights.
+        """
         noise, t = _positive(noise_variance, prior_variance)
         return cls(np.zeros(n_weights), t * np.eye(n_weights), noise, t)
 
@@ -91,7 +101,17 @@ class RecursivePosterior:
     def of(
         cls, statistics: GaussianStatistics | TargetStatistics, noise_variance: float, prior_variance: float = 1.0
     ) -> Self:
-        """Return the posterior of the rows of statistics, of one target."""
+        """Return the posterior of the rows of statistics, of one target.
+
+        Parameters
+        ----------
+        statistics : GaussianStatistics or TargetStatistics
+            Sums over the rows.
+        noise_variance : float
+            Variance σ² of the noise.
+        prior_variance : float, default=1.0
+            Prior variance of the weights.
+        """
         noise, t = _positive(noise_variance, prior_variance)
         target = as_target_statistics(statistics)
         factor = ridge_factor(target.A / noise, 1 / t)
@@ -109,22 +129,65 @@ class RecursivePosterior:
         return len(self.mean)
 
     def copy(self) -> Self:
-        """Return an independent copy."""
+        """Return an independent copy.
+
+        Returns
+        -------
+        Self
+            The copy.
+        """
         return replace(self, mean=self.mean.copy(), covariance=self.covariance.copy())
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each."""
+        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
         with single_blas_thread():
             variance = np.einsum("ij,ij->i", self._images(phi), phi)
             return phi @ self.mean, np.maximum(variance, 0.0)
 
     def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
-        """Covariances of f between rows of Φ, (n_rows, n_other)."""
+        """Covariances of f between rows of Φ, (n_rows, n_other).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        other : ndarray of shape (n_other, n_weights)
+            Other rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_other)
+            Covariances.
+        """
         with single_blas_thread():
             return np.asarray(phi @ (self.covariance @ other.T))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights, (n_samples, n_weights)."""
+        """Draw weights, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
         with single_blas_thread():
             factor = np.linalg.cholesky(self.covariance)
             return np.asarray(self.mean + rng.standard_normal((n_samples, self.n_weights)) @ factor.T)
@@ -135,9 +198,16 @@ class RecursivePosterior:
         Parameters
         ----------
         phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
         y : ndarray of shape (n_rows,)
+            Targets.
         weight : ndarray of shape (n_rows,), optional
             How many times each row counts; −1 removes a row that was added.
+
+        Returns
+        -------
+        Self
+            The posterior itself.
 
         Raises
         ------
@@ -160,8 +230,12 @@ class RecursivePosterior:
 
         Parameters
         ----------
-        phi, y, weight
-            As of `update`; no weight may be zero.
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        y : ndarray of shape (n_rows,)
+            Targets.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts, once by default; negative to remove it, never zero.
 
         Returns
         -------
@@ -176,7 +250,18 @@ class RecursivePosterior:
         return mean, variance
 
     def fade(self, factor: float) -> Self:
-        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting."""
+        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting.
+
+        Parameters
+        ----------
+        factor : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        Self
+            The posterior itself.
+        """
         self._scale /= factor
         if self._n_waiting:
             self._waiting[: self._n_waiting] /= np.sqrt(factor)
@@ -195,6 +280,11 @@ class RecursivePosterior:
         ----------
         statistics : TargetStatistics
             Of the rows of this posterior.
+
+        Returns
+        -------
+        (float, float)
+            Noise and prior variance.
         """
         determined = min(max(self.n_weights - np.trace(self.covariance) / self.prior_variance, 0.0), self.n_weights)
         rest = max(statistics.n_samples - determined, 0.0)

@@ -324,12 +324,14 @@ def fit_sequential(
         Whether to keep the factor, 8 n_weights² bytes, for further draws and, under the Gaussian prior, exact moments
         of continuous weights.
     random_state : Generator, int or None
+        Seed of the draws.
     n_threads : int, optional
         Results have the same bits for any number.
 
     Returns
     -------
     SequentialPosterior
+        The draws.
 
     Raises
     ------

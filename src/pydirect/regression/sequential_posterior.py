@@ -190,7 +190,13 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
 
     def most_probable(self) -> Codes:
-        """Level indices of one vector: every weight's most probable level given those before it, (n_weights,)."""
+        """Level indices of one vector: every weight's most probable level given those before it, (n_weights,).
+
+        Returns
+        -------
+        ndarray of uint8 of shape (n_weights,)
+            Indices of levels.
+        """
         return unpack_codes(self.packed_nearest, self.n_weights, self.unit_levels.shape[-1])[0]
 
     @property
@@ -210,7 +216,18 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return self.values(self.codes)
 
     def values(self, codes: Codes) -> FloatArray:
-        """Weights of level indices, (n_draws, n_weights)."""
+        """Weights of level indices, (n_draws, n_weights).
+
+        Parameters
+        ----------
+        codes : ndarray of uint8 of shape (n_draws, n_weights)
+            Indices of levels.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_weights)
+            Weights.
+        """
         levels = np.atleast_2d(self.unit_levels)
         values = levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
         return values + self.centres if self.centres.size else values
@@ -266,7 +283,13 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return self.weights.expected_sparsity()
 
     def summary(self) -> str:
-        """Describe the posterior in a few sentences: its bound, its draws, its levels and its size."""
+        """Describe the posterior in a few sentences: its bound, its draws, its levels and its size.
+
+        Returns
+        -------
+        str
+            Several lines.
+        """
         n_levels, n_draws = self.unit_levels.shape[-1], self.n_draws
         packed = self.packed_codes.nbytes // n_draws
         worth = f"{n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones"
@@ -293,12 +316,19 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         Parameters
         ----------
         n_draws : int
+            Number of draws.
         kind : {"stratified", "independent"}
             ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
             (nested uniform scrambling, Owen 1995), at random per weight. So draws, each one exact, cover every weight's
             distribution evenly: the mean of two knows the posterior mean as well as that of ten independent ones or
             more.
         random_state : Generator, int or None
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        Draws
+            Indices of levels, and log weights.
 
         Raises
         ------
@@ -312,9 +342,17 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def metropolis(self, n_draws: int, random_state: np.random.Generator | int | None = 0) -> tuple[Codes, float]:
         """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal.
 
+        Parameters
+        ----------
+        n_draws : int
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
         Returns
         -------
         codes : ndarray of uint8, shape (n_draws, n_weights)
+            Indices of levels, (n_draws, n_weights), and the share of proposals that were accepted.
         acceptance : float
             Share of accepted proposals.
 
@@ -335,6 +373,18 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights): of the kept draws at random, or anew where the factor was kept.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
 
         Raises
         ------
@@ -365,6 +415,18 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """Mean and variance of f* for rows of Φ; (n_rows,) each.
 
         Of the kept draws; exact ones of continuous weights where the factor was kept and the prior is Gaussian.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
         """
         exact = self._exact_sampler()
         return self.moments_of_draws(phi) if exact is None else exact.continuous_moments(phi)
@@ -374,6 +436,16 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
         The mean of stratified draws has next to no error, so their variance is about it as it is; that of independent
         ones is unbiased, and includes that of their mean.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
         """
         values = self._latent_draws(phi)
         mean, s = values.mean(axis=1), self.n_draws
@@ -385,7 +457,20 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             return phi @ np.ascontiguousarray(self.draws.T)
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, of the kept draws or exactly as `latent_moments` has them; (n_rows,)."""
+        """Cumulants of f*, order 1 to 4, of the kept draws or exactly as `latent_moments` has them; (n_rows,).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        order : int
+            Order of the cumulant, 1 to 4.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Cumulants.
+        """
         if order <= 2:
             return self.latent_moments(phi)[order - 1]
         if self._exact_sampler() is not None:
@@ -398,7 +483,18 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     # --- units and files
 
     def in_units_of(self, unit: float) -> SequentialPosterior:
-        """Return the same posterior of weights divided by `unit`."""
+        """Return the same posterior of weights divided by `unit`.
+
+        Parameters
+        ----------
+        unit : float
+            What the levels are divided by.
+
+        Returns
+        -------
+        SequentialPosterior
+            The posterior.
+        """
         sampler = self.sampler
         return replace(
             self,
@@ -409,7 +505,13 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         )
 
     def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges."""
+        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        """
         n_levels, n_draws = self.unit_levels.shape[-1], len(self.log_weights)
         per_weight = self.unit_levels.ndim > 1
         require_array(self.unit_levels, "unit_levels", *((n_weights,) if per_weight else ()), n_levels)

@@ -49,6 +49,7 @@ class StochasticELBO:
     model : MeanFieldRegression or GaussianRegression
         Discrete weights or continuous ones.
     estimator : Exact, Reinforce, Concrete or Reparameterization
+        How the gradient is estimated.
     rows : tuple (phi, y), optional
         The rows behind the model's statistics; errors are then computed from them instead of the statistics.
     batch_size : int, optional
@@ -103,13 +104,35 @@ class StochasticELBO:
         self.start: FloatArray = np.concatenate([self._weights.start.ravel(), log_prior - log_sum_exp(log_prior)])
 
     def elbo(self, parameters: ArrayLike) -> float:
-        """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included."""
+        """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included.
+
+        Parameters
+        ----------
+        parameters : array_like of shape (n_parameters,)
+            Free parameters.
+
+        Returns
+        -------
+        float
+            In nats.
+        """
         theta, log_q_noise = self._unpack(parameters)
         error, n_samples = self._weights.error(theta)[0], self.model.statistics.n_samples
         return float(self.model.noise.share(np.exp(log_q_noise), error, n_samples) - self._weights.kl(theta)[0])
 
     def exact_gradient(self, parameters: ArrayLike) -> FloatArray:
-        """Gradient of `elbo`, (n_parameters,)."""
+        """Gradient of `elbo`, (n_parameters,).
+
+        Parameters
+        ----------
+        parameters : array_like of shape (n_parameters,)
+            Free parameters.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+            The gradient.
+        """
         theta, log_q_noise = self._unpack(parameters)
         return self._gradient(theta, log_q_noise, self._weights.error(theta))
 
@@ -119,9 +142,16 @@ class StochasticELBO:
         Parameters
         ----------
         parameters : array_like of shape (n_parameters,)
+            Free parameters.
         rng : numpy.random.Generator
+            Source of the random numbers.
         progress : float
             Fraction of all steps done, for temperatures that fall.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+            The estimate.
         """
         theta, log_q_noise = self._unpack(parameters)
         return self._gradient(
@@ -129,13 +159,39 @@ class StochasticELBO:
         )
 
     def gradient_variance(self, parameters: ArrayLike, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
-        """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,)."""
+        """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,).
+
+        Parameters
+        ----------
+        parameters : array_like of shape (n_parameters,)
+            Free parameters.
+        rng : Generator
+            Source of the random numbers.
+        n_repeats : int, default=100
+            Number of repetitions.
+
+        Returns
+        -------
+        ndarray of shape (n_parameters,)
+            Variances.
+        """
         as_count(n_repeats, "n_repeats", 2)
         estimates = np.stack([self.gradient(parameters, rng) for _ in range(n_repeats)])
         return np.asarray((estimates - estimates[0]).var(axis=0, ddof=1))  # equal ones give exactly zero
 
     def posterior(self, parameters: ArrayLike) -> MeanFieldPosterior | GaussianPosterior:
-        """Return the distribution that the parameters describe, with its exact ELBO."""
+        """Return the distribution that the parameters describe, with its exact ELBO.
+
+        Parameters
+        ----------
+        parameters : array_like of shape (n_parameters,)
+            Free parameters.
+
+        Returns
+        -------
+        MeanFieldPosterior or GaussianPosterior
+            The posterior.
+        """
         theta, log_q_noise = self._unpack(parameters)
         noise = self.model.noise.posterior(np.exp(log_q_noise))
         return self._weights.posterior(theta, noise, self.elbo(parameters))
@@ -196,9 +252,16 @@ def fit_stochastic(
 
     Parameters
     ----------
-    model, estimator, rows, batch_size
+    model : MeanFieldRegression or GaussianRegression
+        As in `StochasticELBO`.
+    estimator : Estimator
+        As in `StochasticELBO`.
+    rows : tuple of array_like, optional
+        As in `StochasticELBO`.
+    batch_size : int, optional
         As in `StochasticELBO`.
     n_steps : int
+        Number of steps.
     step : float
         Size of the first steps, which shrink to nothing along half a cosine. Logits travel far: a small step takes
         many.

@@ -41,7 +41,17 @@ class FeatureMap(Protocol):
         ...  # pragma: no cover
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights), C-ordered."""
+        """Return Φ of shape (n_rows, n_weights), C-ordered.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+        """
         ...  # pragma: no cover
 
 
@@ -85,13 +95,27 @@ class TargetStatistics:
         Returns
         -------
         float or ndarray of shape (n_posteriors,)
+            R.
         """
         return self._squared_error(mean, mean @ self.A, variance)
 
     def squared_error_and_gradient(
         self, mean: FloatArray, variance: FloatArray | None = None
     ) -> tuple[Any, FloatArray]:
-        """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`."""
+        """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_weights,)
+            Means s of the weights.
+        variance : ndarray of shape (n_weights,), optional
+            Variances v of the weights, zero by default.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, (n_weights,).
+        """
         product = mean @ self.A
         return self._squared_error(mean, product, variance), 2.0 * (product - self.c)
 
@@ -117,6 +141,16 @@ class GaussianStatistics:
         A = Φᵀdiag(ω)Φ, when held explicitly.
     rows : ndarray of shape (n_rows, n_weights) or None
         diag(√ω)Φ, held instead when there are fewer rows than weights: A = rowsᵀrows has low rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> first = GaussianStatistics.from_arrays([[1.0, 0.0], [1.0, 2.0]], [1.0, 3.0])
+    >>> second = GaussianStatistics.from_arrays([[1.0, 1.0]], [2.0])
+    >>> both = first + second
+    >>> both.n_samples, both.gram.tolist(), both.c.ravel().tolist()
+    (3.0, [[3.0, 3.0], [3.0, 5.0]], [6.0, 8.0])
     """
 
     c: FloatArray
@@ -149,7 +183,13 @@ class GaussianStatistics:
         return self.form_gram()
 
     def form_gram(self) -> FloatArray:
-        """Form and keep A, unless it is held; return it."""
+        """Form and keep A, unless it is held; return it.
+
+        Returns
+        -------
+        ndarray of shape (n_weights, n_weights)
+            A.
+        """
         if self.gram is None:
             assert self.rows is not None
             self.gram = np.zeros((self.n_weights, self.n_weights))
@@ -159,16 +199,49 @@ class GaussianStatistics:
         return self.gram
 
     def target(self, k: int) -> TargetStatistics:
-        """Return the statistics of one target, which share A."""
+        """Return the statistics of one target, which share A.
+
+        Parameters
+        ----------
+        k : int
+            Number of the target.
+
+        Returns
+        -------
+        TargetStatistics
+            The statistics.
+        """
         k = as_output(k, self.n_outputs)
         return TargetStatistics(self.A, np.ascontiguousarray(self.c[:, k]), float(self.yty[k]), self.n_samples)
 
     def outputs(self, chosen: slice) -> GaussianStatistics:
-        """Return the statistics of consecutive targets, which share A."""
+        """Return the statistics of consecutive targets, which share A.
+
+        Parameters
+        ----------
+        chosen : slice
+            Targets to keep.
+
+        Returns
+        -------
+        GaussianStatistics
+            The statistics.
+        """
         return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
     def divided(self, repetitions: float) -> GaussianStatistics:
-        """Return the statistics of rows whose weights are divided."""
+        """Return the statistics of rows whose weights are divided.
+
+        Parameters
+        ----------
+        repetitions : float
+            What the weights are divided by.
+
+        Returns
+        -------
+        GaussianStatistics
+            The statistics.
+        """
         return replace(
             self,
             c=self.c / repetitions,
@@ -185,7 +258,9 @@ class GaussianStatistics:
         Parameters
         ----------
         phi : array_like of shape (n_samples, n_weights)
+            Rows of Φ.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts.
 
@@ -219,12 +294,33 @@ def as_target_statistics(statistics: TargetStatistics | GaussianStatistics) -> T
 
 @dataclass(frozen=True)
 class IdentityFeatures:
-    """Rows that are Φ already."""
+    """Rows that are Φ already.
+
+    Parameters
+    ----------
+    n_weights : int
+        Number of basis functions.
+    """
 
     n_weights: int
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ = x."""
+        """Return Φ = x.
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        dtype : dtype, default=float64
+            Type of the result.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_weights)
+            Φ.
+        """
         return np.ascontiguousarray(x, dtype=dtype)
 
 
@@ -248,15 +344,34 @@ def collect_statistics(
     Parameters
     ----------
     features : FeatureMap
+        From rows of inputs to Φ.
     x : ndarray of shape (n_samples, n_features_in)
+        Rows of inputs.
     y : ndarray of shape (n_samples, n_outputs)
+        Targets.
     sample_weight : ndarray of shape (n_samples,), optional
+        How many times each row counts; by default once.
     block_dtype : {float64, float32}
         Precision of the features and of the products inside a block; sums over blocks are float64 always.
     n_threads : int, optional
         Blocks are computed by that many threads and added in order: the same bits for any number.
     progress : callable, optional
         Called with the number of rows done and the number of rows after every block.
+
+    Returns
+    -------
+    GaussianStatistics
+        The sums.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import collect_statistics
+    >>> from pydirect.features import PolynomialFeatures
+    >>> x = np.linspace(-1, 1, 5)[:, None]
+    >>> statistics = collect_statistics(PolynomialFeatures(1, degree=2), x, x[:, 0] ** 2)
+    >>> statistics.n_samples, statistics.gram.shape
+    (5.0, (3, 3))
     """
     n_threads = resolve_n_threads(n_threads)
     # A constant alone needs no inputs: a matrix of no columns is one.

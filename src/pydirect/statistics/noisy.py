@@ -108,7 +108,9 @@ class NoisyStatistics:
         features : FeatureMap
             Chosen without looking at the private rows.
         x : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
         y : array_like of shape (n_samples,)
+            Targets.
         y_bounds : tuple of float
             Smallest and largest target, known without looking; others are moved to them.
         norm_bound : float
@@ -161,13 +163,24 @@ class NoisyStatistics:
     # --- files
 
     def save(self, path: str | Path) -> None:
-        """Write one file, arrays and a versioned header, under a temporary name and renamed."""
+        """Write one file, arrays and a versioned header, under a temporary name and renamed.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+        """
         header = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         write(path, KIND, {**header, "y_bounds": list(self.y_bounds)}, {name: getattr(self, name) for name in _ARRAYS})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
 
         Raises
         ------
@@ -183,7 +196,17 @@ class NoisyStatistics:
 
     @classmethod
     def from_fields(cls, header: dict[str, Any], arrays: dict[str, np.ndarray], name: str) -> Self:
-        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result."""
+        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result.
+
+        Parameters
+        ----------
+        header : dict
+            Header of the file.
+        arrays : dict of str to ndarray
+            Arrays of the file, by name.
+        name : str
+            Name under which the fields were written.
+        """
         return cls._from_document(header, {own: arrays[f"{name}.{own}"] for own in _ARRAYS})
 
     @classmethod

@@ -31,6 +31,12 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     mu : float
         Sensitivity over the noise's standard deviation.
     epsilon : float
+        ε.
+
+    Returns
+    -------
+    float
+        Smallest δ.
     """
     mu, epsilon = as_number(mu, "mu", above=0.0), as_number(epsilon, "epsilon", at_least=0.0)
     first, second = log_ndtr(mu / 2 - epsilon / mu), log_ndtr(-mu / 2 - epsilon / mu)
@@ -46,6 +52,11 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         Positive.
     delta : float in (0, 1)
         Well below one over the number of rows.
+
+    Returns
+    -------
+    float
+        Largest μ.
 
     Examples
     --------
@@ -69,6 +80,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu : float
         Sensitivity over the noise's standard deviation.
     delta : float in (0, 1)
+        δ.
+
+    Returns
+    -------
+    float
+        Smallest ε.
     """
     mu, delta = as_number(mu, "mu", above=0.0), as_number(delta, "delta", above=0.0, below=1.0)
     if gaussian_delta(mu, 0.0) <= delta:
@@ -119,7 +136,7 @@ class PrivacyBudget:
 
     @property
     def remaining(self) -> float:
-        """ε that one more release may have, at the same δ; releases add to less than the sum of their ε."""
+        """Budget ε that one more release may have, at the same δ; releases add to less than the sum of their ε."""
         left = self._allowed - self.spent
         return gaussian_epsilon(np.sqrt(left), self.delta) if left > ROUNDING * self._allowed else 0.0
 
@@ -130,6 +147,11 @@ class PrivacyBudget:
         ----------
         epsilon : float, optional
             Of this release alone, at the budget's δ; by default all that is left.
+
+        Returns
+        -------
+        float
+            Sensitivity μ over the noise's standard deviation.
 
         Raises
         ------

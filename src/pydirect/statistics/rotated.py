@@ -35,16 +35,51 @@ class RotatedTarget:
     __repr__ = short_repr
 
     def squared_error(self, mean: FloatArray, second_moment: FloatArray) -> float:
-        """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A."""
+        """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A.
+
+        Parameters
+        ----------
+        mean : ndarray of shape (n_directions,)
+            Means s of the weights.
+        second_moment : ndarray of shape (n_directions,)
+            E w².
+
+        Returns
+        -------
+        float
+            R.
+        """
         return float(self.yty - 2 * (mean @ self.c) + self.eigenvalues @ second_moment)
 
     def keep(self, mask: np.ndarray) -> RotatedTarget:
-        """Return the statistics restricted to some directions."""
+        """Return the statistics restricted to some directions.
+
+        Parameters
+        ----------
+        mask : ndarray of bool of shape (n_directions,)
+            Directions to keep.
+
+        Returns
+        -------
+        RotatedTarget
+            The statistics.
+        """
         rotation = self.rotation.columns(mask)
         return replace(self, rotation=rotation, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
 
     def scaled(self, variance: float) -> RotatedTarget:
-        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
+        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`.
+
+        Parameters
+        ----------
+        variance : float
+            Prior variance.
+
+        Returns
+        -------
+        RotatedTarget
+            The statistics.
+        """
         return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
 
 
@@ -85,7 +120,18 @@ class RotatedStatistics:
         return self.c.shape[1]
 
     def divided(self, repetitions: float) -> RotatedStatistics:
-        """Return the statistics of rows whose weights are divided."""
+        """Return the statistics of rows whose weights are divided.
+
+        Parameters
+        ----------
+        repetitions : float
+            What the weights are divided by.
+
+        Returns
+        -------
+        RotatedStatistics
+            The statistics.
+        """
         if repetitions == 1:
             return self
         return replace(
@@ -98,11 +144,33 @@ class RotatedStatistics:
         )
 
     def outputs(self, chosen: slice) -> RotatedStatistics:
-        """Return the statistics of consecutive targets, which share the rotation."""
+        """Return the statistics of consecutive targets, which share the rotation.
+
+        Parameters
+        ----------
+        chosen : slice
+            Targets to keep.
+
+        Returns
+        -------
+        RotatedStatistics
+            The statistics.
+        """
         return replace(self, c=self.c[:, chosen], yty=self.yty[chosen])
 
     def target(self, k: int) -> RotatedTarget:
-        """Return the statistics of one target, which share the rotation."""
+        """Return the statistics of one target, which share the rotation.
+
+        Parameters
+        ----------
+        k : int
+            Number of the target.
+
+        Returns
+        -------
+        RotatedTarget
+            The statistics.
+        """
         k = as_output(k, self.n_outputs)
         c = np.ascontiguousarray(self.c[:, k])
         return RotatedTarget(self.rotation, self.eigenvalues, c, float(self.yty[k]), self.n_samples)
@@ -119,7 +187,18 @@ def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarg
 
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
-    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
+    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics
+        Sums over the rows.
+
+    Returns
+    -------
+    RotatedStatistics
+        The statistics.
+    """
     gram = None
     with single_blas_thread():
         if statistics.rows is not None:

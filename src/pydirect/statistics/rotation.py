@@ -54,25 +54,75 @@ class Rotation:
         return True
 
     def times(self, x: FloatArray) -> FloatArray:
-        """Return V x, for x of shape (n_directions,) or (n_directions, n)."""
+        """Return V x, for x of shape (n_directions,) or (n_directions, n).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_directions,) or (n_directions, n)
+            Vectors.
+
+        Returns
+        -------
+        ndarray of shape (n_weights,) or (n_weights, n)
+            The product.
+        """
         with single_blas_thread():
             return np.asarray(self.matrix @ x)
 
     def transposed_times(self, x: FloatArray) -> FloatArray:
-        """Return Vᵀ x, for x of shape (n_weights,) or (n_weights, n)."""
+        """Return Vᵀ x, for x of shape (n_weights,) or (n_weights, n).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_weights,) or (n_weights, n)
+            Vectors.
+
+        Returns
+        -------
+        ndarray of shape (n_directions,) or (n_directions, n)
+            The product.
+        """
         with single_blas_thread():
             return np.asarray(self.matrix.T @ x)
 
     def columns(self, mask: NDArray[np.bool_]) -> Rotation:
-        """Return some of the directions."""
+        """Return some of the directions.
+
+        Parameters
+        ----------
+        mask : ndarray of bool of shape (n_directions,)
+            Directions to keep.
+
+        Returns
+        -------
+        Rotation
+            The rotation.
+        """
         return self if mask.all() else Rotation(np.ascontiguousarray(self.matrix[:, mask]))
 
     def astype(self, dtype: DTypeLike) -> Rotation:
-        """Return the rotation with a matrix of this type."""
+        """Return the rotation with a matrix of this type.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Type of the matrix.
+
+        Returns
+        -------
+        Rotation
+            The rotation.
+        """
         return self if self.dtype == dtype else Rotation(self.matrix.astype(dtype))
 
     def formed(self) -> Rotation:
-        """Return the rotation with its matrix alone."""
+        """Return the rotation with its matrix alone.
+
+        Returns
+        -------
+        Rotation
+            The rotation.
+        """
         return self
 
 

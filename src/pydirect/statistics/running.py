@@ -67,6 +67,11 @@ class RunningStatistics:
     precision, 1e-7 to 1e-6. Rows given to one `update` in the same order have the same bits for
     any number of threads.
 
+    Parameters
+    ----------
+    features : FeatureMap, optional
+        From rows of inputs to Φ.
+
     Attributes
     ----------
     n_samples : float
@@ -136,6 +141,7 @@ class RunningStatistics:
         features : FeatureMap
             Fixed from here on.
         n_outputs : int
+            Number of outputs.
         block_dtype : {"float64", "float32"}
         """
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
@@ -146,7 +152,17 @@ class RunningStatistics:
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Build from a design matrix, as `GaussianStatistics.from_arrays` does."""
+        """Build from a design matrix, as `GaussianStatistics.from_arrays` does.
+
+        Parameters
+        ----------
+        phi : array_like of shape (n_rows, n_weights)
+            Rows of Φ.
+        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
+        sample_weight : array_like of shape (n_rows,), optional
+            How many times each row counts.
+        """
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
         targets = as_target(y, len(phi))
         return cls.empty(IdentityFeatures(phi.shape[1]), targets.shape[1]).update(phi, targets, sample_weight)
@@ -173,10 +189,16 @@ class RunningStatistics:
         x : array_like of shape (n_rows, n_features_in)
             Inputs of the feature map.
         y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+            Targets.
         sample_weight : array_like of shape (n_rows,), optional
             How many times each row counts.
         n_threads : int, optional
             The same bits for any number.
+
+        Returns
+        -------
+        Self
+            The statistics themselves.
 
         Raises
         ------
@@ -211,6 +233,22 @@ class RunningStatistics:
         """Return the statistics of one block of checked rows, for `merge`; its scatter is of `block_dtype`.
 
         `x`, (n_rows, n_features_in). `y`, (n_rows, n_outputs). `weight`, (n_rows,).
+
+        Parameters
+        ----------
+        x : ndarray of shape (n_rows, n_features_in)
+            Rows of inputs.
+        y : ndarray of shape (n_rows, n_outputs)
+            Targets.
+        weight : ndarray of shape (n_rows,) or None
+            How many times each row counts.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        Self
+            The statistics.
         """
         if self.features is None:
             raise ValueError("statistics from a file must be given their feature map to grow: load(path, features=...)")
@@ -265,6 +303,12 @@ class RunningStatistics:
         other : RunningStatistics
             Of the same feature map and outputs.
         n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        Self
+            The statistics themselves.
 
         Raises
         ------
@@ -303,6 +347,12 @@ class RunningStatistics:
         other : RunningStatistics
             Of the same feature map and outputs.
         n_threads : int, optional
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        Self
+            The statistics themselves.
 
         Raises
         ------
@@ -358,6 +408,12 @@ class RunningStatistics:
         Parameters
         ----------
         factor : float in (0, 1]
+            Factor of all weights of rows.
+
+        Returns
+        -------
+        Self
+            The statistics themselves.
         """
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
         with uninterrupted():
@@ -375,6 +431,11 @@ class RunningStatistics:
         ----------
         factor : float
             Positive.
+
+        Returns
+        -------
+        Self
+            The statistics.
         """
         return replace(self.copy(), **self._multiplied(as_number(factor, "factor", above=0.0)))
 
@@ -389,11 +450,23 @@ class RunningStatistics:
         return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
 
     def emptied(self) -> Self:
-        """Return statistics of the same kind without rows."""
+        """Return statistics of the same kind without rows.
+
+        Returns
+        -------
+        Self
+            Statistics of no rows.
+        """
         return replace(self, **_zeros(self.n_weights, self.n_outputs))
 
     def copy(self) -> Self:
-        """Return an independent copy."""
+        """Return an independent copy.
+
+        Returns
+        -------
+        Self
+            The copy.
+        """
         return replace(self, **{name: getattr(self, name).copy() for name in _ARRAYS})
 
     def _shifts(self, other: RunningStatistics) -> tuple[FloatArray, FloatArray]:
@@ -431,6 +504,18 @@ class RunningStatistics:
         """Return sums about zero: A = ΦᵀΦ and c = Φᵀy′, of y′ = (y − y_shift) / y_scale.
 
         `y_shift`, `y_scale`, () or (n_outputs,).
+
+        Parameters
+        ----------
+        y_shift : float or array_like of shape (n_outputs,), default=0.0
+            What is subtracted from the targets.
+        y_scale : float or array_like of shape (n_outputs,), default=1.0
+            What they are divided by then.
+
+        Returns
+        -------
+        GaussianStatistics
+            The sums.
         """
         scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
         offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
@@ -443,6 +528,11 @@ class RunningStatistics:
         """Return sums about the means: the model y = β₀ + Φw + ε whose intercept has a flat prior.
 
         No digits are lost however large the means are. The intercept is β₀ = ȳ − φ̄ᵀw.
+
+        Returns
+        -------
+        GaussianStatistics
+            The sums.
         """
         _, cross, gram = self._of_features(0.0)
         return GaussianStatistics(np.ascontiguousarray(cross.T), self.y_scatter.copy(), self.n_samples, gram=gram)
@@ -462,12 +552,29 @@ class RunningStatistics:
         return mean, cross, _shifted(scatter, factor, mean)
 
     def missing_variance(self, mean_square: float) -> float:
-        """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖²."""
+        """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖².
+
+        Parameters
+        ----------
+        mean_square : float
+            Mean of ‖φ‖² over the rows.
+
+        Returns
+        -------
+        float
+            The variance.
+        """
         prior_variance = self.prior_variance_sum / self.n_samples
         return max(prior_variance - mean_square, 0.0) if prior_variance else 0.0
 
     def target_location_scale(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding."""
+        """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and standard deviations.
+        """
         if not self.n_samples:
             raise ValueError("there must be data: the statistics are empty")
         scale = np.sqrt(self.y_scatter / self.n_samples)
@@ -477,7 +584,13 @@ class RunningStatistics:
     # --- files
 
     def save(self, path: str | Path) -> None:
-        """Write one file, arrays and a versioned header, under a temporary name and renamed."""
+        """Write one file, arrays and a versioned header, under a temporary name and renamed.
+
+        Parameters
+        ----------
+        path : str or Path
+            Path of the file.
+        """
         header, arrays = self.to_document()
         write(path, KIND, header, arrays)
 
@@ -488,6 +601,7 @@ class RunningStatistics:
         Parameters
         ----------
         path : str or Path
+            Path of the file.
         features : FeatureMap, optional
             Needed to `update`; refused when it is not the one of the file.
 
@@ -505,7 +619,18 @@ class RunningStatistics:
         return statistics if features is None else statistics.with_features(features)
 
     def with_features(self, features: FeatureMap) -> Self:
-        """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs."""
+        """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs.
+
+        Parameters
+        ----------
+        features : FeatureMap
+            From rows of inputs to Φ.
+
+        Returns
+        -------
+        Self
+            The statistics.
+        """
         found = fingerprint(features)
         if found != self.fingerprint:
             raise ValueError(
@@ -514,7 +639,13 @@ class RunningStatistics:
         return replace(self, features=features)
 
     def to_document(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return header and arrays for a file."""
+        """Return header and arrays for a file.
+
+        Returns
+        -------
+        (dict, dict of str to ndarray)
+            Header and arrays.
+        """
         from pydirect import __version__
 
         header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES)}
@@ -523,7 +654,15 @@ class RunningStatistics:
 
     @classmethod
     def from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-        """Rebuild from `to_document`."""
+        """Rebuild from `to_document`.
+
+        Parameters
+        ----------
+        header : dict
+            Header of the file.
+        arrays : dict of str to ndarray
+            Arrays of the file, by name.
+        """
         b, k = len(arrays["mean"]), len(arrays["y_mean"])
         shapes = {**_shapes(b, k), "scatter": (b * (b + 1) // 2,)}
         found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}

@@ -27,6 +27,16 @@ class LabelCodes:
     def codes(self, values: np.ndarray) -> FloatArray:
         """Return the codes of labels, of shape (n_rows, 1); NaN where a label is missing.
 
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows,)
+            Labels.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, 1)
+            Codes.
+
         Raises
         ------
         TypeError, ValueError

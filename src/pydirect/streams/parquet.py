@@ -37,15 +37,19 @@ class ParquetSource:
     Parameters
     ----------
     path : path-like
+        File or folder.
     targets : sequence of str
         Columns of y.
     weight : str, optional
+        Column of the weights of rows.
     drop : sequence of str
         Columns to leave out of X, which has all others.
     one_dimensional : bool
         Whether y is one-dimensional.
     labels : LabelCodes, optional
         Codes of the labels, if the target holds labels.
+    repeatable : bool, default=True
+        Whether the rows can be read again: they can.
     codes : TableCodes, optional
         Codes of the text in X, if it may hold any.
     """
@@ -107,7 +111,18 @@ class ParquetSource:
         return name in usable and usable[name] is None
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on; row groups before it are not read."""
+        """Yield all rows from row `start` on; row groups before it are not read.
+
+        Parameters
+        ----------
+        start : int
+            Number of the first row.
+
+        Yields
+        ------
+        Rows
+            A block of rows.
+        """
         import pyarrow
 
         columns = [*self.names, *self._special]
@@ -159,11 +174,33 @@ class ParquetSource:
         return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
+        """Yield the first blocks.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows to yield at least.
+
+        Returns
+        -------
+        iterator of Rows
+            Blocks.
+        """
         return self.blocks(0)
 
     def place(self, row: int) -> str:
-        """Return file, row and row group of a row in words."""
+        """Return file, row and row group of a row in words.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        str
+            The place.
+        """
         group = next((g for g in self._row_groups if g.first <= row < g.first + g.n_rows), self._row_groups[-1])
         offset = next(g.first for g in self._row_groups if g.file == group.file)
         return (
@@ -172,7 +209,18 @@ class ParquetSource:
         )
 
     def layout(self, row: int) -> list[Any]:
-        """Return paths in the folder and numbers of rows of the files that begin before row `row`."""
+        """Return paths in the folder and numbers of rows of the files that begin before row `row`.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        list
+            What a checkpoint compares.
+        """
         folder, n_rows = Path(self.path), [0] * len(self._files)
         begun = {group.file for group in self._row_groups if group.first < row}
         for group in self._row_groups:

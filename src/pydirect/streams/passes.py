@@ -34,7 +34,9 @@ def collect_stream(
         Changed in place. Whenever this function ends, also by an error, they hold whole blocks, and the last call of
         `after_block` gave their number of rows.
     source : Source
+        Source of the rows.
     start : int
+        Number of the first row.
     drop_missing : bool
         Whether to leave out rows with missing values.
     n_threads : int, optional

@@ -35,8 +35,11 @@ class Rows:
     Parameters
     ----------
     x : ndarray of shape (n_rows, n_features_in)
+        Rows of inputs.
     y : ndarray of shape (n_rows, n_outputs)
+        Their targets.
     weight : ndarray of shape (n_rows,) or None
+        How many times each row counts.
     """
 
     x: FloatArray
@@ -51,7 +54,18 @@ class Rows:
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> Rows:
-        """Concatenate parts."""
+        """Concatenate parts.
+
+        Parameters
+        ----------
+        parts : sequence of Rows
+            Parts.
+
+        Returns
+        -------
+        Rows
+            All rows.
+        """
         if len(parts) == 1:
             return parts[0]
         weights = [part.weight for part in parts if part.weight is not None]
@@ -88,19 +102,43 @@ class Source(Protocol):
         ...  # pragma: no cover
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on, with missing values in them."""
+        """Yield all rows from row `start` on, with missing values in them.
+
+        Parameters
+        ----------
+        start : int
+            Number of the first row.
+        """
         ...  # pragma: no cover
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks, of at least `n_rows` rows in total, without consuming them."""
+        """Yield the first blocks, of at least `n_rows` rows in total, without consuming them.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows to yield at least.
+        """
         ...  # pragma: no cover
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words, for messages."""
+        """Return the place of a row in words, for messages.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+        """
         ...  # pragma: no cover
 
     def layout(self, row: int) -> list[Any]:
-        """Return what identifies the rows before row `row`, as far as it is known without reading them."""
+        """Return what identifies the rows before row `row`, as far as it is known without reading them.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+        """
         ...  # pragma: no cover
 
 

@@ -25,11 +25,17 @@ class ArraySource:
     Parameters
     ----------
     x : array of shape (n_rows, n_features_in)
+        Rows of inputs.
     y : array of shape (n_rows,) or (n_rows, n_outputs)
+        Their targets.
     weight : array of shape (n_rows,), optional
+        How many times each row counts.
     names : list of str, optional
+        Names of the columns.
     labels : LabelCodes, optional
         Codes of the labels, if y holds labels.
+    repeatable : bool, default=True
+        Whether the rows can be read again: they can.
     codes : TableCodes, optional
         Codes of the text that x holds in place of it.
     """
@@ -63,7 +69,18 @@ class ArraySource:
         return np.ndim(self.y) == 1
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on."""
+        """Yield all rows from row `start` on.
+
+        Parameters
+        ----------
+        start : int
+            Number of the first row.
+
+        Yields
+        ------
+        Rows
+            A block of rows.
+        """
         for begin in range(start, self.n_rows, READ_ROWS):
             rows = slice(begin, begin + READ_ROWS)
             yield as_row_block(
@@ -71,15 +88,48 @@ class ArraySource:
             )
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
+        """Yield the first blocks.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows to yield at least.
+
+        Returns
+        -------
+        iterator of Rows
+            Blocks.
+        """
         return self.blocks(0)
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words."""
+        """Return the place of a row in words.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        str
+            The place.
+        """
         return f"row {row}"
 
     def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows."""
+        """Return an empty list: nothing identifies the rows.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        list
+            What a checkpoint compares.
+        """
         return []
 
 
@@ -88,6 +138,15 @@ class BlockSource:
 
     A list of blocks or a function allows several passes, an iterator only one. A resumed pass skips the rows that it
     has counted: the blocks must be the same again.
+
+    Parameters
+    ----------
+    blocks : iterable, or function that returns one
+        Blocks of rows.
+    labels : LabelCodes, optional
+        Codes of the labels, if y holds labels.
+    codes : TableCodes, optional
+        Codes of the text in X, if it may hold any.
     """
 
     n_rows: int | None = None
@@ -119,7 +178,18 @@ class BlockSource:
         yield from self._iterator
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again."""
+        """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again.
+
+        Parameters
+        ----------
+        n_rows : int
+            Number of rows to yield at least.
+
+        Yields
+        ------
+        Rows
+            A block of rows.
+        """
         if self.repeatable:
             yield from self.blocks(0)
             return
@@ -156,7 +226,18 @@ class BlockSource:
             raise StreamError(f"block {number}: {error}") from error
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on."""
+        """Yield all rows from row `start` on.
+
+        Parameters
+        ----------
+        start : int
+            Number of the first row.
+
+        Yields
+        ------
+        Rows
+            A block of rows.
+        """
         self._ends, end = [], 0
         for number, block in enumerate(self._each()):
             rows = self._rows(block, number)
@@ -166,13 +247,35 @@ class BlockSource:
                 yield rows[max(start - begin, 0) :]
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words."""
+        """Return the place of a row in words.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        str
+            The place.
+        """
         block = int(np.searchsorted(self._ends, row, side="right"))
         begin = self._ends[block - 1] if block else 0
         return f"row {row} (block {block}, its row {row - begin})"
 
     def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows."""
+        """Return an empty list: nothing identifies the rows.
+
+        Parameters
+        ----------
+        row : int
+            Number of a row.
+
+        Returns
+        -------
+        list
+            What a checkpoint compares.
+        """
         return []
 
 

@@ -77,6 +77,7 @@ def fit_quantized(
     frequency_bits : {8, 16}, default=8
         Bits of a frequency. Weights are fitted for the rounded frequencies.
     sample_weight : array_like of shape (n_rows,), optional
+        How many times each row counts.
 
     Returns
     -------

@@ -45,7 +45,11 @@ class RawInputs:
         Parameters
         ----------
         program : Program
-        counts_per_unit, zero_count : array_like of shape (n_features_in,) or numbers
+            The integer program.
+        counts_per_unit : array_like of shape (n_features_in,) or numbers
+            Counts per unit of every column.
+        zero_count : array_like of shape (n_features_in,) or numbers
+            Count at zero of every column.
 
         Raises
         ------
@@ -80,12 +84,34 @@ class RawInputs:
         )
 
     def counts(self, rows: FloatArray) -> NDArray[np.int32]:
-        """Return the counts of rows of X, as far as 32 bits hold them, (n_rows, n_features_in)."""
+        """Return the counts of rows of X, as far as 32 bits hold them, (n_rows, n_features_in).
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n_rows, n_features_in)
+            Rows of X.
+
+        Returns
+        -------
+        ndarray of int32 of shape (n_rows, n_features_in)
+            Counts.
+        """
         exact = np.rint(self.zero_count + self.counts_per_unit * rows)
         return np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
 
     def quantise(self, counts: ArrayLike) -> Integers:
-        """Return q of counts (n_rows, n_inputs), by step 1."""
+        """Return q of counts (n_rows, n_inputs), by step 1.
+
+        Parameters
+        ----------
+        counts : array_like of shape (n_rows, n_inputs)
+            Counts.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_inputs)
+            Quantised inputs q.
+        """
         t = (np.asarray(counts, dtype=np.int64) - self.origin) * self.multiplier + self.offset
         return np.clip(round_shift(t, self.shift.astype(np.int64)), -self.limit, self.limit)
 

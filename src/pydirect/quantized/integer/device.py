@@ -51,7 +51,23 @@ class FixedPointModel:
         level: float = 0.9,
         n_classes: int = 0,
     ) -> Self:
-        """Derive all constants; see `pydirect.quantized.export.write.to_c` for the arguments."""
+        """Derive all constants; see `pydirect.quantized.export.write.to_c` for the arguments.
+
+        Parameters
+        ----------
+        program : Program
+            The integer program.
+        counts_per_unit : array_like, optional
+            Counts per unit of every column, for inputs in counts.
+        zero_count : float or array_like of shape (n_features_in,), default=0
+            Count at zero of every column.
+        output_counts_per_unit : array_like, optional
+            Counts per unit of every output, for outputs in counts.
+        level : float, default=0.9
+            Probability of the intervals.
+        n_classes : int, default=0
+            Number of classes; 0 for regression.
+        """
         raw = None
         if counts_per_unit is not None:
             raw = RawInputs.of(program, counts_per_unit, zero_count)
@@ -71,7 +87,18 @@ class FixedPointModel:
         return self.results.counts_per_unit
 
     def quantise(self, X: ArrayLike) -> Integers:
-        """Return the inputs of the program, (n_rows, n_inputs)."""
+        """Return the inputs of the program, (n_rows, n_inputs).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_inputs)
+            Quantised inputs q.
+        """
         rows = as_rows(X, self.program.n_features_in, ())
         if self.raw is None:
             return self.program.quantise_inputs(rows)
@@ -80,30 +107,96 @@ class FixedPointModel:
         return self.raw.quantise(rows[:, self.program.columns].astype(np.int64))
 
     def totals(self, X: ArrayLike) -> Integers:
-        """Totals of every sample, (n_rows, n_outputs, n_samples)."""
+        """Totals of every sample, (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        """
         self.program.prove()
         return self.program.totals_of_features(self.program.features(self.quantise(X)))
 
     def predict(self, X: ArrayLike) -> Pair:
-        """Mean and standard deviation of every output, noise included."""
+        """Mean and standard deviation of every output, noise included.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Integers (n_rows, n_outputs) each.
+        """
         totals = self.totals(X)
         return self.results.mean(totals), self.results.std(totals)
 
     def predict_interval(self, X: ArrayLike) -> Pair:
-        """Central Gaussian intervals of the target."""
+        """Central Gaussian intervals of the target.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends, integers (n_rows, n_outputs) each.
+        """
         return self.results.interval(self.totals(X))
 
     def predict_function_interval(self, X: ArrayLike) -> Pair:
-        """Central intervals of the samples' functions, without noise."""
+        """Central intervals of the samples' functions, without noise.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends, integers (n_rows, n_outputs) each.
+        """
         return self.results.function_interval(self.totals(X))
 
     def predict_class(self, X: ArrayLike) -> Integers:
-        """Index of the most probable class by the mean logit, (n_rows,)."""
+        """Index of the most probable class by the mean logit, (n_rows,).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows,)
+            Indices.
+        """
         mean = self.results.mean(self.totals(X))
         return (mean[:, 0] > 0).astype(np.int64) if mean.shape[1] == 1 else mean.argmax(axis=1)
 
     def predict_proba(self, X: ArrayLike) -> Integers:
-        """Probabilities of the classes in units of 2^-15, (n_rows, n_classes)."""
+        """Probabilities of the classes in units of 2^-15, (n_rows, n_classes).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of X, or of counts where inputs are counts.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_classes)
+            Integers.
+        """
         if self.probabilities is None:
             raise ValueError("only a classifier has probabilities")
         return self.probabilities.of_logits(self.results.functions(self.totals(X)))

@@ -36,6 +36,37 @@ class Group:
 class IntegerProgram(Program):
     """Integer program of a model that is linear in basis functions.
 
+    Parameters
+    ----------
+    n_features_in : int
+        Number of columns of a row.
+    columns : ndarray of int32 of shape (n_inputs,)
+        Columns that are read.
+    origin : ndarray of float32 of shape (n_inputs,)
+        Subtracted from the columns.
+    multiplier : ndarray of float32 of shape (n_inputs,)
+        Factors of the differences.
+    limit : ndarray of int32 of shape (n_inputs,)
+        Largest magnitudes of the inputs, at most 32767.
+    codes : ndarray of uint8 of shape (n_basis_functions, n_outputs · n_samples)
+        Level indices.
+    multipliers : ndarray of int32 of shape (n_levels,)
+        Integers of the levels, at most 2^15 in magnitude.
+    n_outputs : int
+        Number of outputs.
+    n_samples : int
+        Number of samples.
+    scale : ndarray of shape (n_outputs,)
+        Factor of a sum over the samples.
+    offset : ndarray of shape (n_outputs,)
+        Added to it.
+    noise : ndarray of uint64 of shape (n_outputs,)
+        Noise variances in integers.
+    deviation_shift : int
+        Bits by which deviations are shifted before they are squared.
+    std_scale : ndarray of shape (n_outputs,)
+        Factor of integer standard deviations.
+
     Attributes
     ----------
     frequencies : ndarray of int8, int16 or int32, shape (n_frequencies, n_inputs)
@@ -84,12 +115,29 @@ class IntegerProgram(Program):
         )
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:
-        """Return the inputs that are the basis functions of a linear group."""
+        """Return the inputs that are the basis functions of a linear group.
+
+        Parameters
+        ----------
+        group : Group
+            Group of basis functions.
+
+        Returns
+        -------
+        ndarray of int32
+            Numbers of inputs.
+        """
         first = 2 * self.n_frequencies
         return self.linear[group.begin - first : group.end - first]
 
     def largest_features(self) -> Integers:
-        """Largest magnitude of every basis function, (n_basis_functions,)."""
+        """Largest magnitude of every basis function, (n_basis_functions,).
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_basis_functions,)
+            Magnitudes.
+        """
         out = np.full(self.n_basis_functions, self.one, dtype=np.int64)
         for g in self.groups:
             if g.kind == "linear":
@@ -100,7 +148,13 @@ class IntegerProgram(Program):
     # --- proof
 
     def largest_accumulators(self) -> list[int]:
-        """Largest magnitude of ``acc_g`` per group, whatever the inputs."""
+        """Largest magnitude of ``acc_g`` per group, whatever the inputs.
+
+        Returns
+        -------
+        list of int
+            One number per group.
+        """
         terms = np.abs(self.weights) * self.largest_features()[:, None]
         return [int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups]
 
@@ -129,7 +183,18 @@ class IntegerProgram(Program):
     # --- reference
 
     def features(self, q: Integers) -> Integers:
-        """Step 2: basis functions, (n_rows, n_basis_functions)."""
+        """Step 2: basis functions, (n_rows, n_basis_functions).
+
+        Parameters
+        ----------
+        q : ndarray of int64 of shape (n_rows, n_inputs)
+            Quantised inputs.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_basis_functions)
+            Basis functions.
+        """
         out = np.empty((len(q), self.n_basis_functions), dtype=np.int64)
         scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
         phase = scaled @ self.frequencies.T.astype(np.int64)
@@ -147,7 +212,18 @@ class IntegerProgram(Program):
         return out
 
     def totals_of_features(self, phi: Integers) -> Integers:
-        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+        """Step 3: totals, (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        phi : ndarray of int64 of shape (n_rows, n_basis_functions)
+            Basis functions.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        """
         total = np.zeros((len(phi), self.n_columns), dtype=np.int64)
         for g in self.groups:
             acc = phi[:, g.begin : g.end] @ self.weights[g.begin : g.end]

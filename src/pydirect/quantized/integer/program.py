@@ -157,6 +157,11 @@ class Program(ABC):
 
         Raises AccumulatorOverflowError when a sum could overflow, with its bound, or a constant of the program is out
         of range.
+
+        Returns
+        -------
+        Bounds
+            Largest magnitudes of the sums.
         """
         return self._bounds
 
@@ -196,7 +201,18 @@ class Program(ABC):
     # --- reference
 
     def quantise_inputs(self, X: ArrayLike) -> Integers:
-        """Step 1 from floats: q of rows of X, (n_rows, n_inputs)."""
+        """Step 1 from floats: q of rows of X, (n_rows, n_inputs).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_inputs)
+            Quantised inputs q.
+        """
         with np.errstate(over="ignore"):  # single precision ends at 3e38; anything larger is clipped anyway
             x = np.asarray(X)[:, self.columns].astype(np.float32)
             v = (x - self.origin) * self.multiplier
@@ -214,26 +230,85 @@ class Program(ABC):
         """Step 3: totals, (n_rows, n_outputs, n_samples)."""
 
     def in_range(self, q: Integers) -> NDArray[np.bool_]:
-        """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
+        """Whether nothing is clipped at rows of quantised inputs, (n_rows,).
+
+        Parameters
+        ----------
+        q : ndarray of int64 of shape (n_rows, n_inputs)
+            Quantised inputs.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_rows,)
+            Whether nothing is clipped.
+        """
         return np.asarray((np.abs(q) < self.limit).all(axis=1))
 
     def totals(self, X: ArrayLike) -> Integers:
-        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples)."""
+        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        """
         self.prove()  # so that int64 here and int32 elsewhere agree
         return self.totals_of_features(self.features(self.quantise_inputs(X)))
 
     def sums(self, totals: Integers) -> Integers:
-        """Step 4: sums over the samples, (n_rows, n_outputs)."""
+        """Step 4: sums over the samples, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs)
+            Sums.
+        """
         return totals.sum(axis=2)
 
     def roots(self, totals: Integers, *, noise: bool = True) -> NDArray[np.uint64]:
-        """Step 4: ⌊√V⌋, (n_rows, n_outputs), optionally without the noise."""
+        """Step 4: ⌊√V⌋, (n_rows, n_outputs), optionally without the noise.
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        noise : bool, default=True
+            Whether the noise counts too.
+
+        Returns
+        -------
+        ndarray of uint64 of shape (n_rows, n_outputs)
+            Roots.
+        """
         deviation = self.n_samples * totals - self.sums(totals)[:, :, None]
         squares = (round_shift(deviation, self.deviation_shift) ** 2).sum(axis=2).astype(np.uint64)
         return integer_sqrt(squares + self.noise if noise else squares)
 
     def quantiles(self, totals: Integers, p: float) -> Integers:
-        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs)."""
+        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        p : float
+            Probability of values below the quantile.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_rows, n_outputs)
+            Quantiles.
+        """
         ordered = np.sort(totals, axis=2)
         h = round(p * 2**16) * (self.n_samples - 1)
         i, frac = h >> 16, h & 0xFFFF
@@ -241,40 +316,140 @@ class Program(ABC):
         return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
 
     def quantile_interval(self, totals: Integers, level: float) -> tuple[Integers, Integers]:
-        """Step 4: ends of a central interval of the samples' totals, (n_rows, n_outputs) each."""
+        """Step 4: ends of a central interval of the samples' totals, (n_rows, n_outputs) each.
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        level : float
+            Probability that an interval contains.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends.
+        """
         low = lower_quantile(level) / 2**16
         return self.quantiles(totals, low), self.quantiles(totals, 1 - low)
 
     def half_widths(self, totals: Integers, level: float) -> NDArray[np.uint64]:
-        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
+        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        level : float
+            Probability that an interval contains.
+
+        Returns
+        -------
+        ndarray of uint64 of shape (n_rows, n_outputs)
+            Half-widths.
+        """
         return (np.uint64(gaussian_z(level)) * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)
 
     # --- last step
 
     def mean(self, totals: Integers) -> FloatArray:
-        """Step 5: means, (n_rows, n_outputs)."""
+        """Step 5: means, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Means.
+        """
         return self.offset + self.scale * self.sums(totals)
 
     def std(self, totals: Integers, *, noise: bool = True) -> FloatArray:
-        """Step 5: standard deviations, (n_rows, n_outputs)."""
+        """Step 5: standard deviations, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        noise : bool, default=True
+            Whether the noise counts too.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Standard deviations.
+        """
         return self.std_scale * self.roots(totals, noise=noise).astype(np.float64)
 
     def interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
-        """Step 5: central intervals of a Gaussian with this mean and standard deviation, (n_rows, n_outputs) each."""
+        """Step 5: central intervals of a Gaussian with this mean and standard deviation, (n_rows, n_outputs) each.
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        level : float
+            Probability that an interval contains.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends.
+        """
         half = self.std_scale * self.half_widths(totals, level).astype(np.float64)
         mean = self.mean(totals)
         return mean - half, mean + half
 
     def function_quantiles(self, totals: Integers, p: float) -> FloatArray:
-        """Step 5: a quantile of the samples' functions, without noise, (n_rows, n_outputs)."""
+        """Step 5: a quantile of the samples' functions, without noise, (n_rows, n_outputs).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        p : float
+            Probability of values below the quantile.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            Quantiles.
+        """
         return self.offset + self.scale * self.n_samples * self.quantiles(totals, p)
 
     def function_interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
-        """Step 5: central intervals of the samples' functions, without noise, (n_rows, n_outputs) each."""
+        """Step 5: central intervals of the samples' functions, without noise, (n_rows, n_outputs) each.
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+        level : float
+            Probability that an interval contains.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Lower and upper ends.
+        """
         ends = self.quantile_interval(totals, level)
         first, second = (self.offset + self.scale * self.n_samples * end for end in ends)
         return np.minimum(first, second), np.maximum(first, second)
 
     def functions(self, totals: Integers) -> FloatArray:
-        """Step 5: values of the samples' functions, (n_rows, n_outputs, n_samples)."""
+        """Step 5: values of the samples' functions, (n_rows, n_outputs, n_samples).
+
+        Parameters
+        ----------
+        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
+            Totals.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs, n_samples)
+            Values.
+        """
         return self.offset[:, None] + (self.scale * self.n_samples)[:, None] * totals

@@ -1,0 +1,159 @@
+"""Every public name has a docstring with all its sections, and fitted attributes are documented."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+
+import pydirect
+
+ROOT = Path(__file__).resolve().parents[2]
+if not (ROOT / "docs" / "_ext").is_dir():
+    pytest.skip("needs the source tree", allow_module_level=True)
+SPEC = importlib.util.spec_from_file_location("public_names", ROOT / "docs" / "_ext" / "public_names.py")
+public_names = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(public_names)
+
+PLACES = sorted(set(public_names.places().values()))
+OPTIONAL = {"pydirect.adapters.RiverRegressor": "river", "pydirect.adapters.DirectSampler": "optuna"}
+ROOMS = list(public_names.rooms())
+with open(ROOT / "pyproject.toml", "rb") as file:
+    EXCLUDED = set(tomllib.load(file)["tool"]["numpydoc_validation"]["checks"]) - {"all"}
+
+
+def value_of(place):
+    if place in OPTIONAL and importlib.util.find_spec(OPTIONAL[place]) is None:
+        return None
+    module, _, name = place.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def documented(doc, *titles):
+    """Names in sections of a numpydoc docstring."""
+    names, title = set(), None
+    lines = inspect.cleandoc(doc or "").splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if below and set(below) == {"-"}:
+            title = line
+        elif title in titles and line and not line[0].isspace() and set(line) != {"-"}:
+            names |= {name.strip().lstrip("*") for name in line.split(" : ")[0].split(",")}
+    return names
+
+
+def faults(name, value):
+    """What numpydoc finds, but that fields of a dataclass may stand among its attributes."""
+    validate = pytest.importorskip("numpydoc.validate", reason="numpydoc is not installed").validate
+    found = [(code, text) for code, text in validate(name)["errors"] if code not in EXCLUDED]
+    if inspect.isclass(value) and any(code == "PR01" for code, _ in found):
+        protocol = getattr(value, "_is_protocol", False)
+        missing = set() if protocol else set(inspect.signature(value).parameters)
+        missing -= documented(value.__doc__, "Parameters", "Attributes")
+        found = [(code, text) for code, text in found if code != "PR01"]
+        found += [("PR01", f"Parameters {sorted(missing)} not documented")] if missing else []
+    return [f"{name}: {code} {text}" for code, text in found]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_have_their_sections(room):
+    found, seen = [], set()
+    for place in PLACES:
+        value = value_of(place)
+        if place.rpartition(".")[0] != room or not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        found += faults(place, value)
+        for name, member in public_names.members(value).items() if inspect.isclass(value) else ():
+            if name.startswith("_") or id(member) in seen:
+                continue
+            seen.add(id(member))
+            found += faults(f"{place}.{name}", member)
+    assert found == []
+
+
+def test_a_fault_is_found():
+    def undocumented(first, second=None):
+        """Return one of two.
+
+        Parameters
+        ----------
+        first : int
+        """
+
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("faulty", None))
+    module.undocumented = undocumented
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(importlib.import_module("sys").modules, "faulty", module)
+        codes = {fault.split()[1] for fault in faults("faulty.undocumented", undocumented)}
+    assert {"PR01", "PR07"} <= codes
+
+
+def test_constants_are_documented():
+    for place in PLACES:
+        value = value_of(place)
+        if value is None or inspect.isclass(value) or inspect.isfunction(value):
+            continue
+        module, _, name = place.rpartition(".")
+        lines = inspect.getsource(importlib.import_module(module)).splitlines()
+        (line,) = [number for number, text in enumerate(lines) if text.startswith(f"{name} = ")]
+        assert lines[line - 1].startswith("#: "), place
+
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+Y = X[:, 0] + 0.1 * RNG.normal(size=60)
+LABELS = Y > 0
+FITS = {
+    "DirectRegressor": ({}, Y),
+    "DirectRegressor, raw": ({"basis": "raw", "n_basis_functions": 20}, Y),
+    "DirectRegressor, linear": ({"features": "linear", "store_loo": True}, Y),
+    "DirectRegressor, transformed": ({"features": "linear", "target_transform": "log"}, np.exp(Y)),
+    "DirectRegressor, varying noise": ({"n_basis_functions": 30, "noise": "varying"}, Y),
+    "DirectRegressor, Student-t": ({"n_basis_functions": 30, "noise": "student_t"}, Y),
+    "DirectClassifier": ({}, LABELS),
+    "DirectClassifier, raw": ({"basis": "raw", "n_basis_functions": 20}, LABELS),
+    "DirectCountRegressor": ({}, np.floor(np.exp(Y))),
+    "DirectStreamRegressor": ({}, Y),
+    "QuadraticBNNRegressor": ({"hidden_layer_sizes": (3,), "n_restarts": 1, "max_iter": 5}, Y),
+    "DVIRegressor": ({"hidden_layer_sizes": (3,), "n_steps": 10}, Y),
+    "DVIClassifier": ({"hidden_layer_sizes": (3,), "n_steps": 10}, LABELS),
+    "MonteCarloBNNRegressor": ({"hidden_layer_sizes": (3,), "n_steps": 10}, Y),
+    "MonteCarloBNNClassifier": ({"hidden_layer_sizes": (3,), "n_steps": 10}, LABELS),
+}
+
+
+def fitted_attributes(model):
+    """Attributes with a trailing underscore, properties among them, that a fitted model has."""
+    names = {name for name in dir(model) if name.endswith("_") and not name.startswith("_")}
+    return {name for name in names if hasattr(model, name)}
+
+
+def undocumented(model):
+    return sorted(fitted_attributes(model) - documented(type(model).__doc__, "Attributes"))
+
+
+def test_all_estimators_are_here():
+    values = [getattr(pydirect.estimators, name) for name in pydirect.estimators.__all__]
+    classes = {value.__name__ for value in values if inspect.isclass(value) and issubclass(value, BaseEstimator)}
+    assert classes == {name.split(",")[0] for name in FITS} | {"DirectSearchCV"}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.filterwarnings("ignore")
+def test_fitted_attributes_are_documented(name):
+    parameters, y = FITS[name]
+    model = getattr(pydirect, name.split(",")[0])(**parameters).fit(X, y)
+    assert fitted_attributes(model)
+    assert undocumented(model) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attributes_of_searches_and_groups_are_documented():
+    search = pydirect.DirectSearchCV(pydirect.DirectRegressor(features="linear"), {"degree": [1, 2]}).fit(X, Y)
+    assert undocumented(search) == []
+    groups = pydirect.fit_groups(pydirect.DirectRegressor(n_basis_functions=20), X, Y, np.arange(60) % 2)
+    assert undocumented(groups) == []
