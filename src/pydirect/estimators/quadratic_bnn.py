@@ -75,6 +75,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         How many times the levels of every weight are placed anew around its posterior. With 0 all weights of a layer
         share evenly spaced levels, which suits small devices and costs accuracy.
     optimizer : {"lbfgs", "coordinate_ascent"}, default="lbfgs"
+        Quasi-Newton steps in all logits, or one weight after the other in closed form.
     engine : {"auto", "datum", "tensor", "coreset", "monomial"}, default="auto"
         How the expected squared error is computed; ``"auto"`` decides by operation count and memory. See
         `pydirect.fit_quadratic_network`. The cost of a step of ``"tensor"``, ``"coreset"`` and ``"monomial"`` does not

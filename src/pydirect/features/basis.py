@@ -149,6 +149,7 @@ class Basis:
         x : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
         dtype : {float64, float32}
+            Type of Φ.
         n_threads : int
             Number of threads; results have the same bits for any.
 

@@ -271,6 +271,7 @@ class FourierFeatures:
         x : ndarray of shape (n_rows, n_features_in), float64
             Rows of inputs.
         dtype : {float64, float32}
+            Type of Φ.
         n_threads : int
             Number of threads; results have the same bits for any.
 

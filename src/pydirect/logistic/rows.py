@@ -70,6 +70,7 @@ class LabelledRows:
     offset : ndarray of shape (n_functions,) or (n_samples, n_functions)
         Added to φᵀw: prior means of the logits.
     likelihood : {"softmax", "jaakkola"}
+        Of the labels: the softmax, or Jaakkola's bound, class by class.
     n_threads : int
         Number of threads; results have the same bits for any.
     """

@@ -524,6 +524,7 @@ class UserDensity:
     log_density, slope : callable
         log p(w) and its derivative, element-wise on arrays, which are not to be written to.
     support : {"real", "positive", "above one"}
+        Where the density is positive.
     tail_powers : sequence of float
         The log-density's mean exists where those of ``|w|`` to these powers do: ``(2.0,)`` for Gaussian tails,
         ``(-1.0, 1.0)`` for an inverse Gaussian density, whose logarithm holds 1/w.

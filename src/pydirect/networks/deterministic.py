@@ -44,6 +44,7 @@ class DeterministicNetwork(VariationalNetwork):
     likelihood : str, default="heteroscedastic"
         Likelihood of the targets.
     activation : {"relu", "heaviside"}, default="relu"
+        Of the hidden units.
     covariance : {"full", "diagonal"}, default="full"
         Whether covariances between the units of a layer are propagated (DVI) or dropped (dDVI).
     kernel : {"exact", "paper", "fast"}, default="exact"

@@ -241,6 +241,7 @@ class CalibrationDisplay:
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
         kind : {"coverage", "pit"}, default "coverage"
+            Curve of observed against nominal coverage, or histogram of the probability integral transform.
         bins : int, default 10
             Number of bins of the histogram.
 

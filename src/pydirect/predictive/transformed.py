@@ -36,6 +36,7 @@ class TransformedDistribution:
     base : PredictiveDistribution
         Of the transformed target.
     name : {"log", "sqrt"}
+        The transform.
     shift : float, default 0.0
         What is added to y first.
 

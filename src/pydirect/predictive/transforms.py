@@ -24,6 +24,7 @@ class TargetTransform:
     Parameters
     ----------
     names : sequence of {"identity", "log", "sqrt"}, one per output
+        Names of the transforms.
     shifts : sequence of float, one per output
         What is added to the targets first; zero for the identity.
 

@@ -342,6 +342,7 @@ def leave_one_out(
     Parameters
     ----------
     targets : ndarray of shape (n_rows, n_outputs)
+        What the rows are to predict.
     mean, variance : ndarray of shape (n_rows, n_outputs)
         Moments of f given all rows, as of `RidgePosterior.moments`.
     precision : ndarray of shape (n_outputs,) or (n_rows, n_outputs)
@@ -351,6 +352,11 @@ def leave_one_out(
         Variance of the noise of one new observation; 1/`precision` by default.
     missing : ndarray of shape (n_rows, n_outputs), optional
         Variance of f that the basis functions miss, which no row can reduce.
+
+    Returns
+    -------
+    LeaveOneOut
+        Predictions of every row.
     """
     leverage = np.clip(precision * variance, 0.0, 1.0)
     remainder = np.maximum(1 - leverage, SMALLEST_REMAINDER)

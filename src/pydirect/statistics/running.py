@@ -143,6 +143,7 @@ class RunningStatistics:
         n_outputs : int
             Number of outputs.
         block_dtype : {"float64", "float32"}
+            Precision of products within a block of rows; sums are float64 always.
         """
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
         zeros = _zeros(features.n_weights, as_count(n_outputs, "n_outputs"))

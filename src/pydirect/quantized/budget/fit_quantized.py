@@ -71,9 +71,11 @@ def fit_quantized(
         Number of posterior samples, 1 to 16; by default 1, 2 or 4, as held-out rows decide, and more where bytes are
         left. A single one is the vector of most probable levels.
     levels : {"even", "power_of_two"}, default="even"
+        As of `DirectRegressor`.
     n_levels : int, optional
         3 to 255, odd; by default 15 or 7, as held-out rows decide.
     feature_bits : {16, 8}, default=16
+        Bits of a basis function in integer arithmetic.
     frequency_bits : {8, 16}, default=8
         Bits of a frequency. Weights are fitted for the rounded frequencies.
     sample_weight : array_like of shape (n_rows,), optional
