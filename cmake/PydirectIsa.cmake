@@ -35,13 +35,22 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   set(PYDIRECT_KERNEL_WARNINGS "-Wno-uninitialized" "-Wno-maybe-uninitialized")
 endif()
 
-function(pydirect_add_isa_kernels target)
+# Three files at every level, so that no processor waits for one that compiles everything.
+function(pydirect_add_isa_kernels)
   foreach(level IN LISTS PYDIRECT_ISA_LEVELS)
-    add_library(kernels_${level} OBJECT src/cpp/kernels/kernels_isa.cpp)
+    add_library(kernels_${level} OBJECT
+      src/cpp/kernels/networks.cpp
+      src/cpp/kernels/weights.cpp
+      src/cpp/kernels/features.cpp)
     target_link_libraries(kernels_${level} PRIVATE pydirect_flags)
     target_compile_definitions(kernels_${level} PRIVATE PYDIRECT_ISA=${level})
     # Last on the command line, so that a -march among the user's flags cannot change a level.
     target_compile_options(kernels_${level} PRIVATE ${PYDIRECT_ISA_FLAGS_${level}} ${PYDIRECT_KERNEL_WARNINGS})
+  endforeach()
+endfunction()
+
+function(pydirect_link_isa_kernels target)
+  foreach(level IN LISTS PYDIRECT_ISA_LEVELS)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${level}>)
     target_compile_definitions(${target} PRIVATE PYDIRECT_HAS_ISA_${level})
   endforeach()

@@ -37,8 +37,8 @@ void add_product(const Array<T>& rows, const Array<double>& y, Array<double> out
   without_gil([&] { add_transposed_product(n_rows, n_columns, rows.data(), y.data(), out.mutable_data()); });
 }
 
-void moments(const Array<double>& rows, const Array<double>& weight, const Array<double>& spread, Array<double> mean,
-             Array<double> variance, int n_threads) {
+void moments_of_rows(const Array<double>& rows, const Array<double>& weight, const Array<double>& spread,
+                     Array<double> mean, Array<double> variance, int n_threads) {
   const Index n_rows = rows.shape(0), n_columns = rows.shape(1);
   require_shape(weight, "weight", {n_columns});
   require_shape(spread, "spread", {n_columns});
@@ -62,7 +62,7 @@ void bind_statistics(py::module_& m) {
   m.def("mirror_upper_triangle", &mirror, "matrix"_array, "n_threads"_a);
   m.def("add_transposed_product", &add_product<double>, "rows"_array, "y"_array, "out"_array);
   m.def("add_transposed_product", &add_product<float>, "rows"_array, "y"_array, "out"_array);
-  m.def("row_moments", &moments, "rows"_array, "weight"_array, "spread"_array, "mean"_array, "variance"_array,
+  m.def("row_moments", &moments_of_rows, "rows"_array, "weight"_array, "spread"_array, "mean"_array, "variance"_array,
         "n_threads"_a);
 }
 

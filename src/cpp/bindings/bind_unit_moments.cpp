@@ -16,8 +16,8 @@ constexpr Index kPairsPerChunk = 16384;
 // Rows whose pairs are about as many as a chunk should have; a function of the number of units alone.
 Index rows_per_chunk(Index d) { return 1 + kPairsPerChunk / (1 + d * d); }
 
-void moments(const std::string& activation, const Array<double>& mean, const Array<double>& variance, Array<double> hm,
-             Array<double> second, Array<double> hv, int n_threads) {
+void unit_moments(const std::string& activation, const Array<double>& mean, const Array<double>& variance,
+                  Array<double> hm, Array<double> second, Array<double> hv, int n_threads) {
   const Activation f = activation_of(activation);
   const Index size = mean.size();
   for (const py::array& array : std::initializer_list<py::array>{mean, variance, hm, second, hv})
@@ -47,8 +47,8 @@ void moments_adjoint(const std::string& activation, const Array<double>& mean, c
   });
 }
 
-void covariance(const std::string& activation, const std::string& kernel, const Array<double>& mean,
-                const Array<double>& S, Array<double> C, int n_threads) {
+void unit_covariance(const std::string& activation, const std::string& kernel, const Array<double>& mean,
+                     const Array<double>& S, Array<double> C, int n_threads) {
   const Activation f = activation_of(activation);
   const PairKernel k = pair_kernel_of(kernel);
   if (mean.ndim() != 2) throw std::invalid_argument("mean must have two dimensions");
@@ -97,11 +97,11 @@ void covariance_adjoint(const std::string& activation, const std::string& kernel
 }  // namespace
 
 void bind_unit_moments(py::module_& m) {
-  m.def("activation_moments", &moments, "activation"_a, "mean"_array, "variance"_array, "hm"_array, "second"_array,
+  m.def("activation_moments", &unit_moments, "activation"_a, "mean"_array, "variance"_array, "hm"_array, "second"_array,
         "hv"_array, "n_threads"_a);
   m.def("activation_moments_adjoint", &moments_adjoint, "activation"_a, "mean"_array, "variance"_array, "hm_bar"_array,
         "second_bar"_array, "hv_bar"_array, "mean_bar"_array, "variance_bar"_array, "n_threads"_a);
-  m.def("activation_covariance", &covariance, "activation"_a, "kernel"_a, "mean"_array, "S"_array, "C"_array,
+  m.def("activation_covariance", &unit_covariance, "activation"_a, "kernel"_a, "mean"_array, "S"_array, "C"_array,
         "n_threads"_a);
   m.def("activation_covariance_adjoint", &covariance_adjoint, "activation"_a, "kernel"_a, "mean"_array, "S"_array,
         "C_bar"_array, "mean_bar"_array, "S_bar"_array, "n_threads"_a);

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 
@@ -9,13 +10,43 @@
 
 namespace pydirect {
 
-#define PYDIRECT_DECLARE(level) extern const KernelTable kernel_table_##level;
-PYDIRECT_DECLARE(baseline)
+namespace {
+
+using Fill = void (*)(KernelTable&);
+
+// A pointer that no file of kernels has set would be called as null: rather an error at import.
+KernelTable filled_table(const char* name, std::initializer_list<Fill> fills) {
+  KernelTable table{};
+  table.name = name;
+  for (const Fill fill : fills) fill(table);
+  constexpr std::size_t n = sizeof(KernelTable) / sizeof(void*);
+  static_assert(sizeof(KernelTable) == n * sizeof(void*), "nothing but pointers");
+  const void* pointers[n];
+  std::memcpy(pointers, &table, sizeof table);
+  for (const void* pointer : pointers)
+    if (pointer == nullptr) throw std::logic_error("a kernel is missing from the table");
+  return table;
+}
+
+}  // namespace
+
+// The files of kernels at a level. Where the CPU lacks it, not even the functions that fill its table may run.
+#define PYDIRECT_LEVEL(level)                                                                         \
+  void fill_features_##level(KernelTable&);                                                           \
+  void fill_networks_##level(KernelTable&);                                                           \
+  void fill_weights_##level(KernelTable&);                                                            \
+  static const KernelTable& table_##level() {                                                         \
+    static const KernelTable table =                                                                  \
+        filled_table(#level, {fill_features_##level, fill_networks_##level, fill_weights_##level});   \
+    return table;                                                                                     \
+  }
+
+PYDIRECT_LEVEL(baseline)
 #ifdef PYDIRECT_HAS_ISA_x86_64_v3
-PYDIRECT_DECLARE(x86_64_v3)
+PYDIRECT_LEVEL(x86_64_v3)
 #endif
 #ifdef PYDIRECT_HAS_ISA_x86_64_v4
-PYDIRECT_DECLARE(x86_64_v4)
+PYDIRECT_LEVEL(x86_64_v4)
 #endif
 
 namespace {
@@ -24,12 +55,12 @@ constexpr int kMaxLevels = 3;
 
 int supported_tables(const KernelTable** tables) {
   int count = 0;
-  tables[count++] = &kernel_table_baseline;
+  tables[count++] = &table_baseline();
 #ifdef PYDIRECT_HAS_ISA_x86_64_v3
-  if (__builtin_cpu_supports("x86-64-v3")) tables[count++] = &kernel_table_x86_64_v3;
+  if (__builtin_cpu_supports("x86-64-v3")) tables[count++] = &table_x86_64_v3();
 #endif
 #ifdef PYDIRECT_HAS_ISA_x86_64_v4
-  if (__builtin_cpu_supports("x86-64-v4")) tables[count++] = &kernel_table_x86_64_v4;
+  if (__builtin_cpu_supports("x86-64-v4")) tables[count++] = &table_x86_64_v4();
 #endif
   return count;
 }
@@ -40,16 +71,6 @@ const KernelTable* find_level(const char* name) {
   for (int i = 0; i < count; ++i)
     if (std::strcmp(tables[i]->name, name) == 0) return tables[i];
   return nullptr;
-}
-
-// A pointer that no file of kernels has set would be called as null: rather an error at import.
-void require_complete(const KernelTable& table) {
-  constexpr std::size_t n = sizeof(KernelTable) / sizeof(void*);
-  static_assert(sizeof(KernelTable) == n * sizeof(void*), "nothing but pointers");
-  const void* pointers[n];
-  std::memcpy(pointers, &table, sizeof table);
-  for (const void* pointer : pointers)
-    if (pointer == nullptr) throw std::logic_error("a kernel is missing from the table");
 }
 
 const KernelTable* choose_initially() {
@@ -73,7 +94,6 @@ const KernelTable& kernels() {
   const KernelTable* table = active.load(std::memory_order_acquire);
   if (table == nullptr) {
     table = choose_initially();
-    require_complete(*table);
     active.store(table, std::memory_order_release);
   }
   return *table;

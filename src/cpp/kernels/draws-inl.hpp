@@ -49,7 +49,8 @@ PYDIRECT_INLINE void philox(std::uint64_t seed, const Words (&counter)[4], Words
 }
 
 // Counters (pair of draws, weight, epoch, use).
-PYDIRECT_INLINE void philox(const DrawBlock& b, const Words& column, unsigned pair, unsigned use, Words (&out)[4]) {
+PYDIRECT_OUT_OF_LINE void philox(const DrawBlock& b, const Words& column, unsigned pair, unsigned use,
+                                Words (&out)[4]) {
   const Words counter[4] = {broadcast_word(pair), column, broadcast_word(b.epoch), broadcast_word(use)};
   philox(b.seed, counter, out);
 }
@@ -126,7 +127,8 @@ PYDIRECT_INLINE void uniform_pair(const DrawBlock& b, const Words& column, unsig
 }
 
 // Box and Muller.
-PYDIRECT_INLINE void normal_pair(const DrawBlock& b, const Words& column, unsigned pair, unsigned use, PackD (&z)[2]) {
+PYDIRECT_OUT_OF_LINE void normal_pair(const DrawBlock& b, const Words& column, unsigned pair, unsigned use,
+                                      PackD (&z)[2]) {
   PackD u[2], sine, cosine;
   uniform_pair(b, column, pair, use, u);
   const PackD radius = sqrt(broadcast(-2.0) * log(u[0]));
@@ -136,8 +138,8 @@ PYDIRECT_INLINE void normal_pair(const DrawBlock& b, const Words& column, unsign
 }
 
 // Marsaglia and Tsang 2000: d (1 + c z)³ is Gamma(d + 1/3) once accepted; an attempt has counters of its own.
-PYDIRECT_INLINE void gamma_pair(const DrawBlock& b, const Words& column, unsigned pair, PackD (&xi)[2],
-                                PackD (&log_xi)[2]) {
+PYDIRECT_OUT_OF_LINE void gamma_pair(const DrawBlock& b, const Words& column, unsigned pair, PackD (&xi)[2],
+                                     PackD (&log_xi)[2]) {
   const PackD one = broadcast(1.0), zero = broadcast(0.0);
   const double shape = b.shape < 1.0 ? b.shape + 1.0 : b.shape;
   const PackD d = broadcast(shape - 1.0 / 3.0), c = broadcast(1.0 / (3.0 * std::sqrt(shape - 1.0 / 3.0)));

@@ -1,9 +1,11 @@
 // Fixed-width packs: 8 doubles or 16 floats, made of as many native vectors as the instruction set needs.
 // Every level does the same operations on the same lanes in the same order, hence the same bits.
-// Included only by kernels_isa.cpp, inside its per-level namespace.
+// Included only by level.hpp, inside its per-level namespace.
 
 // Out of line, a pack would travel through memory.
 #define PYDIRECT_INLINE inline __attribute__((always_inline))
+// Except where the work inside is long: then one body serves every caller.
+#define PYDIRECT_OUT_OF_LINE inline __attribute__((noinline))
 // Loops over the few parts of a pack, or the few rows of a tile, must vanish for the same reason.
 #define PYDIRECT_UNROLL _Pragma("GCC unroll 16")
 
@@ -87,19 +89,26 @@ PYDIRECT_INLINE PackD load_widened(const float* src) {
   return p;
 }
 
-// The first n of a pack's doubles, where fewer are left; the others are loaded as zeros.
-PYDIRECT_INLINE PackD load_some(const double* src, Index n) {
-  if (n >= PackD::lanes) return load(src);
+PYDIRECT_OUT_OF_LINE PackD load_rest(const double* src, Index n) {
   double rest[PackD::lanes] = {};
   for (Index i = 0; i < n; ++i) rest[i] = src[i];
   return load(rest);
 }
 
-PYDIRECT_INLINE void store_some(double* dst, const PackD& p, Index n) {
-  if (n >= PackD::lanes) return store(dst, p);
+PYDIRECT_OUT_OF_LINE void store_rest(double* dst, const PackD& p, Index n) {
   double rest[PackD::lanes];
   store(rest, p);
   for (Index i = 0; i < n; ++i) dst[i] = rest[i];
+}
+
+// The first n of a pack's doubles, where fewer are left; the others are loaded as zeros.
+PYDIRECT_INLINE PackD load_some(const double* src, Index n) {
+  return n >= PackD::lanes ? load(src) : load_rest(src, n);
+}
+
+PYDIRECT_INLINE void store_some(double* dst, const PackD& p, Index n) {
+  if (n >= PackD::lanes) return store(dst, p);
+  store_rest(dst, p, n);
 }
 
 #define PYDIRECT_PACK_OPERATOR(op)                                         \

@@ -1,22 +1,46 @@
 // Covariances of all pairs of a layer's ReLU or Heaviside units, with their adjoints.
 
 // The upper triangle of eight rows into the lower one.
-PYDIRECT_INLINE void mirror_rows(Index d, double* matrix, Index begin, Index end) {
+PYDIRECT_OUT_OF_LINE void mirror_rows(Index d, double* matrix, Index begin, Index end) {
   for (Index l = begin + 1; l < d; ++l) {
     const Index last = end < l ? end : l;
     for (Index j = begin; j < last; ++j) matrix[l * d + j] = matrix[j * d + l];
   }
 }
 
-template <Activation f, bool paper>
-void covariance_of_units(bool fast, Index d, const double* mean, const double* S, double* C, double* residual,
-                         double* scratch) {
-  const UnitTable t = unit_table(d, scratch);
+template <Activation f>
+PYDIRECT_OUT_OF_LINE void fill_units_and_variances(const UnitTable& t, Index d, const double* mean, const double* S,
+                                                   double* C) {
   fill_units(t, d, mean, S, [&](const Unit& u, const PackD&, const PackD& variance, Index j, Index n) {
     double hv[PackD::lanes];
     store(hv, unit_variance<f>(u, variance));
     for (Index i = 0; i < n; ++i) C[(j + i) * (d + 1)] = hv[i];
   });
+}
+
+template <Activation f>
+PYDIRECT_OUT_OF_LINE void fill_units_and_slopes(const UnitTable& t, Index d, const double* mean, const double* S,
+                                                const double* C_bar, double* mean_bar, double* S_bar) {
+  const PackD zero = broadcast(0.0);
+  for (Index j = 0; j < t.stride; j += PackD::lanes) {
+    store(t.mean_bar + j, zero);
+    store(t.variance_bar + j, zero);
+  }
+  fill_units(t, d, mean, S, [&](const Unit& u, const PackD& m, const PackD&, Index j, Index n) {
+    double hv_bar[PackD::lanes] = {}, variance_bar[PackD::lanes];
+    for (Index i = 0; i < n; ++i) hv_bar[i] = C_bar[(j + i) * (d + 1)];
+    const UnitSlopes slopes = unit_slopes<f>(u, m, zero, zero, load(hv_bar));
+    store_some(mean_bar + j, load_some(mean_bar + j, n) + slopes.mean, n);
+    store(variance_bar, slopes.variance);
+    for (Index i = 0; i < n; ++i) S_bar[(j + i) * (d + 1)] += variance_bar[i];
+  });
+}
+
+template <Activation f, bool paper>
+void covariance_of_units(bool fast, Index d, const double* mean, const double* S, double* C, double* residual,
+                         double* scratch) {
+  const UnitTable t = unit_table(d, scratch);
+  fill_units_and_variances<f>(t, d, mean, S, C);
   for (Index block = 0; block < d; block += PackD::lanes) {
     const Index end = block + PackD::lanes < d ? block + PackD::lanes : d;
     for (Index j = block; j < end; ++j) {
@@ -48,18 +72,7 @@ void adjoint_of_covariance(Index d, const double* mean, const double* S, const d
                            double* mean_bar, double* S_bar, double* scratch) {
   const UnitTable t = unit_table(d, scratch);
   const PackD zero = broadcast(0.0);
-  for (Index j = 0; j < t.stride; j += PackD::lanes) {
-    store(t.mean_bar + j, zero);
-    store(t.variance_bar + j, zero);
-  }
-  fill_units(t, d, mean, S, [&](const Unit& u, const PackD& m, const PackD&, Index j, Index n) {
-    double hv_bar[PackD::lanes] = {}, variance_bar[PackD::lanes];
-    for (Index i = 0; i < n; ++i) hv_bar[i] = C_bar[(j + i) * (d + 1)];
-    const UnitSlopes slopes = unit_slopes<f>(u, m, zero, zero, load(hv_bar));
-    store_some(mean_bar + j, load_some(mean_bar + j, n) + slopes.mean, n);
-    store(variance_bar, slopes.variance);
-    for (Index i = 0; i < n; ++i) S_bar[(j + i) * (d + 1)] += variance_bar[i];
-  });
+  fill_units_and_slopes<f>(t, d, mean, S, C_bar, mean_bar, S_bar);
   for (Index block = 0; block < d; block += PackD::lanes) {
     const Index end = block + PackD::lanes < d ? block + PackD::lanes : d;
     for (Index j = block; j < end; ++j) {

@@ -6,13 +6,13 @@
 namespace pydirect {
 namespace {
 
-constexpr Index kRowsPerChunk = 64;
+constexpr Index kFourierRowsPerChunk = 64;
 
 }  // namespace
 
 template <class T>
 void fourier_features(const FourierBlock<T>& rows, int n_threads) {
-  for_chunks(rows.n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+  for_chunks(rows.n_rows, kFourierRowsPerChunk, n_threads, [&](Index begin, Index end) {
     FourierBlock<T> part = rows;
     part.n_rows = end - begin;
     part.x = rows.x + begin * rows.x_stride;

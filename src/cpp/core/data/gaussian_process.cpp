@@ -8,7 +8,7 @@
 
 namespace pydirect {
 namespace {
-constexpr Index kRowsPerChunk = 16;
+constexpr Index kCovarianceRowsPerChunk = 16;
 constexpr Index kCrossRowsPerChunk = 64;
 // Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
 constexpr Index kEntriesForThreads = Index{1} << 17;
@@ -20,7 +20,7 @@ int threads_for(Index n_rows, Index n_columns, int n_threads) {
 
 void covariance(const CovarianceProblem& p, double* out, int n_threads) {
   const auto covariance_row = kernels().gaussian_process.covariance_row[p.twice_smoothness / 2];
-  for_chunks(p.n, kRowsPerChunk, threads_for(p.n, p.n, n_threads), [&](Index begin, Index end) {
+  for_chunks(p.n, kCovarianceRowsPerChunk, threads_for(p.n, p.n, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
       // A point is at distance zero from itself; rounding must not say otherwise where length-scales are short.
@@ -58,7 +58,7 @@ void covariance_gradient(const CovarianceProblem& p, const double* inverse, cons
                          double* distance_weight, double* sums, int n_threads) {
   std::vector<double> row_sums(static_cast<std::size_t>(4 * p.n));
   n_threads = threads_for(p.n, p.n, n_threads);
-  for_chunks(p.n, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+  for_chunks(p.n, kCovarianceRowsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
       CovarianceGradientRow task{i + 1,           inverse + row,    alpha,          alpha[i],

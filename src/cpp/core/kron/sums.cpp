@@ -14,7 +14,7 @@ namespace {
 
 using namespace kron;
 
-constexpr Index kColumnsPerChunk = 512;
+constexpr Index kDataColumnsPerChunk = 512;
 constexpr std::size_t kPairsPerBlock = std::size_t{1} << 18;
 
 // A sum whose factors have entered a table; terms with a factor of zeros are left out.
@@ -157,7 +157,7 @@ class Multiplier {
     if (n_bytes > kMaxProductBytes) refuse_product(terms_.size(), n_bytes);
     coefficients_.resize(terms_.size());
     const Index a_step = a_.n_data > 1, b_step = b_.n_data > 1;
-    for_chunks(n_data_, kColumnsPerChunk, n_threads_, [&](Index begin, Index end) {
+    for_chunks(n_data_, kDataColumnsPerChunk, n_threads_, [&](Index begin, Index end) {
       for (const Pair& pair : pairs_) {
         const double *x = a_.coefficient + pair.a * a_.n_data, *y = b_.coefficient + pair.b * b_.n_data;
         if (coefficients_.wide()) {

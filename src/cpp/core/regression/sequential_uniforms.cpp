@@ -13,7 +13,7 @@ namespace {
 enum : unsigned { kIndependentStream = 0, kPlaceStream = 1, kChoiceStream = 2 };
 
 constexpr int kBits = 51;  // of v: both v/2 and 1 − v/2 are then exact
-constexpr Index kWeightsPerChunk = 8;
+constexpr Index kDrawnWeightsPerChunk = 8;
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void UniformNumbers::stratified(std::uint64_t weight, double* out) {
 
 void sequential_uniforms(Index n, const std::int64_t* weights, Index n_draws, std::uint64_t seed, DrawKind kind,
                          double* out, int n_threads) {
-  for_chunks(n, kWeightsPerChunk, n_threads, [&](Index begin, Index end) {
+  for_chunks(n, kDrawnWeightsPerChunk, n_threads, [&](Index begin, Index end) {
     UniformNumbers numbers(kind, n_draws, seed);
     std::vector<double> row(padded_draws(n_draws));
     for (Index j = begin; j < end; ++j) {
