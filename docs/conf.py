@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "abort_on_example_error": True,
     "image_srcset": ["2x"],
+    "min_reported_time": 3600,
     "nested_sections": False,
     "reset_modules": ("matplotlib", "gallery_settings.set_style"),
     "subsection_order": "gallery_settings.order_of_section",

@@ -20,6 +20,9 @@ ORDER = (
     "plot_forgetting_stream.py",
     "plot_sparse.py",
     "plot_two_weights.py",
+    "plot_elbo_against_reinforce.py",
+    "plot_dvi_varying_noise.py",
+    "plot_exact_network.py",
     "plot_thompson_sampling.py",
     "plot_optuna_sampler.py",
 )
