@@ -6,7 +6,7 @@ model can say how much each candidate would teach it, and choose a batch whose m
 """
 
 # %%
-# A thousand mixtures that could be tested; fifteen of them, all from one corner, have been.
+# A thousand mixtures that could be tested; fifteen of them, all from one corner, have been. The tests are simulated.
 
 import matplotlib.pyplot as plt
 import numpy as np

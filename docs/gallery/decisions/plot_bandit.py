@@ -7,7 +7,7 @@ rates of learning or exploration: it tries what it is uncertain of.
 """
 
 # %%
-# What nobody knows: how likely visitors are to read each headline, hour by hour.
+# Visitors are simulated. What nobody knows: how likely they are to read each headline, hour by hour.
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -21,7 +21,7 @@ y_bounds = (0.0, 12.0)
 
 
 # %%
-# The hospitals' rows, which stay where they are: each has patients of other ages.
+# The hospitals' rows, simulated here, which stay where they are: each has patients of other ages.
 def curve(age):
     return 5 + 1.5 * np.sin(age / 9) + 0.02 * (age - 50)
 
