@@ -92,7 +92,7 @@ def __dir__() -> list[str]:
 
 
 def show_config() -> None:
-    """Print what was compiled in and what is in use: instruction set, threads, compiler."""
+    """Print what was compiled in and what is in use: instruction set, threads, compiler, Eigen."""
     from pydirect import _core
 
     for key, value in _core.build_config().items():

@@ -16,6 +16,7 @@ class _BuildConfig(TypedDict):
     version: str
     compiler: str
     user_flags: str
+    eigen: str
     openmp: bool
     threads: int
     isa: str

@@ -20,6 +20,7 @@ py::dict build_config() {
   d["version"] = PYDIRECT_VERSION;
   d["compiler"] = PYDIRECT_COMPILER;
   d["user_flags"] = PYDIRECT_USER_FLAGS;
+  d["eigen"] = PYDIRECT_EIGEN_VERSION;
   d["openmp"] = has_openmp();
   d["threads"] = default_threads();
   d["isa"] = kernels().name;
