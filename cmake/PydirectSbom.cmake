@@ -30,5 +30,7 @@ if(WIN32 AND OpenMP_CXX_FOUND AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     "Apache-2.0 WITH LLVM-exception" "https://github.com/llvm/llvm-project")
 endif()
 
+execute_process(COMMAND "${Python_EXECUTABLE}" -c "import Cython; print(Cython.__version__, end='')"
+  OUTPUT_VARIABLE CYTHON_VERSION)
 configure_file(cmake/pydirect.cdx.json.in pydirect.cdx.json @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/pydirect.cdx.json" DESTINATION "${SKBUILD_METADATA_DIR}/sboms")
