@@ -66,10 +66,11 @@ html_title = "pydirect"
 html_static_path = ["_static"]
 html_css_files = ["pydirect.css"]
 html_show_sourcelink = False
+html_sidebars = dict.fromkeys(["index", "start/index", "benchmarks", "changelog"], [])  # pages without others below
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
