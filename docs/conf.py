@@ -66,7 +66,7 @@ html_title = "pydirect"
 html_static_path = ["_static"]
 html_css_files = ["pydirect.css"]
 html_show_sourcelink = False
-html_sidebars = dict.fromkeys(["index", "start/index", "benchmarks", "changelog"], [])  # pages without others below
+html_sidebars = {page: [] for page in ("index", "start/index", "benchmarks", "changelog")}  # no others below
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
