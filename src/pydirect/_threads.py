@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from pydirect import _core
@@ -81,7 +82,8 @@ def for_each(
 ) -> list[_Result]:
     """Call `task` for each item on several threads.
 
-    A KeyboardInterrupt reaches only the waiting thread: it sets `stop`, which tasks check.
+    A KeyboardInterrupt reaches only the waiting thread: it sets `stop`, which tasks check. Tasks run in the context of
+    the caller, as far as warnings are ignored there.
     """
     if n_workers == 1 or len(items) == 1:
         with single_blas_thread():  # as beside other tasks, which may be inside it or not
@@ -89,7 +91,7 @@ def for_each(
     with single_blas_thread(), ThreadPoolExecutor(n_workers) as pool:
         futures: list[Future[_Result]] = []
         try:
-            futures.extend(pool.submit(task, item) for item in items)
+            futures.extend(pool.submit(copy_context().run, task, item) for item in items)
             wait(futures)
         except KeyboardInterrupt:
             stop.set()
@@ -106,7 +108,7 @@ def ordered_map(function: Callable[[_Item], _Result], items: Iterator[_Item], n_
         pending: list[Future[_Result]] = []
         while failure is None:
             try:
-                pending.append(pool.submit(function, next(items)))
+                pending.append(pool.submit(copy_context().run, function, next(items)))
             except StopIteration:
                 break
             except BaseException as error:  # raised below, after all earlier results

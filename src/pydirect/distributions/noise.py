@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, xlogy
 
 from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, short_repr
+from pydirect._warnings import warn
 from pydirect.persistence.fields import require_positive, require_probabilities
 
 
@@ -218,7 +218,7 @@ class NoiseGrid:
 def warn_at_edge(noise: NoisePosterior) -> None:
     """Warn when the posterior piles up at an edge of its grid."""
     if edge := noise.at_edge():
-        warnings.warn(
+        warn(
             f"the noise posterior piles up at the {edge} edge of its grid ({noise.levels[0]:.3g} to "
             f"{noise.levels[-1]:.3g}): widen noise_levels",
             NoiseGridWarning,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +17,7 @@ from pydirect import __version__
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, shown
+from pydirect._warnings import warn
 from pydirect.estimators._parameters import as_json
 from pydirect.features.columns import Columns
 from pydirect.persistence.container import write
@@ -126,7 +126,7 @@ class LatentFunctions(BaseEstimator):
             remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
             reason = "interrupted" if self.interrupted_ else f"not at rest after {self._effort()}{remedy}"
             text = f"the fit is {reason}; the best posterior found is kept"
-            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+            warn(text, ConvergenceWarning, stacklevel=stacklevel)
         for posterior in self.posteriors_:
             if isinstance(posterior, SequentialPosterior) and is_coarse(posterior):
                 warn_of_coarse_levels(posterior, stacklevel + 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.estimators._regressor import ProbabilisticRegressor
 from pydirect.estimators._streamed import FeatureMapWarning, StreamedModel
 from pydirect.features.basis import Basis
@@ -250,7 +250,7 @@ def fit_to_statistics(
     for model in models:
         model.statistics_ = statistics
         if statistics.sums_of == "kernel" and lost_digits(model.features_, statistics.n_rows, [model]):
-            warnings.warn(
+            warn(
                 "sums over rows have lost digits that noise as small as was found needs: predictions are less accurate "
                 "than they could be. Use fit where the rows fit into memory, or fewer basis functions",
                 FeatureMapWarning,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number, as_sample_weight
+from pydirect._warnings import warn
 from pydirect.estimators._fitting import StatisticsModel, fit_to_statistics
 from pydirect.estimators._held_rows import HeldRows
 from pydirect.estimators._streamed import FeatureMapWarning
@@ -166,7 +166,7 @@ class GrowingModel(StatisticsModel):
         moved = inputs.kept[2 * self._n_far > self._n_watched]
         if moved.size:
             name = (self._feature_names() or [f"number {j}" for j in range(x.shape[1])])[moved[0]]
-            warnings.warn(
+            warn(
                 f"most of the latest rows are farther than {FAR:g} standard deviations from the mean of those that "
                 f"fixed the feature map, in {moved.size} columns, the first of them {name}: it cannot follow them, and "
                 "predictions level off there. Begin again with fit, or with fit_features on rows like all of these",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, shown
+from pydirect._warnings import warn
 from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._leaving_out import LeavingOneOut
@@ -217,7 +217,7 @@ class LocalDetail(LeavingOneOut):
 
 def warn_without_local(what: str, stacklevel: int) -> None:
     """Warn that something leaves out the local process."""
-    warnings.warn(
+    warn(
         f"{what} leave out the model's local process: fit with local=False where predictions are to agree with them",
         LocalProcessWarning,
         stacklevel=stacklevel,

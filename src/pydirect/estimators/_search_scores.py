@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.estimators._leaving_out import left_out
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.evidence import TrainingRows
@@ -40,7 +40,7 @@ def score_of_errors(error: FloatArray, held: RunningStatistics, n_rows: int, sco
 def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
     """R² averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0."""
     if n_rows < 2:
-        warnings.warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
         return float("nan")
     constant = held.target_location_scale()[1] == 0
     ratio = error / np.where(constant, 1.0, held.y_scatter)

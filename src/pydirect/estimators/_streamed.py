@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.maps import MANY_ROWS
@@ -80,7 +80,7 @@ class StreamedModel(BasisFunctionModel):
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
             names = self._feature_names() or [f"number {j}" for j in range(x.shape[1])]
-            warnings.warn(
+            warn(
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
                 f"the first of them {names[constant[0]]}: these columns are dropped for good",
                 FeatureMapWarning,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pydirect._validation import FloatArray, as_choice, shown
+from pydirect._warnings import ignored
 from pydirect.predictive.transforms import TRANSFORMS, TargetTransform
 
 NAMED = tuple(name for name in TRANSFORMS if name != "identity")
@@ -88,8 +88,7 @@ def _log_density(
 ) -> FloatArray:
     """Log densities of targets predicted without themselves, by a small model of transformed ones; (n_rows,)."""
     small = _small_model(model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ignored():
         small.fit(x, transform.forward(y)[:, 0], weight)
     density: FloatArray = small.loo_log_density_ + transform.log_derivative(y)[:, 0]
     return density

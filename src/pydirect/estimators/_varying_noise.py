@@ -8,7 +8,6 @@ one that is closer to left-out rows.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored
 from pydirect.distributions.priors import DensityPrior, as_prior
 from pydirect.estimators._fitting import Training
 from pydirect.estimators._noise_model import (
@@ -307,8 +307,7 @@ class NoiseFit:
         learner = clone(self.model).set_params(features="nystroem", n_basis_functions=size, length_scale=None)
         learner.columns_ = Columns.of_numbers(self.x.shape[1])  # rows are encoded already
         rows = TrainingRows(self.x[chosen], targets, weight / weight.mean())
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", HyperparameterSearchWarning)  # log variances are mostly noise
+        with ignored(HyperparameterSearchWarning):  # log variances are mostly noise
             basis = learner._fit_features(rows, self.rng, self.n_threads, scale)
         return self._regression(self._first_squares, self.compared, basis)
 

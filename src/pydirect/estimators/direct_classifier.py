@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect._warnings import ignored
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.priors import as_prior
@@ -350,8 +350,7 @@ class DirectClassifier(WideningClassifier):
             n_threads=self.n_threads,
             random_state=seed,
         )
-        with warnings.catch_warnings():  # warnings of an intermediate fit
-            warnings.simplefilter("ignore")
+        with ignored():  # warnings of an intermediate fit
             model.fit(x, labels, weight)
         logit = np.reshape(model.predict_logit(x), (len(x), -1))
         hyperparameters = model.features_.hyperparameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from pydirect._validation import (
     as_verbosity,
     column_names,
 )
+from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._base import fit_each
@@ -381,8 +381,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         def fit(column: tuple[FloatArray, NetworkPosterior | None], interrupted: bool) -> NetworkPosterior:
             target, start = column
             fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NoiseGridWarning)  # of a grid that is not the user's
+            with ignored(NoiseGridWarning):  # of a grid that is not the user's
                 return fit_quadratic_network(
                     inputs,
                     target,

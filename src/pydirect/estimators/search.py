@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numbers
 import time
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import Any, Self
@@ -22,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
+from pydirect._warnings import warn
 from pydirect.estimators._fitting import fit_to_statistics
 from pydirect.estimators._row_noise import NOISE_OF_ROWS
 from pydirect.estimators._search_scores import (
@@ -307,7 +307,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ) -> None:
         mean = scores.mean(axis=1)
         if not np.isfinite(mean).all():
-            warnings.warn(f"One or more of the test scores are non-finite: {mean}", UserWarning, stacklevel=3)
+            warn(f"One or more of the test scores are non-finite: {mean}", UserWarning, stacklevel=3)
         results: dict[str, Any] = {}
         for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
             results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}

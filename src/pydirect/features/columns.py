@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, has_nan, short_repr
+from pydirect._warnings import warn
 from pydirect.features.gaps import Gaps
 from pydirect.persistence.fields import Arrays, Header, build, require_type
 from pydirect.streams.tables import Column, Table, Text, as_text, label
@@ -409,7 +409,7 @@ def _warn_of_columns(
     for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
         reason = _reason(column, own)
         if reason:
-            warnings.warn(f"{label(names, j)} {reason}", TableWarning, stacklevel=stacklevel + 1)
+            warn(f"{label(names, j)} {reason}", TableWarning, stacklevel=stacklevel + 1)
 
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:

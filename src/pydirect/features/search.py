@@ -10,7 +10,6 @@ holds a small part of the rows, searches on several are compared by the evidence
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.features.kernel import SMOOTHNESS, KernelHyperparameters
 from pydirect.features.race import Objective, Patience, Run, descend, race
 from pydirect.features.screen import RELEVANT
@@ -116,7 +116,7 @@ def search(
         n_evaluations=n_evaluations,
     )
     if record.disagreement > DISAGREEMENT and many >= FEWEST_ROWS:
-        warnings.warn(
+        warn(
             f"searches of hyperparameters on {record.n_subsets} subsets of {many} rows ended far from each other: "
             f"their evidences of all {n} rows differ by {record.disagreement:.2g} nats a row. The best is used, and "
             "there may be a better one: raise max_hyperparameter_rows",

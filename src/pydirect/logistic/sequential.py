@@ -14,7 +14,6 @@ that their ELBO is an unbiased estimate of a lower bound on the log evidence.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array
+from pydirect._warnings import ignored
 from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
@@ -101,8 +101,7 @@ class Lattice:
         SequentialPosterior
             The draws.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CoarseLevelsWarning)  # left to the caller
+        with ignored(CoarseLevelsWarning):  # left to the caller
             posterior = fit_sequential(
                 regression,
                 1.0,

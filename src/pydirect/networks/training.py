@@ -8,7 +8,6 @@ fits the data before its prior prunes it.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_generator, as_instance, as_number
+from pydirect._warnings import warn
 from pydirect.networks.base import VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.inference import KEPT, MAP
@@ -149,7 +149,7 @@ def fit_network(
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
     kept = network.kl_mode == "fixed" or given.inference == KEPT
     if kept and not outcome.elbo - fresh <= LARGEST_LOSS * given.rows.total:
-        warnings.warn(
+        warn(
             f"the bound of fresh draws is {outcome.elbo - fresh:.6g} nats below that of the draws that were kept: "
             "the weights have adapted to their draws; take more of them, or fresh ones",
             OverfittedDrawsWarning,

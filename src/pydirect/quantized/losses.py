@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.quantized.errors import IntegerArithmeticWarning
 from pydirect.quantized.paths import FloatPath
 from pydirect.quantized.predictors import QuantizedPredictor
@@ -24,7 +23,7 @@ def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     moved = np.abs(model.path.mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
     lost = ~model.in_range(rows) | moved.any(axis=1)
     if lost.any():
-        warnings.warn(
+        warn(
             f"integers clip or move predictions at {lost.sum()} of {len(rows)} rows of X{_reason(model, rows)}; see "
             "in_range, input_ranges and rounding_bound",
             IntegerArithmeticWarning,

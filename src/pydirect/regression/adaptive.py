@@ -132,7 +132,8 @@ class AdaptiveRegression:
 
     def statistics(self) -> GaussianStatistics:
         """Return the sums of Φ with the constant."""
-        total, b = self.sums.total(), self.n_functions
+        with _REFRESHING:
+            total, b = self.sums.total(), self.n_functions
         gram, cross = total[: b + 1, : b + 1].copy(), np.ascontiguousarray(total[b + 1 :, : b + 1])
         if self.whitening is not None and b:
             mixed, gram[:b, :b] = whitened_sums(
@@ -165,8 +166,8 @@ class AdaptiveRegression:
                 if (np.abs(np.log(np.array([self.noise[k], self.prior[k]]) / before)) < CHANGED).all():
                     break
             found.append(posterior)
-        self._posteriors, self._since, self._faded = found, 0, 1.0
         self._prior_of_posteriors = np.array([posterior.prior_variance for posterior in found])
+        self._posteriors, self._since, self._faded = found, 0, 1.0  # last: other threads look at them first
 
     def moments(self, phi: FloatArray, missing: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each, without the noise.
@@ -341,6 +342,10 @@ class AdaptiveRegression:
 
     def to_fields(self, name: str, arrays: Arrays) -> Header:
         """Return the header of a file and add arrays to it."""
+        with _REFRESHING:
+            return self._fields(name, arrays)
+
+    def _fields(self, name: str, arrays: Arrays) -> Header:
         arrays |= {
             f"{name}.noise": self.noise,
             f"{name}.prior": self.prior,

@@ -6,7 +6,6 @@ come back with their levels in units of the prior standard deviation, which come
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored
 from pydirect.distributions.mixture_priors import MixturePriorTable
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, Prior, variance_of
@@ -113,8 +113,7 @@ def fit_decorrelated_by_evidence(
     `prior`, `n_levels`, `n_noise_levels`, `max_iter`: as in `fit_decorrelated`. Returns `posterior`; `prior_sd`.
     """
     noise, variance = initial.by_evidence(rotated)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoiseGridWarning)  # the grid is narrow, about the evidence's maximum
+    with ignored(NoiseGridWarning):  # the grid is narrow, about the evidence's maximum
         posterior = fit_decorrelated(
             rotated.scaled(variance),
             noise,
@@ -207,8 +206,7 @@ class SequentialPolicy:
         level_scales: str,
         ties: NDArray[np.intp] | None,
     ) -> SequentialPosterior:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CoarseLevelsWarning)
+        with ignored(CoarseLevelsWarning):
             return fit_sequential(
                 target,
                 noise,
@@ -318,8 +316,7 @@ class RawFit:
     def _on_grid(self) -> Posterior:
         """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
         noise, grid = self.noise, self.policy.grid
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoiseGridWarning)
+        with ignored(NoiseGridWarning):
             for _ in range(GRID_RECENTRINGS):
                 posterior: Posterior = self._at(noise * grid)
                 edge = posterior.noise.at_edge()
@@ -357,8 +354,7 @@ class RawFit:
         """Make a mixture of a factorised posterior, on its noise levels; of one component after an interruption."""
         policy = self.policy
         fit = self.cut_short() if interrupted else self
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoiseGridWarning)
+        with ignored(NoiseGridWarning):
             return fit_mixture(
                 self.statistics,
                 noise_levels=posterior.noise.levels,

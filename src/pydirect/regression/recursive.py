@@ -10,9 +10,10 @@ at a cost of b² for each row and without a pass over earlier ones (Plackett 195
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import blas, cho_solve, lapack, solve_triangular
@@ -27,6 +28,17 @@ from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, a
 BLOCK_ROWS = 128
 # Fewer rows change S later, together with others: what they change it by is kept.
 FEW_ROWS = 16
+# Several threads may ask for S at a time.
+_SETTLING = threading.Lock()
+
+
+class _Kept(NamedTuple):
+    """S as it was: ``scale · matrix`` less what the first `n_waiting` rows that wait change it by."""
+
+    matrix: FloatArray  # up to date on and above the diagonal
+    is_mirrored: bool
+    scale: float
+    n_waiting: int
 
 
 @dataclass(eq=False)
@@ -66,20 +78,20 @@ class RecursivePosterior:
     __repr__ = short_repr
 
     def _set_covariance(self, covariance: FloatArray) -> None:
-        # Only entries on and above the diagonal are kept up to date.
-        self._earlier: FloatArray = np.require(covariance, np.float64, ("C", "W"))
-        self._is_mirrored, self._scale = True, 1.0
+        self._kept = _Kept(np.require(covariance, np.float64, ("C", "W")), True, 1.0, 0)
         self._waiting: FloatArray = np.empty((0, len(covariance)))
         self._signs: FloatArray = np.empty(0)
-        self._n_waiting = 0
 
     def _covariance(self) -> FloatArray:
         """Covariance S of the weights, symmetric; (n_weights, n_weights)."""
-        self._settle()
-        if not self._is_mirrored:
-            _core.mirror_upper_triangle(self._earlier, 1)
-            self._is_mirrored = True
-        return self._earlier
+        with _SETTLING:
+            kept = self._kept
+            if kept.n_waiting or kept.scale != 1:  # not in place: other threads may be using it
+                kept = self._settled(kept._replace(matrix=kept.matrix.copy()))
+            if not kept.is_mirrored:
+                _core.mirror_upper_triangle(kept.matrix, 1)
+            self._kept = kept._replace(is_mirrored=True)
+            return kept.matrix
 
     @classmethod
     def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
@@ -262,9 +274,10 @@ class RecursivePosterior:
         Self
             The posterior itself.
         """
-        self._scale /= factor
-        if self._n_waiting:
-            self._waiting[: self._n_waiting] /= np.sqrt(factor)
+        kept = self._kept
+        self._kept = kept._replace(scale=kept.scale / factor)
+        if kept.n_waiting:
+            self._waiting[: kept.n_waiting] /= np.sqrt(factor)
         self.prior_variance /= factor
         self.n_samples *= factor
         return self
@@ -308,48 +321,51 @@ class RecursivePosterior:
 
     def _images(self, phi: FloatArray) -> FloatArray:
         """Return ΦS."""
+        kept = self._kept
         if len(phi) == 1:
-            images = blas.dsymv(1.0, self._earlier.T, phi[0], lower=1)[None]
+            images = blas.dsymv(1.0, kept.matrix.T, phi[0], lower=1)[None]
         else:
-            images = blas.dsymm(1.0, self._earlier.T, phi.T, lower=1).T
-        if self._scale != 1:
-            images *= self._scale
-        if self._n_waiting:
-            waiting = self._waiting[: self._n_waiting]
-            images -= ((phi @ waiting.T) * self._signs[: self._n_waiting]) @ waiting
+            images = blas.dsymm(1.0, kept.matrix.T, phi.T, lower=1).T
+        if kept.scale != 1:
+            images *= kept.scale
+        if kept.n_waiting:
+            waiting = self._waiting[: kept.n_waiting]
+            images -= ((phi @ waiting.T) * self._signs[: kept.n_waiting]) @ waiting
         return np.asarray(images)
 
     def _subtract(self, directions: FloatArray, signs: FloatArray) -> None:
         """Subtract Σ ± ddᵀ over directions, (n_rows, n_weights), from S."""
-        n = len(directions)
+        n, kept = len(directions), self._kept
         if n > FEW_ROWS:
-            self._settle()
-            self._subtract_products(directions, signs)
+            matrix = _less_products(self._settled(kept).matrix, directions, signs)
+            self._kept = _Kept(matrix, False, 1.0, 0)
             return
-        if self._n_waiting + n > BLOCK_ROWS:
-            self._settle()
+        if kept.n_waiting + n > BLOCK_ROWS:
+            kept = self._settled(kept)
         if not len(self._waiting):
             self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
-        rows = slice(self._n_waiting, self._n_waiting + n)
+        rows = slice(kept.n_waiting, kept.n_waiting + n)
         self._waiting[rows], self._signs[rows] = directions, signs
-        self._n_waiting += n
+        self._kept = kept._replace(n_waiting=rows.stop)
 
-    def _settle(self) -> None:
-        """Bring S up to date."""
-        n, self._n_waiting = self._n_waiting, 0
-        if self._scale != 1:
-            self._earlier *= self._scale
-            self._scale = 1.0
+    def _settled(self, kept: _Kept) -> _Kept:
+        """Bring S up to date in the matrix of `kept`."""
+        matrix, is_mirrored, scale, n = kept
+        if scale != 1:
+            matrix *= scale
         if n:
             with single_blas_thread():
-                self._subtract_products(self._waiting[:n], self._signs[:n])
+                matrix, is_mirrored = _less_products(matrix, self._waiting[:n], self._signs[:n]), False
+        return _Kept(matrix, is_mirrored, 1.0, 0)
 
-    def _subtract_products(self, directions: FloatArray, signs: FloatArray) -> None:
-        for sign in (1.0, -1.0):
-            own = directions if (signs == sign).all() else directions[signs == sign]
-            if len(own):  # in place
-                new = blas.dsyrk(-sign, own.T, 1.0, c=self._earlier.T, lower=1, overwrite_c=1).T
-                self._earlier, self._is_mirrored = new, False
+
+def _less_products(matrix: FloatArray, directions: FloatArray, signs: FloatArray) -> FloatArray:
+    """Subtract Σ ± ddᵀ from the upper triangle, in place."""
+    for sign in (1.0, -1.0):
+        own = directions if (signs == sign).all() else directions[signs == sign]
+        if len(own):
+            matrix = blas.dsyrk(-sign, own.T, 1.0, c=matrix.T, lower=1, overwrite_c=1).T
+    return matrix
 
 
 # A field of the dataclass, brought up to date whenever it is looked at.

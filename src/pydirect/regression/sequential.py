@@ -7,7 +7,6 @@ step.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from scipy.linalg import blas
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
+from pydirect._warnings import warn
 from pydirect.distributions.levels import as_level_count, as_levels, evenly_spaced_levels
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.priors import (
@@ -481,7 +481,7 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
         )
     else:
         remedies.append("raise the noise variance")
-    warnings.warn(
+    warn(
         "levels are coarse for what the data say: the ELBO lies "
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
         f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "

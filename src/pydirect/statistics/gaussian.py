@@ -192,10 +192,11 @@ class GaussianStatistics:
         """
         if self.gram is None:
             assert self.rows is not None
-            self.gram = np.zeros((self.n_weights, self.n_weights))
+            gram = np.zeros((self.n_weights, self.n_weights))
             with single_blas_thread():
-                _add_gram(self.rows, self.gram, 1)
-            _core.mirror_upper_triangle(self.gram, 1)
+                _add_gram(self.rows, gram, 1)
+            _core.mirror_upper_triangle(gram, 1)
+            self.gram = gram  # whole, for other threads that look
         return self.gram
 
     def target(self, k: int) -> TargetStatistics:

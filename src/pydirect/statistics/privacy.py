@@ -9,6 +9,7 @@ theorem 8). Only μ = Δ/σ matters, and releases with μ₁, μ₂, … about t
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,8 @@ from pydirect._validation import as_number
 _LOG_MU = (-14.0, 7.0)
 # A share of the budget that is rounding.
 ROUNDING = 1e-9
+# Two releases at a time must not both see the same rest of a budget.
+_SPENDING = threading.Lock()
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -159,10 +162,12 @@ class PrivacyBudget:
             If more is asked for than is left; nothing is then spent.
         """
         allowed = self._allowed
-        left = allowed - self.spent
-        wanted = left if epsilon is None else gaussian_mu(epsilon, self.delta) ** 2
-        if left <= ROUNDING * allowed or wanted > left + ROUNDING * allowed:
-            asked = "" if epsilon is None else f", got {epsilon:g}"
-            raise ValueError(f"epsilon must be at most what is left of the budget, {self.remaining:.4g}{asked}")
-        self.spent = min(self.spent + wanted, allowed)
+        wanted = None if epsilon is None else gaussian_mu(epsilon, self.delta) ** 2
+        with _SPENDING:
+            left = allowed - self.spent
+            wanted = left if wanted is None else wanted
+            if left <= ROUNDING * allowed or wanted > left + ROUNDING * allowed:
+                asked = "" if epsilon is None else f", got {epsilon:g}"
+                raise ValueError(f"epsilon must be at most what is left of the budget, {self.remaining:.4g}{asked}")
+            self.spent = min(self.spent + wanted, allowed)
         return float(np.sqrt(wanted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored
 from pydirect.quantized.samples import choose_samples
 from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential, with_common_scales
 from pydirect.regression.sequential_posterior import SequentialPosterior
@@ -62,8 +62,7 @@ def draw_samples(
     seeds = rng.integers(2**31, size=len(problems))
 
     def fit(problem: Problem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
-        with warnings.catch_warnings():  # coarse levels are judged by their predictions
-            warnings.simplefilter("ignore", CoarseLevelsWarning)
+        with ignored(CoarseLevelsWarning):  # coarse levels are judged by their predictions
             return fit_sequential(
                 problem.statistics,
                 problem.noise,

@@ -1,0 +1,26 @@
+"""Warnings that one thread can ignore: `warnings.catch_warnings` changes the filters of the whole process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_IGNORED: ContextVar[tuple[type[Warning], ...]] = ContextVar("_IGNORED", default=())
+
+
+def warn(message: str, category: type[Warning], stacklevel: int) -> None:
+    """Call `warnings.warn` unless the category is ignored; `stacklevel` as there, seen from the caller."""
+    if not issubclass(category, _IGNORED.get()):
+        warnings.warn(message, category, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def ignored(category: type[Warning] = Warning) -> Iterator[None]:
+    """Context in which `warn` is silent for a category, in this thread and in those that `for_each` starts."""
+    token = _IGNORED.set((*_IGNORED.get(), category))
+    try:
+        yield
+    finally:
+        _IGNORED.reset(token)
