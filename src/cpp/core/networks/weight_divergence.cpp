@@ -35,6 +35,16 @@ double prior_variance(const WeightSet& set) {
   return (set.sum_of_squares + 2.0 * prior.beta) / (double(set.size) + 2.0 * prior.alpha + 2.0);
 }
 
+// std::lgamma keeps the sign in a global variable, which threads share.
+double log_gamma(double x) {
+#ifdef _WIN32
+  return std::lgamma(x);
+#else
+  int sign;
+  return ::lgamma_r(x, &sign);
+#endif
+}
+
 // The part that depends on SS, and its derivative in SS; −½ Σ (1 + log V), the entropy's part, is not in it.
 struct SetDivergence { double value, slope; };
 
@@ -45,7 +55,7 @@ SetDivergence set_divergence(const WeightSet& set) {
   if (prior.kind == WeightPrior::Kind::kFixed) return {gaussian, 0.5 / s};
   if (prior.kind == WeightPrior::Kind::kEmpirical) {  // eq. 12; s* is stationary
     const double hyperprior = (prior.alpha + 1.0) * std::log(s) + prior.beta / s - prior.alpha * std::log(prior.beta) +
-                              std::lgamma(prior.alpha);
+                              log_gamma(prior.alpha);
     return {gaussian + hyperprior, 0.5 / s};
   }
   const double shifted = ss + 2.0 * prior.beta, slope_in_s = 0.5 * (n / s - ss / (s * s));
