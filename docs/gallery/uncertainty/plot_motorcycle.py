@@ -50,9 +50,10 @@ for name, model in models.items():
     model.fit(X, y)
 
 # %%
-# Above, the bands hold 90 % of new measurements, and of curves. With a variance of time, they are hardly wider than the
-# points before the impact, and wide after it. Below, how likely each model finds a measurement at a time; strokes are
-# those of this time. Heavy tails have a sharper peak, but only a variance of time fits at all three.
+# In the upper row, the bands hold 90 % of new measurements, and of curves. With a variance of time, they are hardly
+# wider than the points before the impact, and wide after it. The lower row shows how likely each model finds a
+# measurement at a time; strokes are those of this time. Heavy tails have a sharper peak, but only a variance of time
+# fits at all three.
 
 time = np.linspace(0, 60, 400)
 figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), sharey="row", height_ratios=(1.5, 1), layout="constrained")
