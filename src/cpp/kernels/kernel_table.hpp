@@ -1,5 +1,5 @@
 // One table of plain function pointers per instruction set; dispatch.cpp chooses one.
-// Kernels know pointers, lengths and strides only: no std containers, no allocation, no exceptions.
+// Kernels know pointers, lengths and strides only: no Eigen, no std containers, no allocation, no exceptions.
 #pragma once
 
 #include "kernels/cross_covariance.hpp"
