@@ -311,3 +311,5 @@ MODELS: dict[str, tuple[Callable[[Array, Array], Predict], tuple[str, ...]]] = {
     "GPyTorch SVGP": (gpytorch_svgp, ("gpytorch", "torch")),
     "GPBoost": (gpboost, ("gpboost",)),
 }
+# An approximation for sets that are too large for the exact process is not tried on smaller ones.
+FEWEST_ROWS = {"GPyTorch SVGP": 1000}

@@ -17,7 +17,12 @@ LARGE = 5000
 SCORES = ("rmse", "nlpd", "crps", "interval_score")
 COLUMNS = (*SCORES, "coverage", "fit_seconds", "predict_seconds")
 HEADS = ("RMSE", "NLPD", "CRPS", "interval score", "coverage", "fit, s", "predict, s")
-WHY = {"time": "over the time limit", "memory": "over the memory limit", "failed": "failed"}
+WHY = {
+    "time": "over the time limit",
+    "memory": "over the memory limit",
+    "failed": "failed",
+    "few rows": "for larger sets",
+}
 
 Means = dict[str, dict[str, np.ndarray]]  # of COLUMNS, by set and model
 
@@ -49,8 +54,9 @@ class Summary:
                     self.means[name][model] = np.mean([[r[c] for c in COLUMNS] for r in each], axis=0)
 
     def complete(self) -> list[str]:
-        """Return the sets that every model finished."""
-        return [name for name, means in self.means.items() if len(means) == len(self.models)]
+        """Return the sets that every model finished which is for sets of this size."""
+        few = WHY["few rows"]
+        return [name for name, missing in self.missing.items() if all(why == few for why in missing.values())]
 
     def large(self) -> list[str]:
         """Return the sets of many rows."""

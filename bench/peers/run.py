@@ -163,6 +163,7 @@ def installed(models: list[str]) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:
     """Run what is not there yet, a fold of all sets after the other, small sets first."""
+    from models import FEWEST_ROWS
     from problems import SIZES
 
     found = load(arguments.results)
@@ -178,7 +179,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     continue
                 failed = [r["set"] for r in found["results"] if r["model"] == model and r["status"] in TOO_LARGE]
                 smaller = [s for s in failed if SIZES[s] <= SIZES[name]]
-                if smaller:
+                if SIZES[name] < FEWEST_ROWS.get(model, 0):
+                    record = {"set": name, "fold": fold, "model": model, "status": "few rows"}
+                elif smaller:
                     record = {"set": name, "fold": fold, "model": model, "status": "left out", "since": smaller[0]}
                 else:
                     record = attempt(name, fold, model, arguments.limit, arguments.memory)
