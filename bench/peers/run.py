@@ -16,8 +16,8 @@ reaches either is not tried on larger sets. Seconds are processor time without i
 
 Columns: RMSE; NLPD, the mean negative log predictive density in nats; CRPS; interval score (Gneiting and Raftery 2007)
 and coverage of central 90 % intervals; seconds of the fit and of predicting all test rows. Scores are in the target's
-units, means over folds. A quantile model's distribution is a piecewise linear function of a standard normal variable
-through its three quantiles (`quantiles.py`).
+units, means over folds. NLPD and CRPS of a quantile model are those of the Gaussian with its median as
+the mean and with the width of its 90 % interval.
 """
 
 from __future__ import annotations
