@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ Means = dict[str, dict[str, np.ndarray]]  # of COLUMNS, by set and model
 
 
 class Summary:
-    """Means over the folds that every model was tried on."""
+    """Means over the folds on which all models were tried that were tried on the set at all."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         records = {(r["set"], r["fold"], r["model"]): r for r in found["results"]}
@@ -39,11 +38,13 @@ class Summary:
         self.shapes: dict[str, tuple[int, int]] = {}
         for name in SIZES:
             folds = sorted({fold for set_, fold, _ in records if set_ == name})
-            folds = [k for k in folds if all((name, k, m) in records for m in self.models)]
+            tried = [m for m in self.models if folds and (name, folds[0], m) in records]
+            folds = [k for k in folds if all((name, k, m) in records for m in tried)]
             if not folds:
                 continue
-            self.folds[name], self.means[name], self.missing[name] = len(folds), {}, {}
-            for model in self.models:
+            self.folds[name], self.means[name] = len(folds), {}
+            self.missing[name] = dict.fromkeys((m for m in self.models if m not in tried), "not tried")
+            for model in tried:
                 each = [records[name, k, model] for k in folds]
                 without = [r for r in each if r["status"] != "ok"]
                 if without:
@@ -52,6 +53,9 @@ class Summary:
                 else:
                     self.shapes[name] = each[0]["rows"], each[0]["columns"]
                     self.means[name][model] = np.mean([[r[c] for c in COLUMNS] for r in each], axis=0)
+
+            if not self.means[name]:
+                del self.means[name], self.missing[name], self.folds[name]
 
     def complete(self) -> list[str]:
         """Return the sets that every model finished which is for sets of this size."""
@@ -184,26 +188,56 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
     summary = Summary(found)
     panels: list[tuple[str, dict[str, dict[str, float]]]] = []
-    for label, names in (("sets that everyone finished", summary.complete()), ("large sets", summary.large())):
+    for title, names in (("Sets that everyone finished", summary.complete()), ("Large sets", summary.large())):
         if names:
-            panels.append((f"{len(names)} {label}", summary.compared(names)))
-    score: Callable[[dict[str, float]], float] = lambda row: row["crps"]  # noqa: E731
+            panels.append((f"{title}: {len(names)}", summary.compared(names)))
     with rc_context({"svg.fonttype": "path", "svg.hashsalt": "peers", "font.size": 9}):
-        figure = Figure(figsize=(4.2 * len(panels) + 0.4, 4.0), layout="constrained")
+        figure = Figure(figsize=(4.4 * len(panels) + 0.4, 4.2), layout="constrained")
         for ax, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             for model, row in rows.items():
                 color, marker = KINDS.get(model, TREES)
-                ax.plot(row["fit_seconds"], score(row), marker, color=color, ms=7)
-                ax.annotate(
-                    model, (row["fit_seconds"], score(row)), (6, 4), textcoords="offset points", color=color, fontsize=8
-                )
+                ax.plot(row["fit_seconds"], row["crps"], marker, color=color, ms=7)
             ax.set(xscale="log", title=title, xlabel="seconds of a fit, geometric mean", ylabel="CRPS / best")
-            ax.margins(x=0.25, y=0.1)
+            ax.margins(x=0.3, y=0.1)
             ax.set_facecolor("none")
             ax.tick_params(colors=GREY, which="both")
             ax.spines[["top", "right"]].set_visible(False)
             ax.spines[["left", "bottom"]].set_color(GREY)
             for text in (ax.title, ax.xaxis.label, ax.yaxis.label):
                 text.set_color(GREY)
+        figure.draw_without_rendering()  # places the axes
+        for ax, (_, rows) in zip(figure.axes, panels, strict=True):
+            name_points(ax, rows)
         path.parent.mkdir(exist_ok=True)
         figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+def name_points(ax: Any, rows: dict[str, dict[str, float]]) -> None:
+    """Write names beside points, each at the first of eight places that is free, else at the first."""
+    from matplotlib.transforms import Bbox
+
+    points = {m: ax.transData.transform((row["fit_seconds"], row["crps"])) for m, row in rows.items()}
+    taken = [Bbox.from_bounds(x - 7, y - 7, 14, 14) for x, y in points.values()]
+    places = [(7, 0, "left", "center"), (-7, 0, "right", "center"), (0, 7, "center", "bottom")]
+    places += [(0, -7, "center", "top"), (5, 5, "left", "bottom"), (5, -5, "left", "top")]
+    places += [(-5, 5, "right", "bottom"), (-5, -5, "right", "top")]
+    for model, row in rows.items():
+        texts = []
+        for x, y, horizontal, vertical in places:
+            text = ax.annotate(
+                model,
+                (row["fit_seconds"], row["crps"]),
+                (x, y),
+                textcoords="offset points",
+                color=KINDS.get(model, TREES)[0],
+                fontsize=8,
+                ha=horizontal,
+                va=vertical,
+            )
+            texts.append((text, text.get_window_extent()))
+        free = [item for item in texts if not any(item[1].overlaps(box) for box in taken)]
+        chosen, box = (free or texts)[0]
+        taken.append(box)
+        for text, _ in texts:
+            if text is not chosen:
+                text.remove()
