@@ -6,7 +6,7 @@
     python bench/peers/run.py --report                                # the tables of the figures that are there
     python bench/peers/run.py --report --docs                         # and into docs/, with the picture
 
-UCI data with the folds of their papers, from the sixth on: pydirect's defaults were chosen on earlier ones. Three of
+UCI data with the folds of their papers, from the sixth on: earlier ones were seen when defaults were chosen. Three of
 Friedman's problems (500 rows, 1000 for the test, a fold is a seed) and diabetes come with scikit-learn. A peer that is
 not installed is left out, with a hint. `models.py` has every peer's settings.
 
