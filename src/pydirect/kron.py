@@ -189,7 +189,7 @@ class KroneckerSum:
             Number of entries of a factor at each position.
         terms : sequence of mappings
             One mapping from position to factor per term; an empty one is a vector of ones.
-        coefficients : array_like of shape (n_terms,) or (n_terms, n_data), or float
+        coefficients : array_like of shape (n_terms,) or (n_terms, n_data), or float, default=1.0
             A single number applies to all terms.
 
         Returns
@@ -559,7 +559,7 @@ class KroneckerSum:
 
         Parameters
         ----------
-        max_entries : int, default=10000000
+        max_entries : int, default=10_000_000
             Largest number of entries that may be made.
 
         Returns
@@ -645,7 +645,7 @@ def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: Ar
     ----------
     factors : sequence of b array_like, or ndarray of shape (b, m)
         Factors f_j, one per variable, or one array with a factor per row.
-    coefficients : float or array_like of shape (n_data,)
+    coefficients : float or array_like of shape (n_data,), default=1.0
         Coefficient c, one per data point.
 
     Returns

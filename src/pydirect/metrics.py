@@ -105,7 +105,7 @@ def crps_from_samples(
         Observed targets.
     samples : array of shape (S, n) or (S, n, k)
         Predictive draws.
-    fair : bool, default False
+    fair : bool, default=False
         False scores the samples' empirical distribution. True scores the distribution that they were drawn from,
         without bias, and needs two samples; single values may then be negative.
         See Ferro (2014), *Fair scores for ensemble forecasts*, Q. J. R. Meteorol. Soc. 140.
@@ -154,7 +154,7 @@ def interval_score(
         Lower ends of the intervals.
     upper : arrays of shape (n,) or (n, k)
         Upper ends of the intervals.
-    level : float, default 0.9
+    level : float, default=0.9
         Nominal coverage of the intervals, strictly between 0 and 1.
     sample_weight : array of shape (n,), optional
         How many times each row counts.
@@ -320,9 +320,9 @@ def calibration_error(
         Observed targets.
     predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
         Predictions.
-    levels : array of shape (m,), default 0.05, 0.10, ..., 0.95
-        Nominal probabilities of central intervals.
-    norm : {"mean", "max"}, default "mean"
+    levels : array of shape (m,), optional
+        Nominal probabilities of central intervals; by default 0.05, 0.10, ..., 0.95.
+    norm : {"mean", "max"}, default="mean"
         Whether to return the mean or the largest difference.
     sample_weight : array of shape (n,), optional
         How many times each row counts.
@@ -532,7 +532,7 @@ def reliability_curve(
         Whether the event happened: booleans, or 0 and 1.
     probability : array of shape (n,)
         Predicted probability of the event.
-    n_bins : int
+    n_bins : int, default=10
         Number of bins of equal width.
     sample_weight : array of shape (n,), optional
         How many times each row counts.

@@ -188,7 +188,7 @@ def enumerate_log_evidence(
         Noise variances.
     log_noise_prior : array_like of shape (n_noise_levels,), optional
         Log probabilities; uniform by default.
-    output : int
+    output : int, default=0
         Index of the target.
 
     Returns
@@ -332,7 +332,7 @@ def enumerate_elbo(
         Probabilities of the noise levels.
     log_noise_prior : array_like of shape (n_noise_levels,), optional
         Log probabilities; uniform by default.
-    output : int
+    output : int, default=0
         Index of the target.
 
     Returns
@@ -357,7 +357,7 @@ def enumerate_predictive_moments(
         Rows of Φ to predict at.
     distribution : Enumeration
         Distribution of weights and noise.
-    noise : bool
+    noise : bool, default=False
         Whether to predict y* = f* + ε rather than f* = φᵀw.
 
     Returns
@@ -428,7 +428,7 @@ def enumerate_logistic_evidence(
         Log masses of the prior on the levels.
     weight : array_like of shape (n_samples,), optional
         Weights of the rows.
-    offset : float
+    offset : float, default=0.0
         Prior mean of the logit.
 
     Returns
@@ -568,7 +568,7 @@ def finite_difference_gradient(function: Callable[[FloatArray], float], x: Array
         Function of an array of the shape of `x` that returns a float.
     x : array_like
         Where.
-    step : float
+    step : float, default=1e-3
         Step relative to ``max(1, |x|)`` of each entry.
 
     Returns

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
+import re
 import tomllib
 from pathlib import Path
 
@@ -34,16 +36,47 @@ def value_of(place):
     return getattr(importlib.import_module(module), name)
 
 
-def documented(doc, *titles):
-    """Names in sections of a numpydoc docstring."""
-    names, title = set(), None
+def types(doc, *titles):
+    """Types of the names in sections of a numpydoc docstring."""
+    found, title = {}, None
     lines = inspect.cleandoc(doc or "").splitlines()
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         if below and set(below) == {"-"}:
             title = line
         elif title in titles and line and not line[0].isspace() and set(line) != {"-"}:
-            names |= {name.strip().lstrip("*") for name in line.split(" : ")[0].split(",")}
-    return names
+            names, _, kind = line.partition(" : ")
+            found |= {name.strip().lstrip("*"): kind for name in names.split(",")}
+    return found
+
+
+def documented(doc, *titles):
+    """Names in sections of a numpydoc docstring."""
+    return set(types(doc, *titles))
+
+
+def wrong_defaults(name, value):
+    """Parameters whose types do not state the default in the signature, or call a required one optional."""
+    found = []
+    if inspect.isclass(value) and issubclass(value, BaseException):
+        return found
+    parameters = inspect.signature(value).parameters
+    for key, kind in types(value.__doc__, "Parameters", "Other Parameters", "Attributes").items():
+        if key not in parameters or not kind:
+            continue
+        default, optional = parameters[key].default, "optional" in kind
+        stated = re.search("default=(.+)", kind)
+        if default is inspect.Parameter.empty:
+            right = not optional and "default" not in kind
+        elif default is None or repr(default) == "<factory>":
+            right = optional or kind.endswith("default=None")
+        else:
+            right = stated is not None and not optional
+            try:
+                right = right and ast.literal_eval(stated[1]) == default
+            except (ValueError, SyntaxError):
+                pass  # the name of a constant
+        found += [] if right else [f"{name}: {key} : {kind}, but the signature has {parameters[key]}"]
+    return found
 
 
 def faults(name, value):
@@ -81,6 +114,41 @@ def test_docstrings_have_their_sections(room):
             seen.add(id(member))
             found += faults(f"{place}.{name}", member)
     assert found == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_types_state_defaults(room):
+    found, seen = [], set()
+    for place in PLACES:
+        value = value_of(place)
+        if place.rpartition(".")[0] != room or not (inspect.isclass(value) or inspect.isfunction(value)):
+            continue
+        found += wrong_defaults(place, value)
+        for name, member in public_names.members(value).items() if inspect.isclass(value) else ():
+            method = getattr(value, name, None)
+            if not name.startswith("_") and callable(method) and id(member) not in seen:
+                seen.add(id(member))
+                found += wrong_defaults(f"{place}.{name}", method)
+    assert found == []
+
+
+def test_wrong_defaults_are_found():
+    def described(a, b, c=1, d=2, e=3, f=None, g=4, h=1e6):
+        """Return nothing.
+
+        Parameters
+        ----------
+        a : int, optional
+        b : int, default=1
+        c : int
+        d : int, default=1
+        e : int, optional
+        f : int
+        g : int, default=4
+        h : float, default=1e6
+        """
+
+    assert [fault.split()[1] for fault in wrong_defaults("described", described)] == ["a", "b", "c", "d", "e", "f"]
 
 
 def test_a_fault_is_found():

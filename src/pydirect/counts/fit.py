@@ -37,7 +37,7 @@ def ascend_counts(
         Prior of the variance of the weights.
     max_iter : int
         Largest number of iterations.
-    stop : threading.Event, optional
+    stop : threading.Event
         Set to end the fit early.
     near : Ascent, optional
         A fit to start from.

@@ -38,7 +38,7 @@ class CountLikelihood:
 
     Parameters
     ----------
-    dispersion : float
+    dispersion : float, default=0.0
         α of the variance μ + αμ²; 0 for Poisson.
     """
 

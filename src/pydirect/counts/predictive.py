@@ -47,7 +47,7 @@ class CountDistribution:
         Mean of the log of μ.
     log_variance : ndarray of shape (n_rows,)
         Its variance: what is not known about μ.
-    dispersion : float
+    dispersion : float, default=0.0
         α of the variance μ + αμ² at a known μ; 0 for Poisson.
     """
 

@@ -38,9 +38,9 @@ class CountRows(LabelledRows):
         Prior means of the log rates.
     likelihood : str, default="softmax"
         As in `LabelledRows`, where there are labels.
-    n_threads : int
+    n_threads : int, default=1
         Number of threads; results have the same bits for any.
-    counts : CountLikelihood, optional
+    counts : CountLikelihood, default=POISSON
         Likelihood of the counts.
     """
 
@@ -58,7 +58,7 @@ class CountRows(LabelledRows):
             Counts.
         offset : float or array_like of shape (n_samples,)
             Prior means of the log means, log exposure included.
-        counts : CountLikelihood
+        counts : CountLikelihood, default=POISSON
             With a positive dispersion, `ascend_counts` learns it from there.
 
         Examples

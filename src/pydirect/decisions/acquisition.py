@@ -126,9 +126,9 @@ def probability_of_feasibility(
         Means.
     std : array_like
         Standard deviations, of the same shape.
-    lower : array_like, default=-inf
+    lower : array_like, default=-np.inf
         Lower bound of g.
-    upper : array_like, default=inf
+    upper : array_like, default=np.inf
         Upper bound of g.
 
     Returns
@@ -150,8 +150,10 @@ def log_probability_of_feasibility(
     ----------
     mean, std : array_like
         Of g.
-    lower, upper : array_like
-        Bounds, which may be infinite.
+    lower : array_like, default=-np.inf
+        Lower bounds, which may be infinite.
+    upper : array_like, default=np.inf
+        Upper bounds, which may be infinite.
 
     Returns
     -------

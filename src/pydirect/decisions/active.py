@@ -76,7 +76,7 @@ def select_batch(
         Rows that can be measured.
     targets : array_like of shape (n_targets, n_features_in), optional
         Where predictions matter; by default at the candidates.
-    n : int
+    n : int, default=10
         Number of candidates to choose, none of them twice.
     costs : array_like of shape (n_candidates,), optional
         Positive; candidates are then chosen by their reduction per unit of cost.

@@ -329,7 +329,7 @@ class LinearBandit(ContextualBandit):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Contexts.
-        return_std : bool
+        return_std : bool, default=False
             Also return standard deviations of the expected rewards, without the noise of single ones.
 
         Returns
@@ -464,7 +464,7 @@ class SharedBandit(ContextualBandit):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Candidates.
-        return_std : bool
+        return_std : bool, default=False
             Also return standard deviations of the expected rewards, without the noise of single ones.
 
         Returns

@@ -54,12 +54,16 @@ class RewardPosteriors:
         m
     covariances : ndarray of shape (n_arms, n_weights, n_weights)
         S, in units of σ².
-    baseline, prior_precision : float
-        β and λ.
-    growth : float
+    baseline : float, default=0.0
+        β.
+    prior_precision : float, default=1.0
+        λ.
+    growth : float, default=1.0
         Weight of the next reward; grows until a refresh divides all sums by it.
-    n_learned, next_refresh : int
-        Rewards so far, and how many there will be at the next refresh.
+    n_learned : int, default=0
+        Rewards so far.
+    next_refresh : int, default=1
+        How many rewards there will be at the next refresh.
     """
 
     gram: FloatArray
@@ -162,8 +166,8 @@ class RewardPosteriors:
             Numbers of arms.
         rewards : ndarray of shape (n_rows,)
             Rewards.
-        half_life : float, optional
-            In rewards.
+        half_life : float or None
+            Rewards after which a weight halves; None if all count alike.
         """
         begin = 0
         while begin < len(phi):

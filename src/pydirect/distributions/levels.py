@@ -16,7 +16,7 @@ def evenly_spaced_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
     ----------
     n_levels : int
         At least 2, at most 256.
-    reach : float
+    reach : float, default=3.0
         Largest level; 3 standard deviations of the prior in the paper (section 5.2).
 
     Returns
@@ -43,7 +43,7 @@ def power_of_two_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
     ----------
     n_levels : int
         Odd, at least 3, at most 61.
-    reach : float
+    reach : float, default=3.0
         Largest level.
 
     Returns

@@ -34,7 +34,7 @@ class MixturePrior:
     groups : array_like of int, shape (n_weights,), optional
         Weights with equal numbers choose a component together, groups independently of each other. One group of all
         weights by default. `DirectRegressor` with ``features="linear"`` also takes one number per column of X.
-    bound : {"log_sum_exp", "jensen", "stochastic"}
+    bound : {"log_sum_exp", "jensen", "stochastic"}, default="log_sum_exp"
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
         never looser. ``"stochastic"``: unbiased gradients from samples, where the entropy is ``"stochastic"`` too and
@@ -103,11 +103,11 @@ class MixturePrior:
         ----------
         groups : array_like of int, shape (n_weights,), optional
             One group of all weights by default.
-        zero_probability : float in (0, 1)
+        zero_probability : float in (0, 1), default=0.5
             That a group is off.
-        slab : Prior
+        slab : Prior, default="gaussian"
             Prior of a weight that is switched on.
-        leak : float in (0, 1)
+        leak : float in (0, 1), default=1e-3
             Probability that a weight of a group that is off is not zero: with none, no step of inference could switch a
             group off.
         """

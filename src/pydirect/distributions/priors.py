@@ -236,7 +236,7 @@ class SpikeAndSlabPrior:
 
     Parameters
     ----------
-    zero_probability : float in (0, 1)
+    zero_probability : float in (0, 1), default=0.9
         Prior probability of zero.
     slab : Prior, default=GaussianPrior()
         Prior of the weights that are not zero.

@@ -311,9 +311,9 @@ class DrawsFunctions(BasisFunctionModel):
 
         Parameters
         ----------
-        n_functions : int
+        n_functions : int, default=1
             At most the number of draws that were kept, for sequential posteriors without ``keep_factor``.
-        random_state : Generator, int or None
+        random_state : Generator, int or None, default=0
             Source of the random numbers, or its seed.
 
         Returns

@@ -51,7 +51,7 @@ class LabelSets(ProbabilisticClassifier):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        coverage : float in (0, 1)
+        coverage : float in (0, 1), default=0.9
             Over rows that are drawn like those of the fit, classes together.
 
         Returns
@@ -84,7 +84,7 @@ class LabelSets(ProbabilisticClassifier):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        least : float in [0, 1]
+        least : float in [0, 1], default=0.8
             Predictive probability below which there is no prediction.
 
         Returns

@@ -144,7 +144,7 @@ class LeavingOneOut(PrivateModel):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
         method : {"posterior", "jackknife+"}, default="posterior"
             ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals
             of the training rows without themselves, in units of the predictive standard deviation, which holds at least

@@ -365,7 +365,7 @@ class NetworkClassifier(ProbabilisticClassifier, NetworkModel):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        return_std : bool
+        return_std : bool, default=False
             Whether to return standard deviations as well.
 
         Returns

@@ -67,7 +67,7 @@ class PrivateModel(MergingModel):
             Length to which rows of Φ are clipped, by counting longer ones less than once. By default the length where
             all inputs are one standard deviation, or half the range of a map of bounds, from their middle: rows within
             bounds are hardly ever longer. Needed for ``"precomputed"`` features and transformers.
-        random_state : int, RandomState, Generator or None
+        random_state : int, RandomState, Generator or None, optional
             Seed of the noise. None takes it from the operating system; whoever knows a seed can remove the noise.
 
         Returns

@@ -173,7 +173,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        return_std : bool
+        return_std : bool, default=False
             Also return the standard deviation of the target, noise included; it is computed only on request.
 
         Returns
@@ -257,7 +257,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
 
         Returns
@@ -276,7 +276,7 @@ class ProbabilisticRegressor(MultiOutputMixin, RegressorMixin, LatentFunctions):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        quantiles : array_like of shape (n_quantiles,), in (0, 1)
+        quantiles : array_like of shape (n_quantiles,), in (0, 1), default=(0.05, 0.5, 0.95)
             Probabilities of values below the quantiles.
 
         Returns

@@ -46,7 +46,7 @@ class StreamedModel(BasisFunctionModel):
 
         Parameters
         ----------
-        n_outputs : int
+        n_outputs : int, default=1
             Number of columns of y.
 
         Returns

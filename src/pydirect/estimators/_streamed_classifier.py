@@ -197,11 +197,11 @@ class StreamedClassifier(StreamedModel):
             Name of the column of labels, which may be strings, if X is a path; the labels if it is an array.
         sample_weight : str or array_like, optional
             How many times each row counts; by default once.
-        sample_rows : int
+        sample_rows : int, default=20_000
             Number of rows in the sample.
-        keep_features : bool
+        keep_features : bool, default=False
             Use the feature map that the model has, from `fit` or a file.
-        drop_missing : bool
+        drop_missing : bool, default=False
             Leave out rows with missing values or labels. Otherwise missing values of `X` are taken as `missing` says,
             and all others are an error.
 

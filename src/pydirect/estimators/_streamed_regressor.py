@@ -51,12 +51,12 @@ class StreamedRegressor(GrowingModel):
             iterator, or from a function that returns a new iterator at every call; a Dask array or data frame, of
             complete numbers. Text is encoded as in ``fit``, with the categories of the rows that the feature map is
             fitted to.
-        y : str, list of str, or array
+        y : str, list of str, or array, optional
             Name of the target column, or a list of names, for files and Dask data frames; the targets for arrays; None
             for blocks.
         sample_weight : str or array, optional
             Like `y`.
-        sample_rows : int, default=20000
+        sample_rows : int, default=20_000
             Number of rows that the feature map is fitted to.
         keep_features : bool, default=False
             Keep the feature map of an earlier `fit_features` or ``fit`` and skip the first pass.

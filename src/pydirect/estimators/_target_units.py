@@ -138,7 +138,7 @@ class TransformedTargets(LeavingOneOut):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        return_std : bool
+        return_std : bool, default=False
             Also return the standard deviation of the target, noise included.
 
         Returns
@@ -216,7 +216,7 @@ class TransformedTargets(LeavingOneOut):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
         method : {"posterior", "jackknife+"}, default="posterior"
             ``"posterior"``: the central interval of the predictive distribution. ``"jackknife+"``: from the residuals

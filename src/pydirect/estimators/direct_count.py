@@ -360,7 +360,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        return_std : bool
+        return_std : bool, default=False
             Whether to return standard deviations as well.
 
         Returns
@@ -403,7 +403,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Rows of inputs.
         exposure : array_like of shape (n_rows,), optional
             Exposure of every row, such as its time or its area: means are proportional to it; by default one.
-        return_std : bool
+        return_std : bool, default=False
             Also return the standard deviation of the count.
 
         Returns
@@ -423,7 +423,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
         exposure : array_like of shape (n_rows,), optional
             Exposure of every row, such as its time or its area: means are proportional to it; by default one.

@@ -72,7 +72,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             Rows of inputs.
         groups : array_like of shape (n_rows,)
             Labels of groups that were fitted; for others use `new_group`.
-        return_std : bool
+        return_std : bool, default=False
             Also return the standard deviation of the target, noise included.
 
         Returns
@@ -101,7 +101,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             Rows of inputs.
         groups : array_like of shape (n_rows,)
             Label of the group of every row.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
 
         Returns

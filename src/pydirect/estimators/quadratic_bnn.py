@@ -300,8 +300,8 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         X : path, array, iterable or function
             As in `DirectRegressor.fit_stream`; an iterator is read once.
         y, sample_weight : optional
-            As in `DirectRegressor.fit_stream`.
-        drop_missing : bool
+            As in `DirectRegressor.fit_stream`; None for blocks, which hold theirs.
+        drop_missing : bool, default=False
             Leave out rows with missing values, which otherwise raise an error.
 
         Returns

@@ -55,9 +55,9 @@ class ShapleyValues:
         Names of the columns.
     data : ndarray of object, shape (n_rows, n_columns)
         The rows, as they were given.
-    standard_error : ndarray of the shape of `values`, or None
+    standard_error : ndarray of the shape of `values`, or None, optional
         Errors of values from random orders; None where they are exact.
-    std : ndarray of the shape of `values`, or None
+    std : ndarray of the shape of `values`, or None, optional
         Posterior standard deviation of contributions to the mean, which are linear in the weights, where the model is
         one of weights alone: how well the data tell them.
     """

@@ -48,7 +48,7 @@ class Basis:
     parameters : dict, optional
         Content of the estimator's parameters that the map depends on, as of when it was fitted; see
         `pydirect.features.content.content`.
-    reach : float
+    reach : float, default=1e50
         Largest magnitude of the map's inputs, which are clipped to it.
     target_transform : TargetTransform, optional
         What sums over rows do to the targets first. It is kept here because it is fixed together with the features.
@@ -148,9 +148,9 @@ class Basis:
         ----------
         x : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : {float64, float32}
+        dtype : {float64, float32}, default=np.float64
             Type of Φ.
-        n_threads : int
+        n_threads : int, default=1
             Number of threads; results have the same bits for any.
 
         Returns

@@ -47,7 +47,7 @@ class Columns:
 
     Parameters
     ----------
-    names : tuple of str, optional
+    names : tuple of str or None
         Names of the columns.
     categories : tuple
         Categories of each column, of which None stands for missing ones; None for a column of numbers.
@@ -55,11 +55,11 @@ class Columns:
         Columns whose rarer categories share one more column.
     indicators : tuple of int
         Columns of numbers followed by a column that tells where they are missing.
-    gaps : Gaps, optional
+    gaps : Gaps or None
         Model of the encoded columns without indicators; without it, no number may be missing.
-    lacking : tuple of int
+    lacking : tuple of int, default=()
         Columns of numbers that lacked some in training.
-    numbering : tuple of int
+    numbering : tuple of int, default=()
         Columns of integers that may only number the rows: all different, and so dense that chance hardly makes them so.
     """
 
@@ -156,13 +156,13 @@ class Columns:
             Standardised targets; without them, only ``missing="indicator"`` adds indicators.
         weight : ndarray of shape (n_rows,), optional
             How many times each row counts.
-        categories : "auto" or sequence of str or int
+        categories : "auto" or sequence of str or int, default="auto"
             Names or numbers of columns whose numbers are categories, beside columns of text.
-        missing : {"auto", "indicator", "raise"}
+        missing : {"auto", "indicator", "raise"}, default="auto"
             ``"indicator"``: an indicator for every column that lacks numbers. ``"raise"``: missing numbers are an
             error.
         stacklevel : int, default=2
-            Of warnings.
+            Stack level that warnings are attributed to.
 
         Warns
         -----

@@ -45,9 +45,9 @@ def fit_hyperparameters(
         Number of leading inputs that enter the linear part.
     rng : numpy.random.Generator
         Selects the rows.
-    max_rows : int
+    max_rows : int, default=1000
         Largest number of rows in the marginal likelihood.
-    n_threads : int
+    n_threads : int, default=1
         Number of threads; results have the same bits for any.
     referee : callable, optional
         From hyperparameters to the evidence of all rows, which chooses between searches on several subsets where there

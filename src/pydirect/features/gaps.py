@@ -53,8 +53,8 @@ class Gaps:
         ----------
         x : ndarray of shape (n_rows, n_columns)
             Rows, with NaN where a number is missing.
-        weight : ndarray of shape (n_rows,), optional
-            How many times each row counts.
+        weight : ndarray of shape (n_rows,) or None
+            How many times each row counts; None for once.
         """
         few, few_weights = x, weight
         if len(x) > MOST_ROWS:

@@ -75,8 +75,8 @@ class InputMap:
         ----------
         x : ndarray of shape (n_samples, n_features_in)
             Rows of inputs.
-        sample_weight : ndarray of shape (n_samples,), optional
-            How many times each row counts.
+        sample_weight : ndarray of shape (n_samples,) or None
+            How many times each row counts; None for once.
         rank : bool
             Whether to append the normal scores.
         groups : ndarray of int, shape (n_features_in,), optional

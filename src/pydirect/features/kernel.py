@@ -59,9 +59,9 @@ class KernelHyperparameters:
         Variance of the linear part at a typical row.
     n_linear : int
         Number of leading inputs in the linear part.
-    smoothness : {1.5, 0.5, 2.5}
+    smoothness : {1.5, 0.5, 2.5}, default=1.5
         ν of the Matérn part.
-    n_evaluations : int
+    n_evaluations : int, default=0
         Number of evaluations of the marginal likelihood that were needed to find them.
     """
 

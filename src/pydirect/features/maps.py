@@ -56,7 +56,7 @@ class PrecomputedFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -81,7 +81,7 @@ class LinearFeatures:
     ----------
     n_features_in : int
         Number of inputs.
-    intercept_scale : float
+    intercept_scale : float, default=1.0
         Value of the constant feature: the prior standard deviation of the intercept relative to that of a weight.
     """
 
@@ -101,7 +101,7 @@ class LinearFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -130,7 +130,7 @@ class PolynomialFeatures:
     ----------
     n_features_in : int
         Number of inputs.
-    degree : int
+    degree : int, default=2
         Largest degree of a monomial.
 
     Raises
@@ -174,7 +174,7 @@ class PolynomialFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -211,9 +211,9 @@ class FourierFeatures:
         Radians per unit of x.
     amplitudes : ndarray of shape (n_frequencies,)
         a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
-    linear_scale : ndarray of shape (n_linear,) or None
+    linear_scale : ndarray of shape (n_linear,) or None, optional
         Standard deviations of the weights of the leading inputs, which are clipped to ±5; None for no linear features.
-    constant : float or None
+    constant : float or None, optional
         Value of the constant feature; None for none.
     """
 
@@ -270,9 +270,9 @@ class FourierFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in), float64
             Rows of inputs.
-        dtype : {float64, float32}
+        dtype : {float64, float32}, default=np.float64
             Type of Φ.
-        n_threads : int
+        n_threads : int, default=1
             Number of threads; results have the same bits for any.
 
         Returns
@@ -317,7 +317,7 @@ class NystroemFeatures:
         Rows Z.
     hyperparameters : KernelHyperparameters
         Those of the kernel k.
-    sums_of_kernel : bool
+    sums_of_kernel : bool, default=False
         Whether sums over rows are of k(x, Z), whitened once in the end, L⁻¹(Σkkᵀ)L⁻ᵀ, instead of row by row, which
         takes as long as the sums themselves. Rounding is then magnified by the condition of k(Z, Z); see `rounding`.
     """
@@ -343,7 +343,7 @@ class NystroemFeatures:
             Rows Z.
         hyperparameters : KernelHyperparameters
             Those of the kernel k.
-        n_rows : float, default=1000000.0
+        n_rows : float, default=1e6
             Number of rows that sums will be over.
         """
         features = cls(landmarks, hyperparameters)
@@ -447,7 +447,7 @@ class NystroemFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -578,7 +578,7 @@ class TransformerFeatures:
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.

@@ -47,13 +47,13 @@ def fit_logistic(
         Values that a weight can take.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
         Log masses of the levels; -inf forbids one.
-    bound : {"jaakkola", "exponential"}
+    bound : {"jaakkola", "exponential"}, default="jaakkola"
         On the expected log-likelihood; the second starts from the first's posterior.
     start : State, optional
         A and means to start from; by default those of continuous weights with the prior's variance.
-    optimizer : str
+    optimizer : str, default="pipeline"
         Of the quadratic problem at given ξ; see `fit_mean_field`.
-    max_iter : int
+    max_iter : int, default=1000
         Largest number of evaluations of Jaakkola and Jordan's bound, then of iterations over the exponential one.
     stop : threading.Event, optional
         Set by another thread, it ends the fit as an interruption does; an interruption sets it.
@@ -143,14 +143,14 @@ def fit_logistic_decorrelated(
     ----------
     rows : LabelledRows
         Rows with labels.
-    prior : DensityPrior
+    prior : DensityPrior, optional
         In units of the prior standard deviation; standard Gaussian by default. With another one, several functions have
         their logits' mean variance in place of their own.
-    variance_prior : VariancePrior
+    variance_prior : VariancePrior, optional
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
-    n_levels : int
+    n_levels : int, default=15
         As in `fit_decorrelated`: neither moments nor the ELBO depend on it. The exponential bound needs at least 7.
-    bound : {None, "exponential"}
+    bound : {None, "exponential"}, optional
         By default that of the rows' likelihood; the exponential one starts from Jaakkola's.
     max_iter : int, default=1000
         As in `fit_logistic`.

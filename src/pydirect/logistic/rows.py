@@ -69,9 +69,9 @@ class LabelledRows:
         How many times each row counts, positive.
     offset : ndarray of shape (n_functions,) or (n_samples, n_functions)
         Added to φᵀw: prior means of the logits.
-    likelihood : {"softmax", "jaakkola"}
+    likelihood : {"softmax", "jaakkola"}, default="softmax"
         Of the labels: the softmax, or Jaakkola's bound, class by class.
-    n_threads : int
+    n_threads : int, default=1
         Number of threads; results have the same bits for any.
     """
 
@@ -104,9 +104,9 @@ class LabelledRows:
             Labels, −1 or 1; with several functions a single 1 in every row.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts.
-        offset : float or array_like of shape (n_functions,)
+        offset : float or array_like of shape (n_functions,), default=0.0
             Prior means of the logits.
-        likelihood : {"softmax", "jaakkola"}
+        likelihood : {"softmax", "jaakkola"}, default="softmax"
             The second is a bound, of one function; see `pydirect.logistic`.
         n_threads : int, optional
             Number of threads; results have the same bits for any.

@@ -213,16 +213,16 @@ def fit_logistic_sequential(
     ----------
     rows : LabelledRows
         Of Φ, or of Φ times `directions`.
-    lattice : Lattice
+    lattice : Lattice, optional
         By default 15 levels of own scales and a Gaussian prior.
     directions : ndarray of shape (n_weights, n_directions), optional
         Orthonormal directions about which the data say anything; see `informative_directions`.
-    variance_prior : VariancePrior
+    variance_prior : VariancePrior, optional
         Of a weight's variance; by default a wide one around the variance at which z has a variance of 4 at a typical
         row.
     max_iter : int, default=1000
         As in `fit_logistic`.
-    random_state : int
+    random_state : int, default=0
         Seed of the draws.
     stop : threading.Event, optional
         As in `fit_logistic`.

@@ -479,9 +479,9 @@ class PolynomialDensity(Density):
     ----------
     pieces : sequence of sequences of float
         Coefficients of 1, w − centre, (w − centre)², …; one row more than there are knots.
-    centre : float
+    centre : float, default=0.0
         Centre of the polynomial.
-    knots : sequence of float
+    knots : sequence of float, default=()
         Ascending, relative to the centre; the log-density should be continuous there.
     """
 
@@ -523,9 +523,9 @@ class UserDensity:
     ----------
     log_density, slope : callable
         log p(w) and its derivative, element-wise on arrays, which are not to be written to.
-    support : {"real", "positive", "above one"}
+    support : {"real", "positive", "above one"}, default="real"
         Where the density is positive.
-    tail_powers : sequence of float
+    tail_powers : sequence of float, default=(1.0,)
         The log-density's mean exists where those of ``|w|`` to these powers do: ``(2.0,)`` for Gaussian tails,
         ``(-1.0, 1.0)`` for an inverse Gaussian density, whose logarithm holds 1/w.
     """

@@ -35,13 +35,13 @@ class MonteCarloDivergence:
 
     Parameters
     ----------
-    posterior : str, tuple, PosteriorFamily or CustomFamily
+    posterior : str, tuple, PosteriorFamily or CustomFamily, default="normal"
         One of ``"normal"``, ``"laplace"``, ``"logistic"``, ``"radial"``, ``"lognormal"``, ``"exponential"``,
         ``"rayleigh"``, ``("gamma", shape)``, ``("weibull", shape)``, ``("inverse_gamma", shape)``,
         ``("wald", shape)``, ``("log_gamma", shape)`` and ``"horseshoe"``.
-    prior : density, str or tuple
+    prior : density, str or tuple, default=("normal", 0.0, 1.0)
         One of the densities of `pydirect.monte_carlo`, or its name and parameters: ``("normal", 0.0, 1.0)``.
-    mode : str
+    mode : str, default="exact"
         How expectations under q are computed:
 
         - ``"exact"``: from the expected powers of ξ, the limit of infinitely many draws.
@@ -51,18 +51,18 @@ class MonteCarloDivergence:
         - ``"shared"``: from sums over one set of draws for all weights of the tensor.
         - ``"direct"``: from sums drawn from their own law, at a cost that does not depend on `n_samples`.
         - ``"naive"``: draw by draw, at a cost of `n_samples` evaluations of the prior per weight and call.
-    n_samples : int
+    n_samples : int, default=1000
         Number of draws per weight, M.
-    group_size : int
+    group_size : int, default=1
         Number of weights of the tensor, D.
-    parameterization : {"natural", "log", "softplus"}
+    parameterization : {"natural", "log", "softplus"}, default="natural"
         Whether the last row of parameters holds the scales σ (θ), their logs, or ρ with σ = log(1 + exp ρ).
-    seed : int
+    seed : int, default=0
         Draws are a function of it and of the number of calls of `resample`, not of the number of threads. Give every
         tensor of a network its own seed, or they share their draws.
     n_threads : int, optional
         Number of threads; results have the same bits for any.
-    allow_inadmissible : bool
+    allow_inadmissible : bool, default=False
         Accept pairs whose divergence is infinite, as published experiments do; its estimate then means little.
 
     Raises

@@ -47,12 +47,12 @@ class LinearOutput:
         With a location and without an exponential.
     n_units : int
         Number of units h in the layer below, H.
-    mode : {"exact", "independent"}
+    mode : {"exact", "independent"}, default="exact"
         From the expectations of ξ and ξ ξᵀ, or from their means over `n_samples` draws: the same values as an average
         over these draws, at a cost of H² instead of H · n_samples per row.
-    n_samples : int
+    n_samples : int, default=1000
         Number of draws.
-    seed : int
+    seed : int, default=0
         Seed of the draws.
     n_threads : int, optional
         Number of threads; results have the same bits for any.
@@ -174,7 +174,7 @@ def expected_logistic_likelihood(
         Means of u.
     variance : array_like of shape (n_samples,)
         Variances of u.
-    method : {"quadrature", "expansion"}
+    method : {"quadrature", "expansion"}, default="quadrature"
         The trapezoidal rule, good to 1e-12 for variances up to 200 and to 1e-9 up to 1000, or
         −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for ``|u| < 1`` alone.
 

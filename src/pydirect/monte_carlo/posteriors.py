@@ -219,13 +219,13 @@ class CustomFamily:
         ``sampler(generator, (n_draws, n_weights))`` returns independent draws of that shape.
     has_location : bool
         Whether w = μ + σ ξ, or w = θ ξ with positive ξ.
-    moment_range : (float, float)
+    moment_range : (float, float), default=(-1.0, math.inf)
         ``E |ξ|^r`` exists for r between these two, exclusive.
     moments : mapping of float to float, optional
         E ξ^r for the powers r that mode ``"exact"`` needs.
-    logs : tuple of float, optional
+    logs : tuple of float, default=()
         E log ξ and E log² ξ, likewise.
-    entropy : float, optional
+    entropy : float, default=0.0
         Of one draw; a constant of the divergence, taken as zero when not given.
     """
 

@@ -57,9 +57,9 @@ def polynomial_surrogate(
         Locations μ of the weights.
     scale : array_like of shape (n_weights,)
         Scales σ of the weights.
-    degree : int
+    degree : int, default=10
         Highest degree, even, at most 16.
-    width : float
+    width : float, default=6.0
         Half-width of the interval in scales.
 
     Returns

@@ -157,7 +157,7 @@ class SampledNetwork(VariationalNetwork):
             Parameters of the posterior.
         seed : int, optional
             Of the draws; by default, and in mode ``"fixed"`` always, the network's own. ``"exact"`` has none.
-        n_threads : int, optional
+        n_threads : int, default=1
             Number of threads; results have the same bits for any.
 
         Returns

@@ -21,19 +21,19 @@ class TrainingSchedule:
 
     Parameters
     ----------
-    optimizer : {"adam", "adam+lbfgs", "lbfgs"}
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
         L-BFGS takes the bound to its optimum. Held-out rows seldom gain by that, and lose much where the noise depends
         on the inputs: small batches of a moderate number of steps end where the bound is flat.
     n_steps : int, optional
         Of Adam. By default `LEAST_STEPS`, or what `LEAST_PASSES` passes over the rows take if that is more.
-    learning_rate : float
+    learning_rate : float, default=0.01
         Initial step size of Adam; it falls to zero along half a cosine.
-    batch_size : int or None
+    batch_size : int or None, default=100
         Rows per step of Adam; None for all of them.
-    kl_warmup, kl_ramp : float
+    kl_warmup, kl_ramp : float, default=0.0
         Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one: at most
         0.9 together, for the bound is followed where the weight is one.
-    max_iter : int
+    max_iter : int, default=2000
         Of L-BFGS, which after Adam improves the best of several starts alone.
     """
 

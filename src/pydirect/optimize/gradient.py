@@ -52,9 +52,9 @@ def lbfgs(
         Where to start.
     max_iter : int
         Largest number of iterations.
-    relative_rise : float
+    relative_rise : float, default=1e-12
         An iteration that raises the value by less than this fraction of it is the last.
-    n_corrections : int
+    n_corrections : int, default=10
         Steps that the approximation of the Hessian remembers.
     bounds : pair of ndarray of shape (n_parameters,), optional
         Lowest and highest values; infinite where there are none.
@@ -134,7 +134,7 @@ class AdamSchedule:
         Number of steps.
     step : float
         Of every parameter at first.
-    n_checks : int
+    n_checks : int, default=50
         How many times the objective is evaluated, evenly spread over the steps.
     """
 
@@ -182,9 +182,9 @@ def adam(
         Number and size of the steps.
     bounds : pair of ndarray of shape (n_parameters,), optional
         Steps end there.
-    first_check : int
+    first_check : int, default=0
         Step before which the objective is not looked at: `gradient` then follows another one.
-    rest : float
+    rest : float, default=0.05
         The run has converged when the last quarter of the checks raised the objective by less than this, times the sum
         of the steps' sizes there: the last steps of a schedule are so small that they gain little anywhere.
 

@@ -17,14 +17,14 @@ class Outcome:
 
     Attributes
     ----------
-    elbo : float
+    elbo : float, default=np.nan
         Lower bound on log p(y) in nats, −(n/2) log 2π included.
-    trace : ndarray of shape (n_iter,)
+    trace : ndarray of shape (n_iter,), optional
         ELBO after each iteration.
-    n_iter : int
-    converged : bool
+    n_iter : int, default=0
+    converged : bool, default=False
         Whether it came to rest.
-    interrupted : bool
+    interrupted : bool, default=False
         Whether it was stopped from the keyboard; the result is then the best so far.
     """
 

@@ -83,7 +83,7 @@ class ELBODisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        kind : {"value", "gap"}, default "value"
+        kind : {"value", "gap"}, default="value"
             The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which shows late
             iterations after large early gains.
 
@@ -163,7 +163,7 @@ class PosteriorDisplay:
         ----------
         ax : pair of matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        n_weights : int, default 30
+        n_weights : int, default=30
             Number of weights in the heat map.
 
         Returns

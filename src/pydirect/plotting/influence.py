@@ -66,15 +66,15 @@ class ShapleyDisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        kind : {"waterfall", "bar"}, default "waterfall"
+        kind : {"waterfall", "bar"}, default="waterfall"
             ``"waterfall"``: bars of one row that lead from the average prediction to its own, the largest on top, with
             posterior standard deviations of contributions to the mean. ``"bar"``: mean absolute contributions over all
             rows.
-        row : int, default 0
+        row : int, default=0
             The row of a waterfall.
-        max_columns : int, default 10
+        max_columns : int, default=10
             Largest number of columns drawn; the others are added up.
-        target_name : str, optional
+        target_name : str, default=""
             Name of what is explained, with its units; by default ``"predictive mean"`` or ``"predictive variance"``.
 
         Returns
@@ -166,9 +166,9 @@ class RowInfluenceDisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        max_rows : int, default 10
+        max_rows : int, default=10
             Largest number of rows drawn.
-        target_name : str, default "predictive mean"
+        target_name : str, default="predictive mean"
             Name of the target, with its units.
 
         Returns

@@ -67,7 +67,7 @@ class RelevanceDisplay:
         ----------
         ax : matplotlib Axes, or a pair of them if there are scores, optional
             Axes to draw in; by default new ones.
-        max_columns : int, default 20
+        max_columns : int, default=20
             Largest number of columns drawn; the title counts the others.
 
         Returns
@@ -197,9 +197,9 @@ class NoiseDisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        target_name : str, default "target"
+        target_name : str, default="target"
             Name of the target, with its units.
-        max_points : int, default 2000
+        max_points : int, default=2000
             Largest number of rows drawn, evenly spaced in the input if there are more.
 
         Returns
@@ -236,7 +236,7 @@ class EffectDisplay:
     effects : sequence of tuples (name, values, mean, std)
         For each column the values that it was set to, averages of the predictions and of their epistemic deviations;
         values of one axis may be text.
-    level : float
+    level : float, default=0.9
         Nominal coverage of the intervals.
     rows : sequence of arrays, optional
         Values of the column in X, of which deciles are drawn.
@@ -312,7 +312,7 @@ class EffectDisplay:
         ----------
         ax : matplotlib Axes, one per column, optional
             Axes to draw in; by default new ones.
-        target_name : str, default "prediction"
+        target_name : str, default="prediction"
             Name of the target, with its units.
 
         Returns

@@ -110,11 +110,11 @@ class PredictionIntervalDisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        kind : {"sorted", "actual_vs_predicted", "feature"}, default "sorted"
+        kind : {"sorted", "actual_vs_predicted", "feature"}, default="sorted"
             Rows in the order of their prediction, at their prediction, or at the value of the feature.
-        target_name : str, default "target"
+        target_name : str, default="target"
             Name of the target, with its units.
-        max_points : int, default 500
+        max_points : int, default=500
             Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
 
         Returns
@@ -156,7 +156,7 @@ class CalibrationDisplay:
     ----------
     pit : array of shape (n,)
         Predicted probability of a value no greater than the observed one; see `pydirect.metrics.pit`.
-    name : str, default "observed"
+    name : str, default="observed"
         Label of the curve.
     """
 
@@ -240,9 +240,9 @@ class CalibrationDisplay:
         ----------
         ax : matplotlib Axes, optional
             Axes to draw in; by default new ones.
-        kind : {"coverage", "pit"}, default "coverage"
+        kind : {"coverage", "pit"}, default="coverage"
             Curve of observed against nominal coverage, or histogram of the probability integral transform.
-        bins : int, default 10
+        bins : int, default=10
             Number of bins of the histogram.
 
         Returns
@@ -280,7 +280,7 @@ class ReliabilityDisplay:
         Whether the event happened: booleans, or 0 and 1.
     probability : array of shape (n,)
         Predicted probabilities of the event.
-    name : str, default "observed"
+    name : str, default="observed"
         Label of the curve.
     """
 

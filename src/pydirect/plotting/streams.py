@@ -24,7 +24,7 @@ class LogScoreDisplay:
         Names of the lines.
     half_life : float, default=100.0
         Number of rows after which a row counts half.
-    changes : array_like of shape (n_changes,), optional
+    changes : array_like of shape (n_changes,), default=()
         Rows to mark, as those where the stream is known to change.
     """
 

@@ -255,7 +255,7 @@ class PredictiveDistribution:
 
         Parameters
         ----------
-        level : float, default 0.9
+        level : float, default=0.9
             Probability inside the interval, strictly between 0 and 1.
 
         Returns
@@ -299,9 +299,9 @@ class PredictiveDistribution:
 
         Parameters
         ----------
-        n_samples : int, default 1
+        n_samples : int, default=1
             Number of draws per row.
-        rng : numpy.random.Generator, int or None
+        rng : numpy.random.Generator, int or None, optional
             Random number generator or seed.
 
         Returns

@@ -37,7 +37,7 @@ class TransformedDistribution:
         Of the transformed target.
     name : {"log", "sqrt"}
         The transform.
-    shift : float, default 0.0
+    shift : float, default=0.0
         What is added to y first.
 
     Notes

@@ -98,7 +98,7 @@ class NetworkCoreset:
             Targets.
         depth : int
             Number of hidden layers.
-        bias : bool
+        bias : bool, default=True
             Whether every layer has a constant input.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts.

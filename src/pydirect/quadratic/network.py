@@ -45,7 +45,7 @@ class QuadraticNetwork:
         around a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
     noise : NoiseGrid
         Noise levels and their prior.
-    n_threads : int
+    n_threads : int, default=1
         Number of threads.
     """
 

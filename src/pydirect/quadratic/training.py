@@ -77,38 +77,38 @@ def fit_quadratic_network(
         Of order one: standardised and halved.
     y : array_like of shape (n_samples,)
         Of order one.
-    hidden_layer_sizes : int or sequence of int
+    hidden_layer_sizes : int or sequence of int, default=(16, 8)
         Numbers of hidden units, layer by layer.
     sample_weight : array_like of shape (n_samples,), optional
         How many times each row counts.
-    bias : bool
+    bias : bool, default=True
         Give every layer one more input, fixed to one.
-    prior : str or Prior
+    prior : str or Prior, default="gaussian"
         Of every weight, in units of its prior standard deviation. It must have a density unless ``n_regrids=0``.
-    prior_scale : float
+    prior_scale : float, default=1.5
         Prior standard deviation of a weight times the square root of the number of inputs of its layer.
-    fit_prior_scale : bool
+    fit_prior_scale : bool, default=True
         Choose each layer's prior standard deviation by empirical Bayes, whenever levels are placed anew.
-    n_levels : int
+    n_levels : int, default=15
         Number of levels of a weight.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Grid of noise variances, ascending; its posterior has a closed form at every step.
-    n_restarts : int
+    noise_levels : array_like of shape (n_noise_levels,), default=NOISE_LEVELS
+        Grid of noise variances, ascending, by default 97 from 1e-7 to 10; its posterior has a closed form at each step.
+    n_restarts : int, default=4
         Number of starts, the best of which is kept.
-    n_regrids : int
+    n_regrids : int, default=3
         How many times the levels of every weight are placed anew around its posterior; with 0, all weights of a layer
         share their levels, which suits small devices. Every round has its own prior: ELBOs compare the runs of one
         round, and the best run of the last one is kept even if an earlier ELBO was higher.
-    optimizer : {"lbfgs", "coordinate_ascent"}
+    optimizer : {"lbfgs", "coordinate_ascent"}, default="lbfgs"
         Quasi-Newton steps in all logits, or one weight after the other in closed form.
-    engine : {"auto", "datum", "tensor", "coreset", "monomial"}
+    engine : {"auto", "datum", "tensor", "coreset", "monomial"}, default="auto"
         How the expected squared error is computed; ``"coreset"`` is ``"datum"`` on a few weighted rows with the same
         error as all. ELBO and gradient are the same for all engines up to rounding, which training may amplify.
-    max_iter : int
+    max_iter : int, default=150
         Maximum number of iterations or sweeps per round.
     start : NetworkPosterior, optional
         An additional start, of the same shape and number of levels.
-    random_state : numpy.random.Generator, int or None
+    random_state : numpy.random.Generator, int or None, default=0
         Seed of the starts.
     n_threads : int, optional
         Number of threads; results have the same bits for any.

@@ -35,6 +35,7 @@ class QuantizedModel:
     Attributes
     ----------
     basis : LinearBasis or NetworkBasis
+        Map of the inputs to basis functions, or the layers of a network.
     packed : PackedCodes
         Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
@@ -44,20 +45,24 @@ class QuantizedModel:
     scale : ndarray of shape (n_outputs,)
         From weights to units of the output.
     offset : ndarray of shape (n_outputs,)
+        Added to the scaled functions of the samples, in units of the output.
     noise : ndarray of shape (n_outputs,)
-        Noise variance, in squared units of the output.
+        Noise variance, in squared units of the output; zero for logits.
     calibration : float
         Factor on standard deviations.
     n_features_in : int
+        Number of input columns.
     one_dimensional : bool
         Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}
-    frequency_bits : {8, 16, 32, "auto"}
-    arithmetic : {"float", "integer"}
+    feature_bits : {8, 16}, default=16
+        Bits of a basis function in integer arithmetic; 16 for a network.
+    frequency_bits : {8, 16, 32, "auto"}, default="auto"
+        Bits of a frequency in integer arithmetic.
+    arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions; see `with_arithmetic`.
-    feature_names : tuple of str
+    feature_names : tuple of str, default=()
         Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None
+    classes : ndarray of shape (n_classes,) or None, optional
         Classes of a classifier.
     """
 

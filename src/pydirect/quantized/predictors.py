@@ -82,7 +82,7 @@ class QuantizedPredictor(QuantizedModel):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             In integers it is rounded so that the probability below is a multiple of 2^-16.
 
         Returns
@@ -155,6 +155,7 @@ class QuantizedRegressor(QuantizedPredictor):
     Attributes
     ----------
     basis : LinearBasis or NetworkBasis
+        Map of the inputs to basis functions, or the layers of a network.
     packed : PackedCodes
         Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
@@ -166,20 +167,24 @@ class QuantizedRegressor(QuantizedPredictor):
     scale : ndarray of shape (n_outputs,)
         From weights to units of the output.
     offset : ndarray of shape (n_outputs,)
+        Added to the scaled functions of the samples, in units of the output.
     noise : ndarray of shape (n_outputs,)
         Noise variance, in squared units of the output.
     calibration : float
         Factor on standard deviations.
     n_features_in : int
+        Number of input columns.
     one_dimensional : bool
         Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}
-    frequency_bits : {8, 16, 32, "auto"}
-    arithmetic : {"float", "integer"}
+    feature_bits : {8, 16}, default=16
+        Bits of a basis function in integer arithmetic; 16 for a network.
+    frequency_bits : {8, 16, 32, "auto"}, default="auto"
+        Bits of a frequency in integer arithmetic.
+    arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions; see `with_arithmetic`.
-    feature_names : tuple of str
+    feature_names : tuple of str, default=()
         Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None
+    classes : ndarray of shape (n_classes,) or None, optional
         Classes of a classifier.
     """
 
@@ -190,7 +195,7 @@ class QuantizedRegressor(QuantizedPredictor):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        return_std : bool
+        return_std : bool, default=False
             Also return the standard deviation, noise included; that of the samples' functions divides by their number.
 
         Returns
@@ -209,7 +214,7 @@ class QuantizedRegressor(QuantizedPredictor):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
 
         Returns
@@ -266,6 +271,7 @@ class QuantizedClassifier(QuantizedPredictor):
     Attributes
     ----------
     basis : LinearBasis or NetworkBasis
+        Map of the inputs to basis functions, or the layers of a network.
     packed : PackedCodes
         Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
@@ -277,20 +283,24 @@ class QuantizedClassifier(QuantizedPredictor):
     scale : ndarray of shape (n_outputs,)
         From weights to units of the output.
     offset : ndarray of shape (n_outputs,)
+        Added to the scaled functions of the samples, in units of the output.
     noise : ndarray of shape (n_outputs,)
-        Noise variance, in squared units of the output.
+        Zero: logits have no noise.
     calibration : float
         Factor on standard deviations.
     n_features_in : int
+        Number of input columns.
     one_dimensional : bool
         Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}
-    frequency_bits : {8, 16, 32, "auto"}
-    arithmetic : {"float", "integer"}
+    feature_bits : {8, 16}, default=16
+        Bits of a basis function in integer arithmetic; 16 for a network.
+    frequency_bits : {8, 16, 32, "auto"}, default="auto"
+        Bits of a frequency in integer arithmetic.
+    arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions; see `with_arithmetic`.
-    feature_names : tuple of str
+    feature_names : tuple of str, default=()
         Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None
+    classes : ndarray of shape (n_classes,) or None, optional
         Classes of a classifier.
     """
 
@@ -368,7 +378,7 @@ class QuantizedClassifier(QuantizedPredictor):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        level : float in (0, 1)
+        level : float in (0, 1), default=0.9
             Probability that an interval contains.
 
         Returns

@@ -226,14 +226,14 @@ def fit_decorrelated(
         Of one target; of several, ``rotated.target(k)``.
     noise : float
         Centre of the noise grid, usually from `maximise_evidence`.
-    prior : DensityPrior
+    prior : DensityPrior, optional
         Standard Gaussian by default; of each rotated weight.
-    n_levels : int
+    n_levels : int, default=15
         At least 2, at most 256, and 64 with a prior that is not Gaussian. Only moments of the weights beyond their
         variance depend on it.
-    n_noise_levels : int
+    n_noise_levels : int, default=15
         1 fixes the noise at `noise`.
-    max_iter : int
+    max_iter : int, default=1000
         Largest number of iterations.
 
     Returns

@@ -66,9 +66,11 @@ def maximise_evidence(
     ----------
     rotated : RotatedStatistics or RotatedTarget
         Of one target; of several, ``rotated.target(k)``.
-    noise, scale : float
-        Start.
-    fit_noise, fit_scale : bool
+    noise : float
+        Noise variance to start from.
+    scale : float, default=1.0
+        Prior variance to start from.
+    fit_noise, fit_scale : bool, default=True
         Whether the noise variance and the prior variance are free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start: a start that is an estimate

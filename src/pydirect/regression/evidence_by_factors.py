@@ -53,7 +53,7 @@ class EvidenceProblem:
     statistics : TargetStatistics
     noise, scale : float
         Start: noise variance and prior variance of the weights.
-    fit_noise, fit_scale : bool
+    fit_noise, fit_scale : bool, default=True
         Whether the noise variance and the prior variance are free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start.

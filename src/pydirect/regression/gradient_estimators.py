@@ -235,9 +235,9 @@ class Reinforce:
 
     Parameters
     ----------
-    n_samples : int
+    n_samples : int, default=10
         Weight vectors per step; their errors come from one matrix product.
-    control : {"none", "moving_average", "leave_one_out"}
+    control : {"none", "moving_average", "leave_one_out"}, default="leave_one_out"
         What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
         (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples
         at least (Kool, van Hoof & Welling 2019).
@@ -305,13 +305,13 @@ class Concrete:
 
     Parameters
     ----------
-    n_samples : int
+    n_samples : int, default=10
         Weight vectors per step.
-    temperature : float
+    temperature : float, default=0.5
         At the first step.
     final_temperature : float, optional
         At the last step, reached geometrically; the same as at the first by default.
-    straight_through : bool
+    straight_through : bool, default=False
         Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
     """
 
@@ -390,7 +390,7 @@ class Reparameterization:
 
     Parameters
     ----------
-    n_samples : int
+    n_samples : int, default=10
         Weight vectors per step.
     """
 

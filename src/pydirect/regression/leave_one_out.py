@@ -38,7 +38,7 @@ class RidgePosterior:
     variances : ndarray of shape (n_directions, n_outputs)
         1 / (λτ + 1/t).
     prior_variance : ndarray of shape (n_outputs,)
-        t
+        Prior variance t of the weights of every output.
     """
 
     rotation: Rotation
@@ -167,7 +167,7 @@ class FactoredRidge(RidgePosterior):
     variances : ndarray of shape (n_directions, n_outputs)
         1 / (λτ + 1/t).
     prior_variance : ndarray of shape (n_outputs,)
-        t
+        Prior variance t of the weights of every output.
     factors : tuple of ndarray of shape (n_weights, n_weights)
         L with LLᵀ = τA + I/t, of every output.
     """

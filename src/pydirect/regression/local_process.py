@@ -107,7 +107,7 @@ class LocalProcess:
         ----------
         inputs : ndarray of shape (n_rows, n_inputs)
             Of the feature map.
-        n_threads : int
+        n_threads : int, default=1
             Number of threads; results have the same bits for any.
 
         Returns

@@ -335,12 +335,12 @@ def fit_mean_field(
         Noise variances, positive and ascending; one level fixes the noise.
     log_noise_prior : array_like of shape (n_noise_levels,), optional
         Log masses; uniform by default.
-    optimizer : str
+    optimizer : str, default="pipeline"
         ``"pipeline"`` (default): lattice start, coordinate ascent, and Newton steps unless levels are much coarser than
         the posterior. ``"lbfgs"``: the published method, a baseline.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.
-    max_iter : int
+    max_iter : int, default=1000
         Largest number of iterations of any one stage.
     n_threads : int, optional
         Number of threads; results have the same bits for any.

@@ -67,25 +67,25 @@ def fit_mixture(
         Values that the noise variance can take.
     log_noise_prior : array_like of shape (n_noise_levels,), optional
         Log masses of their prior, uniform by default.
-    n_components : int
+    n_components : int, default=5
         Largest number of components; fewer where fewer weights are undecided. 1 fits a factorised posterior, under
         either kind of prior.
-    entropy : {"pairwise", "taylor", "stochastic"}
+    entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
         Of the mixture: the bound of `pairwise_entropy` (default), that of `taylor_entropy` (Theorem 3) with its centre
         optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit; where the
         pairwise bound of what that finds is lower, the pairwise fit stays.
-    n_samples : int
+    n_samples : int, default=3000
         Number of samples per step of ``"stochastic"``.
     optimizer : str, default="pipeline"
         As in `fit_mean_field`.
     start : MeanFieldPosterior or MixturePosterior, optional
         A posterior of at most `n_components` components, with the same numbers of levels and noise levels, to rise
         from instead of fitting a factorised one. One component is then split; the number of several stays.
-    max_iter : int
+    max_iter : int, default=1000
         Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
-    tolerance : float
+    tolerance : float, default=1e-2
         Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
-    random_state : int
+    random_state : int, default=0
         Seed of the samples of ``"stochastic"``.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.

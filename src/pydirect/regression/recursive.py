@@ -56,7 +56,7 @@ class RecursivePosterior:
         S, symmetric.
     noise_variance, prior_variance : float
         σ² and t.
-    n_samples : float
+    n_samples : float, default=0.0
         Σω
 
     Examples

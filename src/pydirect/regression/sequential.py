@@ -290,25 +290,25 @@ def fit_sequential(
         Of one target; of several, ``statistics.target(k)``.
     noise : float
         Noise variance σ²; where the evidence of continuous weights is largest, see `maximise_evidence`.
-    prior_variance : float
+    prior_variance : float, default=1.0
         Squared unit of the prior: the prior variance of a weight under the Gaussian prior.
-    prior : str or Prior
+    prior : str or Prior, default="gaussian"
         In units of the square root of `prior_variance`; own scales need a density, or a spike and slab of one.
-    n_levels : int
+    n_levels : int, default=15
         Number of values that a weight can take: odd with own scales, at most 16 for 4 bits; 3 are ternary weights.
     levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Instead of `n_levels` evenly spaced ones. Ascending; with own scales in any unit, one row, zero among them;
         with shared ones in units of the square root of `prior_variance`, to ±4 by default.
     log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         Log masses of shared levels, any table, in place of `prior`.
-    level_scales : {"own", "centred", "shared"}
+    level_scales : {"own", "centred", "shared"}, default="own"
         ``"own"``: a power of two per weight, so that its levels are as wide as its posterior. ``"centred"``: the same
         about the mean of the weight's posterior, for data that determine weights to a small fraction of their size; it
         stores a mean per weight, and no weight is zero.
     coverage : float, optional
         Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
         levels.
-    order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,)
+    order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,), default="min_pivot"
         Order of the factorisation, whose last weight is drawn first. ``"min_pivot"``: the smallest remaining pivot in
         own units comes next. ``"diagonal"``: by the diagonal of H in own units.
     ties : array_like of int, shape (n_weights,), optional
@@ -316,14 +316,14 @@ def fit_sequential(
     level_exponents : array_like of int, shape (n_weights,), optional
         Own scales as exponents of two, for instance those of another output, in place of those that the posterior
         needs.
-    n_draws : int
+    n_draws : int, default=64
         Number of draws to keep.
-    draws : {"stratified", "independent"}
+    draws : {"stratified", "independent"}, default="stratified"
         See `SequentialPosterior.draw`.
-    keep_factor : bool
+    keep_factor : bool, default=False
         Whether to keep the factor, 8 n_weights² bytes, for further draws and, under the Gaussian prior, exact moments
         of continuous weights.
-    random_state : Generator, int or None
+    random_state : Generator, int or None, default=0
         Seed of the draws.
     n_threads : int, optional
         Results have the same bits for any number.

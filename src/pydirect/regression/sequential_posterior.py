@@ -146,11 +146,11 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         How the kept draws relate to each other.
     noise : NoisePosterior
         Of one level.
-    outcome : Outcome
+    outcome : Outcome, optional
         Its ELBO is the mean of `log_weights`.
-    noise_factor : float
+    noise_factor : float, default=1.0
         Factor by which the noise variance was raised above that of largest evidence, because levels were too coarse.
-    sampler : SequentialSampler or None
+    sampler : SequentialSampler or None, optional
         Kept on request: draws as many as are asked for, and gives exact moments of continuous weights.
     """
 
@@ -317,12 +317,12 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         ----------
         n_draws : int
             Number of draws.
-        kind : {"stratified", "independent"}
+        kind : {"stratified", "independent"}, default="stratified"
             ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
             (nested uniform scrambling, Owen 1995), at random per weight. So draws, each one exact, cover every weight's
             distribution evenly: the mean of two knows the posterior mean as well as that of ten independent ones or
             more.
-        random_state : Generator, int or None
+        random_state : Generator, int or None, default=0
             Source of the random numbers, or its seed.
 
         Returns

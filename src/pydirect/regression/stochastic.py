@@ -145,7 +145,7 @@ class StochasticELBO:
             Free parameters.
         rng : numpy.random.Generator
             Source of the random numbers.
-        progress : float
+        progress : float, default=0.0
             Fraction of all steps done, for temperatures that fall.
 
         Returns
@@ -260,16 +260,16 @@ def fit_stochastic(
         As in `StochasticELBO`.
     batch_size : int, optional
         As in `StochasticELBO`.
-    n_steps : int
+    n_steps : int, default=1000
         Number of steps.
-    step : float
+    step : float, default=0.3
         Size of the first steps, which shrink to nothing along half a cosine. Logits travel far: a small step takes
         many.
-    n_checks : int
+    n_checks : int, default=50
         How many times the exact ELBO is evaluated, outside the clock.
     start : array_like of shape (n_parameters,), optional
         Parameters; the prior by default.
-    random_state : int or numpy.random.Generator
+    random_state : int or numpy.random.Generator, default=0
         The same seed gives the same fit.
 
     Returns

@@ -47,7 +47,7 @@ class FeatureMap(Protocol):
         ----------
         x : ndarray of shape (n_rows, n_features_in)
             Rows of inputs.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -137,9 +137,9 @@ class GaussianStatistics:
         yᵀdiag(ω)y
     n_samples : float
         Σω, the number of data points when weights count repetitions.
-    gram : ndarray of shape (n_weights, n_weights) or None
+    gram : ndarray of shape (n_weights, n_weights) or None, optional
         A = Φᵀdiag(ω)Φ, when held explicitly.
-    rows : ndarray of shape (n_rows, n_weights) or None
+    rows : ndarray of shape (n_rows, n_weights) or None, optional
         diag(√ω)Φ, held instead when there are fewer rows than weights: A = rowsᵀrows has low rank.
 
     Examples
@@ -312,7 +312,7 @@ class IdentityFeatures:
         ----------
         x : ndarray of shape (n_rows, n_weights)
             Rows of Φ.
-        dtype : dtype, default=float64
+        dtype : dtype, default=np.float64
             Type of the result.
         n_threads : int, default=1
             Number of threads; results have the same bits for any.
@@ -352,7 +352,7 @@ def collect_statistics(
         Targets.
     sample_weight : ndarray of shape (n_samples,), optional
         How many times each row counts; by default once.
-    block_dtype : {float64, float32}
+    block_dtype : {float64, float32}, default=np.float64
         Precision of the features and of the products inside a block; sums over blocks are float64 always.
     n_threads : int, optional
         Blocks are computed by that many threads and added in order: the same bits for any number.

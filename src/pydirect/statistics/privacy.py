@@ -113,7 +113,7 @@ class PrivacyBudget:
 
     Attributes
     ----------
-    spent : float
+    spent : float, default=0.0
         μ² of all releases so far, whose sum counts.
 
     Examples

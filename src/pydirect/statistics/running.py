@@ -95,9 +95,9 @@ class RunningStatistics:
         Σω Var f(x) under the prior, where the feature map knows it; else 0.
     fingerprint : str
         Of the feature map and its scalings. Statistics of different maps are never merged.
-    block_dtype : str
+    block_dtype : str, default="float64"
         Precision of features and products within a block; sums over blocks are float64 always.
-    sums_of : {"features", "kernel"}
+    sums_of : {"features", "kernel"}, default="features"
         What `mean`, `scatter` and `cross` are of: the features Φ, or kernel functions that `gaussian` whitens to them,
         as the feature map says; see `pydirect.features.NystroemFeatures`.
 
@@ -140,9 +140,9 @@ class RunningStatistics:
         ----------
         features : FeatureMap
             Fixed from here on.
-        n_outputs : int
+        n_outputs : int, default=1
             Number of outputs.
-        block_dtype : {"float64", "float32"}
+        block_dtype : {"float64", "float32"}, default="float64"
             Precision of products within a block of rows; sums are float64 always.
         """
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))

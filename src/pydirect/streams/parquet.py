@@ -42,14 +42,14 @@ class ParquetSource:
         Columns of y.
     weight : str, optional
         Column of the weights of rows.
-    drop : sequence of str
+    drop : sequence of str, default=()
         Columns to leave out of X, which has all others.
-    one_dimensional : bool
+    one_dimensional : bool, default=True
         Whether y is one-dimensional.
     labels : LabelCodes, optional
         Codes of the labels, if the target holds labels.
     repeatable : bool, default=True
-        Whether the rows can be read again: they can.
+        False treats the rows as those of an iterator, which can be read only once.
     codes : TableCodes, optional
         Codes of the text in X, if it may hold any.
     """

@@ -35,9 +35,9 @@ def collect_stream(
         `after_block` gave their number of rows.
     source : Source
         Source of the rows.
-    start : int
+    start : int, default=0
         Number of the first row.
-    drop_missing : bool
+    drop_missing : bool, default=False
         Whether to leave out rows with missing values.
     n_threads : int, optional
         Number of threads that compute blocks, which are added in order: the same bits for any number.

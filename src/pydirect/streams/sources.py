@@ -35,7 +35,7 @@ class ArraySource:
     labels : LabelCodes, optional
         Codes of the labels, if y holds labels.
     repeatable : bool, default=True
-        Whether the rows can be read again: they can.
+        False treats the rows as those of an iterator, which can be read only once.
     codes : TableCodes, optional
         Codes of the text that x holds in place of it.
     """

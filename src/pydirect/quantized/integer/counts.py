@@ -48,7 +48,7 @@ class RawInputs:
             The integer program.
         counts_per_unit : array_like of shape (n_features_in,) or numbers
             Counts per unit of every column.
-        zero_count : array_like of shape (n_features_in,) or numbers
+        zero_count : array_like of shape (n_features_in,) or numbers, default=0
             Count at zero of every column.
 
         Raises

@@ -30,8 +30,8 @@ class FixedPointModel:
     ----------
     program : Program
     results : FixedResults
-    raw : RawInputs or None
-    probabilities : Probabilities or None
+    raw : RawInputs or None, optional
+    probabilities : Probabilities or None, optional
         Of a classifier.
     """
 
@@ -59,7 +59,7 @@ class FixedPointModel:
             The integer program.
         counts_per_unit : array_like, optional
             Counts per unit of every column, for inputs in counts.
-        zero_count : float or array_like of shape (n_features_in,), default=0
+        zero_count : float or array_like of shape (n_features_in,), default=0.0
             Count at zero of every column.
         output_counts_per_unit : array_like, optional
             Counts per unit of every output, for outputs in counts.
