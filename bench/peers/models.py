@@ -157,19 +157,31 @@ def lightgbm_quantiles(x: Array, y: Array) -> Predict:
     return predict
 
 
-def catboost(x: Array, y: Array) -> Predict:
-    """`RMSEWithUncertainty`: mean and variance of each row."""
+def early_stopped_catboost(x: Array, y: Array, loss: str) -> tuple[Any, Any, Array]:
+    """Return the model of some rows, that of as many trees of all rows, and the rows held out."""
     from catboost import CatBoostRegressor
 
     def make(n: int, **options: Any) -> Any:
         options |= {"thread_count": 1, "verbose": False, "allow_writing_files": False, "random_seed": 0}
-        return CatBoostRegressor(loss_function="RMSEWithUncertainty", iterations=n, **options)
+        return CatBoostRegressor(loss_function=loss, iterations=n, **options)
 
     fit, held = split(len(y))
     first = make(3000, early_stopping_rounds=100)
     first.fit(x[fit], y[fit], eval_set=(x[held], y[held]))
     rate = first.get_all_params()["learning_rate"]  # chosen by CatBoost, by rows and iterations
-    model = make(max(first.get_best_iteration() + 1, 1), learning_rate=rate).fit(x, y)
+    return first, make(max(first.get_best_iteration() + 1, 1), learning_rate=rate).fit(x, y), held
+
+
+def catboost(x: Array, y: Array) -> Predict:
+    """Squared error; noise as for LightGBM."""
+    first, model, held = early_stopped_catboost(x, y, "RMSE")
+    std = float(np.sqrt(np.mean((y[held] - first.predict(x[held], thread_count=1)) ** 2)))
+    return lambda rows: gaussian(model.predict(rows, thread_count=1), std)
+
+
+def catboost_uncertainty(x: Array, y: Array) -> Predict:
+    """`RMSEWithUncertainty`: mean and variance of each row."""
+    _, model, _ = early_stopped_catboost(x, y, "RMSEWithUncertainty")
 
     def predict(rows: Array) -> PredictiveDistribution:
         mean, variance = model.predict(rows, thread_count=1).T
@@ -318,6 +330,7 @@ MODELS: dict[str, tuple[Callable[[Array, Array], Predict], tuple[str, ...]]] = {
     "LightGBM": (lightgbm, ("lightgbm",)),
     "LightGBM quantiles": (lightgbm_quantiles, ("lightgbm",)),
     "CatBoost": (catboost, ("catboost",)),
+    "CatBoost uncertainty": (catboost_uncertainty, ("catboost",)),
     "NGBoost": (ngboost, ("ngboost",)),
     "GPyTorch exact": (gpytorch_exact, ("gpytorch", "torch")),
     "GPyTorch SVGP": (gpytorch_svgp, ("gpytorch", "torch")),

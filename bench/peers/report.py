@@ -213,14 +213,14 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def name_points(ax: Any, rows: dict[str, dict[str, float]]) -> None:
-    """Write names beside points, each at the first of eight places that is free, else at the first."""
+    """Write names beside points, each at the first of ten places that is free, else at the first."""
     from matplotlib.transforms import Bbox
 
     points = {m: ax.transData.transform((row["fit_seconds"], row["crps"])) for m, row in rows.items()}
     taken = [Bbox.from_bounds(x - 7, y - 7, 14, 14) for x, y in points.values()]
     places = [(7, 0, "left", "center"), (-7, 0, "right", "center"), (0, 7, "center", "bottom")]
     places += [(0, -7, "center", "top"), (5, 5, "left", "bottom"), (5, -5, "left", "top")]
-    places += [(-5, 5, "right", "bottom"), (-5, -5, "right", "top")]
+    places += [(-5, 5, "right", "bottom"), (-5, -5, "right", "top"), (5, -9, "left", "top"), (5, 9, "left", "bottom")]
     for model, row in rows.items():
         texts = []
         for x, y, horizontal, vertical in places:

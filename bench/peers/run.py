@@ -196,7 +196,7 @@ TOO_LARGE = ("time", "memory")
 
 def line_of(record: dict[str, Any]) -> str:
     """Return a line of progress."""
-    start = f"{record['set']:11s} {record['fold']:2d} {record['model']:19s}"
+    start = f"{record['set']:11s} {record['fold']:2d} {record['model']:20s}"
     if record["status"] != "ok":
         return f"{start} {record['status']} {record.get('error', record.get('since', ''))}"
     scores = " ".join(f"{record[key]:10.4g}" for key in ("rmse", "nlpd", "crps", "interval_score", "coverage"))
