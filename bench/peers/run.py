@@ -11,7 +11,7 @@ Friedman's problems (500 rows, 1000 for the test, a fold is a seed) and diabetes
 not installed is left out, with a hint. `models.py` has every peer's settings.
 
 Each fit has a process of its own with one thread, `--limit` seconds of processor time and `--memory` GiB; a model that
-reaches either is not tried on larger sets. Seconds are processor time without imports; those of prediction include a
+reaches either is not tried on larger sets. Seconds are processor time; those of prediction include a
 90 % interval for every test row.
 
 Columns: RMSE; NLPD, the mean negative log predictive density in nats; CRPS; interval score (Gneiting and Raftery 2007)
