@@ -26,14 +26,14 @@ from pydirect import (
     fit_many,
     load,
 )
+from pydirect.linear.recursive import RecursivePosterior
 from pydirect.quantized.loading import load_quantized
-from pydirect.regression.recursive import RecursivePosterior
 from pydirect.statistics.privacy import PrivacyBudget
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning"),
-    pytest.mark.filterwarnings("ignore::pydirect.regression.sequential.CoarseLevelsWarning"),
+    pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning"),
 ]
 
 N_THREADS = 6

@@ -41,12 +41,12 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from pydirect import GaussianStatistics, collect_statistics, evenly_spaced_levels  # noqa: E402
+from pydirect.baselines import Concrete, Reinforce, StochasticELBO, fit_stochastic  # noqa: E402
+from pydirect.baselines.gradient_estimators import Estimator, Exact  # noqa: E402
+from pydirect.baselines.stochastic import StochasticFit  # noqa: E402
+from pydirect.direct.mean_field import MeanFieldRegression, fit_regression  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.optimize.gradient import lbfgs_on_logits  # noqa: E402
-from pydirect.regression import Concrete, Reinforce, StochasticELBO, fit_stochastic  # noqa: E402
-from pydirect.regression.gradient_estimators import Estimator, Exact  # noqa: E402
-from pydirect.regression.mean_field import MeanFieldRegression, fit_regression  # noqa: E402
-from pydirect.regression.stochastic import StochasticFit  # noqa: E402
 
 N_INPUTS = 20
 NOISE = 1.0

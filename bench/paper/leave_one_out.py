@@ -28,8 +28,8 @@ import numpy as np  # noqa: E402
 from scipy.linalg import cho_factor, cho_solve  # noqa: E402
 
 from pydirect import DirectRegressor, GaussianStatistics  # noqa: E402
+from pydirect.linear import RidgePosterior, leave_one_out  # noqa: E402
 from pydirect.metrics import coverage, interval_score  # noqa: E402
-from pydirect.regression import RidgePosterior, leave_one_out  # noqa: E402
 from pydirect.statistics import decorrelate  # noqa: E402
 
 EXACT = ("yacht", "energy", "concrete")

@@ -34,8 +34,8 @@ from pydirect import (  # noqa: E402
     fit_mean_field,
 )
 from pydirect.features import FourierFeatures  # noqa: E402
+from pydirect.linear import maximise_evidence  # noqa: E402
 from pydirect.optimize.quadratic import OPTIMIZERS  # noqa: E402
-from pydirect.regression import maximise_evidence  # noqa: E402
 from pydirect.statistics import decorrelate  # noqa: E402
 
 N_FREQUENCIES = 1000

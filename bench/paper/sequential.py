@@ -31,8 +31,8 @@ from reference_problems import Problem, build, data_folder  # noqa: E402
 from scipy.linalg import lapack  # noqa: E402
 
 from pydirect import DirectRegressor, SpikeAndSlabPrior, _core, fit_mean_field, quantize  # noqa: E402
+from pydirect.direct import SequentialPosterior, fit_mixture, fit_sequential  # noqa: E402
 from pydirect.distributions import GaussianPrior, evenly_spaced_levels  # noqa: E402
-from pydirect.regression import SequentialPosterior, fit_mixture, fit_sequential  # noqa: E402
 
 PAIR = 2
 

@@ -31,8 +31,8 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from pydirect import DirectRegressor, GaussianStatistics, PredictiveDistribution  # noqa: E402
+from pydirect.baselines import GaussianRegression, Reparameterization, fit_stochastic  # noqa: E402
 from pydirect.metrics import coverage  # noqa: E402
-from pydirect.regression import GaussianRegression, Reparameterization, fit_stochastic  # noqa: E402
 
 BASES = {
     "default": {},  # Nyström features, decorrelated basis

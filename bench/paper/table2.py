@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from table1 import data_directory  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
-from pydirect.regression.mixture_entropy import ENTROPIES  # noqa: E402
+from pydirect.direct.mixture_entropy import ENTROPIES  # noqa: E402
 
 COLUMNS = ("rmse", "nlpd", "zeros", "components", "gain", "inference", "one_component")
 

@@ -34,8 +34,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectCountRegressor
-from pydirect.counts import CountDistribution, CountLikelihood, CountRows, ascend_counts
-from pydirect.logistic import VariancePrior
+from pydirect.logistic import CountDistribution, CountLikelihood, CountRows, VariancePrior, ascend_counts
 
 # Package, table, count, exposure, columns that are left out, most rows.
 TABLES = {

@@ -26,8 +26,8 @@ import numpy as np  # noqa: E402
 from sklearn.datasets import load_diabetes  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
-from pydirect.estimators import RowInfluence, shapley  # noqa: E402
-from pydirect.estimators.shapley import shares_by_enumeration, shares_by_permutations  # noqa: E402
+from pydirect.explain import RowInfluence, shapley  # noqa: E402
+from pydirect.explain.shapley import shares_by_enumeration, shares_by_permutations  # noqa: E402
 
 OPTIONS: dict[str, Any] = {"noise": "constant", "local": False, "random_state": 0}
 

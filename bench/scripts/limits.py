@@ -169,7 +169,7 @@ def statistics() -> Call:
 def inference(vectors: bool) -> Call:
     """From sums to a posterior, noise and prior variance by evidence; with eigenvectors or without."""
     from pydirect import fit_decorrelated
-    from pydirect.regression import maximise_evidence
+    from pydirect.linear import maximise_evidence
     from pydirect.statistics import decorrelate
 
     sums = collected(fitted().features_, 4_000)

@@ -44,7 +44,7 @@ from pydirect import (  # noqa: E402
     fit_groups,
     fit_many,
 )
-from pydirect.regression import maximise_evidence  # noqa: E402
+from pydirect.linear import maximise_evidence  # noqa: E402
 from pydirect.statistics import decorrelate  # noqa: E402
 
 

@@ -24,8 +24,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pydirect import DirectRegressor, merge_models
-from pydirect.regression import correct_noisy_sums, fit_decorrelated, maximise_evidence
-from pydirect.regression.noisy_sums import positive_part
+from pydirect.linear import correct_noisy_sums, fit_decorrelated, maximise_evidence
+from pydirect.linear.noisy_sums import positive_part
 from pydirect.statistics import GaussianStatistics, NoisyStatistics, PrivacyBudget, decorrelate, gaussian_mu
 from pydirect.statistics.noisy import SENSITIVITY, WEIGHTS, clipped_sums, symmetric_noise
 

@@ -23,7 +23,7 @@ def names_of(module: Any) -> list[str]:
 
 
 def places() -> dict[str, str]:
-    """The place of every public name under every place that it has, `pydirect.regression.fit_mixture` for one."""
+    """The place of every public name under every place that it has, `pydirect.direct.fit_mixture` for one."""
     top = set(names_of(pydirect))
     return {
         f"{room}.{name}": f"pydirect.{name}" if name in top else f"{room}.{name}"

@@ -1,7 +1,7 @@
 """Exact variational inference with discrete weights.
 
 The names listed here are the most common ones. Everything else is imported from its room, such as
-`pydirect.regression`, and the layers below the estimators are usable alone. All imports happen on first use, so that
+`pydirect.linear`, and the layers below the estimators are usable alone. All imports happen on first use, so that
 ``import pydirect`` itself is fast.
 """
 
@@ -39,9 +39,9 @@ _PUBLIC = {
     "TablePrior": "pydirect.distributions.priors",
     "MixturePrior": "pydirect.distributions.mixture_priors",
     "evenly_spaced_levels": "pydirect.distributions.levels",
-    "fit_mean_field": "pydirect.regression.mean_field",
-    "fit_mixture": "pydirect.regression.mixture",
-    "fit_decorrelated": "pydirect.regression.decorrelated",
+    "fit_mean_field": "pydirect.direct.mean_field",
+    "fit_mixture": "pydirect.direct.mixture",
+    "fit_decorrelated": "pydirect.linear.decorrelated",
     "fit_logistic": "pydirect.logistic.fit",
     "fit_quadratic_network": "pydirect.quadratic.training",
     "fit_network": "pydirect.networks.training",
@@ -54,23 +54,26 @@ _PUBLIC = {
 }
 _ROOMS = (
     "adapters",
-    "counts",
+    "baselines",
     "decisions",
+    "direct",
     "distributions",
     "estimators",
+    "explain",
     "features",
     "kron",
+    "linear",
     "logistic",
     "metrics",
     "monte_carlo",
     "networks",
+    "noise",
     "optimize",
     "persistence",
     "plotting",
     "predictive",
     "quadratic",
     "quantized",
-    "regression",
     "statistics",
     "streams",
     "testing",

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 
-pytestmark = pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 
 
 @pytest.fixture

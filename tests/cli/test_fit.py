@@ -50,7 +50,7 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
     np.testing.assert_array_equal(first.predict(rows), second.predict(rows))
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     "options",
     [
@@ -171,7 +171,7 @@ def test_more_than_fifty_categories_are_pooled(tmp_path, capsys, run, write_csv)
     assert "categories, town   " in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 def test_any_parameter_can_be_set(tmp_path, data, run):
     settings = ["prior=laplace", "n_draws=16", "rank_inputs=False", "levels=[-1, 0, 1]", "keep_factor=true"]
     path = tmp_path / "m"

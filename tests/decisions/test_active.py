@@ -9,7 +9,7 @@ import pytest
 
 from pydirect import DirectRegressor
 from pydirect.decisions import select_batch
-from pydirect.regression.recursive import RecursivePosterior
+from pydirect.linear.recursive import RecursivePosterior
 from pydirect.statistics.gaussian import collect_statistics
 
 

@@ -13,8 +13,8 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectStreamRegressor, load
-from pydirect.regression.adaptive import with_constant
-from pydirect.regression.recursive import RecursivePosterior
+from pydirect.linear.adaptive import with_constant
+from pydirect.linear.recursive import RecursivePosterior
 
 KINDS = {"all": {}, "half_life": {"half_life": 60.0}, "window": {"window": 70}}
 

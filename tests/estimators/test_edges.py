@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectRegressor, GaussianPrior, SpikeAndSlabPrior, TablePrior
-from pydirect.regression import CoarseLevelsWarning
+from pydirect.direct import CoarseLevelsWarning
 
 KINDS = {
     "nystroem": DirectRegressor(n_basis_functions=30),
@@ -50,7 +50,7 @@ DATA = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", DATA)
 def test_everything_stays_finite(case, kind):
@@ -88,7 +88,7 @@ DEGENERATE = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize("case", DEGENERATE)
 def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
     X, y = DEGENERATE[case]
@@ -276,7 +276,7 @@ def test_transformers_are_cloned_and_give_the_features():
     np.testing.assert_array_equal(model.predict(X0), expected.predict(StandardScaler().fit_transform(X0)))
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     "prior",
     [

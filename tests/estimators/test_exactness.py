@@ -177,7 +177,7 @@ def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
     assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize("noise", [1.0, 0.1, 0.01, 0.001])
 def test_raw_intervals_cover_whatever_the_levels_cannot_represent(noise):
     rng = np.random.default_rng(0)

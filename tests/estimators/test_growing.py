@@ -32,7 +32,7 @@ def test_fit_stream_agrees_with_fit():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize("parameters", [KERNEL, {**KERNEL, "features": "nystroem"}, {**KERNEL, "basis": "raw"}])
 def test_every_source_gives_the_same_model(tmp_path, monkeypatch, small_blocks, parameters):
     monkeypatch.setattr(sources_module, "READ_ROWS", 130)

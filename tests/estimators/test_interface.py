@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectRegressor, metrics
+from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.maps import NystroemFeatures
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 
 PUBLIC_PREDICTIONS = [
     "predict",

@@ -8,8 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import DirectRegressor, GaussianPrior, MixturePrior, SpikeAndSlabPrior
-from pydirect.regression import MixturePosterior
-from pydirect.regression.empirical_bayes import RawFit
+from pydirect.direct import MixturePosterior
+from pydirect.linear.empirical_bayes import RawFit
 from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import pydirect
 from pydirect import DirectRegressor, FeatureMapWarning, RunningStatistics
-from pydirect.regression.empirical_bayes import SequentialPolicy
+from pydirect.linear.empirical_bayes import SequentialPolicy
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_a_single_row_at_a_time():
     assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -169,7 +169,7 @@ def test_the_posterior_may_change_between_blocks(before, after):
     assert elbo == model.fit_statistics(model.statistics_).elbo_
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize("features", ["fourier", "polynomial"])
 def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
     """Inference draws from a generator of its own, whatever the features have drawn."""

@@ -31,7 +31,7 @@ from pydirect import (
 )
 from pydirect.persistence import container as persistence
 
-pytestmark = pytest.mark.filterwarnings("ignore::pydirect.regression.CoarseLevelsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((40, 3)), RNG.standard_normal((9, 3)) * 2

@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 
 from pydirect import DirectClassifier, SpikeAndSlabPrior, TablePrior, load
-from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.direct.sequential_posterior import SequentialPosterior
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((300, 3)), RNG.standard_normal((200, 3))

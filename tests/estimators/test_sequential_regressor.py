@@ -5,8 +5,8 @@ import pytest
 
 import pydirect
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, fit_many
+from pydirect.direct import CoarseLevelsWarning
 from pydirect.quantized.errors import IntegerArithmeticError
-from pydirect.regression import CoarseLevelsWarning
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((120, 3))

@@ -37,6 +37,6 @@ def expected_failures(estimator):
 @parametrize_with_checks(CONFIGURATIONS, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::pydirect.regression.sequential.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

@@ -4,8 +4,8 @@ import numpy as np
 from scipy.special import logsumexp, xlogy
 
 from pydirect import MixturePrior
+from pydirect.direct import mixture_ascent
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior
-from pydirect.regression import mixture_ascent
 from pydirect.testing import enumerate_hypotheses, enumerate_mixture
 
 

@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from pydirect import testing
+from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.predictive import PredictiveDistribution
-from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import (
     enumerate_elbo,

@@ -130,7 +130,7 @@ def test_no_files_import_each_other():
 @pytest.mark.parametrize(
     ("name", "line", "expected"),
     [
-        ("pydirect.kron", "from pydirect.regression.mixture import fit_mixture", "pydirect.regression.mixture"),
+        ("pydirect.kron", "from pydirect.direct.mixture import fit_mixture", "pydirect.direct.mixture"),
         ("pydirect.kron", "def f():\n    import pydirect.cli.main", "pydirect.cli.main"),
         ("pydirect.kron", "if TYPE_CHECKING:\n    from .estimators import search", "pydirect.estimators.search"),
         ("pydirect.kron", "from pydirect import load", "pydirect"),

@@ -45,7 +45,7 @@ def test_importing_pydirect_imports_nothing_heavy(statement):
         "distributions",
         "features.maps",
         "optimize.quadratic",
-        "regression.mixture",
+        "direct.mixture",
         "statistics.running",
         "testing",
     ],
@@ -108,7 +108,7 @@ def test_importing_does_not_change_the_floating_point_environment():
 import numpy as np
 smallest = np.array([5e-324, 2.5e-310])
 before = (smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr()
-import pydirect, pydirect._core, pydirect._random, pydirect.regression.mean_field, pydirect.regression.decorrelated
+import pydirect, pydirect._core, pydirect._random, pydirect.direct.mean_field, pydirect.linear.decorrelated
 pydirect._core.exp(np.full(100, -707.9))
 assert before == ((smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr())
 assert (smallest * 1.0)[0] == 5e-324
@@ -125,7 +125,7 @@ def test_importing_does_not_touch_the_random_state_or_the_warnings():
     code = """
 import random, warnings, numpy as np, scipy.linalg, scipy.optimize, scipy.special
 state, legacy, filters = random.getstate(), np.random.get_state()[1].tolist(), list(warnings.filters)
-import pydirect.regression.mean_field, pydirect.testing
+import pydirect.direct.mean_field, pydirect.testing
 print(state == random.getstate(), legacy == np.random.get_state()[1].tolist(), filters == list(warnings.filters))
 """
     assert output(code) == "True True True"
@@ -162,7 +162,7 @@ def test_a_pool_of_forked_workers_fits_models():
     code = """
 import multiprocessing, warnings
 import numpy as np
-from pydirect.regression.sequential import fit_sequential
+from pydirect.direct.sequential import fit_sequential
 from pydirect.statistics.gaussian import GaussianStatistics
 
 rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor
-from pydirect.estimators import RowInfluence, shapley_values
+from pydirect.explain import RowInfluence, shapley_values
 from pydirect.plotting import RowInfluenceDisplay, ShapleyDisplay
 
 RNG = np.random.default_rng(0)

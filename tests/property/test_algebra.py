@@ -7,12 +7,12 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp
 
 from pydirect import _core
+from pydirect.direct.mean_field import MeanFieldRegression
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
 from pydirect.features.maps import PrecomputedFeatures
-from pydirect.regression.evidence import log_evidence
-from pydirect.regression.mean_field import MeanFieldRegression
+from pydirect.linear.evidence import log_evidence
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import RotatedTarget
 from pydirect.statistics.rotation import Rotation

@@ -7,9 +7,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import GaussianStatistics, MixturePrior, fit_mixture
+from pydirect.direct import pairwise_entropy
+from pydirect.direct.mixture_entropy import taylor_entropy
 from pydirect.distributions.priors import TablePrior
-from pydirect.regression import pairwise_entropy
-from pydirect.regression.mixture_entropy import taylor_entropy
 from pydirect.testing import enumerate_elbo, enumerate_hypotheses, enumerate_log_evidence
 
 logits = st.floats(-8.0, 8.0)

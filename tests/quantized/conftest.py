@@ -12,7 +12,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
-from pydirect.regression.sequential import CoarseLevelsWarning
+from pydirect.direct.sequential import CoarseLevelsWarning
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
 

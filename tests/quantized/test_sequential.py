@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from pydirect import quantize
+from pydirect.direct.sequential import fit_sequential
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.quantized.loading import load_quantized
-from pydirect.regression.sequential import fit_sequential
 from pydirect.statistics.gaussian import collect_statistics
 
-pytestmark = pytest.mark.filterwarnings("ignore::pydirect.regression.sequential.CoarseLevelsWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
 
 
 def problem(n=200, d=3, seed=0):

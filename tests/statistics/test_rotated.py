@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect.regression import log_evidence
+from pydirect.linear import log_evidence
 from pydirect.statistics import GaussianStatistics, decorrelate
 
 N_WEIGHTS = 200

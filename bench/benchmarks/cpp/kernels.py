@@ -131,7 +131,7 @@ class MeanField:
 
     def setup(self) -> None:
         require("MeanField")
-        from pydirect.regression.mean_field import MeanFieldRegression
+        from pydirect.direct.mean_field import MeanFieldRegression
 
         problem, statistics = make_problem(self.size), make_statistics(self.size)
         model = MeanFieldRegression.of(

@@ -38,7 +38,7 @@ class Search:
 
     def _search(self) -> Any:
         from pydirect.features.evidence import search_hyperparameters
-        from pydirect.regression.referee import Referee
+        from pydirect.linear.referee import Referee
 
         rng, ones = np.random.default_rng(0), np.ones(len(self.x))
         referee = Referee(self.x, self.y, ones, rng)

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_diabetes
 
 from pydirect import DirectRegressor
-from pydirect.estimators import RowInfluence, shapley_values
+from pydirect.explain import RowInfluence, shapley_values
 from pydirect.plotting import RowInfluenceDisplay, ShapleyDisplay
 
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)

@@ -14,8 +14,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pydirect import GaussianStatistics, evenly_spaced_levels, fit_mean_field
+from pydirect.baselines import Concrete, Exact, Reinforce, StochasticELBO, fit_stochastic
+from pydirect.direct import MeanFieldRegression
 from pydirect.features import FourierFeatures
-from pydirect.regression import Concrete, Exact, MeanFieldRegression, Reinforce, StochasticELBO, fit_stochastic
 
 rng = np.random.default_rng(0)
 features = FourierFeatures(rng.standard_normal((20, 10)), np.full(10, np.sqrt(0.1)))

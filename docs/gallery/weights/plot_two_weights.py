@@ -15,7 +15,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import scale
 
 from pydirect import GaussianPrior, GaussianStatistics, fit_mean_field, fit_mixture
-from pydirect.regression import fit_sequential
+from pydirect.direct import fit_sequential
 from pydirect.testing import enumerate_log_evidence, enumerate_posterior
 
 X, y = load_diabetes(return_X_y=True)

@@ -23,7 +23,7 @@ from pydirect._validation import FloatArray, as_count, as_float_array, as_instan
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures, TransformerFeatures
-from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 
 BLOCK_ROWS = 1024
 # At candidates and targets, beside those of a model that has seen few rows.

@@ -13,7 +13,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_instance, as_number
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.missing_process import missing_covariances
-from pydirect.regression.decorrelated import DecorrelatedPosterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 
 
 class Candidates:

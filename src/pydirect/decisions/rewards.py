@@ -21,8 +21,8 @@ from scipy.linalg import blas
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, short_repr
+from pydirect.linear.recursive import RecursivePosterior
 from pydirect.persistence.fields import require_array, require_number
-from pydirect.regression.recursive import RecursivePosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
 # Residuals below this fraction of the squares are rounding.

@@ -27,7 +27,7 @@ from pydirect.features.kernel import KernelHyperparameters, PreparedRows
 from pydirect.features.maps import cholesky_with_jitter
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.race import Patience, Run, descend, race
-from pydirect.regression.recursive import RecursivePosterior
+from pydirect.linear.recursive import RecursivePosterior
 from pydirect.statistics.gaussian import GaussianStatistics
 
 SMOOTHNESS = 2.5

@@ -11,12 +11,10 @@ from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
-from pydirect.estimators.influence import RowEffects, RowInfluence
 from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.search import DirectSearchCV
-from pydirect.estimators.shapley import ShapleyValues, shapley_values
 
 __all__ = [
     "DVIClassifier",
@@ -32,13 +30,9 @@ __all__ = [
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
     "QuadraticBNNRegressor",
-    "RowEffects",
-    "RowInfluence",
-    "ShapleyValues",
     "compare_left_out",
     "fit_groups",
     "fit_many",
     "load",
     "merge_models",
-    "shapley_values",
 ]

@@ -18,6 +18,8 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, shown
 from pydirect._warnings import warn
+from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.estimators._parameters import as_json
 from pydirect.features.columns import Columns
 from pydirect.persistence.container import write
@@ -25,8 +27,6 @@ from pydirect.persistence.fields import Arrays, Header, Writer, build_one, requi
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
-from pydirect.regression.sequential import is_coarse, warn_of_coarse_levels
-from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.streams.tables import explain_numbers
 
 # Rows of Φ held at a time while predicting.

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_verbosity
+from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.levels import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators._findings import words_of_inputs
@@ -34,6 +36,10 @@ from pydirect.features.maps import (
 from pydirect.features.missing_process import draw_missing
 from pydirect.features.repeated import RowCounts
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.linear.decorrelated import LARGE_ROTATION, with_precision
+from pydirect.linear.folded_variances import LatentVariances
+from pydirect.linear.referee import Referee
+from pydirect.linear.tilted import check_level_count
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.persistence.fields import (
     Arrays,
@@ -46,12 +52,6 @@ from pydirect.persistence.fields import (
 )
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.decorrelated import LARGE_ROTATION, with_precision
-from pydirect.regression.folded_variances import LatentVariances
-from pydirect.regression.referee import Referee
-from pydirect.regression.sequential import LEVEL_SCALES, as_own_levels
-from pydirect.regression.sequential_posterior import SequentialPosterior
-from pydirect.regression.tilted import check_level_count
 
 # Predicted by one thread at a time: enough that BLAS packs the matrix of deviations rarely.
 CHUNK_ROWS = 512

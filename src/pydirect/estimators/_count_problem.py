@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-from pydirect.counts.fit import ascend_counts
-from pydirect.counts.rows import CountRows
 from pydirect.estimators._label_problem import LabelProblem
+from pydirect.logistic.count_fit import ascend_counts
+from pydirect.logistic.count_rows import CountRows
 
 # Nats per row by which a negative binomial must predict left-out counts better than Poisson.
 WORTH_DISPERSION = 1e-3

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_generator
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._basis import BasisFunctionModel
 from pydirect.estimators._local import warn_without_local
 from pydirect.features.derivatives import derivatives, direction_of, moving_columns
 from pydirect.features.missing_functions import MissingFeatures, missing_variance_along
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.function_draws import WeightDraws
-from pydirect.regression.sequential_posterior import SequentialPosterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.function_draws import WeightDraws
 
 
 class FunctionDraws(Sequence["DrawnFunction"]):

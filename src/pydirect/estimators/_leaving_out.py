@@ -14,10 +14,10 @@ from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._fitting import StatisticsModel, inference_rng
 from pydirect.estimators._private import PrivateModel
 from pydirect.features.evidence import TrainingRows
+from pydirect.linear.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
+from pydirect.linear.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.regression.jackknife import CHOSEN_ROWS, MAX_ROWS, Jackknife, jackknife_plus
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out, ridge_of_rows
 from pydirect.statistics.rotated import RotatedStatistics
 
 INTERVALS = ("posterior", "jackknife+")

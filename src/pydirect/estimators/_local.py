@@ -15,10 +15,10 @@ from pydirect.estimators._fitting import Training
 from pydirect.estimators._leaving_out import LeavingOneOut
 from pydirect.estimators._noise_model import NoiseModel
 from pydirect.estimators._row_moments import RowMoments
+from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
+from pydirect.noise.local_process import FEWEST_SHARED, HELD_OUT_ROWS, LocalProcess, Places
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_number
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.leave_one_out import LeaveOneOut, leave_one_out
-from pydirect.regression.local_process import FEWEST_SHARED, HELD_OUT_ROWS, LocalProcess, Places
 
 N_NEIGHBOURS = 32
 LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's

@@ -9,9 +9,9 @@ import numpy as np
 
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.basis import Basis
+from pydirect.linear.leave_one_out import RidgePosterior
+from pydirect.noise.varying_noise import NODE_WEIGHTS, LogNoise, Tails
 from pydirect.persistence.fields import Arrays, Header, build, require_array, require_number, require_positive
-from pydirect.regression.leave_one_out import RidgePosterior
-from pydirect.regression.varying_noise import NODE_WEIGHTS, LogNoise, Tails
 
 CONSTANT, HEAVY_TAILED = "constant", "constant, heavy tails"
 VARYING, VARYING_HEAVY_TAILED = "varying", "varying, heavy tails"
@@ -79,7 +79,7 @@ class LogVariance:
 class NoiseModel:
     """Noise that varies from row to row or has heavy tails, in standardised units of the targets.
 
-    The noise variance of a row is a mixture over scales; see `pydirect.regression.varying_noise`.
+    The noise variance of a row is a mixture over scales; see `pydirect.noise.varying_noise`.
 
     Attributes
     ----------

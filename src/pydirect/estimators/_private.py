@@ -16,9 +16,9 @@ from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators.merging import MergingModel
 from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures
+from pydirect.linear.decorrelated import fit_decorrelated
+from pydirect.linear.noisy_sums import correct_noisy_sums
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one
-from pydirect.regression.decorrelated import fit_decorrelated
-from pydirect.regression.noisy_sums import correct_noisy_sums
 from pydirect.statistics.noisy import NoisyStatistics, as_bounds
 from pydirect.statistics.privacy import PrivacyBudget
 from pydirect.statistics.rotated import decorrelate

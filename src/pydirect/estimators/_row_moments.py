@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.regression.leave_one_out import RidgePosterior, ridge_of_rows
+from pydirect.linear.leave_one_out import RidgePosterior, ridge_of_rows
 from pydirect.statistics.rotated import RotatedStatistics
 
 # Leverages above are computed exactly, those below from random signs.

@@ -12,8 +12,8 @@ from pydirect.distributions.priors import GaussianPrior, as_prior
 from pydirect.estimators._findings import words_of_constant_noise
 from pydirect.estimators._growing import GrowingModel
 from pydirect.estimators._noise_model import CONSTANT, MIN_ROWS_TO_CHOOSE, NoiseModel
+from pydirect.noise.student_t import within_reach
 from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_type
-from pydirect.regression.student_t import within_reach
 
 NOISE_OF_ROWS = ("varying", "student_t")
 

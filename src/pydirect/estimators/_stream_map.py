@@ -17,7 +17,7 @@ from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.maps import MANY_ROWS
-from pydirect.regression.adaptive import AdaptiveRegression, Block
+from pydirect.linear.adaptive import AdaptiveRegression, Block
 
 # Rows at which the feature map is learned, until there are `n_first_rows`; with fewer there is a constant only.
 FEWEST_ROWS = 8

@@ -11,6 +11,7 @@ from pydirect.estimators._row_store import PARTS, Codebook, CodedRows, RowStore
 from pydirect.estimators._stream_map import StreamMap, is_time, seconds
 from pydirect.features.basis import Basis
 from pydirect.features.maps import TransformerFeatures
+from pydirect.linear.adaptive import AdaptiveRegression, with_constant
 from pydirect.persistence.fields import (
     Arrays,
     Header,
@@ -22,7 +23,6 @@ from pydirect.persistence.fields import (
     require_positive,
     require_type,
 )
-from pydirect.regression.adaptive import AdaptiveRegression, with_constant
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.window import faded_sums
 from pydirect.streams.tables import Table

@@ -13,9 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_flag
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
 from pydirect.estimators._streamed import StreamedModel
 from pydirect.features.evidence import TrainingRows
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import fit_passes_decorrelated
@@ -24,8 +26,6 @@ from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures
 from pydirect.logistic.sequential import DrawnRows, Lattice, draw_at_rest
 from pydirect.logistic.start import ascend_stream
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import block_rows
 from pydirect.statistics.rotation import Rotation
 from pydirect.statistics.running import RunningStatistics

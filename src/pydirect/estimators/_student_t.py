@@ -16,9 +16,9 @@ from pydirect.estimators._row_moments import RowMoments
 from pydirect.estimators._varying_noise import Fitted, NoiseFit, squares_of
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import weighted_location_scale
-from pydirect.regression.empirical_bayes import InitialHyperparameters
-from pydirect.regression.student_t import SMALLEST_SCALE, WeightedRidge, mean_precision, precision_bound, robust_scale
-from pydirect.regression.varying_noise import TAILS, LogNoise
+from pydirect.linear.empirical_bayes import InitialHyperparameters
+from pydirect.noise.student_t import SMALLEST_SCALE, WeightedRidge, mean_precision, precision_bound, robust_scale
+from pydirect.noise.varying_noise import TAILS, LogNoise
 from pydirect.statistics.gaussian import collect_statistics
 
 MAX_PASSES = 15

@@ -37,12 +37,12 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import InputMap, weighted_location_scale
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
 from pydirect.features.search_record import HyperparameterSearchWarning
-from pydirect.regression.decorrelated import DecorrelatedPosterior, moved_to
-from pydirect.regression.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
-from pydirect.regression.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
-from pydirect.regression.log_noise_kernel import kernel_of_log_noise
-from pydirect.regression.student_t import WeightedRidge
-from pydirect.regression.varying_noise import (
+from pydirect.linear.decorrelated import DecorrelatedPosterior, moved_to
+from pydirect.linear.empirical_bayes import InitialHyperparameters, fit_decorrelated_by_evidence
+from pydirect.linear.leave_one_out import LeaveOneOut, RidgePosterior, leave_one_out
+from pydirect.noise.log_noise_kernel import kernel_of_log_noise
+from pydirect.noise.student_t import WeightedRidge
+from pydirect.noise.varying_noise import (
     LOG_CHI2_VARIANCE,
     NO_TAILS,
     TAILS,

@@ -14,6 +14,8 @@ from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect._warnings import ignored
+from pydirect.direct.mean_field import MeanFieldPosterior
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior
 from pydirect.distributions.priors import as_prior
@@ -23,6 +25,7 @@ from pydirect.estimators._widening import WideningClassifier
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.expectations import softmax_log_probability
 from pydirect.logistic.fit import (
@@ -39,9 +42,6 @@ from pydirect.logistic.start import state_of
 from pydirect.persistence.fields import Arrays, Header, Writer, require_array
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import Outputs
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.sequential_posterior import SequentialPosterior
 
 # Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
@@ -70,7 +70,7 @@ class DirectClassifier(WideningClassifier):
         zero included, as small devices want them, and as accurate.
     posterior : {"sequential", "mean_field"}, default="sequential"
         Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it; see
-        `pydirect.regression.fit_sequential`. ``"mean_field"``: independent weights, the published method.
+        `pydirect.direct.fit_sequential`. ``"mean_field"``: independent weights, the published method.
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation, which is found by empirical Bayes: training
         maximises the bound of the continuous model under a wide log-normal prior.

@@ -13,10 +13,6 @@ from sklearn.utils import Tags
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
-from pydirect.counts.kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
-from pydirect.counts.likelihood import CountLikelihood, moment_dispersion
-from pydirect.counts.predictive import CountDistribution, as_counts, draw_counts
-from pydirect.counts.rows import CountRows
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.estimators._count_problem import CountProblem
 from pydirect.estimators._streamed_classifier import turned
@@ -25,11 +21,15 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.logistic.count_kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
+from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
+from pydirect.logistic.count_predictive import CountDistribution, as_counts, draw_counts
+from pydirect.logistic.count_rows import CountRows
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.persistence.fields import Arrays, Header, Writer, require_number
 from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.regression.decorrelated import DecorrelatedPosterior
 from pydirect.statistics.gaussian import FeatureMap
 
 FAMILIES = ("auto", "poisson", "negative_binomial")
@@ -128,7 +128,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     -----
     The posterior is the Gaussian that maximises the ELBO. For Poisson its expectations are in closed form; a negative
     binomial is logistic regression with y successes in y + 1/α trials, and integrated as that is. See
-    `pydirect.counts`.
+    `pydirect.logistic`.
 
     Examples
     --------

@@ -12,6 +12,11 @@ from numpy.typing import ArrayLike
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
+from pydirect.direct.mean_field import MeanFieldPosterior
+from pydirect.direct.mixture_entropy import ENTROPIES
+from pydirect.direct.mixture_posterior import MixturePosterior, as_component_count
+from pydirect.direct.sequential import LEVEL_SCALES
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.levels import shared_levels
 from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, as_prior
@@ -23,8 +28,8 @@ from pydirect.estimators._row_noise import NOISE_OF_ROWS, RowNoiseModel
 from pydirect.estimators._student_t import fit_student_t
 from pydirect.estimators._target_units import TransformedTargets
 from pydirect.estimators._varying_noise import choose_noise, fit_varying_noise
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.empirical_bayes import (
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.empirical_bayes import (
     InitialHyperparameters,
     Posterior,
     RawFit,
@@ -33,11 +38,6 @@ from pydirect.regression.empirical_bayes import (
     finish,
     fit_decorrelated_by_evidence,
 )
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.mixture_entropy import ENTROPIES
-from pydirect.regression.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.regression.sequential import LEVEL_SCALES
-from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.rotated import decorrelate
 
 NOISE_POLICIES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
@@ -71,7 +71,7 @@ class DirectRegressor(TransformedTargets, LocalDetail, RowNoiseModel, DrawsFunct
         zero included, as small devices want them, and as accurate.
     posterior : {"sequential", "mean_field"}, default="sequential"
         Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it, at
-        the noise and prior variance of largest evidence; see `pydirect.regression.fit_sequential`. ``"mean_field"``:
+        the noise and prior variance of largest evidence; see `pydirect.direct.fit_sequential`. ``"mean_field"``:
         independent weights, or mixtures of such posteriors, the published method.
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,

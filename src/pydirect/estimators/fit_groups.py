@@ -18,8 +18,8 @@ from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.evidence import TrainingRows
-from pydirect.regression.decorrelated import DecorrelatedPosterior, with_precision
-from pydirect.regression.group_deviations import CommonFunction, GroupRows, Population, group_posterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior, with_precision
+from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, gram_of
 from pydirect.statistics.rotated import decorrelate
 

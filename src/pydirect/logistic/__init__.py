@@ -18,6 +18,10 @@ Weights drawn one after another come from a quadratic expansion of the softmax a
 takes the likelihood of the draws as it is: an unbiased estimate of a lower bound.
 """
 
+from pydirect.logistic.count_fit import ascend_counts
+from pydirect.logistic.count_likelihood import CountLikelihood
+from pydirect.logistic.count_predictive import CountDistribution
+from pydirect.logistic.count_rows import CountRows
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
@@ -26,10 +30,14 @@ from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 
 __all__ = [
+    "CountDistribution",
+    "CountLikelihood",
+    "CountRows",
     "LabelledRows",
     "Lattice",
     "LogisticFit",
     "VariancePrior",
+    "ascend_counts",
     "fit_logistic",
     "fit_logistic_decorrelated",
     "fit_logistic_sequential",

@@ -8,12 +8,12 @@ from typing import Any, Generic, cast
 import numpy as np
 
 from pydirect._validation import FloatArray
+from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.distributions.priors import DensityPrior
+from pydirect.linear.decorrelated import DecorrelatedPosterior, fit_decorrelated
 from pydirect.logistic.ascent import Posterior, Solution, Solve, State
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression.decorrelated import DecorrelatedPosterior, fit_decorrelated
-from pydirect.regression.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 

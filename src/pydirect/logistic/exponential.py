@@ -12,16 +12,16 @@ from scipy.special import logsumexp, softmax
 
 from pydirect import _core
 from pydirect._validation import FloatArray
+from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.priors import DensityPrior, GaussianPrior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.tilted import TiltedPriors, tilt
 from pydirect.logistic.ascent import raise_if_set, with_outcome
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import start_size
 from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.tilted import TiltedPriors, tilt
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
 RISE = 1e-4

@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_choice, as_count
+from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.distributions.levels import as_levels
 from pydirect.distributions.priors import DensityPrior, GaussianPrior, Prior, as_log_masses
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.tilted import check_level_count
 from pydirect.logistic.ascent import Ascent, RowSource, State, climb, with_outcome
 from pydirect.logistic.discrete import LogisticFit, decorrelated_solve, mean_field_solve, with_shares
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
@@ -19,9 +22,6 @@ from pydirect.logistic.passes import RowPasses
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sharpness import sharpest
 from pydirect.logistic.start import ascend_rows, ascend_stream, starting_state
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.tilted import check_level_count
 
 BOUNDS = ("jaakkola", "exponential")
 

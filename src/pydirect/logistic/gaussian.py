@@ -16,8 +16,8 @@ from scipy.linalg import blas, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
+from pydirect.linear.decorrelated import NEGLIGIBLE_INFORMATION
 from pydirect.logistic.ascent import RowMoments, Solution, Solve, State
-from pydirect.regression.decorrelated import NEGLIGIBLE_INFORMATION
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 

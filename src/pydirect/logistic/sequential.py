@@ -25,6 +25,14 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array
 from pydirect._warnings import ignored
+from pydirect.direct.sequential import (
+    CoarseLevelsWarning,
+    fit_sequential,
+    is_coarse,
+    warn_of_coarse_levels,
+    with_common_scales,
+)
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
@@ -32,14 +40,6 @@ from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import ascend_rows
 from pydirect.optimize.outcome import Outcome
-from pydirect.regression.sequential import (
-    CoarseLevelsWarning,
-    fit_sequential,
-    is_coarse,
-    warn_of_coarse_levels,
-    with_common_scales,
-)
-from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
 

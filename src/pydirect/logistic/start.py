@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pydirect._validation import FloatArray
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 from pydirect.logistic.ascent import Ascent, RowMoments, RowSource, State, climb, raise_if_set
 from pydirect.logistic.discrete import DiscreteLatent, LogisticFit
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.rows import LabelledRows
-from pydirect.regression.decorrelated import DecorrelatedPosterior
 
 # Size of the sample whose fit is the start; twice as many rows need no sample.
 START_ROWS = 4_000

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect.direct.sequential_posterior import HARMLESS_COARSENESS
 from pydirect.plotting.common import (
     BAND,
     BLUE,
@@ -22,7 +23,6 @@ from pydirect.plotting.common import (
     vector,
 )
 from pydirect.predictive.gaussian_mixture import FloatArray, finite_array
-from pydirect.regression.sequential_posterior import HARMLESS_COARSENESS
 
 
 class ELBODisplay:

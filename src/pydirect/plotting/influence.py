@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.estimators.influence import RowEffects
-from pydirect.estimators.shapley import ShapleyValues, shapley_values
+from pydirect.explain.influence import RowEffects
+from pydirect.explain.shapley import ShapleyValues, shapley_values
 from pydirect.plotting.common import BLUE, INK, VERMILION, axes_of, check_kind, check_output, finish
 
 LONGEST_LABEL = 28
@@ -21,7 +21,7 @@ class ShapleyDisplay:
     Parameters
     ----------
     shapley : ShapleyValues
-        From `pydirect.estimators.shapley_values`.
+        From `pydirect.explain.shapley_values`.
     output : int, default=0
         Which output, where there are several.
     """
@@ -137,7 +137,7 @@ class RowInfluenceDisplay:
     Parameters
     ----------
     effects : RowEffects
-        From `pydirect.estimators.RowInfluence.leave_one_out`.
+        From `pydirect.explain.RowInfluence.leave_one_out`.
     place : int, default=0
         Which of the predictions.
     labels : sequence of str, optional

@@ -21,12 +21,12 @@ from scipy.special import softmax
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded, short_repr
+from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.levels import as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
 from pydirect.persistence.fields import require_positive, require_type
 from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape, make_engine
-from pydirect.regression.mean_field import MeanFieldPosterior
 
 
 class QuadraticNetwork:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray
+from pydirect.direct.mean_field import MeanFieldPosterior
+from pydirect.direct.mixture_posterior import MixturePosterior
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.rows import as_rows
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
-from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.regression.sequential_posterior import SequentialPosterior
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
+from pydirect.direct.mixture_posterior import MixturePosterior
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
@@ -19,6 +21,8 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
+from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.tilted import hermite
 from pydirect.quantized.assemble import Encoding, Weights, assemble
 from pydirect.quantized.basis import LinearBasis
 from pydirect.quantized.errors import IntegerArithmeticError
@@ -29,10 +33,6 @@ from pydirect.quantized.levels import affine_levels, shared_levels, zero_code
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.samples import choose_samples
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.regression.sequential_posterior import SequentialPosterior
-from pydirect.regression.tilted import hermite
 
 # Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect.direct.mixture_posterior import MixturePosterior
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.regression.mixture_posterior import MixturePosterior
-from pydirect.regression.sequential_posterior import SequentialPosterior
 
 METHODS = ("draw", "most_probable", "moments")
 # Exchanges of one code for another per weight; and rows that show how weights act together.

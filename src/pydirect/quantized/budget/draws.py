@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect._warnings import ignored
+from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, with_common_scales
+from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.quantized.samples import choose_samples
-from pydirect.regression.sequential import CoarseLevelsWarning, fit_sequential, with_common_scales
-from pydirect.regression.sequential_posterior import SequentialPosterior
 from pydirect.statistics.gaussian import TargetStatistics
 
 N_DRAWS = 32

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
+from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.regression.decorrelated import DecorrelatedPosterior
-from pydirect.regression.mean_field import MeanFieldPosterior
+from pydirect.linear.decorrelated import DecorrelatedPosterior
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from pydirect.features.inputs import weighted_location_scale
 from pydirect.features.maps import FourierFeatures
 from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
+from pydirect.linear.evidence import maximise_evidence
+from pydirect.linear.referee import Referee
 from pydirect.quantized.budget.costs import Form
 from pydirect.quantized.budget.draws import Problem, accurate_samples
 from pydirect.quantized.budget.settings import SearchSettings
 from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Task, mapped_inputs, points_between
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.regression.evidence import maximise_evidence
-from pydirect.regression.referee import Referee
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
 # Rows of the kernel's posterior mean.

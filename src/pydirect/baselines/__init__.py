@@ -1,0 +1,26 @@
+"""What the papers compare with: stochastic gradients and fully factorised Gaussian weights."""
+
+from pydirect.baselines.gaussian_weights import GaussianPosterior, GaussianRegression
+from pydirect.baselines.gradient_estimators import (
+    CategoricalWeights,
+    Concrete,
+    Exact,
+    GaussianWeights,
+    Reinforce,
+    Reparameterization,
+)
+from pydirect.baselines.stochastic import StochasticELBO, StochasticFit, fit_stochastic
+
+__all__ = [
+    "CategoricalWeights",
+    "Concrete",
+    "Exact",
+    "GaussianPosterior",
+    "GaussianRegression",
+    "GaussianWeights",
+    "Reinforce",
+    "Reparameterization",
+    "StochasticELBO",
+    "StochasticFit",
+    "fit_stochastic",
+]

@@ -1,0 +1,446 @@
+"""Estimators of the ELBO's gradient by draws: REINFORCE, Concrete, reparameterisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from pydirect import _core
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
+from pydirect.baselines.gaussian_weights import GaussianPosterior, GaussianRegression
+from pydirect.baselines.squared_errors import SquaredErrors
+from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.noise import NoisePosterior
+from pydirect.optimize.gradient import through_softmax
+from pydirect.optimize.outcome import Outcome
+
+CONTROLS = ("none", "moving_average", "leave_one_out")
+# Share of the past that a moving average keeps at every step.
+AVERAGE_DECAY = 0.9
+
+
+class CategoricalWeights:
+    """Factorised categorical q(w): parameters are logits (n_weights, n_levels).
+
+    Parameters
+    ----------
+    model : MeanFieldRegression
+        The model.
+    """
+
+    def __init__(self, model: MeanFieldRegression) -> None:
+        self.model, self.b = model, model.statistics.n_weights
+        if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
+            raise ValueError("log_prior and log_noise_prior must be finite: stochastic gradients start from them")
+        self.shape = (self.b, model.levels.shape[1])
+        self.log_prior = np.broadcast_to(model.log_prior, self.shape)
+        self.levels = model.levels
+
+    @property
+    def start(self) -> FloatArray:
+        """Return the logits or parameters to start from."""
+        return self.log_prior - log_sum_exp(self.log_prior)
+
+    def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``KL(q ‖ p)`` and its gradient.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+
+        Returns
+        -------
+        (float, ndarray)
+            The divergence and its gradient, of the shape of the parameters.
+        """
+        log_q = logits - log_sum_exp(logits)
+        q, ratio = np.exp(log_q), log_q - self.log_prior
+        return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
+
+    def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        statistics, q = self.model.statistics, _softmax(logits)
+        weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
+        value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
+        residual = diagonal * weights.mean - 0.5 * gradient
+        slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
+        return float(value), through_softmax(q, slope)
+
+    def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
+        """Return the posterior of these parameters.
+
+        Parameters
+        ----------
+        logits : ndarray of shape (n_weights, n_levels)
+            Logits.
+        noise : NoisePosterior
+            Posterior of the noise.
+        elbo : float
+            Evidence lower bound, in nats.
+
+        Returns
+        -------
+        MeanFieldPosterior
+            The posterior.
+        """
+        weights = FactorizedCategorical(self.levels, _softmax(logits))
+        return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
+
+
+class GaussianWeights:
+    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights).
+
+    Parameters
+    ----------
+    model : GaussianRegression
+        The model.
+    """
+
+    def __init__(self, model: GaussianRegression) -> None:
+        self.model, self.b = model, model.statistics.n_weights
+        if not np.isfinite(model.noise.log_prior).all():
+            raise ValueError("log_noise_prior must be finite: stochastic gradients start from it")
+        self.shape = (2, self.b)
+
+    @property
+    def start(self) -> FloatArray:
+        """The prior."""
+        return np.stack([np.zeros(self.b), np.full(self.b, 0.5 * np.log(self.model.prior_variance))])
+
+    def kl(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B).
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+
+        Returns
+        -------
+        (float, ndarray)
+            The divergence and its gradient, of the shape of the parameters.
+        """
+        mean, log_std = theta
+        precision = 1.0 / self.model.prior_variance
+        shares = precision * np.exp(2.0 * log_std)
+        value = 0.5 * np.sum(shares + precision * mean**2 - 1.0 - 2.0 * log_std - np.log(precision))
+        return float(value), np.stack([precision * mean, shares - 1.0])
+
+    def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
+        value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
+        return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
+
+    def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
+        """Return the posterior of these parameters.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (2, n_weights)
+            Means and log standard deviations.
+        noise : NoisePosterior
+            Posterior of the noise.
+        elbo : float
+            Evidence lower bound, in nats.
+
+        Returns
+        -------
+        GaussianPosterior
+            The posterior.
+        """
+        return GaussianPosterior(theta[0].copy(), np.exp(theta[1]), noise, Outcome(elbo))
+
+
+Weights = CategoricalWeights | GaussianWeights
+
+
+# Estimators of R and its gradient
+
+
+class Estimator(Protocol):
+    """An estimator of ``R = E_q ‖y − Φw‖²`` and of its gradient in the parameters of q(w)."""
+
+    discrete: ClassVar[bool | None]
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate R and its gradient at `theta`, a fraction `progress` of all steps done."""
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class Exact:
+    """DIRECT's own value and gradient, to be followed by the same steps: no variance."""
+
+    discrete: ClassVar[bool | None] = None
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Return R and its gradient, from statistics.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        return weights.error(theta)
+
+
+@dataclass
+class Reinforce:
+    """The score function: ``∇R = E (‖y − Φw‖² − baseline) ∇ log q(w)``, unbiased for any discrete weights.
+
+    Parameters
+    ----------
+    n_samples : int, default=10
+        Weight vectors per step; their errors come from one matrix product.
+    control : {"none", "moving_average", "leave_one_out"}, default="leave_one_out"
+        What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
+        (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples
+        at least (Kool, van Hoof & Welling 2019).
+    """
+
+    discrete: ClassVar[bool | None] = True
+    n_samples: int = 10
+    control: str = "leave_one_out"
+    _average: float | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        as_choice(self.control, "control", CONTROLS)
+        as_count(self.n_samples, "n_samples", 2 if self.control == "leave_one_out" else 1)
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        assert isinstance(weights, CategoricalWeights)
+        q = FactorizedCategorical(weights.levels, _softmax(theta))
+        indices = q.sample_indices(self.n_samples, rng)
+        drawn = errors(q.values(indices), rng)
+        baseline = self._baseline(drawn, lambda: errors(q.sample(self.n_samples, rng), rng))
+        shares = (drawn - baseline) / self.n_samples
+        sums = np.zeros((*q.q.shape, 1))
+        _core.sum_by_level(indices, np.ascontiguousarray(shares[:, None]), sums, 1)
+        # ∂ log q_j(w_j) / ∂θ_j = [w_j] − q_j
+        return float(drawn.mean()), sums[:, :, 0] - q.q * shares.sum()
+
+    def _baseline(self, drawn: FloatArray, draw_others: Callable[[], FloatArray]) -> FloatArray | float:
+        if self.control == "none":
+            return 0.0
+        if self.control == "leave_one_out":
+            return (drawn.sum() - drawn) / (self.n_samples - 1)
+        before = float(draw_others().mean()) if self._average is None else self._average
+        self._average = AVERAGE_DECAY * before + (1.0 - AVERAGE_DECAY) * float(drawn.mean())
+        return before
+
+
+@dataclass(frozen=True)
+class Concrete:
+    """Relaxed discrete weights: ``w_j = w̄_jᵀ softmax((θ_j + Gumbel noise) / temperature)``, reparameterised.
+
+    The gradient is that of the relaxed R, not of R: a bias that falls with the temperature while the variance rises.
+    KL divergences are those of the discrete weights.
+
+    Parameters
+    ----------
+    n_samples : int, default=10
+        Weight vectors per step.
+    temperature : float, default=0.5
+        At the first step.
+    final_temperature : float, optional
+        At the last step, reached geometrically; the same as at the first by default.
+    straight_through : bool, default=False
+        Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
+    """
+
+    discrete: ClassVar[bool | None] = True
+    n_samples: int = 10
+    temperature: float = 0.5
+    final_temperature: float | None = None
+    straight_through: bool = False
+
+    def __post_init__(self) -> None:
+        as_count(self.n_samples, "n_samples")
+        as_number(self.temperature, "temperature", above=0.0)
+        if self.final_temperature is not None:
+            as_number(self.final_temperature, "final_temperature", above=0.0)
+        as_flag(self.straight_through, "straight_through")
+
+    def temperature_at(self, progress: float) -> float:
+        """Temperature after a fraction of all steps.
+
+        Parameters
+        ----------
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        float
+            The temperature.
+        """
+        last = self.temperature if self.final_temperature is None else self.final_temperature
+        return float(self.temperature ** (1.0 - progress) * last**progress)
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate the relaxed R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        assert isinstance(weights, CategoricalWeights)
+        temperature = self.temperature_at(progress)
+        levels = np.broadcast_to(weights.levels, theta.shape)
+        perturbed = theta + rng.gumbel(size=(self.n_samples, *theta.shape))
+        z = _softmax(perturbed / temperature)
+        relaxed = np.einsum("tjk,jk->tj", z, levels)
+        if self.straight_through:
+            at = levels[np.arange(len(theta)), perturbed.argmax(axis=2)]
+        else:
+            at = relaxed
+        drawn, slopes = errors.with_gradient(at, rng)
+        # ∂w_j / ∂θ_jk = z_jk (w̄_jk − w_j) / temperature
+        z *= levels - relaxed[:, :, None]
+        gradient = np.einsum("tj,tjk->jk", slopes, z) / (temperature * self.n_samples)
+        return float(drawn.mean()), gradient
+
+
+@dataclass(frozen=True)
+class Reparameterization:
+    """Continuous weights as ``w = μ + s ∘ ε`` with standard normal ε: unbiased, and of low variance.
+
+    Parameters
+    ----------
+    n_samples : int, default=10
+        Weight vectors per step.
+    """
+
+    discrete: ClassVar[bool | None] = False
+    n_samples: int = 10
+
+    def __post_init__(self) -> None:
+        as_count(self.n_samples, "n_samples")
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate R and its gradient.
+
+        Parameters
+        ----------
+        weights : CategoricalWeights or GaussianWeights
+            Family of posteriors.
+        theta : ndarray
+            Its parameters.
+        errors : callable
+            Squared errors of draws of the weights.
+        rng : Generator
+            Source of the random numbers.
+        progress : float
+            Fraction of the steps that is done.
+
+        Returns
+        -------
+        (float, ndarray)
+            R and its gradient, of the shape of the parameters.
+        """
+        mean, std = theta[0], np.exp(theta[1])
+        epsilon = rng.standard_normal((self.n_samples, mean.size))
+        drawn, slopes = errors.with_gradient(mean + std * epsilon, rng)
+        gradient = np.stack([slopes.mean(axis=0), std * np.einsum("tj,tj->j", slopes, epsilon) / self.n_samples])
+        return float(drawn.mean()), gradient
+
+
+# SciPy's own are an order of magnitude slower on small arrays, and steps are timed.
+
+
+def log_sum_exp(logits: FloatArray) -> FloatArray:
+    """Over the last axis, which is kept; logits are finite."""
+    highest = logits.max(axis=-1, keepdims=True)
+    return np.asarray(highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True)))
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    """Over the last axis."""
+    mass = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    mass /= mass.sum(axis=-1, keepdims=True)
+    return mass

@@ -1,0 +1,492 @@
+"""Regression on a few levels per weight with a sequential posterior: as accurate as continuous weights.
+
+From the statistics A, c, yᵀy and n alone, at a given noise variance and prior variance; see `SequentialPosterior` for
+the equations. With own scales every weight's levels are as wide as its posterior needs, a power of two times a common
+step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
+
+from pydirect import _core
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
+from pydirect._warnings import warn
+from pydirect.direct.sequential_posterior import (
+    DRAW_KINDS,
+    HARMLESS_COARSENESS,
+    LARGEST_EXPONENT,
+    SequentialPosterior,
+    SequentialSampler,
+    pack_codes,
+)
+from pydirect.distributions.levels import as_level_count, as_levels, evenly_spaced_levels
+from pydirect.distributions.noise import NoisePosterior
+from pydirect.distributions.priors import (
+    DensityPrior,
+    GaussianPrior,
+    Prior,
+    SpikeAndSlabPrior,
+    as_log_masses,
+    as_prior,
+    grid_log_mass,
+    variance_of,
+)
+from pydirect.optimize.outcome import Outcome
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+
+LEVEL_SCALES = ("own", "centred", "shared")
+ORDERS = ("min_pivot", "diagonal", "natural")
+# Largest level in units of the prior standard deviation, of the common step and of shared levels.
+REACH = 4.0
+# Posterior standard deviations that a weight's own levels extend to on either side of its mean.
+COVERAGE = 3.0
+COVERAGE_OF_TERNARY = 2.0
+# Largest share of outermost levels among those drawn that costs next to nothing.
+# Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
+# ELBO from which it says little.
+MANY_OUTERMOST = 0.05
+COARSE_GAP, LARGE_ERROR, LARGE_ERROR_PER_WEIGHT = 0.5, 1.0, 0.01
+
+
+class CoarseLevelsWarning(UserWarning):
+    """Levels are too far apart for what the data say about the weights."""
+
+
+@dataclass(frozen=True)
+class SequentialRegression:
+    """The model y = Φw + ε with weights on levels, at a given noise variance.
+
+    Parameters
+    ----------
+    statistics : TargetStatistics
+    noise : float
+        σ²
+    prior_variance : float
+        Of a weight, in squared units of the prior.
+    prior : Prior
+        In units of the square root of `prior_variance`.
+    unit_levels : ndarray of shape (1, n_levels) or (n_weights, n_levels)
+        In own units, zero among them, where scales are own; in prior units where they are shared.
+    level_scales : {"own", "centred", "shared"}
+    log_prior : ndarray of shape (1, n_levels) or (n_weights, n_levels), or None
+        Log masses of shared levels, in place of `prior`.
+    coverage : float
+    order : str or ndarray of shape (n_weights,)
+    ties : ndarray of int, shape (n_weights,), or None
+    given_exponents : ndarray of int8, shape (n_weights,), or None
+    n_threads : int
+    """
+
+    statistics: TargetStatistics
+    noise: float
+    prior_variance: float
+    prior: Prior
+    unit_levels: FloatArray
+    level_scales: str
+    log_prior: FloatArray | None
+    coverage: float
+    order: str | NDArray[np.int64]
+    ties: NDArray[np.intp] | None = None
+    given_exponents: NDArray[np.int8] | None = None
+    n_threads: int = 1
+
+    @property
+    def own_scales(self) -> bool:
+        """Whether every weight has a scale of its own."""
+        return self.level_scales != "shared"
+
+    @property
+    def prior_sd(self) -> float:
+        """Unit of the prior."""
+        return float(np.sqrt(self.prior_variance))
+
+    @property
+    def weight_variance(self) -> float:
+        """v: variance of a weight, which only the quality of q depends on; the unit's where the prior has none."""
+        return self.prior_variance * variance_of(self.prior)
+
+    @property
+    def step(self) -> float:
+        """Common unit h of all levels."""
+        return REACH * self.prior_sd / float(np.abs(self.unit_levels).max()) if self.own_scales else self.prior_sd
+
+    @property
+    def widths(self) -> FloatArray:
+        """Width of each level's cell, like `unit_levels`."""
+        levels = self.unit_levels
+        edges = (levels[:, 1:] + levels[:, :-1]) / 2
+        outer = levels[:, [0, -1]] + np.diff(levels, axis=1)[:, [0, -1]] / 2 * [-1, 1]
+        return np.diff(np.concatenate([outer[:, :1], edges, outer[:, 1:]], axis=1), axis=1)
+
+    def factorise(self, scale: FloatArray, order: str | NDArray[np.int64]) -> tuple[FloatArray, NDArray[np.int64]]:
+        """Factorise H = τA + I/v in own units; the factor and its order.
+
+        Raises
+        ------
+        ValueError
+            When H is not positive definite in double precision.
+        """
+        tau, a = 1 / self.noise, np.ascontiguousarray(self.statistics.A)
+        ridge = np.full(len(a), 1 / self.weight_variance)
+        if isinstance(order, str) and order == "diagonal":
+            order = np.argsort((tau * a.diagonal() + ridge) * scale**2, kind="stable")
+        if isinstance(order, str):
+            factor, found, rank = _core.cholesky(a, ridge, scale, order == "min_pivot", tau, self.n_threads)
+        else:
+            permuted, found = np.ascontiguousarray(a[np.ix_(order, order)]), order
+            factor, _, rank = _core.cholesky(permuted, ridge, scale[order], False, tau, self.n_threads)
+        if rank < len(a):
+            raise self._failure("τA + I/v is not positive definite in double precision")
+        return factor, found
+
+    def _failure(self, what: str) -> ValueError:
+        strength = self.weight_variance / self.noise * float(np.trace(self.statistics.A))
+        return ValueError(
+            f"{what}: noise {self.noise:.3g}, prior variance {self.weight_variance:.3g}, "
+            f"prior variance × tr A / noise = {strength:.3g}; raise the noise or lower the prior variance"
+        )
+
+    def exponents(self) -> tuple[NDArray[np.int8], FloatArray]:
+        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m.
+
+        Levels about m_j need not cover |m_j|. Of weights that are tied, the largest.
+        """
+        b = self.statistics.n_weights
+        factor, _ = self.factorise(np.ones(b), "natural")
+        mean = solve(factor, self.statistics.c) / self.noise
+        sd = np.sqrt(_core.inverse_diagonal(factor, self.n_threads))
+        edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)
+        reach = self.coverage * sd + (np.abs(mean) if self.level_scales == "own" else 0.0)
+        needed = np.ceil(np.log2(reach / (edge * self.step)))
+        if np.abs(needed).max() > LARGEST_EXPONENT:
+            raise self._failure(
+                f"own scales must have exponents from {-LARGEST_EXPONENT} to {LARGEST_EXPONENT}, got "
+                f"{needed.min():.0f} to {needed.max():.0f}, as of columns in very different units"
+            )
+        if self.ties is not None:
+            largest = np.full(self.ties.max() + 1, -np.inf)
+            np.maximum.at(largest, self.ties, needed)
+            needed = largest[self.ties]
+        return needed.astype(np.int8), mean
+
+    def log_masses(self, levels: FloatArray, scale: FloatArray) -> FloatArray:
+        """Log prior masses of levels in own units, (n_weights or 1, n_levels): of shared levels they sum to one.
+
+        Of own levels they are density × spacing, and sum to no more than one: the rest belongs to levels that are not
+        offered, so that the bound does not reward levels that look at the data.
+        """
+        if self.log_prior is not None:
+            return self.log_prior
+        if not self.own_scales:
+            return self.prior.log_mass(levels)
+        own = scale[:, None] / self.prior_sd
+        assert isinstance(self.prior, DensityPrior | SpikeAndSlabPrior)
+        return grid_log_mass(self.prior, own * levels, own * self.widths)
+
+    def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
+        """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
+        target, v = self.statistics, self.weight_variance
+        found = self.own_scales and self.given_exponents is None
+        if found:
+            exponents, mean = self.exponents()
+        elif self.given_exponents is not None:
+            exponents = self.given_exponents
+        else:
+            exponents = np.zeros(target.n_weights, dtype=np.int8)
+        scale = np.ldexp(self.step, exponents.astype(np.int64))
+        factor, order = self.factorise(scale, self.order)
+        if not found:
+            mean = np.empty(target.n_weights)
+            mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
+        levels = self.unit_levels
+        if self.level_scales == "centred":
+            levels = levels + (mean / scale)[:, None]
+        log_prior = self.log_masses(levels, scale)
+        tilt = log_prior + np.square(scale[:, None] * levels) / (2 * v)
+        squared_error = target.yty - float(target.c @ mean)  # yᵀy − τ cᵀH⁻¹c
+        constant = -0.5 * (target.n_samples * np.log(2 * np.pi * self.noise) + squared_error / self.noise)
+        log_determinant = 2 * (np.log(factor.diagonal()).sum() - np.log(scale).sum())
+        evidence = constant - 0.5 * (log_determinant + target.n_weights * np.log(v))
+        own_mean, own_levels, own_tilt = (mean / scale)[order], _in_order(levels, order), _in_order(tilt, order)
+        sampler = SequentialSampler(factor, order, scale, own_mean, own_levels, own_tilt, float(constant))
+        return sampler, exponents, float(evidence)
+
+    def fit(self, n_draws: int, kind: str, seed: int) -> SequentialPosterior:
+        """Draw, and report."""
+        sampler, exponents, evidence = self.sampler()
+        draws = sampler.draw(n_draws, kind, seed, self.n_threads)
+        if not np.isfinite(draws.log_weights).all():
+            raise self._failure("draws have no finite probability")
+        mean, coarseness = np.empty((2, len(sampler.order)), dtype=np.float32)
+        mean[sampler.order] = sampler.mean
+        coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
+        elbo = float(draws.log_weights.mean())
+        levels, centres = self.unit_levels, np.empty(0)
+        if self.level_scales == "centred":
+            centres = np.empty(len(sampler.order))
+            centres[sampler.order] = sampler.mean * sampler.scale[sampler.order]
+        return SequentialPosterior(
+            packed_codes=pack_codes(draws.codes, levels.shape[1]),
+            packed_nearest=pack_codes(sampler.draw(1, "nearest", seed, self.n_threads).codes, levels.shape[1]),
+            unit_levels=levels if len(levels) > 1 else levels[0],
+            level_exponents=exponents,
+            centres=centres,
+            step=self.step,
+            own_mean=mean,
+            coarseness=coarseness,
+            log_weights=draws.log_weights,
+            log_evidence_continuous=evidence,
+            prior_variance=self.prior_variance,
+            has_gaussian_prior=self.log_prior is None and isinstance(self.prior, GaussianPrior),
+            draw_kind=kind,
+            noise=NoisePosterior(np.array([self.noise]), np.ones(1)),
+            outcome=Outcome(elbo, np.array([elbo]), 1, True),
+            sampler=sampler,
+        )
+
+
+def _in_order(table: FloatArray, order: NDArray[np.int64]) -> FloatArray:
+    return np.ascontiguousarray(table[order] if len(table) > 1 else table)
+
+
+def solve(factor: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve RᵀR x = right for an upper factor with contiguous rows, without a copy of it."""
+    lower = factor.T  # as Fortran sees the same memory
+    return np.asarray(blas.dtrsv(lower, blas.dtrsv(lower, right, lower=1), lower=1, trans=1))
+
+
+def fit_sequential(
+    statistics: TargetStatistics | GaussianStatistics,
+    noise: float,
+    prior_variance: float = 1.0,
+    *,
+    prior: Prior | str = "gaussian",
+    n_levels: int = 15,
+    levels: ArrayLike | None = None,
+    log_prior: ArrayLike | None = None,
+    level_scales: str = "own",
+    coverage: float | None = None,
+    order: str | ArrayLike = "min_pivot",
+    ties: ArrayLike | None = None,
+    level_exponents: ArrayLike | None = None,
+    n_draws: int = 64,
+    draws: str = "stratified",
+    keep_factor: bool = False,
+    random_state: np.random.Generator | int | None = 0,
+    n_threads: int | None = None,
+) -> SequentialPosterior:
+    """Draw weights on levels one after another, from statistics alone.
+
+    Parameters
+    ----------
+    statistics : GaussianStatistics or TargetStatistics
+        Of one target; of several, ``statistics.target(k)``.
+    noise : float
+        Noise variance σ²; where the evidence of continuous weights is largest, see `maximise_evidence`.
+    prior_variance : float, default=1.0
+        Squared unit of the prior: the prior variance of a weight under the Gaussian prior.
+    prior : str or Prior, default="gaussian"
+        In units of the square root of `prior_variance`; own scales need a density, or a spike and slab of one.
+    n_levels : int, default=15
+        Number of values that a weight can take: odd with own scales, at most 16 for 4 bits; 3 are ternary weights.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Instead of `n_levels` evenly spaced ones. Ascending; with own scales in any unit, one row, zero among them;
+        with shared ones in units of the square root of `prior_variance`, to ±4 by default.
+    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Log masses of shared levels, any table, in place of `prior`.
+    level_scales : {"own", "centred", "shared"}, default="own"
+        ``"own"``: a power of two per weight, so that its levels are as wide as its posterior. ``"centred"``: the same
+        about the mean of the weight's posterior, for data that determine weights to a small fraction of their size; it
+        stores a mean per weight, and no weight is zero.
+    coverage : float, optional
+        Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
+        levels.
+    order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,), default="min_pivot"
+        Order of the factorisation, whose last weight is drawn first. ``"min_pivot"``: the smallest remaining pivot in
+        own units comes next. ``"diagonal"``: by the diagonal of H in own units.
+    ties : array_like of int, shape (n_weights,), optional
+        Number of a group for every weight: own levels have one scale per group, so that devices store fewer.
+    level_exponents : array_like of int, shape (n_weights,), optional
+        Own scales as exponents of two, for instance those of another output, in place of those that the posterior
+        needs.
+    n_draws : int, default=64
+        Number of draws to keep.
+    draws : {"stratified", "independent"}, default="stratified"
+        See `SequentialPosterior.draw`.
+    keep_factor : bool, default=False
+        Whether to keep the factor, 8 n_weights² bytes, for further draws and, under the Gaussian prior, exact moments
+        of continuous weights.
+    random_state : Generator, int or None, default=0
+        Seed of the draws.
+    n_threads : int, optional
+        Results have the same bits for any number.
+
+    Returns
+    -------
+    SequentialPosterior
+        The draws.
+
+    Raises
+    ------
+    ValueError
+        When an argument is invalid, or ``A/σ² + I/v`` is not positive definite in double precision.
+
+    Warns
+    -----
+    CoarseLevelsWarning
+        When levels are too far apart for what the data say: the ELBO lies more than half a nat per weight below the
+        evidence of continuous weights, or varies too much from draw to draw.
+
+    Notes
+    -----
+    The factorised lattice is that of Klein (2000), *Finding the closest lattice vector when it's unusually close*.
+    """
+    target = as_target_statistics(statistics)
+    b, noise = target.n_weights, as_number(noise, "noise", above=0.0)
+    prior_variance = as_number(prior_variance, "prior_variance", above=0.0)
+    own = as_choice(level_scales, "level_scales", LEVEL_SCALES) != "shared"
+    as_flag(keep_factor, "keep_factor")
+    as_choice(draws, "draws", DRAW_KINDS)
+    unit_levels = as_own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
+    n_levels = unit_levels.shape[1]
+    if coverage is None:
+        coverage = COVERAGE if n_levels > 3 else COVERAGE_OF_TERNARY
+    if log_prior is not None and own:
+        raise ValueError(
+            f"log_prior must be None with level_scales={level_scales!r}, whose levels come later: give a prior"
+        )
+    prior = as_prior(prior)
+    if own and not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
+        raise ValueError(
+            f"prior must have a density for level_scales={level_scales!r}, got {prior!r}: use level_scales='shared'"
+        )
+    model = SequentialRegression(
+        statistics=target,
+        noise=noise,
+        prior_variance=prior_variance,
+        prior=prior,
+        unit_levels=unit_levels,
+        level_scales=level_scales,
+        log_prior=None if log_prior is None else as_log_masses(log_prior, unit_levels, b),
+        coverage=as_number(coverage, "coverage", above=0.0),
+        order=_as_order(order, b),
+        ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, level_scales).astype(np.intp),
+        given_exponents=None
+        if level_exponents is None
+        else _as_integers(
+            level_exponents, "level_exponents", b, -LARGEST_EXPONENT, LARGEST_EXPONENT, level_scales
+        ).astype(np.int8),
+        n_threads=resolve_n_threads(n_threads),
+    )
+    seed = int(as_generator(random_state).integers(2**63))
+    posterior = model.fit(as_count(n_draws, "n_draws"), draws, seed)
+    if is_coarse(posterior):
+        warn_of_coarse_levels(posterior)
+    if not keep_factor:
+        posterior.sampler = None
+    return posterior
+
+
+def with_common_scales(
+    fits: Sequence[Callable[[NDArray[np.int8] | None], SequentialPosterior]],
+) -> list[SequentialPosterior]:
+    """Fit several problems whose own levels have the same scales, the widest that any of them needs.
+
+    `fits`: from the exponents of the scales, or None where each is to find its own, to a posterior.
+    """
+    posteriors = [fit(None) for fit in fits]
+    widest = np.max([posterior.level_exponents for posterior in posteriors], axis=0)
+    return [
+        posterior if np.array_equal(posterior.level_exponents, widest) else fit(widest)
+        for posterior, fit in zip(posteriors, fits, strict=True)
+    ]
+
+
+def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, level_scales: str) -> FloatArray:
+    if level_scales != "own":
+        raise ValueError(f"{name} must be None with level_scales={level_scales!r}")
+    given = as_float_array(values, name, (n_weights,))
+    if (given != np.rint(given)).any() or given.min() < low or given.max() > high:
+        raise ValueError(f"{name} must be integers from {low} to {high}")
+    return given
+
+
+def as_own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:
+    """Validate levels in own units, (1, n_levels); by default integers about zero."""
+    if levels is None:
+        if as_level_count(n_levels) % 2 == 0:
+            raise ValueError(f"n_levels must be odd with level_scales='own', zero among the levels, got {n_levels}")
+        return np.arange(-(n_levels // 2), n_levels // 2 + 1, dtype=np.float64)[None]
+    given = as_levels(levels)
+    if len(given) > 1 or given.shape[1] < 2 or not (np.diff(given) > 0).all() or not (given == 0.0).any():
+        raise ValueError("levels must be one ascending row of two or more with zero among them for level_scales='own'")
+    return given
+
+
+def _shared_levels(levels: ArrayLike | None, n_levels: int, n_weights: int) -> FloatArray:
+    if levels is None:
+        return evenly_spaced_levels(n_levels, REACH)[None]
+    given = as_levels(levels, n_weights)
+    if given.shape[1] < 2 or not (np.diff(given) > 0).all():
+        raise ValueError("levels must be ascending, two or more per weight")
+    return given
+
+
+def _as_order(order: str | ArrayLike, n_weights: int) -> str | NDArray[np.int64]:
+    if isinstance(order, str):
+        return as_choice(order, "order", ORDERS)
+    given = as_float_array(order, "order", (n_weights,))
+    if not np.array_equal(np.sort(given), np.arange(n_weights)):
+        raise ValueError(f"order must be a permutation of 0 to {n_weights - 1}")
+    return given.astype(np.int64)
+
+
+def is_coarse(posterior: SequentialPosterior) -> bool:
+    """Whether levels are too far apart, or reach too little far, for what the data say about the weights.
+
+    That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
+    is on one of them. A gap alone proves nothing either: another prior than the Gaussian has another evidence.
+    Where the noise variance was raised, levels were coarse at the one of largest evidence.
+    """
+    b = posterior.n_weights
+    suspicious = posterior.coarseness.max() > HARMLESS_COARSENESS or outermost_share(posterior) > MANY_OUTERMOST
+    loses = posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
+    return bool(suspicious and loses) or posterior.noise_factor > 1
+
+
+def outermost_share(posterior: SequentialPosterior) -> float:
+    """Return the share of a weight's two outermost levels among those drawn."""
+    codes = posterior.codes
+    return float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
+
+
+def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -> None:
+    """Warn that levels are coarse, with figures that show how, what was done about it and what helps."""
+    done, remedies = "", ["raise n_levels (up to 256 take a byte per weight)"]
+    if not posterior.level_exponents.any():
+        remedies.append("give levels scales of their own")
+    elif not posterior.centres.size:
+        remedies.append("centre levels at the weights' means (level_scales='centred')")
+    if posterior.noise_factor > 1:
+        done = (
+            f" The noise variance was raised by a factor of {posterior.noise_factor:.3g}, to what the levels can "
+            "represent, so predictions are less accurate than those of continuous weights."
+        )
+    else:
+        remedies.append("raise the noise variance")
+    warn(
+        "levels are coarse for what the data say: the ELBO lies "
+        f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
+        f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
+        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} To represent "
+        f"such data better, {', '.join(remedies)}, or use the decorrelated basis",
+        CoarseLevelsWarning,
+        stacklevel=stacklevel,
+    )

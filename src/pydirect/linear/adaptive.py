@@ -1,0 +1,421 @@
+"""Regression of a stream: sums of rows that come and go, and the posterior that follows them row by row.
+
+The posterior is that of the sums at two kinds of moments: when it is asked for after many rows, and when it has been
+changed row by row for a while (`refresh`). The noise and the prior variance take a few steps towards the largest
+evidence then.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_count
+from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
+from pydirect.persistence.fields import Arrays, Header, require_array, require_number, require_positive
+from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
+from pydirect.statistics.window import FadingSum, WindowSum
+
+# Predictions of several threads may all find that posteriors are to be computed: one of them does it.
+_REFRESHING = threading.RLock()
+# Value of the constant basis function, whose weight has the prior of the others: the level of the targets is free to
+# move by ten times the deviation of the functions.
+CONSTANT = 10.0
+# To what the prior may fade with the rows until it is restored.
+LEAST_PRIOR = 0.9
+# Rows after which the posterior is computed from the sums again: a share of the rows that there are, but not fewer than
+# a few, and no more than pay for it.
+SHARE, FEWEST, ROWS_PER_WEIGHT = 1 / 8, 16, 8
+# A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
+NEVER_ADDED = 1e-9
+# Changes of the noise and of the prior variance that are worth another factorisation, and how many of these.
+CHANGED, MOST_STEPS = (0.02, 0.2), 5
+# Least noise variance, in units of the targets' mean square; by what factor the prior variance may change: where basis
+# functions vanish, as far from all landmarks, it would grow without end.
+LEAST_NOISE, MOST_CHANGE = 1e-8, 10.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows as inference sees them.
+
+    - `functions`, (n_rows, n_functions): of which sums are kept: Φ, or kernel functions that are whitened to it.
+    - `phi`, (n_rows, n_functions): Φ.
+    - `y`, (n_rows, n_outputs).
+    - `weight`, (n_rows,): positive.
+    - `missing`, (n_rows,): variance of f that Φ lacks, in units of the prior variance.
+    """
+
+    functions: FloatArray
+    phi: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    missing: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: slice) -> Block:
+        return Block(*(own[rows] for own in (self.functions, self.phi, self.y, self.weight, self.missing)))
+
+    def for_sums(self) -> FloatArray:
+        """Return the rows that are summed: functions, the constant and targets."""
+        b = self.functions.shape[1]
+        rows = np.empty((len(self), b + 1 + self.y.shape[1]))
+        rows[:, :b], rows[:, b], rows[:, b + 1 :] = self.functions, CONSTANT, self.y
+        return rows
+
+
+def with_constant(phi: FloatArray) -> FloatArray:
+    """Return Φ with the constant basis function."""
+    rows = np.empty((len(phi), phi.shape[1] + 1))
+    rows[:, :-1], rows[:, -1] = phi, CONSTANT
+    return rows
+
+
+class AdaptiveRegression:
+    """Linear regression on basis functions and a constant, of rows that come, fade and leave.
+
+    Parameters
+    ----------
+    n_functions : int
+    noise, prior : ndarray of shape (n_outputs,)
+        Noise variance and prior variance of the weights to begin with.
+    sliding : bool
+        Whether rows leave in the order in which they came.
+    whitening : ndarray of shape (n_functions, n_functions), optional
+        W of Φ = FW where sums are of F.
+    """
+
+    def __init__(
+        self, n_functions: int, noise: FloatArray, prior: FloatArray, sliding: bool, whitening: FloatArray | None
+    ) -> None:
+        self.noise, self.prior, self.sliding, self.whitening = noise.copy(), prior.copy(), sliding, whitening
+        self._first_prior = prior.copy()
+        n_columns = n_functions + 1 + len(noise)
+        self.sums: FadingSum | WindowSum = WindowSum(n_columns) if sliding else FadingSum(n_columns)
+        self.n_functions = n_functions
+        self._posteriors: list[RecursivePosterior] | None = None  # None: there are rows that they do not know
+        self._prior_of_posteriors = prior.copy()  # before they fade
+        self._since, self._faded = 0, 1.0
+        self._n_samples = 0.0
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of targets."""
+        return len(self.noise)
+
+    @property
+    def n_samples(self) -> float:
+        """Sum of the weights of the rows as they have faded."""
+        return self._n_samples
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there are rows that the posteriors do not know yet."""
+        return self._posteriors is None
+
+    @property
+    def posteriors(self) -> list[RecursivePosterior]:
+        """Posteriors of the weights, the last of which is the constant's, of each output."""
+        if self._posteriors is None:
+            with _REFRESHING:
+                if self._posteriors is None:
+                    self.refresh()
+        assert self._posteriors is not None
+        return self._posteriors
+
+    def statistics(self) -> GaussianStatistics:
+        """Return the sums of Φ with the constant."""
+        with _REFRESHING:
+            total, b = self.sums.total(), self.n_functions
+        gram, cross = total[: b + 1, : b + 1].copy(), np.ascontiguousarray(total[b + 1 :, : b + 1])
+        if self.whitening is not None and b:
+            mixed, gram[:b, :b] = whitened_sums(
+                np.ascontiguousarray(total[b:, :b]), np.ascontiguousarray(total[:b, :b]), self.whitening
+            )
+            gram[b, :b] = gram[:b, b] = mixed[0]
+            cross[:, :b] = mixed[1:]
+        yty = np.maximum(total.diagonal()[b + 1 :], 0.0)
+        return GaussianStatistics(np.ascontiguousarray(cross.T), yty, self._n_samples, gram=gram)
+
+    def refresh(self) -> None:
+        """Compute the posteriors from the sums, after a few steps of the noise and the prior variance."""
+        with single_blas_thread():
+            self._refresh()
+
+    def _refresh(self) -> None:
+        statistics, found = self.statistics(), []
+        self.noise, self.prior = self.noise.copy(), self.prior.copy()
+        for k in range(self.n_outputs):
+            target = statistics.target(k)
+            for _ in range(MOST_STEPS):
+                posterior = RecursivePosterior.of(target, self.noise[k], self.prior[k])
+                better = np.array(posterior.improved_variances(target))
+                before = np.array([self.noise[k], self.prior[k]])
+                least = LEAST_NOISE * (1.0 + target.yty) / (1.0 + target.n_samples)
+                self.noise[k] = max(better[0], least)
+                self.prior[k] = np.clip(
+                    better[1], self._first_prior[k] / MOST_CHANGE, self._first_prior[k] * MOST_CHANGE
+                )
+                if (np.abs(np.log(np.array([self.noise[k], self.prior[k]]) / before)) < CHANGED).all():
+                    break
+            found.append(posterior)
+        self._prior_of_posteriors = np.array([posterior.prior_variance for posterior in found])
+        self._posteriors, self._since, self._faded = found, 0, 1.0  # last: other threads look at them first
+
+    def moments(self, phi: FloatArray, missing: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each, without the noise.
+
+        `missing`, (n_rows,): as of `Block`.
+        """
+        rows = with_constant(phi)
+        mean, variance = zip(*(posterior.moments(rows) for posterior in self.posteriors), strict=True)
+        return np.stack(mean, axis=1), np.stack(variance, axis=1) + np.outer(missing, self._prior_of_posteriors)
+
+    def mean(self, phi: FloatArray) -> FloatArray:
+        """Mean of f at rows of Φ, (n_rows, n_outputs)."""
+        with single_blas_thread():
+            return with_constant(phi) @ np.stack([posterior.mean for posterior in self.posteriors], axis=1)
+
+    # --- rows
+
+    def learn(self, block: Block, decay: FloatArray | None = None) -> None:
+        """Add rows; the posteriors follow when they are asked for.
+
+        `decay`, (n_rows,): by what all earlier rows fade when a row comes.
+        """
+        weight = block.weight
+        if decay is not None:
+            left = np.cumprod(decay[::-1])[::-1]  # of what was there before each row
+            self._fade_sums(float(left[0]))
+            weight = weight * np.append(left[1:], 1.0)
+        self.sums.add(block.for_sums(), weight)
+        self._n_samples += float(weight.sum())
+        self._posteriors = None
+
+    def leave(self, block: Block) -> None:
+        """Remove the oldest rows; the posteriors follow when they are asked for."""
+        assert isinstance(self.sums, WindowSum)
+        self.sums.leave(block.for_sums(), block.weight)
+        self._n_samples = max(self._n_samples - float(block.weight.sum()), 0.0)
+        self._posteriors = None
+
+    def remove(self, block: Block, places: NDArray[np.intp] | None = None) -> None:
+        """Remove rows whose weights are what is left of them; the posteriors follow when they are asked for.
+
+        `places`, (n_rows,): of a window, how many of its rows came before each.
+
+        Raises ValueError, and changes nothing, if the rows cannot be among those added.
+        """
+        rows = block.for_sums()
+        before = self.sums.total().diagonal()
+        after = before - np.einsum("ij,i,ij->j", rows, block.weight, rows)
+        left = self._n_samples - float(block.weight.sum())
+        if left <= NEVER_ADDED * self._n_samples or (after < -NEVER_ADDED * before).any():
+            raise ValueError("X and y must be of rows seen, with at most their weights, and leave some: got others")
+        if isinstance(self.sums, WindowSum):
+            assert places is not None
+            self.sums.remove(rows, block.weight, places)
+        else:
+            self.sums.add(rows, -block.weight)
+        self._n_samples, self._posteriors = left, None
+
+    def fade(self, factor: float) -> Self:
+        """Let all rows so far count `factor` times as much."""
+        self._fade_sums(factor)
+        self._posteriors = None
+        return self
+
+    def merge(self, other: AdaptiveRegression, location: FloatArray, scale: FloatArray) -> None:
+        """Add the rows of another, whose targets are ``y · scale + location`` in the units of this one."""
+        assert isinstance(self.sums, FadingSum) and isinstance(other.sums, FadingSum)
+        b = self.n_functions
+        change = np.eye(b + 1 + self.n_outputs)
+        change[b + 1 :, b + 1 :] = np.diag(scale)
+        change[b, b + 1 :] = location / CONSTANT
+        self.sums.add_sum(change.T @ other.sums.total() @ change)
+        self._n_samples += other.n_samples
+        self._posteriors = None
+
+    def add_squares(self, squares: FloatArray) -> None:
+        """Add to yᵀy, (n_outputs,), what targets vary about the mean that was learned in their place."""
+        rows = np.zeros((self.n_outputs, self.n_functions + 1 + self.n_outputs))
+        rows[:, self.n_functions + 1 :] = np.diag(np.sqrt(squares))
+        self.sums.add(rows)
+        self._posteriors = None
+
+    def predict_then_learn(
+        self,
+        block: Block,
+        decay: FloatArray | None = None,
+        leaving: Block | None = None,
+        n_left: NDArray[np.intp] | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Add rows one after another, and return mean and variance of y as predicted before each.
+
+        Parameters
+        ----------
+        block : Block
+        decay : ndarray of shape (n_rows,), optional
+            By what all earlier rows fade when a row comes.
+        leaving : Block, optional
+            Rows that leave the window, oldest first.
+        n_left : ndarray of shape (n_rows,), optional
+            How many of them have left when a row has come.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_rows, n_outputs)
+            With the noise.
+        """
+        mean, variance = np.empty((2, len(block), self.n_outputs))
+        begin = left = 0
+        while begin < len(block):
+            if self._is_due():
+                self.refresh()
+            end = min(len(block), begin + BLOCK_ROWS, begin + self._rows_until_due())
+            if decay is not None:
+                kept = self._faded * np.cumprod(decay[begin:end])
+                end = begin + int((kept >= LEAST_PRIOR).sum())
+                if end == begin:
+                    if self._faded < 1:
+                        self.refresh()
+                        continue
+                    end += 1
+            rows = slice(begin, end)
+            gone, left = (left, 0) if n_left is None else (left, int(n_left[end - 1]))
+            mean[rows], variance[rows] = self._step(
+                block[rows],
+                None if decay is None else decay[rows],
+                None if leaving is None else leaving[gone:left],
+                None if n_left is None else n_left[rows] - gone,
+            )
+            begin = end
+        return mean, variance
+
+    def _is_due(self) -> bool:
+        return self._posteriors is None or self._rows_until_due() <= 0
+
+    def _rows_until_due(self) -> int:
+        most = ROWS_PER_WEIGHT * (self.n_functions + 1)
+        return int(max(FEWEST, min(SHARE * self._n_samples, most))) - self._since
+
+    def _step(
+        self, block: Block, decay: FloatArray | None, leaving: Block | None, n_left: NDArray[np.intp] | None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Add a few rows to posteriors and sums."""
+        phi, kept = with_constant(block.phi), np.ones(len(block)) if decay is None else np.cumprod(decay)
+        if kept[-1] < LEAST_PRIOR:  # a single row after a long while
+            mean, variance = self.moments(block.phi, block.missing)
+            self.learn(block, decay)
+            return mean, variance + self.noise
+        # Rows count relative to those before the first, which have not faded: all fade together in the end.
+        before, weight = np.append(1.0, kept[:-1])[:, None], block.weight / kept
+        mean, variance = np.empty((2, len(block), self.n_outputs))
+        for k, posterior in enumerate(self.posteriors):
+            if leaving is None or n_left is None or not len(leaving):
+                mean[:, k], variance[:, k] = posterior.predict_then_update(phi, block.y[:, k], weight)
+            else:
+                mean[:, k], variance[:, k] = _exchange(posterior, phi, block, leaving, n_left, k)
+            if decay is not None:
+                posterior.fade(float(kept[-1]))
+        variance = variance / before + self._noise_of_posteriors() + np.outer(block.missing, self._prior_of_posteriors)
+        posteriors = self._posteriors
+        self.learn(block, decay)
+        if leaving is not None and len(leaving):
+            self.leave(leaving)
+        self._posteriors = posteriors
+        self._since += len(block)
+        self._faded *= float(kept[-1])
+        return mean, variance
+
+    def _noise_of_posteriors(self) -> FloatArray:
+        return np.array([posterior.noise_variance for posterior in self.posteriors])
+
+    # --- files
+
+    def to_fields(self, name: str, arrays: Arrays) -> Header:
+        """Return the header of a file and add arrays to it."""
+        with _REFRESHING:
+            return self._fields(name, arrays)
+
+    def _fields(self, name: str, arrays: Arrays) -> Header:
+        arrays |= {
+            f"{name}.noise": self.noise,
+            f"{name}.prior": self.prior,
+            f"{name}.first_prior": self._first_prior,
+            f"{name}.prior_of_posteriors": self._prior_of_posteriors,
+        }
+        header: Header = {
+            "sums": self.sums.to_fields(f"{name}.sums", arrays),
+            "since": self._since,
+            "faded": self._faded,
+            "n_samples": self._n_samples,
+            "posteriors": None,
+        }
+        if self._posteriors is not None:
+            for k, posterior in enumerate(self._posteriors):
+                arrays[f"{name}.mean{k}"], arrays[f"{name}.covariance{k}"] = posterior.mean, posterior.covariance
+            numbers = ("noise_variance", "prior_variance", "n_samples")
+            header["posteriors"] = [[getattr(own, n) for n in numbers] for own in self._posteriors]
+        return header
+
+    @classmethod
+    def from_fields(
+        cls,
+        header: Header,
+        arrays: Arrays,
+        name: str,
+        n_functions: int,
+        n_outputs: int,
+        *,
+        sliding: bool,
+        whitening: FloatArray | None,
+    ) -> Self:
+        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
+        noise, prior = arrays[f"{name}.noise"], arrays[f"{name}.prior"]
+        require_positive(noise, "noise", n_outputs)
+        require_positive(prior, "prior", n_outputs)
+        made = cls(n_functions, noise, prior, sliding, whitening)
+        made._first_prior = arrays[f"{name}.first_prior"]
+        require_positive(made._first_prior, "first_prior", n_outputs)
+        kind, b = type(made.sums), n_functions + 1
+        made.sums = kind.from_fields(header["sums"], arrays, f"{name}.sums", b + n_outputs)
+        made._since = as_count(header["since"], "since", 0)
+        made._faded = require_number(header["faded"], "faded", above=0.0, at_most=1.0)
+        made._n_samples = require_number(header["n_samples"], "n_samples", at_least=0.0)
+        made._prior_of_posteriors = arrays[f"{name}.prior_of_posteriors"]
+        require_positive(made._prior_of_posteriors, "prior_of_posteriors", n_outputs)
+        if header["posteriors"] is not None:
+            made._posteriors = []
+            for k in range(n_outputs):
+                mean, covariance = arrays[f"{name}.mean{k}"], arrays[f"{name}.covariance{k}"]
+                require_array(mean, "mean", b)
+                require_array(covariance, "covariance", b, b)
+                numbers = [require_number(own, "posterior", above=0.0) for own in header["posteriors"][k]]
+                made._posteriors.append(RecursivePosterior(mean, covariance, *numbers))
+        return made
+
+    def _fade_sums(self, factor: float) -> None:
+        assert isinstance(self.sums, FadingSum)
+        self.sums.fade(factor)
+        self._n_samples *= factor
+
+
+def _exchange(
+    posterior: RecursivePosterior, phi: FloatArray, block: Block, leaving: Block, n_left: NDArray[np.intp], output: int
+) -> tuple[FloatArray, FloatArray]:
+    """Add rows, and after each remove those that leave then; return mean and variance of f before each is added."""
+    places = np.arange(len(block)) + np.append(0, n_left[:-1])
+    out = np.setdiff1d(np.arange(len(block) + len(leaving)), places)
+    rows, y, weight = np.empty((len(places) + len(out), phi.shape[1])), *np.empty((2, len(places) + len(out)))
+    rows[places], y[places], weight[places] = phi, block.y[:, output], block.weight
+    rows[out], y[out], weight[out] = with_constant(leaving.phi), leaving.y[:, output], -leaving.weight
+    mean, variance = posterior.predict_then_update(rows, y, weight)
+    return mean[places], variance[places]

@@ -1,0 +1,144 @@
+"""Variances of latent functions: whitened and rotated, or by one product in single precision where that suffices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.maps import NystroemFeatures
+from pydirect.linear.decorrelated import (
+    DecorrelatedPosterior,
+    latent_variances,
+    variances_of_rotated,
+    with_precision,
+)
+
+# Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
+FOLDING_ERROR = 1e-3
+N_TEST_LANDMARKS = 64
+# Directions of k(x, Z) that are multiplied in double precision, and landmarks by which they are found.
+N_LEADING = 16
+N_RANGE_LANDMARKS = 512
+
+
+def _some(rows: FloatArray, n: int) -> FloatArray:
+    """Return at most n evenly spaced rows."""
+    return rows[:: -(-len(rows) // n)]
+
+
+class Folded(NamedTuple):
+    """M = L⁻ᵀV in single precision, (n, n), for what leading directions leave of k(x, Z).
+
+    `leading` B, (n_leading, n), orthonormal, and `images` BM, (n_leading, n), are in double precision.
+    """
+
+    matrix: NDArray[np.float32]
+    leading: FloatArray
+    images: FloatArray
+
+    @classmethod
+    def of(cls, features: NystroemFeatures, vectors: NDArray[Any]) -> Folded:
+        """Fold the whitening of kernel functions into a rotation."""
+        whitening, rows = features.whitening, _some(features.landmarks, N_RANGE_LANDMARKS)
+        k, rng = features.kernel_functions(rows), np.random.default_rng(0)
+        directions = np.linalg.qr(k.T @ rng.standard_normal((len(k), min(N_LEADING, len(k)))))[0]
+        for _ in range(2):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
+            directions = np.linalg.qr(k.T @ (k @ directions))[0]
+        leading = np.ascontiguousarray(directions.T)
+        matrix = blas.strmm(1.0, whitening.astype(np.float32), vectors)
+        return cls(np.asfortranarray(matrix), leading, leading @ whitening @ vectors)
+
+    def rotate(self, functions: FloatArray) -> FloatArray:
+        """Return rows of k(x, Z) times M, (n_rows, n), in the memory of the rows."""
+        shares = functions @ self.leading.T
+        # To BLAS a C-ordered matrix is its transpose: functions − shares @ leading, in place.
+        rest = blas.dgemm(-1.0, self.leading.T, shares.T, 1.0, functions.T, overwrite_c=1).T.astype(np.float32)
+        rest = rest @ self.matrix
+        np.matmul(shares, self.images, out=functions)
+        functions += rest
+        return functions
+
+
+class LatentVariances:
+    """Variances of functions of one basis, scale · φᵀw, and of what the basis functions miss.
+
+    Where Φ = k(x, Z) L⁻ᵀ is rotated by a square V, k(x, Z) (L⁻ᵀV) has the same length as Φ, and all variances follow
+    from it. Where landmarks are close and noise is low, L⁻ᵀV is too ill-conditioned for single precision: it is used
+    if it gives the same variances at landmarks and between them.
+
+    Parameters
+    ----------
+    basis : Basis
+    posteriors : sequence
+        Of the weights, per function.
+    scale : ndarray of shape (n_outputs,)
+        Prior standard deviations of the weights.
+    mean_missing : float
+        See `Basis.mean_missing_variance`.
+    """
+
+    def __init__(self, basis: Basis, posteriors: Sequence[Any], scale: FloatArray, mean_missing: float) -> None:
+        self.basis, self.posteriors, self.scale, self.mean_missing = basis, posteriors, scale, mean_missing
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("folded", "_double")}
+
+    def prepare(self) -> None:
+        """Compute what the first rows need, before several threads do."""
+        if isinstance(self.basis.map, NystroemFeatures):
+            self.basis.map.prepare(whitening=True)
+        if self.folded is None:
+            self._double  # noqa: B018
+
+    def of(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
+        """Return the variances, (n_rows, n_outputs), and use the memory of `functions`, those of `inputs`."""
+        if self.folded is None:
+            return self._plain(inputs, functions)
+        return self._by_folding(inputs, functions, self.folded)
+
+    @cached_property
+    def folded(self) -> Folded | None:
+        """What replaces whitening and rotation; None where nothing does."""
+        features, first = self.basis.map, self.posteriors[0]
+        if not isinstance(features, NystroemFeatures) or not isinstance(first, DecorrelatedPosterior):
+            return None
+        vectors = first.vectors
+        shared = all(posterior.vectors is vectors for posterior in self.posteriors)
+        if not shared or vectors.dtype != np.float32 or vectors.shape[0] != vectors.shape[1]:
+            return None
+        chosen = _some(features.landmarks, N_TEST_LANDMARKS)
+        inputs = np.vstack([chosen, 0.5 * (chosen[1:] + chosen[:-1])])
+        with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
+            folded = Folded.of(features, vectors)
+            found = self._by_folding(inputs, features.kernel_functions(inputs), folded)
+            expected = self._plain(inputs, features.kernel_functions(inputs))
+            same = (np.abs(found - expected) <= FOLDING_ERROR * expected).all()
+        if same:
+            self.__dict__.pop("_double", None)  # not needed any more
+        return folded if same else None
+
+    @cached_property
+    def _double(self) -> list[Any]:
+        return with_precision(self.posteriors, np.float64)
+
+    def _plain(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
+        phi = self.basis.whitened(functions)
+        return self._with_missing(latent_variances(self._double, self.scale, phi), inputs, phi)
+
+    def _by_folding(self, inputs: FloatArray, functions: FloatArray, folded: Folded) -> FloatArray:
+        rotated = folded.rotate(functions)
+        variances = self.scale**2 * variances_of_rotated(self.posteriors, rotated, np.zeros(len(rotated)))
+        return self._with_missing(variances, inputs, rotated)
+
+    def _with_missing(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Add what the basis functions miss to variances; `phi` may be rotated."""
+        missing = self.basis.missing_variance(inputs, phi, self.mean_missing)
+        return variances if missing is None else variances + missing[:, None] * self.scale**2

@@ -1,0 +1,403 @@
+"""The Gaussian posterior of the weights, row by row: recursive least squares with a Gaussian prior.
+
+With noise variance σ² and prior variance t the posterior of all rows is N(m, S), S = (A/σ² + I/t)⁻¹, m = Sc/σ². More
+rows Φ with weights ω change it by Woodbury's identity,
+
+    K = ΦSΦᵀ + diag(σ²/ω),   m ← m + SΦᵀK⁻¹(y − Φm),   S ← S − SΦᵀK⁻¹ΦS,
+
+at a cost of b² for each row and without a pass over earlier ones (Plackett 1950). Negative weights remove rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from scipy.linalg import blas, cho_solve, lapack, solve_triangular
+
+from pydirect import _core
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, as_number, short_repr
+from pydirect.linear.leave_one_out import ridge_factor
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+
+# Rows that are taken together: enough for products at the machine's peak, few enough that K costs little.
+BLOCK_ROWS = 128
+# Fewer rows change S later, together with others: what they change it by is kept.
+FEW_ROWS = 16
+# Several threads may ask for S at a time.
+_SETTLING = threading.Lock()
+
+
+class _Kept(NamedTuple):
+    """S as it was: ``scale · matrix`` less what the first `n_waiting` rows that wait change it by."""
+
+    matrix: FloatArray  # up to date on and above the diagonal
+    is_mirrored: bool
+    scale: float
+    n_waiting: int
+
+
+@dataclass(eq=False)
+class RecursivePosterior:
+    """Gaussian posterior of the weights of one output, changed in place as rows come and go.
+
+    Begin with `prior` (no rows yet) or `of` (statistics of rows). Rounding adds up with the rows, as in any recursion:
+    long streams begin again with `of` from time to time.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_weights,)
+        m
+    covariance : ndarray of shape (n_weights, n_weights)
+        S, symmetric.
+    noise_variance, prior_variance : float
+        σ² and t.
+    n_samples : float, default=0.0
+        Σω
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.linear import RecursivePosterior
+    >>> posterior = RecursivePosterior.prior(1, noise_variance=1.0, prior_variance=1.0)
+    >>> _ = posterior.update(np.ones((3, 1)), np.array([1.0, 2.0, 3.0]))
+    >>> posterior.mean.round(12).tolist(), posterior.covariance.round(12).tolist()
+    ([1.5], [[0.25]])
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+    noise_variance: float
+    prior_variance: float
+    n_samples: float = 0.0
+
+    __repr__ = short_repr
+
+    def _set_covariance(self, covariance: FloatArray) -> None:
+        self._kept = _Kept(np.require(covariance, np.float64, ("C", "W")), True, 1.0, 0)
+        self._waiting: FloatArray = np.empty((0, len(covariance)))
+        self._signs: FloatArray = np.empty(0)
+
+    def _covariance(self) -> FloatArray:
+        """Covariance S of the weights, symmetric; (n_weights, n_weights)."""
+        with _SETTLING:
+            kept = self._kept
+            if kept.n_waiting or kept.scale != 1:  # not in place: other threads may be using it
+                kept = self._settled(kept._replace(matrix=kept.matrix.copy()))
+            if not kept.is_mirrored:
+                _core.mirror_upper_triangle(kept.matrix, 1)
+            self._kept = kept._replace(is_mirrored=True)
+            return kept.matrix
+
+    @classmethod
+    def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
+        """Return the prior N(0, tI): no rows yet.
+
+        Parameters
+        ----------
+        n_weights : int
+            Number of weights.
+        noise_variance : float
+            Variance σ² of the noise.
+        prior_variance : float, default=1.0
+            Prior variance of the weights.
+        """
+        noise, t = _positive(noise_variance, prior_variance)
+        return cls(np.zeros(n_weights), t * np.eye(n_weights), noise, t)
+
+    @classmethod
+    def of(
+        cls, statistics: GaussianStatistics | TargetStatistics, noise_variance: float, prior_variance: float = 1.0
+    ) -> Self:
+        """Return the posterior of the rows of statistics, of one target.
+
+        Parameters
+        ----------
+        statistics : GaussianStatistics or TargetStatistics
+            Sums over the rows.
+        noise_variance : float
+            Variance σ² of the noise.
+        prior_variance : float, default=1.0
+            Prior variance of the weights.
+        """
+        noise, t = _positive(noise_variance, prior_variance)
+        target = as_target_statistics(statistics)
+        factor = ridge_factor(target.A / noise, 1 / t)
+        with single_blas_thread():
+            mean = cho_solve((factor, True), target.c / noise)
+            inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        assert info == 0
+        covariance = inverse.T
+        _core.mirror_upper_triangle(covariance, 1)
+        return cls(mean, covariance, noise, t, target.n_samples)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions b."""
+        return len(self.mean)
+
+    def copy(self) -> Self:
+        """Return an independent copy.
+
+        Returns
+        -------
+        Self
+            The copy.
+        """
+        return replace(self, mean=self.mean.copy(), covariance=self.covariance.copy())
+
+    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+
+        Returns
+        -------
+        (ndarray, ndarray)
+            Means and variances, (n_rows,) each.
+        """
+        with single_blas_thread():
+            variance = np.einsum("ij,ij->i", self._images(phi), phi)
+            return phi @ self.mean, np.maximum(variance, 0.0)
+
+    def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
+        """Covariances of f between rows of Φ, (n_rows, n_other).
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        other : ndarray of shape (n_other, n_weights)
+            Other rows of Φ.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_other)
+            Covariances.
+        """
+        with single_blas_thread():
+            return np.asarray(phi @ (self.covariance @ other.T))
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights, (n_samples, n_weights).
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of draws.
+        rng : Generator
+            Source of the random numbers.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_weights)
+            Weights.
+        """
+        with single_blas_thread():
+            factor = np.linalg.cholesky(self.covariance)
+            return np.asarray(self.mean + rng.standard_normal((n_samples, self.n_weights)) @ factor.T)
+
+    def update(self, phi: FloatArray, y: FloatArray, weight: FloatArray | None = None) -> Self:
+        """Add rows, or remove them, in place.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        y : ndarray of shape (n_rows,)
+            Targets.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts; −1 removes a row that was added.
+
+        Returns
+        -------
+        Self
+            The posterior itself.
+
+        Raises
+        ------
+        ValueError
+            If rows to be removed cannot have been added; the posterior is then as before this block of rows.
+        """
+        if weight is not None and not weight.all():
+            used = weight != 0
+            phi, y, weight = phi[used], y[used], weight[used]
+        self.predict_then_update(phi, y, weight)
+        return self
+
+    def predict_then_update(
+        self, phi: FloatArray, y: FloatArray, weight: FloatArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Add or remove rows one after another, and return what was predicted for each before its turn.
+
+        With the triangular K = L diag(s) Lᵀ, s the signs of the weights, and u = L⁻¹(y − Φm) the prediction of row i
+        from those before it is y_i − L_ii u_i, so that a block of rows costs three products of matrices.
+
+        Parameters
+        ----------
+        phi : ndarray of shape (n_rows, n_weights)
+            Rows of Φ.
+        y : ndarray of shape (n_rows,)
+            Targets.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts, once by default; negative to remove it, never zero.
+
+        Returns
+        -------
+        mean, variance : ndarray of shape (n_rows,)
+            Of f, without the noise.
+        """
+        weight = np.ones(len(phi)) if weight is None else weight
+        mean, variance = np.empty((2, len(phi)))
+        with single_blas_thread():
+            for rows in _blocks(len(phi)):
+                mean[rows], variance[rows] = self._change(phi[rows], y[rows], weight[rows])
+        return mean, variance
+
+    def fade(self, factor: float) -> Self:
+        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting.
+
+        Parameters
+        ----------
+        factor : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        Self
+            The posterior itself.
+        """
+        kept = self._kept
+        self._kept = kept._replace(scale=kept.scale / factor)
+        if kept.n_waiting:
+            self._waiting[: kept.n_waiting] /= np.sqrt(factor)
+        self.prior_variance /= factor
+        self.n_samples *= factor
+        return self
+
+    def improved_variances(self, statistics: TargetStatistics) -> tuple[float, float]:
+        """Return the noise and prior variance of one fixed-point step towards the largest evidence.
+
+        ``t = ‖m‖²/γ`` and ``σ² = R/(n − γ)`` with γ = b − tr S/t, the number of weights that the data determine
+        (MacKay 1992, eqs. 4.9 and 4.10). The present values count as one more weight and one more row, so that few rows
+        move them little.
+
+        Parameters
+        ----------
+        statistics : TargetStatistics
+            Of the rows of this posterior.
+
+        Returns
+        -------
+        (float, float)
+            Noise and prior variance.
+        """
+        determined = min(max(self.n_weights - np.trace(self.covariance) / self.prior_variance, 0.0), self.n_weights)
+        rest = max(statistics.n_samples - determined, 0.0)
+        error = max(float(statistics.squared_error(self.mean)), 0.0)
+        noise = (error + self.noise_variance) / (rest + 1)
+        return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1)
+
+    def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+        images = self._images(phi)
+        f, signs = images @ phi.T, np.sign(weight)
+        factor = _signed_factor(f + np.diag(self.noise_variance / weight), signs)
+        directions = blas.dtrsm(1.0, factor.T, images.T, side=1).T
+        errors = solve_triangular(factor, y - phi @ self.mean, lower=True, check_finite=False)
+        earlier = np.tril(factor, -1)
+        self.mean += directions.T @ (signs * errors)
+        self._subtract(directions, signs)
+        self.n_samples += float(weight.sum())
+        return y - factor.diagonal() * errors, np.maximum(f.diagonal() - np.square(earlier) @ signs, 0.0)
+
+    # --- S as it was some rows ago, and what has changed it since
+
+    def _images(self, phi: FloatArray) -> FloatArray:
+        """Return ΦS."""
+        kept = self._kept
+        if len(phi) == 1:
+            images = blas.dsymv(1.0, kept.matrix.T, phi[0], lower=1)[None]
+        else:
+            images = blas.dsymm(1.0, kept.matrix.T, phi.T, lower=1).T
+        if kept.scale != 1:
+            images *= kept.scale
+        if kept.n_waiting:
+            waiting = self._waiting[: kept.n_waiting]
+            images -= ((phi @ waiting.T) * self._signs[: kept.n_waiting]) @ waiting
+        return np.asarray(images)
+
+    def _subtract(self, directions: FloatArray, signs: FloatArray) -> None:
+        """Subtract Σ ± ddᵀ over directions, (n_rows, n_weights), from S."""
+        n, kept = len(directions), self._kept
+        if n > FEW_ROWS:
+            matrix = _less_products(self._settled(kept).matrix, directions, signs)
+            self._kept = _Kept(matrix, False, 1.0, 0)
+            return
+        if kept.n_waiting + n > BLOCK_ROWS:
+            kept = self._settled(kept)
+        if not len(self._waiting):
+            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
+        rows = slice(kept.n_waiting, kept.n_waiting + n)
+        self._waiting[rows], self._signs[rows] = directions, signs
+        self._kept = kept._replace(n_waiting=rows.stop)
+
+    def _settled(self, kept: _Kept) -> _Kept:
+        """Bring S up to date in the matrix of `kept`."""
+        matrix, is_mirrored, scale, n = kept
+        if scale != 1:
+            matrix *= scale
+        if n:
+            with single_blas_thread():
+                matrix, is_mirrored = _less_products(matrix, self._waiting[:n], self._signs[:n]), False
+        return _Kept(matrix, is_mirrored, 1.0, 0)
+
+
+def _less_products(matrix: FloatArray, directions: FloatArray, signs: FloatArray) -> FloatArray:
+    """Subtract Σ ± ddᵀ from the upper triangle, in place."""
+    for sign in (1.0, -1.0):
+        own = directions if (signs == sign).all() else directions[signs == sign]
+        if len(own):
+            matrix = blas.dsyrk(-sign, own.T, 1.0, c=matrix.T, lower=1, overwrite_c=1).T
+    return matrix
+
+
+# A field of the dataclass, brought up to date whenever it is looked at.
+_up_to_date: Any = property(RecursivePosterior._covariance, RecursivePosterior._set_covariance)
+RecursivePosterior.covariance = _up_to_date
+
+
+def _signed_factor(matrix: FloatArray, signs: FloatArray) -> FloatArray:
+    """Return the triangular L with L diag(signs) Lᵀ = matrix, whose pivots must have these signs."""
+    try:
+        if (signs == signs[0]).all():
+            return np.linalg.cholesky(signs[0] * matrix)
+        return _factor_of_mixed_signs(matrix, signs)
+    except np.linalg.LinAlgError:
+        raise ValueError("rows to remove must be among those added, got others") from None
+
+
+def _factor_of_mixed_signs(rest: FloatArray, signs: FloatArray) -> FloatArray:
+    lower = np.zeros_like(rest)
+    for i, sign in enumerate(signs):
+        pivot = sign * rest[i, i]
+        if not pivot > 0:
+            raise np.linalg.LinAlgError
+        lower[i:, i] = column = sign * rest[i:, i] / np.sqrt(pivot)
+        rest[i:, i:] -= np.outer(sign * column, column)
+    return lower
+
+
+def _blocks(n_rows: int) -> Iterator[slice]:
+    return (slice(begin, begin + BLOCK_ROWS) for begin in range(0, n_rows, BLOCK_ROWS))
+
+
+def _positive(noise_variance: float, prior_variance: float) -> tuple[float, float]:
+    noise = as_number(noise_variance, "noise_variance", above=0.0)
+    return noise, as_number(prior_variance, "prior_variance", above=0.0)

@@ -1,0 +1,493 @@
+"""A local Gaussian process on what a model of all rows leaves over: every prediction from the nearest training rows.
+
+With leave-one-out residuals r of the global model and inputs u scaled by its length-scales,
+
+    y* = φ(x)ᵀw + g(x) + ε,    g ~ GP(0, s² k(‖u − u'‖/ρ)),    Var ε = s²η,
+
+where k is the Matérn-3/2 correlation. Given only the k nearest rows N, ĝ = k_Nᵀ(K_NN + ηI)⁻¹ r_N, with the variance
+s² (1 − k_Nᵀ(K_NN + ηI)⁻¹ k_N) (local kriging: Vecchia 1988; Gramacy & Apley 2015). Residuals of rows that were left out
+have the global posterior's error in them already, so that this variance is all of it. The scale is a compromise between
+one for all rows and that of the neighbours, as under an inverse-gamma prior:
+
+    s² = κ c + (1 − κ) r_Nᵀ(K_NN + ηI)⁻¹ r_N / k.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._threads import ordered_map, single_blas_thread
+from pydirect._validation import FloatArray, as_count
+from pydirect.noise.neighbours import Float32Array, Neighbours, used_columns
+from pydirect.persistence.fields import LARGEST_NUMBER, require_array, require_positive
+
+HELD_OUT_ROWS = 1500
+# Length-scales in units of the median distance of a neighbour; noise and the common scale's share of the variance.
+LENGTH_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+NOISE = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+POOLING = (1.0, 0.5, 0.25, 0.1)
+FIRST_POINT = (1, 2)  # where the search of the grid of length-scales and noise begins
+COMMON_SCALES = 4.0 ** np.arange(-6, 3)  # in units of the c without local scales
+NEGLIGIBLE_SPREAD = 1e-4  # of the variance of the scaled inputs, in columns that are dropped
+FARTHEST = 1e15  # scaled inputs, so that squares stay finite in single precision
+SMALLEST_SCALE = 1e-30
+FEWEST_SHARED = 4  # functions from which inverses that serve all of them are cheaper
+SMALLEST_HALF = 8
+BLOCK_BYTES = 2**20  # covariances held at a time: what the cache holds
+
+
+class LocalMoments(NamedTuple):
+    """Mean and variance of g, and variance of the noise; (n_rows, n_outputs) each."""
+
+    mean: FloatArray
+    variance: FloatArray
+    noise: FloatArray
+
+
+@dataclass(frozen=True, repr=False)
+class LocalProcess:
+    """Gaussian processes on residuals, one per output, that share their neighbours.
+
+    Attributes
+    ----------
+    columns : ndarray of int, shape (n_columns,)
+        Inputs that are used; the others hardly change any distance.
+    inverse_scales, centre : ndarray of shape (n_columns,)
+        u = x · inverse_scales − centre.
+    u : ndarray of float32, shape (n_rows, n_columns)
+        Scaled inputs of the training rows.
+    r : ndarray of float32, shape (n_rows, n_outputs)
+        Their leave-one-out residuals.
+    weight : ndarray of float32, shape (n_rows,)
+        Their weights ω: the noise variance of row i is s²η/ω_i.
+    rho, eta, c, pooling : ndarray of shape (n_outputs,)
+        Length-scale in units of u, noise variance over s², common scale, and its share κ of s².
+    k : int
+        Number of neighbours.
+    gain : ndarray of shape (n_outputs,)
+        Log density that training rows gained when they were left out, in nats per row.
+    squared_error : ndarray of shape (n_outputs,)
+        Their mean squared error, relative to that of the global model.
+    """
+
+    columns: NDArray[np.intp]
+    inverse_scales: FloatArray
+    centre: FloatArray
+    u: Float32Array
+    r: Float32Array
+    weight: Float32Array
+    rho: FloatArray
+    eta: FloatArray
+    c: FloatArray
+    pooling: FloatArray
+    k: int
+    gain: FloatArray
+    squared_error: FloatArray
+
+    def __repr__(self) -> str:
+        numbers = (f"{name}={_shown(getattr(self, name))}" for name in ("rho", "eta", "c", "pooling", "gain"))
+        return f"LocalProcess({len(self.u)} rows, k={self.k}, {', '.join(numbers)})"
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The training rows, to be searched."""
+        return Neighbours(self.u)
+
+    def predict(self, inputs: FloatArray, n_threads: int = 1) -> LocalMoments:
+        """Predict what the global model leaves over.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Of the feature map.
+        n_threads : int, default=1
+            Number of threads; results have the same bits for any.
+
+        Returns
+        -------
+        LocalMoments
+            Means and variances of the residuals.
+        """
+        queries, k = _scaled(inputs, self.columns, self.inverse_scales, self.centre), min(self.k, len(self.u))
+        self.neighbours.prepare()
+        moments = LocalMoments(*np.empty((3, len(queries), self.r.shape[1])))
+
+        def solve(rows: slice) -> None:
+            chosen = self.neighbours.nearest(queries[rows], k)
+            surroundings = Surroundings.of(queries[rows], self.u, chosen)
+            for j, pooling in enumerate(self.pooling):
+                noise = (self.eta[j] / self.weight[chosen]).astype(np.float32)
+                krige = surroundings.correlate(self.rho[j]).krige(self.r[chosen, j], noise)
+                scale = pooling * self.c[j] + (1 - pooling) * krige.scatter
+                moments.mean[rows, j], moments.variance[rows, j] = krige.mean, scale * krige.left
+                moments.noise[rows, j] = scale * self.eta[j]
+
+        with single_blas_thread():
+            for _ in ordered_map(solve, _blocks(len(queries), k, self.u.shape[1]), n_threads):
+                pass
+        return moments
+
+    def check(self, n_inputs: int, n_outputs: int) -> None:
+        """Raise unless all parts fit together and all numbers are in range.
+
+        Parameters
+        ----------
+        n_inputs : int
+            Number of inputs.
+        n_outputs : int
+            Number of outputs.
+        """
+        if self.columns.dtype.kind != "i" or not np.isin(self.columns, np.arange(n_inputs)).all():
+            raise ValueError(f"columns must be inputs below {n_inputs}")
+        n_rows, n_columns = len(self.weight), len(self.columns)
+        if not n_rows or not n_columns:
+            raise ValueError("u must have rows and columns")
+        require_positive(self.inverse_scales, "inverse_scales", n_columns)
+        require_array(self.centre, "centre", n_columns, largest=LARGEST_NUMBER)
+        shapes = {"u": (n_rows, n_columns), "r": (n_rows, n_outputs), "weight": (n_rows,)}
+        for name, shape in shapes.items():
+            value = getattr(self, name)
+            if value.dtype != np.float32 or value.shape != shape or not np.isfinite(value).all():
+                raise ValueError(f"{name} must be finite float32 numbers of shape {shape}")
+        if (self.weight <= 0).any():
+            raise ValueError("weight must be positive")
+        for name in ("rho", "eta", "c", "pooling"):
+            require_positive(getattr(self, name), name, n_outputs)
+        if (self.pooling > 1).any():
+            raise ValueError("pooling must be at most 1")
+        require_array(self.gain, "gain", n_outputs)
+        require_array(self.squared_error, "squared_error", n_outputs)
+        as_count(self.k, "k")
+
+
+class Krige(NamedTuple):
+    """Mean of g, share of its variance that is left, and r_Nᵀ(K_NN + ηI)⁻¹ r_N/k; (n_rows,) each."""
+
+    mean: FloatArray
+    left: FloatArray
+    scatter: FloatArray
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """Correlations among the neighbours of some rows, (n_rows, k, k), and with the rows themselves, (n_rows, k)."""
+
+    among: Float32Array
+    own: Float32Array
+
+    def krige(self, residuals: Float32Array, noise: Float32Array) -> Krige:
+        """Predict from residuals of the neighbours and their noise variances over s², (n_rows, k) each."""
+        noisy = self.among.copy()
+        np.einsum("ijj->ij", noisy)[...] += noise
+        solved = np.linalg.solve(noisy, np.stack([residuals, self.own], axis=-1))
+        mean, explained = np.einsum("ij,ijk->ki", self.own, solved).astype(np.float64)
+        scatter = np.einsum("ij,ij->i", residuals, solved[..., 0]).astype(np.float64) / residuals.shape[1]
+        return Krige(mean, np.clip(1 - explained, 0.0, 1.0), np.maximum(scatter, 0.0))
+
+    def solved(self, noise: Float32Array) -> Solved:
+        """Return what predictions from any residuals need."""
+        noisy = self.among.astype(np.float64)
+        np.einsum("ijj->ij", noisy)[...] += noise
+        inverse = _inverses(noisy)
+        pulls = (inverse @ self.own[..., None])[..., 0]
+        explained = np.einsum("ij,ij->i", self.own, pulls)
+        return Solved(inverse.astype(np.float32), pulls.astype(np.float32), np.clip(1 - explained, 0.0, 1.0))
+
+
+class Solved(NamedTuple):
+    """(K_NN + ηI)⁻¹, (n_rows, k, k), its product with k_N, (n_rows, k), and `left` of `Krige`: for all residuals."""
+
+    inverse: Float32Array
+    pulls: Float32Array
+    left: FloatArray
+
+    def krige(self, residuals: Float32Array) -> Krige:
+        """Predict from residuals of the neighbours, (n_rows, k)."""
+        mean = np.einsum("ij,ij->i", self.pulls, residuals).astype(np.float64)
+        solved = (self.inverse @ residuals[..., None])[..., 0]
+        scatter = np.einsum("ij,ij->i", residuals, solved).astype(np.float64) / residuals.shape[1]
+        return Krige(mean, self.left, np.maximum(scatter, 0.0))
+
+
+def _inverses(matrices: FloatArray) -> FloatArray:
+    """Return the inverses of positive definite matrices, (n, k, k), by halves: products are faster than LAPACK here."""
+    half = matrices.shape[-1] // 2
+    if half < SMALLEST_HALF:
+        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+    first = _inverses(matrices[:, :half, :half])
+    ratio = first @ matrices[:, :half, half:]
+    last = _inverses(matrices[:, half:, half:] - matrices[:, half:, :half] @ ratio)
+    corner = ratio @ last
+    inverse = np.empty_like(matrices)
+    inverse[:, :half, :half] = first + corner @ ratio.transpose(0, 2, 1)
+    inverse[:, :half, half:], inverse[:, half:, :half] = -corner, -corner.transpose(0, 2, 1)
+    inverse[:, half:, half:] = last
+    return inverse
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Squared distances among the neighbours of some rows, (n_rows, k, k), and from the rows to them, (n_rows, k)."""
+
+    among: Float32Array
+    own: Float32Array
+
+    @classmethod
+    def of(cls, queries: Float32Array, u: Float32Array, chosen: NDArray[np.intp]) -> Surroundings:
+        """Measure; `chosen`, (n_rows, k), are rows of `u`."""
+        offsets = u[chosen] - queries[:, None, :]  # small numbers, so that single precision suffices
+        products = offsets @ offsets.transpose(0, 2, 1)
+        own = np.einsum("ijj->ij", products).copy()
+        among = own[:, :, None] + own[:, None, :]
+        products *= 2
+        among -= products
+        np.maximum(among, 0.0, out=among)
+        np.einsum("ijj->ij", among)[...] = 0.0
+        return cls(among, own)
+
+    def correlate(self, rho: float) -> Correlations:
+        """Return the Matérn-3/2 correlations at a length-scale."""
+        return Correlations(_matern(self.among, rho), _matern(self.own, rho))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where rows are that are left out, and their nearest neighbours; residuals come later, of these rows alone.
+
+    Attributes
+    ----------
+    columns, inverse_scales, centre, u, weight, k
+        As of `LocalProcess`.
+    held : ndarray of shape (n_held,)
+        Rows that are left out, one at a time.
+    kept : dict, optional
+        Of each length-scale and noise, what many residuals share; 6 MB each with 1500 rows and 32 neighbours.
+    """
+
+    columns: NDArray[np.intp]
+    inverse_scales: FloatArray
+    centre: FloatArray
+    u: Float32Array
+    weight: Float32Array
+    k: int
+    neighbours: Neighbours
+    held: NDArray[np.intp]
+    kept: dict[tuple[float, float], Solved] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        inputs: FloatArray,
+        length_scales: FloatArray,
+        weight: FloatArray,
+        k: int,
+        held: NDArray[np.intp],
+        *,
+        keep: bool = False,
+    ) -> Self:
+        """Scale the inputs.
+
+        Parameters
+        ----------
+        inputs : ndarray of shape (n_rows, n_inputs)
+            Of distinct rows.
+        length_scales : ndarray of shape (n_inputs,)
+            Of the global model.
+        weight : ndarray of shape (n_rows,)
+            Positive.
+        k : int
+            Number of neighbours.
+        held : ndarray of shape (n_held,)
+        keep : bool
+            Whether residuals of many functions will be fitted.
+        """
+        columns = used_columns(np.clip(inputs / length_scales, -FARTHEST, FARTHEST), NEGLIGIBLE_SPREAD)
+        inverse_scales = 1 / length_scales[columns]
+        u = _scaled(inputs, columns, inverse_scales, np.zeros(len(columns)))
+        centre = u.mean(axis=0, dtype=np.float64)
+        u = _scaled(inputs, columns, inverse_scales, centre)
+        omega = (weight / weight.mean()).astype(np.float32)
+        return cls(columns, inverse_scales, centre, u, omega, k, Neighbours(u), held, {} if keep else None)
+
+    def at(self, held: NDArray[np.intp]) -> Places:
+        """Return those of other rows that are left out."""
+        return replace(self, held=held, kept=None if self.kept is None else {})
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """Distances of the rows that are left out and their neighbours."""
+        return Surroundings.of(self.u[self.held], self.u, self.chosen)
+
+    def krige(self, residuals: Float32Array, rho: float, eta: float) -> Krige:
+        """Predict rows that are left out from residuals of their neighbours, (n_held, k)."""
+        noise = (eta / self.weight[self.chosen]).astype(np.float32)
+        if self.kept is None:
+            return self.surroundings.correlate(rho).krige(residuals, noise)
+        if (rho, eta) not in self.kept:
+            self.kept[rho, eta] = self.surroundings.correlate(rho).solved(noise)
+        return self.kept[rho, eta].krige(residuals)
+
+    @cached_property
+    def chosen(self) -> NDArray[np.intp]:
+        """Neighbours of the rows that are left out, (n_held, k)."""
+        with single_blas_thread():
+            return _others(self.neighbours, self.held, min(self.k, len(self.u) - 1))
+
+    @property
+    def rows(self) -> NDArray[np.intp]:
+        """Rows that are left out and their neighbours, (n_distinct,)."""
+        return np.unique(np.append(self.chosen, self.held))
+
+    def fit(self, residuals: FloatArray, log_density: FloatArray) -> LocalProcess:
+        """Choose length-scale, noise and pooling by the log density of rows that are left out.
+
+        Parameters
+        ----------
+        residuals : ndarray of shape (n_rows, n_outputs)
+            Leave-one-out residuals of the global model; those of other rows than `rows` are only kept.
+        log_density : ndarray of shape (n_held, n_outputs)
+            Leave-one-out log densities of the rows that are left out, by the global model.
+        """
+        r, u, omega, held, chosen = residuals.astype(np.float32), self.u, self.weight, self.held, self.chosen
+        with single_blas_thread():
+            median = np.sqrt(np.median(self.surroundings.own))
+            unit = float(median) if median > 0 else 1.0
+            best = [LeftOut(self, own[chosen], own[held], omega[held]).best(unit) for own in r.T]
+        objective, rho, eta, pooling, c, error = np.array(best).T
+        gain = np.where(r[held].any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
+        before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
+        relative = np.divide(error, before, out=np.ones_like(error), where=before > 0)
+        parameters = (rho, eta, c, pooling, self.k, gain, relative)
+        return LocalProcess(self.columns, self.inverse_scales, self.centre, u, r, omega, *parameters)
+
+
+def fit_local_process(
+    inputs: FloatArray,
+    length_scales: FloatArray,
+    residuals: FloatArray,
+    log_density: FloatArray,
+    weight: FloatArray,
+    k: int,
+    held: NDArray[np.intp],
+) -> LocalProcess:
+    """Fit a local process where all residuals are known; arguments as of `Places`.
+
+    Parameters
+    ----------
+    inputs : ndarray of shape (n_rows, n_inputs)
+        Inputs of the kernel.
+    length_scales : ndarray of shape (n_inputs,)
+        Length-scales of the kernel.
+    residuals : ndarray of shape (n_rows, n_outputs)
+        Leave-one-out residuals.
+    log_density : ndarray of shape (n_rows, n_outputs)
+        Log densities of the rows under the global model without them.
+    weight : ndarray of shape (n_rows,)
+        How many times each row counts.
+    k : int
+        Number of neighbours.
+    held : ndarray of int
+        Rows on which the process is judged.
+
+    Returns
+    -------
+    LocalProcess
+        The process.
+    """
+    return Places.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
+
+
+class Score(NamedTuple):
+    """−mean log density of rows that were left out, at these parameters."""
+
+    objective: float
+    rho: float
+    eta: float
+    pooling: float
+    c: float
+    squared_error: float
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Residuals and weights of rows that are left out, (n_held,), and residuals of their neighbours, (n_held, k)."""
+
+    places: Places
+    neighbours: Float32Array
+    own: Float32Array
+    weight: Float32Array
+
+    def best(self, unit: float) -> Score:
+        """Return the best point of the grid, length-scales in units of `unit`, by steps to better neighbours on it."""
+        known: dict[tuple[int, int], Score] = {}
+        centre, best = (-1, -1), FIRST_POINT
+        while best != centre:
+            centre = best
+            for i in range(max(centre[0] - 1, 0), min(centre[0] + 2, len(LENGTH_SCALES))):
+                for j in range(max(centre[1] - 1, 0), min(centre[1] + 2, len(NOISE))):
+                    if (i, j) not in known:
+                        known[i, j] = self.score(unit * LENGTH_SCALES[i], NOISE[j])
+            best = min(known, key=known.__getitem__)
+        return known[best]
+
+    def score(self, rho: float, eta: float) -> Score:
+        """Return the best score over κ and c; at κ = 1 that c is the mean of (r − ĝ)²/q, q the variance over s²."""
+        krige = self.places.krige(self.neighbours, rho, eta)
+        share = self.weight.astype(np.float64)
+        share /= share.sum()
+        q = krige.left + eta  # of one new observation, however often the row was seen
+        square = (self.own - krige.mean) ** 2
+        error, mean_square = square / q, float(square @ share)
+        c = max(float(error @ share), SMALLEST_SCALE)
+        spread = 0.5 * float(np.log(2 * np.pi * q) @ share)
+        scores = [Score(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c, mean_square)]
+        for pooling in POOLING[1:]:
+            scales = c * COMMON_SCALES
+            s2 = pooling * scales[:, None] + (1 - pooling) * krige.scatter
+            objective = spread + 0.5 * (np.log(s2) + error / s2) @ share
+            least = int(objective.argmin())
+            scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
+        return min(scores)
+
+
+def _others(neighbours: Neighbours, held: NDArray[np.intp], k: int) -> NDArray[np.intp]:
+    """Return the k nearest rows of training rows, without these themselves; (n_held, k)."""
+    found = neighbours.nearest(neighbours.rows[held], k + 1)
+    itself = found == held[:, None]
+    itself[~itself.any(axis=1), -1] = True  # so many rows at the same place that it is not among them
+    return found[~itself].reshape(len(held), k)
+
+
+def _scaled(
+    inputs: FloatArray, columns: NDArray[np.intp], inverse_scales: FloatArray, centre: FloatArray
+) -> Float32Array:
+    """Return u, (n_rows, n_columns)."""
+    u = np.clip(inputs[:, columns] * inverse_scales, -FARTHEST, FARTHEST) - centre
+    return np.ascontiguousarray(u, dtype=np.float32)
+
+
+def _matern(squared: Float32Array, rho: float) -> Float32Array:
+    """Matérn-3/2 correlation at squared distances."""
+    scaled = np.sqrt(squared)
+    scaled *= np.float32(np.sqrt(3.0) / rho)
+    correlation = np.exp(-scaled)
+    scaled += 1
+    correlation *= scaled
+    return correlation
+
+
+def _blocks(n_rows: int, k: int, n_columns: int) -> Iterator[slice]:
+    size = max(8, BLOCK_BYTES // (4 * k * max(k, n_columns)))
+    return (slice(begin, min(begin + size, n_rows)) for begin in range(0, n_rows, size))
+
+
+def _shown(values: FloatArray) -> str:
+    numbers = ", ".join(f"{v:.3g}" for v in values)
+    return numbers if len(values) == 1 else f"[{numbers}]"

@@ -1,0 +1,455 @@
+"""Stochastic gradients of the ELBO: unbiased where they should be, biased as they must be, and climbed from seeds."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from pydirect import GaussianStatistics, fit_mean_field
+from pydirect.baselines import (
+    Concrete,
+    GaussianRegression,
+    Reinforce,
+    Reparameterization,
+    StochasticELBO,
+    fit_stochastic,
+    gradient_estimators,
+    squared_errors,
+)
+from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+
+ESTIMATORS = {
+    "reinforce": Reinforce(n_samples=5, control="none"),
+    "moving average": Reinforce(n_samples=5, control="moving_average"),
+    "leave one out": Reinforce(n_samples=5, control="leave_one_out"),
+    "reparameterisation": Reparameterization(n_samples=5),
+}
+
+
+def model_for(estimator, problem):
+    if isinstance(estimator, Reparameterization):
+        return GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels)
+    return problem.model
+
+
+def somewhere(bound, seed=0):
+    """A point away from the prior."""
+    return bound.start + 0.5 * np.random.default_rng(seed).standard_normal(bound.start.size)
+
+
+def repeated(bound, theta, n=800, seed=1, progress=0.0):
+    rng = np.random.default_rng(seed)
+    return np.stack([bound.gradient(theta, rng, progress) for _ in range(n)])
+
+
+def log_density(x, mean, variance):
+    return -0.5 * (np.log(2 * np.pi * variance) + (x - mean) ** 2 / variance)
+
+
+# Exact bounds
+
+
+@pytest.mark.parametrize("per_weight", [False, True])
+def test_the_discrete_bound_is_the_elbo_by_enumeration(make_problem, per_weight):
+    problem = make_problem(per_weight=per_weight)
+    bound = StochasticELBO(problem.model, gradient_estimators.Exact())
+    theta = somewhere(bound)
+    q, q_noise = softmax(theta[:12].reshape(4, 3), axis=1), softmax(theta[12:])
+    expected = enumerate_elbo(*problem.oracle_arguments, q, q_noise, problem.log_noise_prior)
+    assert bound.elbo(theta) == pytest.approx(expected, rel=1e-12)
+    posterior = bound.posterior(theta)
+    np.testing.assert_allclose(posterior.q, q, rtol=1e-12)
+    assert posterior.elbo == bound.elbo(theta) == pytest.approx(problem.model.elbo(q, q_noise), rel=1e-12)
+
+
+def test_the_continuous_bound_is_the_mean_of_its_integrand(make_problem):
+    problem = make_problem(b=3)
+    bound = StochasticELBO(
+        GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels), gradient_estimators.Exact()
+    )
+    theta, rng = somewhere(bound), np.random.default_rng(0)
+    posterior = bound.posterior(theta)
+    w = posterior.mean + posterior.std * rng.standard_normal((100_000, 3))
+    k = rng.choice(problem.noise_levels.size, len(w), p=posterior.noise.q)
+    noise = problem.noise_levels[k]
+    integrand = log_density(problem.y, w @ problem.phi.T, noise[:, None]).sum(axis=1)
+    integrand += (log_density(w, 0.0, 1.5) - log_density(w, posterior.mean, posterior.std**2)).sum(axis=1)
+    integrand += problem.log_noise_prior[k] - np.log(posterior.noise.q[k])
+    mean, error = monte_carlo_mean(integrand)
+    assert abs(mean - bound.elbo(theta)) < 4.5 * error
+
+
+@pytest.mark.parametrize("estimator", [Reinforce(), Reparameterization()], ids=["discrete", "continuous"])
+def test_exact_gradients_agree_with_finite_differences(make_problem, estimator):
+    problem = make_problem(per_weight=True)
+    bound = StochasticELBO(model_for(estimator, problem), estimator)
+    theta = somewhere(bound)
+    exact = bound.exact_gradient(theta)
+    np.testing.assert_allclose(exact, finite_difference_gradient(bound.elbo, theta), rtol=1e-6, atol=1e-6)
+    following = StochasticELBO(bound.model, gradient_estimators.Exact())
+    np.testing.assert_array_equal(following.gradient(theta, np.random.default_rng(0)), exact)
+    assert not following.gradient_variance(theta, np.random.default_rng(0), 3).any()
+
+
+def test_the_exact_gradient_is_that_of_the_compiled_solver(make_problem):
+    problem = make_problem()
+    bound = StochasticELBO(problem.model, gradient_estimators.Exact())
+    theta = somewhere(bound)
+    value, weights, noise = problem.model.solver(1).elbo_and_gradient(3, theta[:12].reshape(4, 3), theta[12:].copy())
+    assert bound.elbo(theta) == pytest.approx(value, rel=1e-10)
+    np.testing.assert_allclose(
+        bound.exact_gradient(theta), np.concatenate([weights.ravel(), noise]), rtol=1e-9, atol=1e-9
+    )
+
+
+# Estimates
+
+
+@pytest.mark.parametrize("data", ["statistics", "rows", "batches"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_gradients_are_unbiased(make_problem, name, data):
+    problem = make_problem(per_weight=True)
+    rows = None if data == "statistics" else (problem.phi, problem.y)
+    estimator = ESTIMATORS[name]
+    bound = StochasticELBO(model_for(estimator, problem), estimator, rows, 4 if data == "batches" else None)
+    theta = somewhere(bound)
+    mean, error = monte_carlo_mean(repeated(bound, theta))
+    assert (np.abs(mean - bound.exact_gradient(theta)) <= 4.5 * error + 1e-9).all()
+    assert (error > 0).any()
+
+
+def relaxed_elbo(bound, problem, theta, temperature, gumbel):
+    """ELBO whose weights are relaxed, by definition, for given Gumbel noise; (n_draws,)."""
+    b, m = problem.phi.shape[1], problem.levels.shape[-1]
+    logits = theta[: b * m].reshape(b, m)
+    w = (softmax((logits + gumbel) / temperature, axis=2) * problem.levels).sum(axis=2)
+    squared = np.square(problem.y - w @ problem.phi.T).sum(axis=1)
+    q_noise = softmax(theta[b * m :])
+    exact = problem.model.expected_squared_error(softmax(logits, axis=1))
+    return bound.elbo(theta) + 0.5 * (q_noise @ (1 / problem.noise_levels)) * (exact - squared)
+
+
+@pytest.mark.parametrize("data", ["statistics", "batches"])
+def test_concrete_is_unbiased_for_its_own_relaxed_bound(make_problem, data):
+    problem = make_problem(per_weight=True)
+    rows = (problem.phi, problem.y)
+    batched = {"rows": rows, "batch_size": 4} if data == "batches" else {}
+    bound = StochasticELBO(problem.model, Concrete(n_samples=5, temperature=0.7), **batched)
+    theta = somewhere(bound)
+    rng = np.random.default_rng(2)
+    gumbel = rng.gumbel(size=(800, 4, 3))
+    # The same noise at both ends of a difference: as many unbiased values of the gradient as draws.
+    h, along = 1e-4, np.eye(theta.size)
+    ends = [[relaxed_elbo(bound, problem, theta + s * h * e, 0.7, gumbel) for e in along] for s in (1, -1)]
+    expected, its_error = monte_carlo_mean(((np.array(ends[0]) - np.array(ends[1])) / (2 * h)).T)
+    mean, error = monte_carlo_mean(repeated(bound, theta))
+    assert (np.abs(mean - expected) <= 4.5 * np.hypot(error, its_error) + 1e-6).all()
+
+
+def test_concrete_agrees_with_differences_for_fixed_noise(make_problem):
+    problem = make_problem()
+    bound = StochasticELBO(problem.model, Concrete(n_samples=3, temperature=0.7))
+    theta = somewhere(bound)
+    gumbel = np.random.default_rng(5).gumbel(size=(3, 4, 3))
+    got = bound.gradient(theta, np.random.default_rng(5))
+    expected = finite_difference_gradient(lambda x: relaxed_elbo(bound, problem, x, 0.7, gumbel).mean(), theta)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_bias_of_concrete_shrinks_with_its_temperature_and_its_variance_grows(make_problem):
+    problem = make_problem(b=3)
+    distance, variance = [], []
+    for temperature in (2.0, 0.5, 0.1):
+        bound = StochasticELBO(problem.model, Concrete(n_samples=20, temperature=temperature))
+        theta = somewhere(bound)
+        estimates = repeated(bound, theta, 600)
+        mean, error = monte_carlo_mean(estimates)
+        difference = mean - bound.exact_gradient(theta)
+        distance.append(np.sqrt(max(difference @ difference - error @ error, 0.0)))
+        variance.append(estimates.var(axis=0).sum())
+    assert distance[0] > 2 * distance[1] > 4 * distance[2]
+    assert variance[0] < variance[1] < variance[2]
+
+
+def test_temperatures_fall_geometrically():
+    assert Concrete(temperature=0.4).temperature_at(0.7) == pytest.approx(0.4)
+    falling = Concrete(temperature=1.0, final_temperature=0.01)
+    assert [falling.temperature_at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([1.0, 0.1, 0.01])
+
+
+def test_straight_through_takes_its_errors_from_discrete_weights(make_problem):
+    problem = make_problem(b=3, n_noise=3)
+    bound = StochasticELBO(problem.model, Concrete(n_samples=20, straight_through=True))
+    theta = somewhere(bound)
+    mean, error = monte_carlo_mean(repeated(bound, theta, 600))
+    # The noise sees R alone, which is unbiased; the slopes are not.
+    assert (np.abs(mean - bound.exact_gradient(theta))[-3:] <= 4.5 * error[-3:]).all()
+    soft = StochasticELBO(problem.model, Concrete(n_samples=20))
+    biased, error = monte_carlo_mean(repeated(soft, theta, 600))
+    assert (np.abs(biased - soft.exact_gradient(theta))[-3:] > 4.5 * error[-3:]).any()
+
+
+def test_reinforce_agrees_with_enumeration_of_its_draws(make_problem):
+    problem = make_problem(b=2, n_noise=1)
+    bound = StochasticELBO(problem.model, Reinforce(n_samples=1, control="none"))
+    theta = somewhere(bound)
+    q = softmax(theta[:6].reshape(2, 3), axis=1)
+    listed = enumerate_factorized(problem.levels, q, problem.noise_levels, [1.0])
+    errors = np.square(problem.y - listed.weights @ problem.phi.T).sum(axis=1)
+    score = (listed.weights[:, :, None] == problem.levels) - q
+    second = np.einsum("h,h,hjk->jk", listed.weight_probability, errors**2, score**2)
+    first = np.einsum("h,h,hjk->jk", listed.weight_probability, errors, score)
+    exact = 0.25 * (second - first**2) / problem.noise_levels[0] ** 2
+    estimates = repeated(bound, theta, 1500)[:, :6]
+    squares = np.square(estimates - estimates.mean(axis=0))
+    mean, error = monte_carlo_mean(squares)
+    assert (np.abs(mean - exact.ravel()) < 4.5 * error).all()
+    np.testing.assert_allclose(bound.gradient_variance(theta, np.random.default_rng(1), 1500)[:6], mean, rtol=1e-3)
+
+
+def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
+    problem = make_problem(n=60, b=6)
+    theta = somewhere(StochasticELBO(problem.model, gradient_estimators.Exact()))
+
+    def variance(estimator):
+        bound = StochasticELBO(problem.model, estimator)
+        return bound.gradient_variance(theta, np.random.default_rng(3), 300).sum()
+
+    plain, average, others = (
+        variance(Reinforce(n_samples=10, control=c)) for c in ("none", "moving_average", "leave_one_out")
+    )
+    assert max(average, others) < 0.5 * plain
+    assert variance(Reinforce(n_samples=100, control="none")) == pytest.approx(plain / 10, rel=0.2)
+    assert variance(Concrete(n_samples=10)) < others
+    assert variance(gradient_estimators.Exact()) == 0.0
+
+
+def test_a_moving_average_does_not_see_its_own_samples(make_problem):
+    problem = make_problem()
+    bound = StochasticELBO(problem.model, Reinforce(n_samples=1, control="moving_average"))
+    first = [
+        StochasticELBO(bound.model, Reinforce(n_samples=1, control="moving_average")).gradient(
+            bound.start, np.random.default_rng(seed)
+        )
+        for seed in range(400)
+    ]
+    mean, error = monte_carlo_mean(first)
+    assert (np.abs(mean - bound.exact_gradient(bound.start)) <= 4.5 * error + 1e-9).all()
+
+
+def test_averages_stay_with_the_bound(make_problem):
+    """An estimator that the caller holds is none of two bounds'."""
+    problem, estimator = make_problem(), Reinforce(control="moving_average")
+    bounds = [StochasticELBO(problem.model, estimator) for _ in range(2)]
+    first, second = (bound.gradient(bound.start, np.random.default_rng(1)) for bound in bounds)
+    np.testing.assert_array_equal(first, second)
+    assert estimator == Reinforce(control="moving_average")
+
+
+def test_batches_read_their_rows_only():
+    phi = np.arange(20.0).reshape(10, 2)
+    errors = squared_errors.ErrorsFromRows(phi, np.zeros(10), 3)
+    chosen, _, scale = errors._batch(np.random.default_rng(0))
+    assert chosen.shape == (3, 2)
+    assert len({tuple(row) for row in chosen}) == 3
+    assert scale == pytest.approx(10 / 3)
+    whole = squared_errors.ErrorsFromRows(phi, np.zeros(10), 10)
+    assert whole._batch(np.random.default_rng(0))[0] is phi
+
+
+def test_rows_and_statistics_give_the_same_estimate_from_the_same_draws(make_problem):
+    problem = make_problem()
+    for estimator in (Reinforce(), Concrete()):
+        bounds = [StochasticELBO(problem.model, estimator, rows) for rows in (None, (problem.phi, problem.y))]
+        theta = somewhere(bounds[0])
+        got = [bound.gradient(theta, np.random.default_rng(4)) for bound in bounds]
+        np.testing.assert_allclose(*got, rtol=1e-9, atol=1e-9)
+
+
+# Fits
+
+
+FITTED = {
+    "exact": gradient_estimators.Exact(),
+    "leave one out": Reinforce(n_samples=50),
+    "moving average": Reinforce(n_samples=50, control="moving_average"),
+    "concrete": Concrete(n_samples=20, temperature=0.5, final_temperature=0.1),
+    "straight through": Concrete(n_samples=20, straight_through=True),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_baselines_reach_the_bound_of_direct(make_problem, name):
+    problem = make_problem(n=40, reach=1.0)
+    best = fit_mean_field(*problem.fit_arguments).elbo
+    fit = fit_stochastic(problem.model, FITTED[name], n_steps=400, step=1.0, n_checks=20)
+    assert best - 0.5 < fit.posterior.elbo <= best + 1e-6
+    assert fit.posterior.elbo == max(fit.elbo)
+    assert fit.posterior.converged
+    assert not fit_stochastic(problem.model, FITTED[name], n_steps=20, step=0.1).posterior.converged
+
+
+@pytest.mark.parametrize("data", ["statistics", "batches"])
+def test_reparameterisation_reaches_the_mean_field_of_the_gaussian_posterior(make_problem, data):
+    problem = make_problem(n=40, n_noise=1)
+    statistics, noise = problem.statistics, problem.noise_levels[0]
+    precision = statistics.A / noise + np.eye(4) / 1.5
+    mean, std = np.linalg.solve(precision, statistics.c[:, 0] / noise), 1 / np.sqrt(precision.diagonal())
+    model = GaussianRegression.of(statistics, 1.5, problem.noise_levels)
+    rows = {"rows": (problem.phi, problem.y), "batch_size": 30} if data == "batches" else {}
+    fit = fit_stochastic(model, Reparameterization(n_samples=30), n_steps=1500, step=0.2, **rows)
+    tolerance = 0.5 if data == "batches" else 0.15
+    assert (np.abs(fit.posterior.mean - mean) < tolerance * std).all()
+    np.testing.assert_allclose(fit.posterior.std, std, rtol=tolerance)
+    best = StochasticELBO(model, gradient_estimators.Exact()).elbo(np.concatenate([mean, np.log(std), [0.0]]))
+    assert best - tolerance < fit.posterior.elbo <= best
+    got = fit.posterior.latent_moments(problem.phi)
+    np.testing.assert_allclose(got[1], problem.phi**2 @ fit.posterior.std**2)
+
+
+@pytest.mark.parametrize("name", ["moving average", "concrete"])
+def test_a_seed_gives_the_same_fit_and_another_one_another(make_problem, name):
+    problem = make_problem()
+    fits = [
+        fit_stochastic(problem.model, FITTED[name], n_steps=20, n_checks=4, random_state=seed) for seed in (3, 3, 4)
+    ]
+    assert fits[0].parameters.tobytes() == fits[1].parameters.tobytes() != fits[2].parameters.tobytes()
+    np.testing.assert_array_equal(fits[0].elbo, fits[1].elbo)
+
+
+def test_the_trace_counts_steps_and_seconds(make_problem):
+    problem = make_problem()
+    fit = fit_stochastic(problem.model, Reinforce(), n_steps=20, n_checks=4)
+    assert fit.steps.tolist() == [0, 5, 10, 15, 20]
+    assert fit.seconds[0] >= 0
+    assert (np.diff(fit.seconds) > 0).all()
+    bound = StochasticELBO(problem.model, Reinforce())
+    assert fit.elbo[0] == bound.elbo(bound.start)
+    assert fit.posterior.n_iter == 20
+    again = fit_stochastic(problem.model, Reinforce(), n_steps=1, start=fit.parameters)
+    assert again.elbo[0] == bound.elbo(fit.parameters) == fit.posterior.elbo
+
+
+def test_seconds_leave_out_evaluations(make_problem, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: now[0])
+    true_elbo, true_gradient = StochasticELBO.elbo, StochasticELBO.gradient
+
+    def elbo(self, parameters):
+        now[0] += 100.0
+        return true_elbo(self, parameters)
+
+    def gradient(self, *arguments):
+        now[0] += 1.0
+        return true_gradient(self, *arguments)
+
+    monkeypatch.setattr(StochasticELBO, "elbo", elbo)
+    monkeypatch.setattr(StochasticELBO, "gradient", gradient)
+    fit = fit_stochastic(make_problem().model, Reinforce(), n_steps=6, n_checks=3)
+    assert fit.seconds.tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_an_interruption_leaves_the_best_so_far(make_problem, monkeypatch):
+    calls = []
+
+    def gradient(self, parameters, rng, progress):
+        calls.append(progress)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return self.exact_gradient(parameters)
+
+    monkeypatch.setattr(StochasticELBO, "gradient", gradient)
+    fit = fit_stochastic(make_problem().model, Reinforce(), n_steps=20, n_checks=4)
+    assert fit.posterior.interrupted
+    assert not fit.posterior.converged
+    assert fit.posterior.elbo == max(fit.elbo[1:])
+
+
+# Refusals
+
+
+def test_estimators_serve_their_kind_of_weights_only(make_problem):
+    problem = make_problem()
+    continuous = GaussianRegression.of(problem.statistics, 1.0, problem.noise_levels)
+    with pytest.raises(ValueError, match="Reinforce must be given a model of discrete weights"):
+        StochasticELBO(continuous, Reinforce())
+    with pytest.raises(ValueError, match="Reparameterization must be given a model of continuous weights"):
+        StochasticELBO(problem.model, Reparameterization())
+    with pytest.raises(TypeError, match="estimator must be a Exact or Reinforce"):
+        StochasticELBO(problem.model, "reinforce")
+    with pytest.raises(TypeError, match="model must be a MeanFieldRegression or GaussianRegression"):
+        fit_stochastic(problem.statistics, Reinforce())
+    with pytest.raises(TypeError, match="estimator must be a Exact or Reinforce"):
+        fit_stochastic(problem.model, "reinforce")
+    with pytest.raises(TypeError, match="statistics must be a TargetStatistics or Gauss"):
+        GaussianRegression.of(None, 1.0, [1.0])
+    for rows in (problem.phi, (problem.phi,)):
+        with pytest.raises(TypeError, match=r"rows must be a tuple \(phi, y\)"):
+            StochasticELBO(problem.model, Reinforce(), rows)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: Reinforce(n_samples=1), "n_samples must be at least 2"),
+        (lambda p: Reinforce(control="no"), "control must be one of"),
+        (lambda p: Concrete(temperature=0.0), "temperature must be above 0"),
+        (lambda p: Concrete(final_temperature=-1.0), "final_temperature must be above 0"),
+        (lambda p: Reparameterization(n_samples=0), "n_samples must be at least 1"),
+        (lambda p: GaussianRegression.of(p.statistics, 0.0, [1.0]), "prior_variance must be above 0"),
+        (lambda p: GaussianRegression.of(p.statistics, 1.0, [1.0], [0.0, 0.0]), "log_noise_prior must have shape"),
+        (lambda p: GaussianRegression.of(p.statistics, 1.0, [-1.0]), "noise_levels must be positive"),
+        (
+            lambda p: GaussianRegression.of(p.statistics.target(1), 1.0, [1.0]),
+            "k must be below the number of targets, 1",
+        ),
+        (
+            lambda p: StochasticELBO(
+                GaussianRegression.of(p.statistics, 1.0, [1.0, 2.0], [0.0, -np.inf]), Reparameterization()
+            ),
+            "log_noise_prior must be finite",
+        ),
+        (lambda p: StochasticELBO(p.model, Reinforce(), batch_size=3), "batch_size must be None without rows"),
+        (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi[:5], p.y[:5])), "rows must be those of the statistics"),
+        (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y), 13), "batch_size must be at most"),
+        (lambda p: StochasticELBO(p.model, Reinforce(), (p.phi, p.y + 1)), "statistics, with yty"),
+        (lambda p: StochasticELBO(p.model, Reinforce()).elbo([0.0] * 7), r"parameters must have shape \(15,\)"),
+        (lambda p: StochasticELBO(p.model, Reinforce()).elbo([np.nan] * 15), "parameters must be finite"),
+        (lambda p: StochasticELBO(p.model, Reinforce()).exact_gradient([0.0]), "parameters must have shape"),
+        (lambda p: fit_stochastic(p.model, Reinforce(), start=[0.0]), "start must have shape"),
+        (lambda p: fit_stochastic(p.model, Reinforce(), step=0.0), "step must be above 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make_problem, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(make_problem())
+
+
+def test_steps_that_are_too_large_end_without_a_warning(make_problem):
+    problem = make_problem()
+    model = GaussianRegression.of(problem.statistics, 1.0, problem.noise_levels)
+    bound = StochasticELBO(model, Reparameterization())
+    narrow = bound.start.copy()
+    narrow[4:8] = -400.0  # its square underflows
+    assert bound.elbo(narrow) < bound.elbo(bound.start)
+    assert np.isfinite(bound.elbo(narrow))
+
+
+def test_forbidden_levels_are_refused(make_problem):
+    problem = make_problem()
+    problem.log_prior = np.array([-np.inf, 0.0, 0.0])
+    with pytest.raises(ValueError, match="log_prior and log_noise_prior must be finite"):
+        StochasticELBO(problem.model, Reinforce())
+
+
+def test_a_second_output_is_fitted_alone(make_problem):
+    problem = make_problem(n=40)
+    both = GaussianStatistics.from_arrays(problem.phi, np.stack([np.zeros(40), problem.y], axis=1))
+    alone, second = (
+        fit_stochastic(GaussianRegression.of(s, 1.0, problem.noise_levels), Reparameterization(), n_steps=5).elbo
+        for s in (problem.statistics, both.target(1))
+    )
+    np.testing.assert_allclose(second, alone, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"statistics must be of one target, got 2: choose statistics.target\(k\)"):
+        GaussianRegression.of(both, 1.0, problem.noise_levels)

@@ -1,0 +1,164 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pydirect.features.repeated import merge_repeated
+from pydirect.linear.leave_one_out import FactoredRidge, RidgePosterior, leave_one_out, ridge_of_rows
+from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.rotated import decorrelate
+
+# rows, weights: fewer rows than weights, as many, and more
+SHAPES = [(12, 30), (20, 20), (60, 15)]
+
+
+class Setting:
+    """Rows with integer weights, noise and prior of their own for each of two outputs."""
+
+    def __init__(self, n, b, posterior=RidgePosterior.of, seed=0):
+        rng = np.random.default_rng(seed)
+        self.phi = rng.standard_normal((n, b)) * np.linspace(0.1, 2.0, b)
+        self.y = self.phi @ rng.standard_normal((b, 2)) + 0.5 * rng.standard_normal((n, 2))
+        self.weight = rng.integers(1, 4, n).astype(float)
+        self.noise, self.prior = np.array([0.3, 0.1]), np.array([0.7, 1.0])
+        self.rotated = decorrelate(GaussianStatistics.from_arrays(self.phi, self.y, self.weight))
+        self.posterior = posterior(self.rotated, 1 / self.noise, self.prior)
+        self.precision = self.weight[:, None] / self.noise
+
+    def refit(self, rows):
+        """Solve for the posterior of some rows: coefficients and covariance per output."""
+        phi, y, weight = self.phi[rows], self.y[rows], self.weight[rows]
+        for k, (noise, prior) in enumerate(zip(self.noise, self.prior, strict=True)):
+            precision = (phi.T * weight) @ phi / noise + np.eye(phi.shape[1]) / prior
+            covariance = np.linalg.inv(precision)
+            yield covariance @ phi.T @ (weight * y[:, k]) / noise, covariance
+
+
+FORMS = {"eigenvectors": RidgePosterior.of, "factors": ridge_of_rows}
+
+
+@pytest.fixture(params=[(*shape, form) for shape in SHAPES for form in FORMS], ids=str)
+def setting(request):
+    n, b, form = request.param
+    return Setting(n, b, FORMS[form])
+
+
+def test_factors_are_of_few_outputs_and_of_full_rank():
+    assert isinstance(Setting(60, 15, ridge_of_rows).posterior, FactoredRidge)
+    assert type(Setting(12, 30, ridge_of_rows).posterior) is RidgePosterior
+    phi = np.ones((9, 3))
+    rotated = decorrelate(GaussianStatistics.from_arrays(phi, phi))
+    assert type(ridge_of_rows(rotated, np.ones(3), np.ones(3))) is RidgePosterior
+    assert type(ridge_of_rows(rotated.outputs(slice(1)), np.ones(1), np.ones(1))) is RidgePosterior
+
+
+def test_a_factorisation_that_rounding_lets_fail_leaves_eigenvectors():
+    rotated = Setting(60, 15).rotated
+    spoilt = replace(rotated, gram=-rotated.gram)
+    assert type(ridge_of_rows(spoilt, np.ones(2), np.ones(2))) is RidgePosterior
+
+
+def test_outputs_of_factors_are_those_of_the_posterior():
+    setting = Setting(60, 15, ridge_of_rows)
+    both = setting.posterior.moments(setting.phi)
+    second = setting.posterior.outputs(slice(1, 2)).moments(setting.phi)
+    for one, of_both in zip(second, both, strict=True):
+        np.testing.assert_allclose(one[:, 0], of_both[:, 1], rtol=1e-13)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_random_signs_give_variances_about_those_of_the_posterior(form):
+    setting = Setting(60, 15, FORMS[form])
+    sketch = setting.posterior.sketch(np.random.default_rng(0), n_signs=20_000)
+    found = np.square(np.einsum("nb,kbs->nks", setting.phi, sketch)).sum(axis=2)
+    np.testing.assert_allclose(found, setting.posterior.moments(setting.phi)[1], rtol=0.05)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-6, 1e-10])
+def test_factors_keep_variances_of_nearly_noise_free_rows(noise):
+    rng = np.random.default_rng(3)
+    phi = rng.standard_normal((90, 40)) * np.exp(-0.2 * np.arange(40))
+    rotated = decorrelate(GaussianStatistics.from_arrays(phi, phi[:, 0]))
+    variance = ridge_of_rows(rotated, np.array([1 / noise]), np.ones(1)).moments(phi)[1][:, 0]
+    r = np.linalg.qr(np.vstack([phi / np.sqrt(noise), np.eye(40)]))[1]
+    np.testing.assert_allclose(variance, np.square(np.linalg.solve(r.T, phi.T)).sum(axis=0), rtol=1e-4)
+
+
+def test_posterior_moments_are_those_of_weighted_ridge(setting):
+    mean, variance = setting.posterior.moments(setting.phi)
+    for k, (coefficients, covariance) in enumerate(setting.refit(slice(None))):
+        np.testing.assert_allclose(setting.posterior.coefficients[:, k], coefficients, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(mean[:, k], setting.phi @ coefficients, rtol=1e-9)
+        np.testing.assert_allclose(variance[:, k], np.sum(setting.phi @ covariance * setting.phi, 1), rtol=1e-9)
+
+
+def test_predictions_are_those_of_refits_without_the_row(setting):
+    moments = setting.posterior.moments(setting.phi)
+    found = leave_one_out(setting.y, *moments, setting.precision, setting.noise)
+    for i, phi in enumerate(setting.phi):
+        for k, (coefficients, covariance) in enumerate(setting.refit(np.arange(len(setting.y)) != i)):
+            np.testing.assert_allclose(found.residuals[i, k], setting.y[i, k] - phi @ coefficients, rtol=1e-8)
+            np.testing.assert_allclose(found.latent_variances[i, k], phi @ covariance @ phi, rtol=1e-8)
+            np.testing.assert_allclose(found.variances[i, k], phi @ covariance @ phi + setting.noise[k], rtol=1e-8)
+    np.testing.assert_allclose(found.means + found.residuals, setting.y)
+
+
+def test_leverages_sum_to_the_effective_number_of_weights(setting):
+    found = leave_one_out(setting.y, *setting.posterior.moments(setting.phi), setting.precision, setting.noise)
+    A = (setting.phi.T * setting.weight) @ setting.phi
+    for k in range(2):
+        ridge = setting.noise[k] / setting.prior[k]
+        expected = np.trace(np.linalg.solve(A + ridge * np.eye(len(A)), A))
+        np.testing.assert_allclose(found.n_effective[k], expected, rtol=1e-8)
+    assert (found.leverages > 0).all() and (found.leverages < 1).all()
+
+
+def test_variance_without_a_row_is_that_of_the_closed_form():
+    setting = Setting(60, 15)
+    found = leave_one_out(setting.y, *setting.posterior.moments(setting.phi), setting.precision)
+    own_noise = 1 / setting.precision
+    np.testing.assert_allclose(found.variances, own_noise / (1 - found.leverages), rtol=1e-12)
+    error = setting.y - setting.posterior.moments(setting.phi)[0]
+    np.testing.assert_allclose(found.studentised, error / np.sqrt(own_noise * (1 - found.leverages)), rtol=1e-12)
+    expected = -0.5 * (np.log(2 * np.pi * found.variances) + found.residuals**2 / found.variances)
+    np.testing.assert_allclose(found.log_density, expected, rtol=1e-12)
+
+
+def test_missing_variance_adds_to_that_of_the_target_alone():
+    setting = Setting(60, 15)
+    moments = setting.posterior.moments(setting.phi)
+    without = leave_one_out(setting.y, *moments, setting.precision)
+    with_it = leave_one_out(setting.y, *moments, setting.precision, missing=np.full_like(setting.y, 0.7))
+    np.testing.assert_allclose(with_it.variances, without.variances + 0.7)
+    np.testing.assert_array_equal(with_it.latent_variances, without.latent_variances)
+    np.testing.assert_array_equal(with_it.residuals, without.residuals)
+
+
+def test_row_without_weight_is_predicted_by_the_whole_model():
+    setting = Setting(60, 15)
+    mean, variance = setting.posterior.moments(setting.phi)
+    setting.precision[7] = 0.0
+    found = leave_one_out(setting.y, mean, variance, setting.precision, setting.noise)
+    np.testing.assert_array_equal(found.means[7], setting.y[7] - (setting.y[7] - mean[7]))
+    np.testing.assert_array_equal(found.variances[7], variance[7] + setting.noise)
+
+
+def test_row_that_determines_its_own_prediction_stays_finite():
+    one = np.ones((1, 1))
+    found = leave_one_out(2 * one, 2 * one, one, one)
+    assert np.isfinite(found.residuals).all() and np.isfinite(found.log_density).all()
+
+
+def test_copies_are_merged_and_spread_again():
+    x = np.array([[3.0], [1.0], [3.0], [3.0], [1.0]])
+    y = np.array([[1.0], [2.0], [1.0], [0.0], [2.0]])
+    first, count, where = merge_repeated(x, y, np.array([1.0, 2.0, 3.0, 4.0, 0.5]))
+    assert first.tolist() == [0, 1, 3]
+    assert count.tolist() == [4.0, 2.5, 4.0]
+    assert where.tolist() == [0, 1, 0, 2, 1]
+    assert merge_repeated(x, y, None)[1].tolist() == [2.0, 2.0, 1.0]
+    distinct = leave_one_out(y[first], 0 * y[first], 0.1 + 0 * y[first], np.ones(1))
+    spread = distinct.rows(where)
+    assert spread.residuals.shape == (5, 1)
+    np.testing.assert_array_equal(spread.residuals[:, 0], distinct.residuals[where, 0])
+    np.testing.assert_array_equal(spread.n_effective, distinct.n_effective)

@@ -1,0 +1,91 @@
+"""Recursive least squares against one fit to all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
+from pydirect.statistics.gaussian import GaussianStatistics
+
+NOISE, PRIOR = 0.3, 2.0
+
+
+def rows(n, b=7, seed=0):
+    rng = np.random.default_rng(seed)
+    phi = rng.standard_normal((n, b))
+    return phi, phi @ rng.standard_normal(b) + np.sqrt(NOISE) * rng.standard_normal(n)
+
+
+def dense(phi, y, weight=None):
+    """Mean and covariance of the weights by an inverse."""
+    weight = np.ones(len(phi)) if weight is None else weight
+    covariance = np.linalg.inv((phi.T * weight) @ phi / NOISE + np.eye(phi.shape[1]) / PRIOR)
+    return covariance @ (phi.T @ (weight * y)) / NOISE, covariance
+
+
+def assert_is(posterior, mean, covariance):
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-10)
+    np.testing.assert_allclose(posterior.covariance, covariance, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, BLOCK_ROWS, 2 * BLOCK_ROWS + 3])
+def test_rows_added_in_blocks_give_the_posterior_of_all(n):
+    phi, y = rows(n)
+    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi[: n // 3], y[: n // 3])
+    assert_is(posterior.update(phi[n // 3 :], y[n // 3 :]), *dense(phi, y))
+    assert posterior.n_samples == n
+
+
+@pytest.mark.parametrize("n", [3, 90])
+def test_posterior_of_statistics_is_that_of_their_rows(n):
+    phi, y = rows(n)
+    assert_is(RecursivePosterior.of(GaussianStatistics.from_arrays(phi, y), NOISE, PRIOR), *dense(phi, y))
+
+
+def test_weights_count_repetitions_and_negative_ones_remove():
+    phi, y = rows(100)
+    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi, y, np.r_[np.full(50, 2.0), np.full(50, 0.5)])
+    posterior.update(phi[:60], y[:60], np.r_[np.full(50, -2.0), np.full(10, -0.5)])
+    assert_is(posterior, *dense(phi[60:], y[60:], np.full(40, 0.5)))
+    assert posterior.n_samples == pytest.approx(20.0)
+
+
+def test_each_row_is_predicted_from_those_before_it():
+    phi, y = rows(BLOCK_ROWS + 20)
+    mean, variance = RecursivePosterior.prior(7, NOISE, PRIOR).predict_then_update(phi, y)
+    for i in (0, 1, 30, BLOCK_ROWS - 1, BLOCK_ROWS, len(y) - 1):
+        m, s = dense(phi[:i], y[:i])
+        assert mean[i] == pytest.approx(phi[i] @ m, abs=1e-10)
+        assert variance[i] == pytest.approx(phi[i] @ s @ phi[i], abs=1e-10)
+
+
+def test_moments_and_covariances_are_those_of_the_weights():
+    phi, y = rows(40)
+    posterior, (m, s) = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi[:30], y[:30]), dense(phi[:30], y[:30])
+    mean, variance = posterior.moments(phi[30:])
+    np.testing.assert_allclose(mean, phi[30:] @ m, atol=1e-10)
+    np.testing.assert_allclose(variance, np.diag(phi[30:] @ s @ phi[30:].T), atol=1e-10)
+    np.testing.assert_allclose(posterior.covariances(phi[30:], phi[:4]), phi[30:] @ s @ phi[:4].T, atol=1e-10)
+
+
+def test_copies_are_independent():
+    phi, y = rows(5)
+    posterior = RecursivePosterior.prior(7, NOISE, PRIOR)
+    posterior.copy().update(phi, y)
+    assert_is(posterior, np.zeros(7), PRIOR * np.eye(7))
+
+
+def test_rows_that_never_came_are_refused_and_nothing_changes():
+    phi, y = rows(20)
+    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi, y)
+    before = posterior.copy()
+    with pytest.raises(ValueError, match="must be among those added"):
+        posterior.update(100 * phi[:3], y[:3], -np.ones(3))
+    assert_is(posterior, before.mean, before.covariance)
+
+
+@pytest.mark.parametrize("name", ["noise_variance", "prior_variance"])
+def test_variances_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        RecursivePosterior.prior(3, **{"noise_variance": 1.0, "prior_variance": 1.0, name: 0.0})

@@ -1,0 +1,111 @@
+"""The fit of continuous weights, against quadrature and against what a Gaussian posterior must satisfy."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from pydirect.logistic import CountLikelihood, CountRows, ascend_counts
+from pydirect.logistic.gaussian import VariancePrior
+from pydirect.statistics.gaussian import IdentityFeatures
+
+RNG = np.random.default_rng(0)
+N = 40
+PHI = RNG.standard_normal((N, 2))
+OFFSET = np.log(RNG.uniform(0.5, 4.0, (N, 1)))
+LOG_MEAN = OFFSET[:, 0] + PHI @ [0.8, -0.5]
+WEIGHT = RNG.integers(1, 3, N).astype(float)
+
+
+def rows(dispersion, y=None):
+    y = RNG.poisson(np.exp(LOG_MEAN)).astype(float) if y is None else y
+    counts = CountLikelihood(dispersion)
+    return CountRows(IdentityFeatures(2), PHI, y[:, None], WEIGHT, OFFSET, counts=counts)
+
+
+def ascended(problem, variance_prior):
+    return ascend_counts(problem, variance_prior, max_iter=100, stop=threading.Event())
+
+
+def log_evidence_and_moments(problem, variance):
+    """Sum over a grid of both weights."""
+    axis = np.linspace(-3, 3, 301)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    z = problem.offset + PHI @ grid.T
+    log_joint = WEIGHT @ problem.counts.log_probability(problem.t, z)
+    log_joint += -0.5 * (grid**2).sum(axis=1) / variance - np.log(2 * np.pi * variance)
+    evidence = logsumexp(log_joint)
+    p = np.exp(log_joint - evidence)
+    mean = p @ grid
+    return evidence + 2 * np.log(axis[1] - axis[0]), mean, p @ (grid - mean) ** 2
+
+
+def test_the_bound_on_poisson_counts_is_below_the_evidence_and_close():
+    problem = rows(0.0)
+    _, ascent = ascended(problem, VariancePrior(0.7, 0.0))
+    evidence, mean, variance = log_evidence_and_moments(problem, 0.7)
+    assert evidence - 0.02 < ascent.best.bound < evidence
+    posterior = ascent.best.solution.posterior
+    np.testing.assert_allclose(posterior.mean[:, 0], mean, atol=2e-2 * np.sqrt(variance).max())
+    np.testing.assert_allclose((posterior.root**2).sum(axis=1), variance, rtol=0.03)
+
+
+def test_the_bound_on_overdispersed_counts_is_below_the_evidence_and_close():
+    problem = rows(0.6, RNG.poisson(RNG.gamma(1.6, np.exp(LOG_MEAN) / 1.6)).astype(float))
+    found, ascent = ascended(problem, VariancePrior(0.7, 0.0))
+    assert found.counts.dispersion > 0.1, "learned"
+    evidence, mean, variance = log_evidence_and_moments(found, 0.7)
+    assert evidence - 0.02 < ascent.best.bound < evidence
+    np.testing.assert_allclose(ascent.best.solution.posterior.mean[:, 0], mean, atol=0.05 * np.sqrt(variance).max())
+
+
+def test_the_dispersion_found_has_the_largest_bound():
+    problem = rows(2.0, RNG.poisson(RNG.gamma(2.0, np.exp(LOG_MEAN) / 2.0)).astype(float))
+    prior = VariancePrior(0.7, 0.0)
+    found, ascent = ascended(problem, prior)
+    for factor in (0.8, 1.25):
+        other = found.with_dispersion(factor * found.counts.dispersion)
+        fixed = replace(other, counts=_Fixed(other.counts.dispersion))
+        assert ascended(fixed, prior)[1].best.bound < ascent.best.bound
+
+
+class _Fixed(CountLikelihood):
+    """A dispersion that is known."""
+
+    def at_best(self, y, mean, variance, weight):
+        return self
+
+
+@pytest.mark.parametrize("dispersion", [0.0, 0.5])
+def test_a_row_counts_as_often_as_its_weight(dispersion):
+    problem = rows(dispersion)
+    repeats = np.repeat(np.arange(N), WEIGHT.astype(int))
+    again = replace(problem.chosen(repeats), weight=np.ones(len(repeats)))
+    prior = VariancePrior(1.0, 0.5)
+    once, twice = (ascended(p, prior)[1].best for p in (problem, again))
+    assert once.bound == pytest.approx(twice.bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("dispersion", [0.0, 0.3])
+def test_counts_far_from_their_prior_means_are_fitted(dispersion):
+    y = np.exp(OFFSET[:, 0] + 7 + PHI @ [2.0, 1.0]).round()
+    found, ascent = ascended(replace(rows(dispersion, y), offset=OFFSET - 2.0), VariancePrior(9.0, 0.0))
+    assert np.isfinite(ascent.best.bound)
+    assert ascent.converged
+    assert found.counts.dispersion == dispersion or found.counts.dispersion > 0
+
+
+def test_left_out_counts_have_the_probabilities_of_fits_without_them():
+    problem = rows(0.0)
+    prior = VariancePrior(0.7, 0.0)
+    _, ascent = ascended(problem, prior)
+    [left_out] = problem.left_out_log_probabilities(ascent.best.solution.latent)
+    for i in range(0, N, 9):
+        without = replace(problem, weight=problem.weight - (np.arange(N) == i))
+        if without.weight[i] == 0:
+            without = problem.chosen(np.flatnonzero(np.arange(N) != i))
+        mean, variance = problem.moments(ascended(without, prior)[1].best.solution.posterior)
+        expected = problem.log_probability(mean, variance)[i]
+        assert left_out[i] == pytest.approx(expected, abs=0.02)
