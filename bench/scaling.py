@@ -7,7 +7,8 @@
 Every point is a process of its own with a time limit and a memory limit; what exceeds them is printed as such. An axis
 varies one number of a base point (10,000 rows, 500 basis functions, 8 columns, 1 output, 1 thread). Models:
 
-- `design`: ``DirectRegressor(noise="constant", local=False, length_scale=3)``, features, statistics and inference only;
+- `design`: ``DirectRegressor(Nystroem(length_scale=3), noise="constant", local=False)``, features, statistics and
+  inference only;
 - `default`: the regressor as it comes, with its search for a kernel, its choice of noise and its local process;
 - `blocks`, `npy`, `parquet`: `design` by `fit_stream`, from blocks made as they are asked for, a mapped file, a table;
 - `lightgbm` (200 trees), `gpr` (scikit-learn's exact process, squared exponential, fitted by its default optimiser) and

@@ -71,11 +71,11 @@ def write_parquet(point: Point, folder: Path) -> tuple[Path, Any]:
 
 def make_pydirect(point: Point, folder: Path) -> tuple[Any, Callable[[], Any]]:
     """Return a regressor of ours and the call that fits it; data are made before."""
-    from pydirect import DirectRegressor
+    from pydirect import DirectRegressor, Nystroem
 
     options: dict[str, Any] = {"n_basis_functions": point.basis, "n_threads": point.threads}
     if point.model != "default":
-        options |= {"noise": "constant", "local": False, "length_scale": 3.0}
+        options |= {"noise": "constant", "local": False, "features": Nystroem(length_scale=3.0)}
     model = DirectRegressor(**options)
     if point.model == "blocks":
         return model, lambda: model.fit_stream(lambda: blocks(point))

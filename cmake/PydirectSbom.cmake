@@ -23,7 +23,8 @@ endmacro()
 
 pydirect_sbom_component(pybind11 "${pybind11_VERSION}" "pkg:pypi/pybind11@${pybind11_VERSION}"
   "BSD-3-Clause" "https://github.com/pybind/pybind11")
-# Eigen belongs here, and its licence into LICENSES, as soon as a source includes one of its headers.
+pydirect_sbom_component(Eigen "${Eigen3_VERSION}" "pkg:generic/eigen@${Eigen3_VERSION}"
+  "MPL-2.0" "https://gitlab.com/libeigen/eigen")
 # delvewheel writes no list of what it copies: the OpenMP runtime that comes with the compiler.
 if(WIN32 AND OpenMP_CXX_FOUND AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   pydirect_sbom_component(libomp "${CMAKE_CXX_COMPILER_VERSION}" "pkg:generic/libomp@${CMAKE_CXX_COMPILER_VERSION}"

@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from pydirect import _core
 from pydirect.direct.mean_field import MeanFieldRegression
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.quadratic.coreset import NetworkCoreset
 from pydirect.statistics import running as running_statistics

@@ -20,7 +20,9 @@ from pydirect import (
     DirectStreamRegressor,
     DVIClassifier,
     DVIRegressor,
+    Fourier,
     GaussianStatistics,
+    MeanField,
     MonteCarloBNNRegressor,
     QuadraticBNNRegressor,
     fit_many,
@@ -83,18 +85,18 @@ TARGETS = {
 MODELS = {
     "regressor": (DirectRegressor(n_basis_functions=24, random_state=0), "number"),
     "regressor of two targets": (DirectRegressor("nystroem", 24, local=False, random_state=1), "numbers"),
-    "raw": (DirectRegressor("fourier", 24, basis="raw", rank_inputs=False, random_state=2), "number"),
+    "raw": (DirectRegressor(Fourier(rank_inputs=False), 24, posterior="sequential", random_state=2), "number"),
     "mixture": (
-        DirectRegressor("fourier", 16, basis="raw", posterior="mean_field", n_components=2, random_state=2),
+        DirectRegressor("fourier", 16, posterior=MeanField(n_components=2), random_state=2),
         "number",
     ),
     "classifier": (DirectClassifier(n_basis_functions=24, random_state=3), "label"),
     "classifier of three classes": (DirectClassifier("nystroem", 24, random_state=4), "labels"),
     "counts": (DirectCountRegressor(n_basis_functions=24, random_state=5), "count"),
     "stream": (DirectStreamRegressor(n_basis_functions=20, n_first_rows=40, random_state=6), "number"),
-    "dvi": (DVIRegressor((12,), max_iter=20, random_state=7), "number"),
-    "dvi classifier": (DVIClassifier((10,), max_iter=20, random_state=8), "label"),
-    "monte carlo": (MonteCarloBNNRegressor((8,), max_iter=20, random_state=9), "number"),
+    "dvi": (DVIRegressor((12,), random_state=7), "number"),
+    "dvi classifier": (DVIClassifier((10,), random_state=8), "label"),
+    "monte carlo": (MonteCarloBNNRegressor((8,), random_state=9), "number"),
     "quadratic": (QuadraticBNNRegressor((6,), max_iter=10, random_state=10), "number"),
 }
 

@@ -275,7 +275,6 @@ ZERO, ONE = np.zeros(3), np.ones(3)
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((5, 2))), r"samples must have shape .* got \(5, 2\)"),
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((1, 3)), fair=True), "S >= 2"),
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((0, 3))), "S >= 1"),
-        (lambda: metrics.interval_score(ZERO, ONE, ZERO), r"lower must not exceed upper, got 3 crossed interval\(s\)"),
         (lambda: metrics.interval_score(ZERO, ZERO, ONE, level=1.0), "level must be strictly between 0 and 1"),
         (lambda: metrics.coverage(ZERO, ZERO, ONE[:2]), "lower and upper must have the shape of y_true"),
         (lambda: metrics.msll(ZERO, (ZERO, ONE), [2.0, 2.0]), "y_train must vary in every output, got a constant"),
@@ -287,3 +286,14 @@ ZERO, ONE = np.zeros(3), np.ones(3)
 def test_wrong_arguments_are_refused_with_the_reason(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_crossed_quantiles_count_as_given_with_one_warning():
+    y, low, high = np.array([0.0, 0.5, 2.0]), np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])
+    with pytest.warns(UserWarning, match="2 of 3 intervals have lower ends above upper ones") as caught:
+        assert metrics.coverage(y, low, high) == 0.0
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="2 of 3"):
+        score = metrics.interval_score(y, low, high, 0.8)
+    pinball = [np.maximum(t * (y - q), (t - 1) * (y - q)).mean() for t, q in ((0.1, low), (0.9, high))]
+    assert score == pytest.approx(2 / 0.2 * sum(pinball))

@@ -10,7 +10,7 @@ import pytest
 from pydirect import _core
 from pydirect._threads import MOST_THREADS, resolve_n_threads, single_blas_thread
 from pydirect.direct.mean_field import MeanFieldRegression, fit_mean_field
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.statistics.gaussian import GaussianStatistics

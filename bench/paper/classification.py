@@ -46,8 +46,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "balanced": {"class_weight": "balanced"},
     "linear-exponential": {"features": "linear", "bound": "exponential"},
     "fourier": {"features": "fourier"},
-    "fourier-sequential": {"features": "fourier", "basis": "raw"},
-    "fourier-mean-field": {"features": "fourier", "basis": "raw", "posterior": "mean_field"},
+    "fourier-sequential": {"features": "fourier", "posterior": "sequential"},
+    "fourier-mean-field": {"features": "fourier", "posterior": "mean_field"},
 }
 RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "GaussianProcess")
 MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
@@ -154,7 +154,7 @@ def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) ->
                 options["n_basis_functions"] = arguments.n_basis_functions
             model = outcome(f"pydirect {label}").add(DirectClassifier(**options), *rows)
             outcome(f"pydirect {label}").details.append(found_by(model))
-            if arguments.same_features and model.bound != "exponential" and model.basis != "raw":
+            if arguments.same_features and model.bound != "exponential" and model.posterior == "gaussian":
                 phi, phi_test = basis_functions(model, rows[0]), basis_functions(model, rows[2])
                 reference = LogisticRegression(max_iter=1000, class_weight=options.get("class_weight"))
                 outcome(f"LogisticRegression, {label}").add(reference, phi, rows[1], phi_test, rows[3])

@@ -5,8 +5,8 @@
     python bench/paper/dvi.py --figure5 figure5.png [--sets bost,ener] [--splits 5]
 
 Random splits, a tenth of the rows for the test; 50 units, 100 for prot, which has five splits. Every variant runs with
-the estimator's defaults but for what its name says: DVI (heteroscedastic, empirical Bayes), dDVI (diagonal
-covariance), hoDVI (homoscedastic), MCVI (ten draws of the weights per step), and DVI-fixed and MCVI-fixed (one prior
+the estimator's defaults but for what its name says: DVI (varying noise, empirical Bayes), dDVI (diagonal
+covariance), hoDVI (constant noise), MCVI (ten draws of the weights per step), and DVI-fixed and MCVI-fixed (one prior
 variance for all weights, chosen from a grid by the log density of a held-out ninth of the training rows; the paper
 does not say on what rows it was tuned). Nothing is chosen by the test rows.
 
@@ -35,13 +35,13 @@ import numpy as np  # noqa: E402
 from sklearn.model_selection import train_test_split  # noqa: E402
 from table1 import data_directory  # noqa: E402
 
-from pydirect import DVIRegressor  # noqa: E402
+from pydirect import DVIRegressor, TrainingSchedule  # noqa: E402
 
 SETS = ("bost", "conc", "ener", "kin8", "powe", "prot", "wine", "yach")
 VARIANTS: dict[str, dict[str, Any]] = {
     "DVI": {},
     "dDVI": {"covariance": "diagonal"},
-    "hoDVI": {"noise": "homoscedastic"},
+    "hoDVI": {"noise": "constant"},
     "MCVI": {"inference": "mcvi"},
     "DVI-fixed": {},
     "MCVI-fixed": {"inference": "mcvi"},
@@ -169,7 +169,7 @@ def figure3(path: Path) -> None:
     axes = figure.subplot_mosaic([["fit", "m0", "l0"], ["fit", "m1", "l1"]], width_ratios=[1.6, 1, 1])
     at = np.array([[0.25]])
     for when, label, stage in (
-        (0, "before training", {"n_steps": 1, "learning_rate": 1e-9}),
+        (0, "before training", {"schedule": TrainingSchedule(n_steps=1, learning_rate=1e-9)}),
         (1, "after training", {}),
     ):
         model = DVIRegressor((128, 128), **stage).fit(x, y)

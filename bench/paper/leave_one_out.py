@@ -28,7 +28,8 @@ import numpy as np  # noqa: E402
 from scipy.linalg import cho_factor, cho_solve  # noqa: E402
 
 from pydirect import DirectRegressor, GaussianStatistics  # noqa: E402
-from pydirect.linear import RidgePosterior, leave_one_out  # noqa: E402
+from pydirect.explain import LeftOutRows  # noqa: E402
+from pydirect.linear import GaussianPosterior, leave_one_out  # noqa: E402
 from pydirect.metrics import coverage, interval_score  # noqa: E402
 from pydirect.statistics import decorrelate  # noqa: E402
 
@@ -52,7 +53,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def fit(x: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None) -> DirectRegressor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return DirectRegressor(store_loo=True).fit(x, y, weight)
+        return DirectRegressor(noise="constant", local=False).fit(x, y, weight)
 
 
 def exactness(x: np.ndarray, y: np.ndarray, n_refits: int) -> dict[str, float]:
@@ -64,7 +65,7 @@ def exactness(x: np.ndarray, y: np.ndarray, n_refits: int) -> dict[str, float]:
     targets = (y - model.y_mean_) / model.y_scale_
     noise, prior = 1 / model.posterior_.noise.precision, float(model.prior_scale_[0] ** 2)
     rotated = decorrelate(GaussianStatistics.from_arrays(phi, targets, weight))
-    posterior = RidgePosterior.of(rotated, np.array([1 / noise]), np.array([prior]))
+    posterior = GaussianPosterior.of(rotated, np.array([1 / noise]), np.array([prior]))
     found = leave_one_out(targets[:, None], *posterior.moments(phi), weight[:, None] / noise, np.array([noise]))
 
     # Refits as processes on rows, refined in extended precision: sums over rows square the condition of little noise.
@@ -101,11 +102,12 @@ def solved(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
 def fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> dict[str, float]:
     model = fit(x[~test], y[~test])
     row: dict[str, float] = {}
-    for name, method in (("posterior", "posterior"), ("jackknife", "jackknife+")):
-        bounds = model.predict_interval(x[test], LEVEL, method)
+    left_out = LeftOutRows(model, x[~test], y[~test])
+    for name, predicting in (("posterior", model), ("jackknife", left_out)):
+        bounds = predicting.predict_interval(x[test], LEVEL)
         row[f"{name}_coverage"] = coverage(y[test], *bounds)
         row[f"{name}_score"] = interval_score(y[test], *bounds, LEVEL)
-    row["left_out"] = float(np.mean(model.loo_log_density_))
+    row["left_out"] = float(np.mean(left_out.log_density))
     row["test"] = float(np.mean(model.log_predictive_density(x[test], y[test])))
     return row
 

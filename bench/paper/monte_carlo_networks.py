@@ -3,10 +3,10 @@
     python bench/paper/monte_carlo_networks.py [--sets bost,yach] [--splits 5] [--variants normal,DVI] [--jobs 2]
     python bench/paper/monte_carlo_networks.py --gradient-variance figure.png
 
-The splits of dvi.py, 50 units in one hidden layer, heteroscedastic noise, empirical Bayes; every other option is the
+The splits of dvi.py, 50 units in one hidden layer, varying noise, empirical Bayes; every other option is the
 estimators' default. Variants: normal, laplace, logistic, radial (weights drawn at every step, exact divergences), local
 (normal, pre-activations drawn), independent, direct and fixed (normal, divergences from 100 draws a weight, made once
-for fixed), kept (fixed with ten draws of the network, too, that are kept for L-BFGS after Adam, homoscedastic noise),
+for fixed), kept (fixed with ten draws of the network, too, that are kept for L-BFGS after Adam, constant noise),
 and beside them DVI and DIRECT.
 
 Columns: test log density a row (nats, user's units) and RMSE with standard errors over splits, the bound a training row
@@ -33,10 +33,11 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from dvi import rows_of, standard_error  # noqa: E402
 
-from pydirect import DirectRegressor, DVIRegressor, MonteCarloBNNRegressor  # noqa: E402
+from pydirect import DirectRegressor, DVIRegressor, MonteCarloBNNRegressor, TrainingSchedule  # noqa: E402
 from pydirect.networks.sampled import SampledNetwork  # noqa: E402
 
 HIDDEN = {"hidden_layer_sizes": (50,)}
+KEPT = TrainingSchedule("adam+lbfgs", n_steps=3000)
 VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
     **{
         law: (MonteCarloBNNRegressor, HIDDEN | {"posterior": law})
@@ -48,7 +49,7 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "fixed": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "fixed"}),
     "kept": (
         MonteCarloBNNRegressor,
-        HIDDEN | {"kl_mode": "fixed", "noise": "homoscedastic", "optimizer": "adam+lbfgs"},
+        HIDDEN | {"kl_mode": "fixed", "noise": "constant", "schedule": KEPT},
     ),
     "DVI": (DVIRegressor, HIDDEN),
     "DIRECT": (DirectRegressor, {}),

@@ -30,7 +30,7 @@ from pydirect import (  # noqa: E402
     PredictiveDistribution,
     collect_statistics,
     evenly_spaced_levels,
-    fit_decorrelated,
+    fit_gaussian,
     fit_mean_field,
 )
 from pydirect.features import FourierFeatures  # noqa: E402
@@ -145,7 +145,7 @@ def fit_rotated(problem: Problem, statistics: GaussianStatistics) -> Any:
     """Posterior in the decorrelated basis, from statistics alone."""
     rotated = decorrelate(statistics)
     noise, _ = maximise_evidence(rotated, problem.noise, fit_scale=False)
-    return fit_decorrelated(rotated, noise)
+    return fit_gaussian(rotated, noise)
 
 
 def test_scores(problem: Problem, posterior: Any) -> dict[str, float]:

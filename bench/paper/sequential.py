@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 from reference_problems import Problem, build, data_folder  # noqa: E402
 from scipy.linalg import lapack  # noqa: E402
 
-from pydirect import DirectRegressor, SpikeAndSlabPrior, _core, fit_mean_field, quantize  # noqa: E402
+from pydirect import DirectRegressor, Sequential, SpikeAndSlabPrior, _core, fit_mean_field, quantize  # noqa: E402
 from pydirect.direct import SequentialPosterior, fit_mixture, fit_sequential  # noqa: E402
 from pydirect.distributions import GaussianPrior, evenly_spaced_levels  # noqa: E402
 
@@ -124,8 +124,8 @@ def uci(arguments: argparse.Namespace) -> None:
 def _fold(x: np.ndarray, y: np.ndarray, test: np.ndarray) -> list[float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = DirectRegressor(basis="raw", keep_factor=True).fit(x[~test], y[~test])
-        field = DirectRegressor(basis="raw", posterior="mean_field").fit(x[~test], y[~test])
+        model = DirectRegressor(posterior=Sequential(keep_factor=True)).fit(x[~test], y[~test])
+        field = DirectRegressor(posterior="mean_field").fit(x[~test], y[~test])
         one = quantize(field, 1).predict(x[test])
     scale, offset = float(model.y_scale_[0]), float(model.y_mean_[0])
     target = (y[test] - offset) / scale
@@ -160,10 +160,10 @@ def rich(_: argparse.Namespace) -> None:
     f = (f - f.mean()) / f.std()
     y = f + 0.05 * rng.standard_normal(len(f))
     train, test = slice(0, 36_000), slice(36_000, None)
-    for name, options in (("sequential", {"keep_factor": True}), ("mean field", {"posterior": "mean_field"})):
+    for name, kind in (("sequential", Sequential(keep_factor=True)), ("mean field", "mean_field")):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = DirectRegressor(basis="raw", **options).fit(x[train], y[train])
+            model = DirectRegressor(posterior=kind).fit(x[train], y[train])
         found = {"": model.predict(x[test], return_std=True)}
         if name == "sequential":
             posterior, phi = model.posterior_, model.features_.transform(np.ascontiguousarray(x[test]))
@@ -179,8 +179,8 @@ def rich(_: argparse.Namespace) -> None:
             }
             print(f"gap {posterior.gap:.0f} nats, largest rho {posterior.coarseness.max():.1f}", end=", ")
             print(f"noise {noise:.4f}, prior variance {unit**2:.3g}, warnings {len(caught)}")
-        for kind, (mean, deviation) in found.items():
-            print(f"{name}{kind}: RMSE {rmse(mean, y[test]):.4f} NLPD {nlpd(mean, deviation**2, y[test]):.4f}", end=" ")
+        for what, (mean, deviation) in found.items():
+            print(f"{name}{what}: RMSE {rmse(mean, y[test]):.4f} NLPD {nlpd(mean, deviation**2, y[test]):.4f}", end=" ")
             print(f"({ {stage: round(s, 2) for stage, s in model.fit_seconds_.items()} })", flush=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pydirect import DirectRegressor, GaussianStatistics, RunningStatistics
+from pydirect import DirectRegressor, Fourier, GaussianStatistics, RunningStatistics
 from pydirect.features import FourierFeatures, LinearFeatures
 
 N_INPUTS = 11
@@ -84,9 +84,8 @@ def dask_overhead(x: np.ndarray, y: np.ndarray, n_weights: int, partition: int) 
     import distributed
 
     parameters: dict[str, Any] = {
-        "features": "fourier",
+        "features": Fourier(length_scale=3.0),
         "n_basis_functions": n_weights - N_INPUTS - 1,
-        "length_scale": 3.0,
     }
     model = DirectRegressor(**parameters, n_threads=2).fit_features(x[:20_000], y[:20_000])
     begin = time.perf_counter()

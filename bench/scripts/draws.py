@@ -25,7 +25,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 from scipy.stats import qmc  # noqa: E402
 
-from pydirect import DirectRegressor  # noqa: E402
+from pydirect import DirectRegressor, Nystroem  # noqa: E402
 from pydirect.decisions import (  # noqa: E402
     Candidates,
     batch_of_draws,
@@ -37,7 +37,7 @@ from pydirect.decisions import (  # noqa: E402
     thompson_batch,
     upper_confidence_bound,
 )
-from pydirect.features import missing_functions  # noqa: E402
+from pydirect.features import residual  # noqa: E402
 
 BATCH, ROUNDS, FIRST, CANDIDATES = 5, 8, 10, 500
 
@@ -116,13 +116,13 @@ def correlation(turns: int) -> None:
     candidates = Candidates.of(model, rows)
     exact = np.stack([candidates.covariances(j) for j in range(60)])
     exact /= np.outer(candidates.std, candidates.std)
-    before = missing_functions.N_FREQUENCIES
+    before = residual.N_FREQUENCIES
     print(f"{'frequencies':>12} {'error':>8}   with 20,000 draws")
     for n in (50, 125, 250, 500, 1000, 2000):
-        missing_functions.N_FREQUENCIES = n
+        residual.N_FREQUENCIES = n
         found = [np.corrcoef(model.sample_functions(20_000, seed)(rows)) for seed in range(turns)]
         print(f"{n:12} {np.sqrt(np.mean([(f - exact) ** 2 for f in found])):8.4f}")
-    missing_functions.N_FREQUENCIES = before
+    residual.N_FREQUENCIES = before
     found = [np.corrcoef(model.sample_y(rows, 20_000, seed, noise=False)) for seed in range(turns)]
     print(f"{'sample_y':>12} {np.sqrt(np.mean([(f - exact) ** 2 for f in found])):8.4f}")
 
@@ -166,7 +166,7 @@ RULES: dict[str, Callable[..., np.ndarray]] = {
 
 
 def fitted(x: np.ndarray, y: np.ndarray) -> Any:
-    return DirectRegressor(noise="constant", local=False, rank_inputs=False).fit(x, y)
+    return DirectRegressor(features=Nystroem(rank_inputs=False), noise="constant", local=False).fit(x, y)
 
 
 def batches(seeds: int) -> None:

@@ -42,7 +42,7 @@ if __name__ == "__main__":
 import numpy as np  # noqa: E402
 
 from pydirect.networks.deterministic import DeterministicNetwork  # noqa: E402
-from pydirect.networks.objective import NetworkObjective  # noqa: E402
+from pydirect.networks.training import NetworkObjective  # noqa: E402
 
 N_INPUTS = {"1x50": 13}  # else one, as in the paper's toy problem
 N_ROWS = 500

@@ -38,7 +38,7 @@ import pandas as pd  # noqa: E402
 from river import compose, feature_extraction, forest, linear_model, neighbors, preprocessing, tree  # noqa: E402
 from river.datasets import TrumpApproval, synth  # noqa: E402
 
-from pydirect import DirectRegressor, DirectStreamRegressor  # noqa: E402
+from pydirect import DirectRegressor, DirectStreamRegressor, Nystroem  # noqa: E402
 from pydirect.adapters import RiverRegressor  # noqa: E402
 
 FIRST, AFTER, EVERY = 500, 500, 250  # rows to begin with; scored after a change; between refits
@@ -231,7 +231,7 @@ def run_refits(window: int | None) -> Callable[[Stream], Prediction]:
                 # A fit to fewer rows than these would know less than the model of before the change.
                 first = max([first, *(c for c in stream.changes if c <= begin - EVERY)])
             rows, later = slice(first, begin), slice(begin, begin + EVERY)
-            model = direct(max_hyperparameter_rows=500).fit(stream.x[rows], stream.y[rows])
+            model = direct(features=Nystroem(max_search_rows=500)).fit(stream.x[rows], stream.y[rows])
             mean[later], std[later] = model.predict(stream.x[later], return_std=True)
         return mean, std
 
@@ -339,7 +339,9 @@ def compare_rates(arguments: argparse.Namespace) -> dict[str, float]:
 
     def refit(n: int) -> None:
         for i in range(n):
-            model = DirectRegressor(n_basis_functions=b, length_scale=1.0, local=False, noise="constant")
+            model = DirectRegressor(
+                features=Nystroem(length_scale=1.0), n_basis_functions=b, local=False, noise="constant"
+            )
             model.fit(x[i : i + 2000], y[i : i + 2000]).predict(x[i + 2000 : i + 2001], return_std=True)
 
     plain, aged, single = stream(), stream(half_life=1000), stream(half_life=1000)

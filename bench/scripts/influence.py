@@ -25,7 +25,7 @@ from typing import Any  # noqa: E402
 import numpy as np  # noqa: E402
 from sklearn.datasets import load_diabetes  # noqa: E402
 
-from pydirect import DirectRegressor  # noqa: E402
+from pydirect import DirectRegressor, Fourier  # noqa: E402
 from pydirect.explain import RowInfluence, shapley  # noqa: E402
 from pydirect.explain.shapley import shares_by_enumeration, shares_by_permutations  # noqa: E402
 
@@ -54,11 +54,12 @@ class Refits:
     """Moments of y at some rows by weights that are solved for again, everything else held."""
 
     def __init__(self, model: Any, x: np.ndarray, y: np.ndarray, at: np.ndarray) -> None:
-        self.phi, self.model = model._features_of(x)[1], model
+        latent = model.model_.latent
+        self.phi, self.model = latent.phi(model.columns_.encode(x))[1], model
         self.y = (y - model.y_mean_[0]) / model.y_scale_[0]
-        inputs, self.at = model._features_of(at)
-        missing = model._missing_variance(inputs, self.at)
-        self.rest = model.posteriors_[0].noise.variance + (0.0 if missing is None else missing[:, 0])
+        inputs, self.at = latent.phi(model.columns_.encode(at))
+        beyond = latent.beyond(inputs, self.at)
+        self.rest = model.posteriors_[0].noise.variance + (0.0 if beyond is None else beyond[:, 0])
 
     def without(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
         tau, prior = self.model.posteriors_[0].noise.precision, self.model.prior_scale_[0] ** 2
@@ -137,7 +138,7 @@ def wide() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2000, 30))
     y = np.sin(x[:, 0] + x[:, 1]) + x[:, 2] * x[:, 3] + 0.1 * rng.standard_normal(len(x))
-    model = DirectRegressor("fourier", n_basis_functions=300, rank_inputs=False, **OPTIONS).fit(x, y)
+    model = DirectRegressor(Fourier(rank_inputs=False), n_basis_functions=300, **OPTIONS).fit(x, y)
     players = np.arange(30)
     for of in ("mean", "variance"):
         game = shapley._Game(model, of, x[50:51])

@@ -51,9 +51,9 @@ def rows(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def regressor(**options: Any) -> Any:
     """Return the model of most items."""
-    from pydirect import DirectRegressor
+    from pydirect import DirectRegressor, Nystroem
 
-    given = {"noise": "constant", "local": False, "length_scale": 3.0, "n_threads": THREADS}
+    given = {"noise": "constant", "local": False, "features": Nystroem(length_scale=3.0), "n_threads": THREADS}
     return DirectRegressor(**given | options)
 
 
@@ -112,7 +112,7 @@ def kernel_alone(n_rows: int) -> Call:
     features, x = fitted().features_, rows(ROWS)[0][:n_rows]
     inputs = features.inputs(x)
     blocks = [inputs[begin : begin + 500] for begin in range(0, n_rows, 500)]
-    return lambda: [features.map.kernel_functions(block) for block in blocks]
+    return lambda: [features.map.functions(block) for block in blocks]
 
 
 def triangle_of_one_row() -> Call:
@@ -150,7 +150,7 @@ def potrf() -> Call:
 @cache
 def learned_features() -> Any:
     """Return features of a model of all rows, whose kernel is learned."""
-    return regressor(n_basis_functions=LANDMARKS, length_scale=None).fit(*rows(ROWS)).features_
+    return regressor(n_basis_functions=LANDMARKS, features="nystroem").fit(*rows(ROWS)).features_
 
 
 def collected(features: Any, n_rows: int) -> Any:
@@ -168,7 +168,7 @@ def statistics() -> Call:
 
 def inference(vectors: bool) -> Call:
     """From sums to a posterior, noise and prior variance by evidence; with eigenvectors or without."""
-    from pydirect import fit_decorrelated
+    from pydirect import fit_gaussian
     from pydirect.linear import maximise_evidence
     from pydirect.statistics import decorrelate
 
@@ -178,7 +178,7 @@ def inference(vectors: bool) -> Call:
     def infer() -> Any:
         target = decorrelate(sums).target(0)
         noise, scale = maximise_evidence(target, 0.1)
-        posterior = fit_decorrelated(target.scaled(scale), noise)
+        posterior = fit_gaussian(target.scaled(scale), noise)
         return posterior.vectors if vectors else posterior
 
     return infer
@@ -190,7 +190,7 @@ def default_fit() -> Call:
     return lambda: DirectRegressor(n_threads=THREADS).fit(*rows(ROWS))
 
 
-def many(basis: str, together: bool, noises: bool) -> Call:
+def many(posterior: str, together: bool, noises: bool) -> Call:
     """32 targets of one table, or 32 noise variances of one target: at once, or one of them alone."""
     from pydirect import fit_many
 
@@ -201,7 +201,7 @@ def many(basis: str, together: bool, noises: bool) -> Call:
 
     def model(k: int) -> Any:
         noise = float(levels[k]) if noises else "constant"
-        return regressor(n_basis_functions=MODEL_WEIGHTS, basis=basis, noise=noise)
+        return regressor(n_basis_functions=MODEL_WEIGHTS, posterior=posterior, noise=noise)
 
     if together:
         return lambda: fit_many([model(k) for k in range(MODELS)], x, targets)
@@ -269,20 +269,20 @@ ITEMS: dict[str, tuple[Callable[[], Call], int, dict[str, tuple[Callable[[], Cal
     "inference": (lambda: inference(False), 1, {"tridiagonal form": (sytrd, 1), "Cholesky": (potrf, 1)}),
     "inference_with_vectors": (lambda: inference(True), 1, {"tridiagonal form": (sytrd, 1)}),
     "default_fit": (default_fit, 1, {"rank-k update": (lambda: rank_k_update(ROWS, LANDMARKS), 1)}),
-    "many_raw": (
-        lambda: many("raw", True, False),
+    "many_sequential": (
+        lambda: many("sequential", True, False),
         1,
-        {"32 single fits": (lambda: many("raw", False, False), MODELS)},
+        {"32 single fits": (lambda: many("sequential", False, False), MODELS)},
     ),
-    "many_decorrelated": (
-        lambda: many("decorrelated", True, False),
+    "many_gaussian": (
+        lambda: many("gaussian", True, False),
         1,
-        {"32 single fits": (lambda: many("decorrelated", False, False), MODELS)},
+        {"32 single fits": (lambda: many("gaussian", False, False), MODELS)},
     ),
     "many_noises": (
-        lambda: many("decorrelated", True, True),
+        lambda: many("gaussian", True, True),
         1,
-        {"32 single fits": (lambda: many("decorrelated", False, True), MODELS)},
+        {"32 single fits": (lambda: many("gaussian", False, True), MODELS)},
     ),
     "groups": (lambda: groups(True), 1, {"500 single fits": (lambda: groups(False), GROUPS / GROUPS_ALONE)}),
     "one_probability": (

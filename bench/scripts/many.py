@@ -39,8 +39,10 @@ from benchmarks.common import make_data, make_features  # noqa: E402
 from pydirect import (  # noqa: E402
     DirectRegressor,
     DirectSearchCV,
+    Gaussian,
+    Nystroem,
     collect_statistics,
-    fit_decorrelated,
+    fit_gaussian,
     fit_groups,
     fit_many,
 )
@@ -76,7 +78,7 @@ def compare_inference(n_models: int, n_weights: int) -> None:
     def rotated_fit(rotated: Any, k: int) -> None:
         target = rotated.target(k)
         noise, scale = maximise_evidence(target, 0.1)
-        fit_decorrelated(target.scaled(scale), noise)
+        fit_gaussian(target.scaled(scale), noise)
 
     def shared() -> None:
         rotated = decorrelate(statistics)
@@ -84,7 +86,7 @@ def compare_inference(n_models: int, n_weights: int) -> None:
             rotated_fit(rotated, k)
 
     one = seconds(lambda: rotated_fit(decorrelate(statistics), 0))
-    report(f"decorrelated basis, {n_models} targets", seconds(shared), n_models * one, " (one fit times their number)")
+    report(f"Gaussian weights, {n_models} targets", seconds(shared), n_models * one, " (one fit times their number)")
 
 
 def compare_estimators(n_models: int, n_weights: int, n_rows: int) -> None:
@@ -92,13 +94,13 @@ def compare_estimators(n_models: int, n_weights: int, n_rows: int) -> None:
     x, y = make_targets(n_rows, n_models)
     targets, noises = list(y.T), np.geomspace(0.01, 1.0, n_models).tolist()
     options: dict[str, Any] = {"n_basis_functions": n_weights, "n_threads": 1}
-    given = options | {"length_scale": 3.0}
+    given = options | {"features": Nystroem(length_scale=3.0)}
     cases = {
-        "decorrelated": given,
-        "decorrelated, without local": given | {"local": False},
-        "raw": given | {"basis": "raw"},
-        "raw, mean field": given | {"basis": "raw", "posterior": "mean_field"},
-        "decorrelated, learned kernels": options,
+        "gaussian": given,
+        "gaussian, without local": given | {"local": False},
+        "sequential": given | {"posterior": "sequential"},
+        "mean field": given | {"posterior": "mean_field"},
+        "gaussian, learned kernels": options,
     }
     for name, case in cases.items():
         kinds: dict[str, tuple[list[DirectRegressor], list[np.ndarray]]] = {
@@ -148,7 +150,10 @@ def compare_search(x: np.ndarray, y: np.ndarray, n_weights: int, n_folds: int, n
     features = RBFSampler(gamma=0.5 / x.shape[1], n_components=n_weights, random_state=0)
     model = DirectRegressor(features, n_threads=1)
     variance = float(y.var())
-    grid = {"noise": (variance * np.geomspace(0.1, 1.0, 5)).tolist(), "n_levels": [5, 7, 9, 11, 15]}
+    grid = {
+        "noise": (variance * np.geomspace(0.1, 1.0, 5)).tolist(),
+        "posterior": [Gaussian(n) for n in (5, 7, 9, 11, 15)],
+    }
     cv = KFold(n_folds, shuffle=True, random_state=0)
     search = DirectSearchCV(model, grid, "neg_root_mean_squared_error", cv)
     ours = seconds(lambda: search.fit(x, y))

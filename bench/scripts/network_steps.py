@@ -27,7 +27,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from pydirect import GaussianPrior, _core  # noqa: E402
-from pydirect.distributions.levels import evenly_spaced_levels, pad_levels  # noqa: E402
+from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels  # noqa: E402
 from pydirect.distributions.noise import NoiseGrid  # noqa: E402
 from pydirect.quadratic import NetworkCoreset, NetworkShape, QuadraticNetwork  # noqa: E402
 from pydirect.quadratic.engines import choose_engine, make_engine  # noqa: E402

@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from pydirect import DirectRegressor, merge_models
-from pydirect.linear import correct_noisy_sums, fit_decorrelated, maximise_evidence
+from pydirect import DirectRegressor, Fourier, merge_models
+from pydirect.estimators.private import _reference_gram, norm_bound_of
+from pydirect.linear import correct_noisy_sums, fit_gaussian, maximise_evidence
 from pydirect.linear.noisy_sums import positive_part
 from pydirect.statistics import GaussianStatistics, NoisyStatistics, PrivacyBudget, decorrelate, gaussian_mu
 from pydirect.statistics.noisy import SENSITIVITY, WEIGHTS, clipped_sums, symmetric_noise
@@ -85,7 +86,7 @@ def moments(
     statistics: GaussianStatistics, noise: float, scale: float, phi: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of functions Φw under the ordinary posterior of sums."""
-    posterior = fit_decorrelated(decorrelate(statistics).target(0).scaled(scale), noise, n_noise_levels=1)
+    posterior = fit_gaussian(decorrelate(statistics).target(0).scaled(scale), noise, n_noise_levels=1)
     return posterior.latent_moments(np.sqrt(scale) * phi)
 
 
@@ -106,7 +107,7 @@ def one_draw(
 
     The rows stand for `n`, each counted as often: only sums over them are needed, whose noise is drawn for all.
     """
-    rng, bound, basis = np.random.default_rng(seed), model._norm_bound(), model.features_
+    rng, bound, basis = np.random.default_rng(seed), norm_bound_of(model.features_), model.features_
     gram = clipped_sums(basis, X, np.zeros(len(X)), bound)[0] * (n / len(X))
     phi, b = basis.transform(new), len(gram)
     weights = rng.standard_normal(b)
@@ -117,7 +118,7 @@ def one_draw(
     c = gram @ weights + error
     yty = float(weights @ gram @ weights + 2 * weights @ error + noise * rng.chisquare(n))
     noisy = released((gram, c, yty, n), epsilon, bound, rng)
-    corrected = correct_noisy_sums(noisy, model._reference_gram(noisy))
+    corrected = correct_noisy_sums(noisy, _reference_gram(basis, noisy))
     found = corrected.noise_variance, corrected.prior_variance
     taken = GaussianStatistics(noisy.c[:, None], np.array([abs(noisy.yty)]), n, positive_part(noisy.gram))
     exact = GaussianStatistics(c[:, None], np.array([yty]), n, gram)
@@ -156,7 +157,7 @@ def simulated(n_draws: int) -> None:
         found = []
         for seed in range(FIRST_SEED, FIRST_SEED + n_draws):
             rng = np.random.default_rng([seed, b])
-            model = DirectRegressor("fourier", b, length_scale=length_scale, random_state=seed)
+            model = DirectRegressor(Fourier(length_scale=length_scale), b, random_state=seed)
             model.fit_features([[-1.0] * 3, [1.0] * 3])
             X = inputs_of(kind, min(n, 20_000), rng)
             found.append(one_draw(model, X, inputs_of(kind, 500, rng), float(n), epsilon, seed))
@@ -171,7 +172,7 @@ def on_tables(folder: Path, names: list[str], epsilons: list[float], n_draws: in
         for epsilon in epsilons:
             found = []
             for seed in range(FIRST_SEED, FIRST_SEED + n_draws):
-                model = DirectRegressor("fourier", 100, length_scale=np.sqrt(X.shape[1]), random_state=seed)
+                model = DirectRegressor(Fourier(length_scale=np.sqrt(X.shape[1])), 100, random_state=seed)
                 model.fit_features(np.outer([-1.0, 1.0], np.ones(X.shape[1])))
                 order = np.random.default_rng(seed).permutation(len(X))
                 found.append(one_draw(model, X[order[500:]], X[order[:500]], 1e5, epsilon, seed))
@@ -191,8 +192,8 @@ def real(folder: Path, names: list[str], epsilons: list[float]) -> None:
                 found = []
                 for seed in range(5):
                     test = np.random.default_rng(seed).random(len(X)) < 0.1
-                    scale = None if features == "linear" else np.sqrt(X.shape[1])
-                    model = DirectRegressor(features, 100, length_scale=scale, random_state=seed)
+                    kind = "linear" if features == "linear" else Fourier(length_scale=np.sqrt(X.shape[1]))
+                    model = DirectRegressor(kind, 100, random_state=seed)
                     model.fit_features(np.outer([-1.0, 1.0], np.ones(X.shape[1])))
                     plain = copy.deepcopy(model).partial_fit(X[~test], np.clip(y[~test], *bounds))
                     options = {"y_bounds": bounds, "budget": PrivacyBudget(epsilon, DELTA), "random_state": seed}
@@ -209,9 +210,10 @@ def sensitivity() -> None:
     print("| features | largest length found / bound |")
     print("|---|---|")
     rng = np.random.default_rng(0)
-    for kind, options in {"fourier": {"length_scale": 1.0}, "linear": {}, "polynomial": {}}.items():
-        model = DirectRegressor(kind, 20, **options).fit_features([[-1.0] * 3, [1.0] * 3])
-        basis, bound = model.features_, model._norm_bound()
+    kinds = {"fourier": Fourier(length_scale=1.0), "linear": "linear", "polynomial": "polynomial"}
+    for kind, features in kinds.items():
+        model = DirectRegressor(features, 20).fit_features([[-1.0] * 3, [1.0] * 3])
+        basis, bound = model.features_, norm_bound_of(model.features_)
 
         def length(row: np.ndarray, basis=basis, bound=bound) -> float:
             """Length of a row's share of the sums over the bound."""
@@ -231,7 +233,7 @@ def merging() -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (100_000, 3))
     y = 1e3 + np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(len(X))
-    shared = DirectRegressor("fourier", 200, length_scale=0.7).fit_features([[-1.0] * 3, [1.0] * 3])
+    shared = DirectRegressor(Fourier(length_scale=0.7), 200).fit_features([[-1.0] * 3, [1.0] * 3])
     sites = [copy.deepcopy(shared).partial_fit(X[k::50], y[k::50]) for k in range(50)]
     together, begin = copy.deepcopy(shared).partial_fit(X, y), time.process_time()
     merged = merge_models(sites)

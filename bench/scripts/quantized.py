@@ -6,16 +6,16 @@
     python bench/scripts/quantized.py throughput [--rows 20000] [--inputs 8]
 
 accuracy: RMSE and NLPD (user's units, nats) on held-out rows of UCI sets, means over folds. "default" is
-`DirectRegressor()`; "fourier" the exact posterior of 2000 Fourier features of standardised columns, the raw basis that
+`DirectRegressor()`; "fourier" the exact posterior of 2000 Fourier features of standardised columns, the weights that
 small models choose from. Then, for every budget of `fit_quantized`: "exact" is the exact posterior of continuous
 weights in double precision on the same basis functions, "float" 16 samples of it on 15 levels (int4) evaluated in
 double precision, "integer" the model of that many bytes, integers throughout. The last line counts the sets where the
 integer model of 4 KiB is within 5 % of an exact posterior mean: on its own basis functions, of 2000 features, of the
 default.
 
-levels: RMSE and NLPD on held-out rows of `DirectRegressor(basis="raw")` with 2000 features on 15 levels, on three, and
-with a spike and slab of four fifths zeros on shared levels: of 64 draws, of two and of the nearest vector in integers,
-with the bytes of their weights (frequencies take the same in all) and the share of zeros; means over folds.
+levels: RMSE and NLPD on held-out rows of `DirectRegressor(posterior="sequential")` with 2000 features on 15 levels, on
+three, and with a spike and slab of four fifths zeros on shared levels: of 64 draws, of two and of the nearest vector in
+integers, with the bytes of their weights (frequencies take the same in all) and the share of zeros; means over folds.
 
 networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
 posterior, samples of it in double precision, and the same samples in integers, with the bytes of their tables.
@@ -44,13 +44,16 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, QuadraticBNNRegressor, SpikeAndSlabPrior, fit_quantized  # noqa: E402
+from pydirect import DirectRegressor, Fourier, QuadraticBNNRegressor, Sequential, SpikeAndSlabPrior, fit_quantized  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
-from pydirect.quantized.integer.compile import build_program, lay_out  # noqa: E402
-from pydirect.quantized.integer.engine import FloatEngine, IntegerEngine  # noqa: E402
-from pydirect.quantized.integer.units import OutputScale  # noqa: E402
+from pydirect.quantized.integer.compile import (  # noqa: E402
+    OutputScale,
+    build_program,
+    lay_out,
+)
+from pydirect.quantized.model import FloatEngine, IntegerEngine  # noqa: E402
 
 NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
@@ -80,7 +83,7 @@ def accuracy_on(x: np.ndarray, y: np.ndarray, test: np.ndarray, budgets: list[in
     train = (x[~test], y[~test])
     held = (x[test], y[test])
     results = {"default": scores(DirectRegressor().fit(*train), *held)}
-    fourier = DirectRegressor(features="fourier", rank_inputs=False)
+    fourier = DirectRegressor(features=Fourier(rank_inputs=False))
     results["fourier"] = scores(fourier.fit(*train), *held)
     for budget in budgets:
         integer = fit_quantized(DirectRegressor(), *train, max_bytes=budget)
@@ -139,7 +142,7 @@ def levels(arguments: argparse.Namespace) -> None:
                 held = (data["X"][test], data["y"][test])
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    model = DirectRegressor(basis="raw", rank_inputs=False, **options)
+                    model = DirectRegressor(features=Fourier(rank_inputs=False), posterior=Sequential(**options))
                     model.fit(data["X"][~test], data["y"][~test])
                 row = [*scores(model, *held)]
                 for n in (2, 1):

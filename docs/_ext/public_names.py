@@ -33,7 +33,10 @@ def places() -> dict[str, str]:
 
 
 def members(cls: type) -> dict[str, Any]:
-    """Public methods and properties of a class that are written in pydirect, with their raw values, by name."""
+    """Public methods and properties of a class that are written in pydirect, with their raw values, by name.
+
+    Fitted attributes that are properties are described among the attributes of their class alone.
+    """
     found = {}
     for name in sorted(dir(cls)):
         holder = next((c for c in cls.__mro__ if name in vars(c)), None)
@@ -43,6 +46,8 @@ def members(cls: type) -> dict[str, Any]:
         kind = (property, cached_property, classmethod, staticmethod)
         documented = name in OPERATORS and bool(getattr(value, "__doc__", None))
         available_if = type(value).__name__ == "_AvailableIfDescriptor"
+        if isinstance(value, property) and not value.__doc__ and name.endswith("_"):
+            continue
         if (documented or not name.startswith("_")) and (
             inspect.isfunction(value) or isinstance(value, kind) or available_if
         ):

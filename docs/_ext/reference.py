@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
-from pydirect.cli.main import _parser
+from pydirect.cli.arguments import build_parser
 
 # -------------------------------------------------------------------------------------------------------------- pages
 
@@ -84,7 +84,7 @@ def page_of_room(room: str, module: Any) -> str:
 
 def page_of_commands() -> str:
     """The page of the command line: what `--help` prints, of each command."""
-    parser = _parser()
+    parser = build_parser()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     lines = [*title("Command line"), inspect.getdoc(importlib.import_module("pydirect.cli.main")) or "", ""]
     for name, command in {"pydirect": parser, **commands.choices}.items():

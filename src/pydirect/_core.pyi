@@ -138,9 +138,10 @@ def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
 
 # Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
 # distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms
-# (n,), amplitudes (4,): ARD, isotropic, linear, constant. In
+# (n,), amplitudes (4,): ARD, exponential, linear, constant. axes (n_axes, stride): where there are any, the exponential
+# part is their product, not isotropic. In
 # cross_covariance, out (n_rows, n_others), x (n_rows, n_inputs), others in panels, (⌈n_others/8⌉, n_inputs + n_linear,
-# 8): all inputs, then those of the linear part; weights (n_inputs,).
+# 8): all inputs, then those of the linear part; weights (n_inputs,), product_weights (n_inputs,) or none.
 
 def covariance(
     ard: _Double,
@@ -153,6 +154,7 @@ def covariance(
     out: _Double,
     n_threads: int,
     twice_smoothness: int = 3,
+    axes: _Double = ...,
 ) -> None: ...
 def covariance_gradient(
     ard: _Double,
@@ -166,18 +168,44 @@ def covariance_gradient(
     alpha: _Double,
     distance_weight: _Double,
     n_threads: int,
+    axes: _Double = ...,
 ) -> _Double: ...
 def cross_covariance(
     x: _Double,
     others: _Double,
     weights: _Double,
     isotropic_weight: float,
+    product_weights: _Double,
     amplitudes: _Double,
     linear_reach: float,
     twice_smoothness: int,
     out: _Double,
     n_threads: int,
 ) -> None: ...
+
+# Rows given their nearest preceding ones. For nearest_preceding, x is (n_inputs, padded n_rows), targets (n_targets,);
+# elsewhere x is (n_rows, n_inputs) and rows (n_targets, n_neighbours + 1), last the targets, −1 for none. isotropic, of
+# nearest_distances, (⌈n_targets/8⌉, n_pairs, 8); noise (n_rows,), residual (n_rows, n_outputs), kernel (a_A, a_I, ℓ_I).
+# nearest_evidence returns (n_inputs + 5,) the value and its derivatives, and whether all factors exist; weights
+# (n_targets, n_neighbours + 1) and variances (n_targets,) are written.
+
+def nearest_preceding(
+    x: _Single, targets: NDArray[np.int64], n_neighbours: int, n_threads: int
+) -> NDArray[np.int64]: ...
+def nearest_distances(x: _Double, rows: NDArray[np.int64], n_threads: int) -> _Double: ...
+def nearest_evidence(
+    x: _Double,
+    rows: NDArray[np.int64],
+    isotropic: _Double,
+    noise: _Double,
+    residual: _Double,
+    kernel: _Double,
+    twice_smoothness: int,
+    with_gradient: bool,
+    n_threads: int,
+    weights: _Double | None = None,
+    variances: _Double | None = None,
+) -> tuple[_Double, bool]: ...
 
 # Standardised columns and their normal scores. x (n_rows, n_columns), kept (n_kept,), scored (n_scored,), mean, scale
 # (n_columns,), knots and scores (n_scored, n_knots), out (n_rows, n_kept + n_scored).
@@ -254,6 +282,27 @@ def cholesky(
     matrix: _Double, ridge: _Double, scale: _Double, pivot: bool, matrix_scale: float, n_threads: int
 ) -> tuple[_Double, NDArray[np.int64], int]: ...
 def inverse_diagonal(factor: _Double, n_threads: int) -> _Double: ...
+
+# Of neighbourhoods of k points and the row itself: what stands above the diagonal, row by row, (n_rows, k (k + 1)/2).
+def neighbour_distances(rows: _Single, points: _Single, chosen: NDArray[np.int64], n_threads: int) -> _Double: ...
+def neighbour_factors(
+    distances: _Double, weight: _Single, rho: float, eta: float, n_threads: int
+) -> _Double: ...  # with the diagonals of all but the row, (n_rows, k (k + 3)/2)
+def krige(factors: _Double, residuals: _Single, n_threads: int) -> _Double: ...  # mean, left, scatter; (3, n_rows)
+
+# False where rows to be removed cannot have been added; directions and mean are then undefined.
+def recursive_update(
+    phi: _Double,
+    y: _Double,
+    weight: _Double,
+    noise_variance: float,
+    n_earlier: int,
+    directions: _Double,
+    signs: _Double,
+    mean: _Double,
+    f_mean: _Double,
+    f_variance: _Double,
+) -> bool: ...
 
 class MeanField:
     def __init__(

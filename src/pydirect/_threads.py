@@ -6,7 +6,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
+from contextlib import ContextDecorator, contextmanager
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from pydirect import _core
@@ -19,10 +20,13 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def resolve_n_threads(n_threads: int | None) -> int:
-    """Return `n_threads`, capped at `MOST_THREADS` or the number of CPUs, or by default OpenMP's current number."""
+_CURRENT: ContextVar[int | None] = ContextVar("n_threads", default=None)
+
+
+def resolve_n_threads(n_threads: int | None = None) -> int:
+    """Return `n_threads`, capped at `MOST_THREADS` or the number of CPUs; by default that of `threads` or OpenMP's."""
     if n_threads is None:
-        return _core.default_threads()
+        return _CURRENT.get() or _core.default_threads()
     if as_count(n_threads, "n_threads") >= 2**31:
         raise ValueError(f"n_threads must fit into 32 bits, got {n_threads}")
     if n_threads <= MOST_THREADS:
@@ -30,8 +34,8 @@ def resolve_n_threads(n_threads: int | None) -> int:
     return min(int(n_threads), max(MOST_THREADS, os.cpu_count() or 1))
 
 
-class _SingleBlasThread:
-    """Context manager shared by the whole process: the first entry limits BLAS, the last exit restores it."""
+class _SingleBlasThread(ContextDecorator):
+    """Context, or decorator, shared by the whole process: the first entry limits BLAS, the last exit restores it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,6 +79,23 @@ def single_blas_thread() -> _SingleBlasThread:
     spinning BLAS threads would only slow them down.
     """
     return _SHARED
+
+
+@contextmanager
+def threads(n_threads: int | None) -> Iterator[int]:
+    """Set the number of threads of everything inside, and keep BLAS on one: what public methods do first, once."""
+    token = _CURRENT.set(resolve_n_threads(n_threads))
+    try:
+        with _SHARED:
+            yield _CURRENT.get() or 1
+    finally:
+        _CURRENT.reset(token)
+
+
+def raise_if_set(stop: threading.Event) -> None:
+    """Interrupt this thread too when the user has interrupted another."""
+    if stop.is_set():
+        raise KeyboardInterrupt
 
 
 def for_each(

@@ -154,6 +154,16 @@ def as_level_indices(value: ArrayLike, name: str, n_weights: int, n_levels: int)
     return np.ascontiguousarray(raw, dtype=np.uint8)
 
 
+def require_no_none(y: Any) -> None:
+    """Raise if a target is None: conversion to floats makes NaN of it, or an unknown type of label."""
+    values = y.to_numpy() if hasattr(y, "to_numpy") else y
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        return
+    for i, value in enumerate(values if isinstance(values, list | tuple | np.ndarray) else ()):
+        if value is None or (isinstance(value, list | tuple | np.ndarray) and any(v is None for v in value)):
+            raise ValueError(f"y must have no missing values, got None in row {i}: leave such rows out")
+
+
 def as_target(y: ArrayLike, n_rows: int) -> FloatArray:
     """Return targets as (n_rows, n_outputs)."""
     raw = np.asarray(y)
@@ -186,7 +196,8 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = F
 
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a frame, None for other arrays or names that are not all strings."""
-    columns = getattr(X, "columns", None)
+    own = getattr(X, "column_names", None)  # of pyarrow
+    columns = own if isinstance(own, list) else getattr(X, "columns", None)
     return list(columns) if columns is not None and all(isinstance(name, str) for name in columns) else None
 
 

@@ -48,7 +48,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -80,16 +80,9 @@ _DTYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, eq=False)
 class ScaledNumbers:
-    """Numbers ``mantissa · 2^exponent`` of any size, to the full precision of float64.
+    """Numbers ``mantissa · 2^exponent`` of any size, to the full precision of float64."""
 
-    Attributes
-    ----------
-    mantissa : ndarray of float64
-        In ±[½, 1), or zero.
-    exponent : ndarray of int64
-    """
-
-    mantissa: FloatArray
+    mantissa: FloatArray  # in ±[½, 1), or zero
     exponent: NDArray[np.int64]
 
     @property
@@ -99,19 +92,16 @@ class ScaledNumbers:
 
     @property
     def log(self) -> FloatArray:
-        """Logarithm of the absolute value; −inf for zero."""
+        """Element-wise logarithm of a Kronecker vector of positive entries as a sum of b terms (Proposition 2).
+
+        For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones.
+        """
         with np.errstate(divide="ignore"):
             return np.log(np.abs(self.mantissa)) + self.exponent * np.log(2.0)
 
     @property
     def value(self) -> FloatArray:
-        """Numbers as float64, zero where they underflow.
-
-        Raises
-        ------
-        OverflowError
-            If a number is too large for float64.
-        """
+        """Numbers as float64, zero where they underflow."""
         if (self.exponent > 1024).any():
             raise OverflowError(f"numbers must be below 2^1024 to be float64, got up to 2^{self.exponent.max()}")
         return np.ldexp(self.mantissa, np.maximum(self.exponent, -2000).astype(np.int32))
@@ -119,48 +109,21 @@ class ScaledNumbers:
 
 @dataclass(frozen=True, eq=False)
 class KroneckerSum:
-    """``Σ_t c_tl 2^(e_t) ⊗_j f_j^(t)`` for data points l, as read-only arrays.
+    """``Σ_t c_tl 2^(e_t) ⊗_j f_j^(t)`` for data points l, as read-only arrays; writeable ones are copied.
 
-    Built by `kronecker_vector`, `row_of_weights` and `from_terms`. Writeable arrays are copied.
-
-    No operation underflows or overflows: where products would leave the range of float64, a power of two moves into
-    the term's exponent. Only numbers that share one exponent are bounded: the entries of a factor, and
-    the coefficients of a term, must lie within 2^2045 of each other, else there is an OverflowError.
-
-    Attributes
-    ----------
-    sizes : ndarray of shape (n_positions,), int64
-        Number of entries of a factor at each of the b positions.
-    start : ndarray of shape (n_terms + 1,), int64
-        Start of each term's factors in `position` and `index`.
-    position, index : ndarray of shape (n_factors_of_all_terms,), int32
-        Positions and indices of the factors that are not all ones, positions increasing within a term.
-    coefficients : ndarray of shape (n_terms, n_data)
-    exponent : ndarray of shape (n_terms,), int64
-        Exponent of two of a term's coefficients; zero unless products needed it.
-    offset : ndarray of shape (n_factors + 1,), int64
-        Start of each factor in `values`.
-    values : ndarray
-        Concatenated entries of the factors.
-
-    Raises
-    ------
-    TypeError
-        If an array has another dtype.
-    ValueError
-        If shapes do not fit, an index is out of range, or a number is not finite.
-    OverflowError
-        If an exponent is beyond ±2^60.
+    No operation under- or overflows: powers of two move into a term's exponent. Only the entries of a factor, and the
+    coefficients of a term, must lie within 2^2045 of each other, else there is an OverflowError.
     """
 
-    sizes: NDArray[np.int64]
-    start: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (n_positions,): number of entries of a factor at each of the b positions
+    start: NDArray[np.int64]  # (n_terms + 1,): start of each term's factors in `position` and `index`
+    # Positions, increasing within a term, and indices of the factors of all terms that are not all ones.
     position: NDArray[np.int32]
     index: NDArray[np.int32]
-    coefficients: FloatArray
-    exponent: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    values: FloatArray
+    coefficients: FloatArray  # (n_terms, n_data)
+    exponent: NDArray[np.int64]  # (n_terms,): exponent of two of a term's coefficients; zero unless products needed it
+    offset: NDArray[np.int64]  # (n_factors + 1,): start of each factor in `values`
+    values: FloatArray  # concatenated entries of the factors
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
@@ -181,34 +144,7 @@ class KroneckerSum:
     def from_terms(
         cls, sizes: Sequence[int], terms: Sequence[Mapping[int, ArrayLike]], coefficients: ArrayLike = 1.0
     ) -> KroneckerSum:
-        """Build a sum from the factors that are not all ones.
-
-        Parameters
-        ----------
-        sizes : sequence of int
-            Number of entries of a factor at each position.
-        terms : sequence of mappings
-            One mapping from position to factor per term; an empty one is a vector of ones.
-        coefficients : array_like of shape (n_terms,) or (n_terms, n_data), or float, default=1.0
-            A single number applies to all terms.
-
-        Returns
-        -------
-        KroneckerSum
-            Sum with equal terms merged.
-
-        Raises
-        ------
-        ValueError
-            If a position does not exist or a factor has another length.
-
-        Examples
-        --------
-        ``3 f⊗1 − 1⊗g``:
-
-        >>> KroneckerSum.from_terms((2, 2), [{0: [1.0, 2.0]}, {1: [0.0, 5.0]}], [3.0, -1.0]).expand().tolist()
-        [[3.0, -2.0, 6.0, 1.0]]
-        """
+        """Build a sum from the factors that are not all ones."""
         lengths = np.array([as_count(m, "sizes") for m in sizes], dtype=np.int64)
         weights = np.array(coefficients)
         if weights.ndim == 0:
@@ -240,16 +176,7 @@ class KroneckerSum:
 
     @property
     def _arrays(self) -> _core._KroneckerArrays:
-        return (
-            self.sizes,
-            self.start,
-            self.position,
-            self.index,
-            self.coefficients,
-            self.exponent,
-            self.offset,
-            self.values,
-        )
+        return cast("_core._KroneckerArrays", tuple(getattr(self, name) for name in _DTYPES))
 
     @property
     def n_positions(self) -> int:
@@ -272,20 +199,7 @@ class KroneckerSum:
         return reduce(int.__mul__, self.sizes.tolist(), 1)
 
     def factor(self, term: int, position: int) -> FloatArray:
-        """Factor of a term at a position; ones if none is stored.
-
-        Parameters
-        ----------
-        term : int
-            Number of the term.
-        position : int
-            Number of the variable.
-
-        Returns
-        -------
-        ndarray of shape (n_levels,)
-            The factor.
-        """
+        """Factor of a term at a position; ones if none is stored, (n_levels,)."""
         begin, end = self.start[term], self.start[term + 1]
         (found,) = np.nonzero(self.position[begin:end] == position)
         if found.size == 0:
@@ -323,29 +237,13 @@ class KroneckerSum:
         return self + -other if isinstance(other, KroneckerSum) else NotImplemented
 
     def compact(self) -> KroneckerSum:
-        """Merge terms with equal factors, adding their coefficients, and drop zero terms.
-
-        Returns
-        -------
-        KroneckerSum
-            The same sum with fewer terms.
-        """
+        """Merge terms with equal factors, adding their coefficients, and drop zero terms."""
         return self._with(_core.kron_compact(self._arrays))
 
     # Products
 
     def __mul__(self, other: KroneckerSum | ArrayLike) -> KroneckerSum:
-        """Element-wise product with another sum, or with one number for all data points or per data point.
-
-        Raises
-        ------
-        TypeError
-            If `other` is neither a sum nor numbers.
-        OverflowError
-            If entries of a product of factors, or coefficients of a term, are not within 2^2045 of each other.
-        ValueError
-            If the grids differ, or the terms would take more than 8 GiB, before they are allocated.
-        """
+        """Element-wise product with another sum, or with one number for all data points or per data point."""
         if not isinstance(other, KroneckerSum):
             numbers = np.asarray(other)
             if numbers.dtype.kind not in "fiub":
@@ -360,83 +258,24 @@ class KroneckerSum:
     __array_ufunc__ = None  # an array on the left defers the product to this class
 
     def square(self, n_threads: int | None = None) -> KroneckerSum:
-        """Element-wise square, including cross terms (eq. 33); raises as the product does.
-
-        Parameters
-        ----------
-        n_threads : int, optional
-            Number of threads; by default OpenMP's. Results have the same bits for any.
-
-        Returns
-        -------
-        KroneckerSum
-            The square.
-        """
+        """Element-wise square, including cross terms (eq. 33); raises as the product does."""
         return self._with(_core.kron_square(self._arrays, resolve_n_threads(n_threads)))
 
     def scale(self, position: int, levels: ArrayLike) -> KroneckerSum:
-        """Product with a row of W: each entry times the level of one variable (eqs. 29 and 30).
-
-        Parameters
-        ----------
-        position : int
-            Number of the variable.
-        levels : array_like of shape (n_levels,)
-            Values of the variable.
-
-        Returns
-        -------
-        KroneckerSum
-            The product.
-        """
+        """Product with a row of W: each entry times the level of one variable (eqs. 29 and 30)."""
         return self * row_of_weights(self.sizes.tolist(), position, levels)
 
     def inner(self, other: KroneckerSum, n_threads: int | None = None) -> ScaledNumbers:
-        """Inner product with another sum per data point (Proposition 1).
-
-        Nothing underflows or overflows, whatever the number of factors. Inner products of pairs of factors are held
-        for a block of terms at a time, at most 64 MiB in addition to the factors themselves.
-
-        Parameters
-        ----------
-        other : KroneckerSum
-            Sum on the same grid, with the same number of data points or one.
-        n_threads : int, optional
-            Number of threads; by default OpenMP's. Results have the same bits for any.
-
-        Returns
-        -------
-        ScaledNumbers
-            Of shape (n_data,).
-
-        Raises
-        ------
-        TypeError
-            If `other` is not a sum.
-        ValueError
-            If the grids or the numbers of data points differ.
-        """
+        """Inner product with another sum per data point (Proposition 1), whatever the number of factors."""
         self._require_same_grid(other)
         return ScaledNumbers(*_core.kron_inner(self._arrays, other._arrays, resolve_n_threads(n_threads)))
 
     # Logarithm and exponential
 
     def log(self) -> KroneckerSum:
-        """Element-wise logarithm of a Kronecker vector as a sum of b terms (Proposition 2).
+        """Element-wise logarithm of a Kronecker vector of positive entries as a sum of b terms (Proposition 2).
 
-        A zero is refused: its logarithm −inf would have to give zero in products with that entry and is undefined in
-        others. For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones: the same
-        numbers without an infinity.
-
-        Returns
-        -------
-        KroneckerSum
-            A sum of b terms.
-
-        Raises
-        ------
-        ValueError
-            If there is more than one term or data point, or an entry is not positive.
+        For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones.
         """
         if self.n_terms != 1 or self.n_data != 1:
             raise ValueError(f"log must be of one term and one data point, got {self.n_terms} and {self.n_data}")
@@ -460,23 +299,7 @@ class KroneckerSum:
         ).compact()
 
     def exp(self) -> KroneckerSum:
-        """Element-wise exponential of a sum whose terms have one factor each, as one Kronecker vector.
-
-        The largest entry of each factor's logarithm moves to the coefficient and its exponent, so that exponentials of
-        any size can be held.
-
-        Returns
-        -------
-        KroneckerSum
-            A sum of one term.
-
-        Raises
-        ------
-        ValueError
-            If a term has two factors, or there is more than one data point.
-        OverflowError
-            If logarithms are too large for float64, or those of a factor are more than 1416 apart.
-        """
+        """Element-wise exponential of a sum whose terms have one factor each, as one Kronecker vector; of any size."""
         longest = int(np.diff(self.start).max(initial=0))
         if longest > 1 or self.n_data != 1:
             raise ValueError(f"exp must be of terms of one factor and one data point, got {longest} and {self.n_data}")
@@ -517,27 +340,7 @@ class KroneckerSum:
     # Entries
 
     def evaluate(self, points: ArrayLike, n_threads: int | None = None) -> ScaledNumbers:
-        """Entries at points of the grid.
-
-        Parameters
-        ----------
-        points : array_like of int, shape (n_points, n_positions)
-            Index of the value of each variable.
-        n_threads : int, optional
-            Number of threads; by default OpenMP's. Results have the same bits for any.
-
-        Returns
-        -------
-        ScaledNumbers
-            Of shape (n_points, n_data).
-
-        Raises
-        ------
-        TypeError
-            If points are not integers.
-        ValueError
-            If points have another shape or lie outside the grid.
-        """
+        """Entries at points of the grid."""
         raw = np.asarray(points)
         if raw.dtype.kind not in "iu":
             raise TypeError(f"points must hold integers, got dtype {raw.dtype}")
@@ -553,27 +356,7 @@ class KroneckerSum:
         return ScaledNumbers(*_core.kron_entries(self._arrays, grid, resolve_n_threads(n_threads)))
 
     def expand(self, max_entries: int = MAX_EXPANSION) -> FloatArray:
-        """All entries, (n_data, n_entries), the last variable varying fastest: `numpy.kron`, term by term.
-
-        As float64, zero where they underflow; `evaluate` returns numbers of any size.
-
-        Parameters
-        ----------
-        max_entries : int, default=10_000_000
-            Largest number of entries that may be made.
-
-        Returns
-        -------
-        ndarray of shape (n_data, n_entries)
-            All entries.
-
-        Raises
-        ------
-        ValueError
-            If there would be more than `max_entries` numbers.
-        OverflowError
-            If a number is too large for float64.
-        """
+        """All entries, (n_data, n_entries), the last variable varying fastest; zero where they underflow."""
         if self.n_entries * self.n_data > max_entries:
             log10 = np.log10(self.sizes).sum() + np.log10(self.n_data)
             count = f"{self.n_entries * self.n_data}" if log10 < 15 else f"10^{log10:.1f}"
@@ -639,49 +422,11 @@ def _constant_sum(sizes: NDArray[np.int64], numbers: FloatArray) -> KroneckerSum
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:
-    """``c ⊗_j f_j``, a sum of one term.
-
-    Parameters
-    ----------
-    factors : sequence of b array_like, or ndarray of shape (b, m)
-        Factors f_j, one per variable, or one array with a factor per row.
-    coefficients : float or array_like of shape (n_data,), default=1.0
-        Coefficient c, one per data point.
-
-    Returns
-    -------
-    KroneckerSum
-        The vector.
-
-    Examples
-    --------
-    >>> kronecker_vector([[1.0, 2.0], [3.0, 5.0]]).expand().tolist()
-    [[3.0, 5.0, 6.0, 10.0]]
-    """
+    """``c ⊗_j f_j``, a sum of one term."""
     weights = np.atleast_1d(np.asarray(coefficients))[None, :]
     return KroneckerSum.from_terms([np.size(f) for f in factors], [dict(enumerate(factors))], weights)
 
 
 def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> KroneckerSum:
-    """Row of W (eq. 3): the value of one variable per hypothesis.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of levels of every variable.
-    position : int
-        Number of the variable.
-    levels : array_like of shape (sizes[position],)
-        Values of the variable.
-
-    Returns
-    -------
-    KroneckerSum
-        The row.
-
-    Examples
-    --------
-    >>> row_of_weights((2, 2), 1, [-1.0, 1.0]).expand().tolist()
-    [[-1.0, 1.0, -1.0, 1.0]]
-    """
+    """Row of W (eq. 3): the value of one variable per hypothesis."""
     return KroneckerSum.from_terms(sizes, [{position: levels}])

@@ -8,7 +8,7 @@ Wherever a function takes `predicted`, it is one of
   ``predict(X, return_std=True)`` returns.
 
 `y_true` has shape (n,) or (n, k). Averages run over the rows, weighted by `sample_weight` if given, and then over the k
-outputs with equal weight.
+outputs with equal weight. All functions raise ValueError if shapes disagree or values are not finite or out of range.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .predictive.gaussian_mixture import FloatArray, PredictiveDistribution, finite_array
-from .predictive.transformed import Distribution, TransformedDistribution
+from pydirect._documentation import described_by
+from pydirect._warnings import warn
+from pydirect.predictive.gaussian_mixture import FloatArray, PredictiveDistribution, finite_array
+from pydirect.predictive.transformed import Distribution, TransformedDistribution
 
 __all__ = [
     "as_distributions",
@@ -61,30 +63,15 @@ def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     -------
     float
         Less is better.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, or a weight is negative.
     """
     return _average(-_per_row(y_true, predicted, lambda d, y: d.log_density(y)), sample_weight)
 
 
+@described_by(nlpd)
 def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | None = None) -> float:
     """Mean continuous ranked probability score, in the units of the target; less is better.
 
-    The closed form for Gaussians, lognormals and their mixtures; it equals the absolute error for a prediction without
-    spread.
-    Parameters and errors as for `nlpd`.
-
-    Parameters
-    ----------
-    y_true : array_like of shape (n,) or (n, k)
-        Observed targets.
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
-    sample_weight : array_like of shape (n,), optional
-        How many times each row counts.
+    The closed form for Gaussians, lognormals and their mixtures; the absolute error of a prediction without spread.
 
     Returns
     -------
@@ -94,6 +81,7 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
 
 
+@described_by(nlpd)
 def crps_from_samples(
     y_true: ArrayLike, samples: ArrayLike, *, fair: bool = False, sample_weight: ArrayLike | None = None
 ) -> float:
@@ -101,26 +89,17 @@ def crps_from_samples(
 
     Parameters
     ----------
-    y_true : array of shape (n,) or (n, k)
-        Observed targets.
     samples : array of shape (S, n) or (S, n, k)
         Predictive draws.
     fair : bool, default=False
         False scores the samples' empirical distribution. True scores the distribution that they were drawn from,
         without bias, and needs two samples; single values may then be negative.
         See Ferro (2014), *Fair scores for ensemble forecasts*, Q. J. R. Meteorol. Soc. 140.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     float
         Less is better.
-
-    Raises
-    ------
-    ValueError
-        If there are too few samples, shapes disagree or values are not finite.
     """
     y = as_columns("y_true", y_true)
     draws = finite_array("samples", samples)
@@ -138,6 +117,7 @@ def crps_from_samples(
     return _average(distance - spread, sample_weight)
 
 
+@described_by(nlpd)
 def interval_score(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, level: float = 0.9, *, sample_weight: ArrayLike | None = None
 ) -> float:
@@ -148,26 +128,17 @@ def interval_score(
 
     Parameters
     ----------
-    y_true : arrays of shape (n,) or (n, k)
-        Observed targets.
     lower : arrays of shape (n,) or (n, k)
         Lower ends of the intervals.
     upper : arrays of shape (n,) or (n, k)
         Upper ends of the intervals.
     level : float, default=0.9
         Nominal coverage of the intervals, strictly between 0 and 1.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     float
         Less is better.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, `level` is outside (0, 1) or a lower end exceeds its upper end.
     """
     _check_levels("level", level)
     y, low, high = _interval(y_true, lower, upper)
@@ -175,59 +146,34 @@ def interval_score(
     return _average(high - low + 2.0 / (1.0 - level) * missed, sample_weight)
 
 
+@described_by(interval_score)
 def coverage(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
     """Fraction of observations inside their interval, ends included.
-
-    Parameters
-    ----------
-    y_true : arrays of shape (n,) or (n, k)
-        Observed targets.
-    lower : arrays of shape (n,) or (n, k)
-        Lower ends of the intervals.
-    upper : arrays of shape (n,) or (n, k)
-        Upper ends of the intervals.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     float
         Between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite or a lower end exceeds its upper end.
     """
     y, low, high = _interval(y_true, lower, upper)
     return _average(((low <= y) & (y <= high)).astype(np.float64), sample_weight)
 
 
+@described_by(nlpd)
 def pit(y_true: ArrayLike, predicted: Predicted) -> FloatArray:
     """Probability integral transform: the predicted probability of a value no greater than the observed one.
 
     Uniform on [0, 1] when predictions are calibrated.
 
-    Parameters
-    ----------
-    y_true : array of shape (n,) or (n, k)
-        Observed targets.
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
-
     Returns
     -------
     array of the shape of `y_true`
         Between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or values are not finite.
     """
     return _per_row(y_true, predicted, lambda d, y: d.cdf(y)).reshape(np.shape(y_true))
 
 
+@described_by(nlpd)
 def msll(
     y_true: ArrayLike, predicted: Predicted, y_train: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> float:
@@ -238,24 +184,13 @@ def msll(
 
     Parameters
     ----------
-    y_true : array of shape (n,) or (n, k)
-        Observed targets.
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
     y_train : array of shape (n_train,) or (n_train, k)
         Targets that the model was trained on.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     float
         Less is better.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite, or a training target is constant.
     """
     y, train = as_columns("y_true", y_true), as_columns("y_train", y_train)
     if train.shape[1] != y.shape[1] or len(train) == 0:
@@ -269,6 +204,7 @@ def msll(
     return nlpd(y_true, predicted, sample_weight=sample_weight) - nlpd(y, trivial, sample_weight=sample_weight)
 
 
+@described_by(nlpd)
 def coverage_curve(
     y_true: ArrayLike, predicted: Predicted, levels: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> FloatArray:
@@ -276,24 +212,13 @@ def coverage_curve(
 
     Parameters
     ----------
-    y_true : array of shape (n,) or (n, k)
-        Observed targets.
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
     levels : array of shape (m,)
         Nominal coverages, strictly between 0 and 1.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     array of shape (m,)
         Observed coverage.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, values are not finite or a level is outside (0, 1).
     """
     levels = _check_levels("levels", levels)
     # y lies in the central interval of a level exactly when its PIT is within level / 2 of one half.
@@ -301,6 +226,7 @@ def coverage_curve(
     return np.array([_average((needed <= level).astype(np.float64), sample_weight) for level in levels])
 
 
+@described_by(nlpd)
 def calibration_error(
     y_true: ArrayLike,
     predicted: Predicted,
@@ -316,26 +242,15 @@ def calibration_error(
 
     Parameters
     ----------
-    y_true : array of shape (n,) or (n, k)
-        Observed targets.
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
     levels : array of shape (m,), optional
         Nominal probabilities of central intervals; by default 0.05, 0.10, ..., 0.95.
     norm : {"mean", "max"}, default="mean"
         Whether to return the mean or the largest difference.
-    sample_weight : array of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------
     float
         Between 0 and 1.
-
-    Raises
-    ------
-    ValueError
-        If `norm` is unknown, and as for `coverage_curve`.
     """
     if norm not in ("mean", "max"):
         raise ValueError(f'norm must be "mean" or "max", got {norm!r}')
@@ -366,19 +281,9 @@ def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
     return -nlpd(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
+@described_by(nlpd_scorer)
 def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Negated `crps` of an estimator's predictions, so that greater is better; parameters as for `nlpd_scorer`.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted regressor.
-    X : array_like of shape (n, d)
-        Rows of inputs.
-    y : array_like of shape (n,) or (n, k)
-        Observed targets.
-    sample_weight : array_like of shape (n,), optional
-        How many times each row counts.
+    """Negated `crps` of an estimator's predictions, so that greater is better.
 
     Returns
     -------
@@ -388,18 +293,12 @@ def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
     return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
+@described_by(nlpd_scorer)
 def predicted_by(estimator: Any, X: Any) -> Any:
     """Predictive distribution of an estimator, or its mean and standard deviation.
 
     ``predict_distribution(X)`` is used if there is one, else ``predict(X, return_std=True)``. Pipelines and finished
     parameter searches are unwrapped, since they pass on neither the method nor, with metadata routing, the argument.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted regressor.
-    X : array_like of shape (n, d)
-        Rows of inputs.
 
     Returns
     -------
@@ -426,23 +325,14 @@ def predicted_by(estimator: Any, X: Any) -> Any:
     return estimator.predict(X, return_std=True)
 
 
+@described_by(nlpd)
 def as_distributions(predicted: Any) -> list[Distribution]:
     """Return `predicted` in any of its forms as one distribution per output.
-
-    Parameters
-    ----------
-    predicted : PredictiveDistribution, sequence of them, or pair (mean, std)
-        Predictions.
 
     Returns
     -------
     list
         Distributions.
-
-    Raises
-    ------
-    ValueError
-        If it has none of these forms, values are not finite or a standard deviation is negative.
     """
     kinds = (PredictiveDistribution, TransformedDistribution)
     if isinstance(predicted, kinds):
@@ -502,7 +392,12 @@ def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[Fl
             f"got {np.shape(lower)} and {np.shape(upper)}"
         )
     if np.any(low > high):
-        raise ValueError(f"lower must not exceed upper, got {np.count_nonzero(low > high)} crossed interval(s)")
+        warn(
+            f"{np.count_nonzero(low > high)} of {low.size} intervals have lower ends above upper ones, as quantiles "
+            "that are fitted one by one have: they contain nothing, and their widths are negative",
+            UserWarning,
+            stacklevel=3,
+        )
     return y, low, high
 
 
@@ -541,11 +436,6 @@ def reliability_curve(
     -------
     predicted, observed, weight : arrays of shape (n_used,)
         Values of the non-empty bins; `weight` is the sum of their rows' weights.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or values are out of range.
     """
     event, p = np.asarray(y_true), finite_array("probability", probability)
     if p.ndim != 1 or event.shape != p.shape or p.size == 0 or p.min() < 0.0 or p.max() > 1.0:
@@ -563,21 +453,11 @@ def reliability_curve(
     return predicted, observed, mass[used]
 
 
+@described_by(reliability_curve)
 def expected_calibration_error(
     y_true: ArrayLike, probability: ArrayLike, *, n_bins: int = 10, sample_weight: ArrayLike | None = None
 ) -> float:
     """Mean absolute difference between predicted probability and observed frequency; see `reliability_curve`.
-
-    Parameters
-    ----------
-    y_true : array_like of shape (n,)
-        Whether the event happened: zeros and ones.
-    probability : array_like of shape (n,)
-        Predicted probabilities of the event.
-    n_bins : int, default=10
-        Number of bins of equal width.
-    sample_weight : array_like of shape (n,), optional
-        How many times each row counts.
 
     Returns
     -------

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_target
 
 __all__ = [
@@ -150,11 +151,6 @@ def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> Flo
     ndarray of shape (n_levels ** n_weights, n_weights)
         One weight vector per row.
 
-    Raises
-    ------
-    ValueError
-        If there are more than `MAX_HYPOTHESES`.
-
     Examples
     --------
     >>> enumerate_hypotheses([0.0, 1.0], 2).tolist()
@@ -209,6 +205,7 @@ def enumerate_log_evidence(
     return _log_sum_exp(log_joint)
 
 
+@described_by(enumerate_log_evidence)
 def enumerate_posterior(
     data: Data,
     levels: ArrayLike,
@@ -218,22 +215,7 @@ def enumerate_posterior(
     *,
     output: int = 0,
 ) -> Enumeration:
-    """Exact posterior of weights and noise by Bayes' rule; parameters as for `enumerate_log_evidence`.
-
-    Parameters
-    ----------
-    data : (phi, y) or GaussianStatistics
-        The data.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
-    log_prior : array_like of shape (n_weights or 1, n_levels)
-        Log masses of the prior on the levels.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Values that the noise variance can take.
-    log_noise_prior : array_like of shape (n_noise_levels,), optional
-        Log masses of their prior, uniform by default.
-    output : int, default=0
-        Number of the output, of several.
+    """Exact posterior of weights and noise by Bayes' rule.
 
     Returns
     -------
@@ -244,17 +226,14 @@ def enumerate_posterior(
     return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
 
 
+@described_by(enumerate_log_evidence)
 def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike) -> Enumeration:
     """Enumerate a factorised posterior ``q_σ ∏_j q_j``.
 
     Parameters
     ----------
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
     q : array_like of shape (n_weights, n_levels)
         Probabilities of the levels.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Values that the noise variance can take.
     q_noise : array_like of shape (n_noise_levels,)
         Probabilities of the noise levels.
 
@@ -273,6 +252,7 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     return Enumeration(enumerate_hypotheses(table), noise, of_weights[:, None] * q_noise)
 
 
+@described_by(enumerate_factorized)
 def enumerate_mixture(
     levels: ArrayLike, alpha: ArrayLike, q: ArrayLike, noise_levels: ArrayLike, q_noise: ArrayLike
 ) -> Enumeration:
@@ -280,16 +260,10 @@ def enumerate_mixture(
 
     Parameters
     ----------
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
     alpha : array_like of shape (n_components,)
         Weights of the components.
     q : array_like of shape (n_components, n_weights, n_levels)
         Probabilities of the levels.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Values that the noise variance can take.
-    q_noise : array_like of shape (n_noise_levels,)
-        Probabilities of the noise levels.
 
     Returns
     -------
@@ -303,6 +277,7 @@ def enumerate_mixture(
     return Enumeration(parts[0].weights, parts[0].noise_levels, np.asarray(probability))
 
 
+@described_by(enumerate_log_evidence, enumerate_factorized)
 def enumerate_elbo(
     data: Data,
     levels: ArrayLike,
@@ -315,25 +290,6 @@ def enumerate_elbo(
     output: int = 0,
 ) -> float:
     """ELBO of a factorised posterior by definition, ``Σ q (log p(y, w, σ²) − log q)`` with 0 log 0 = 0.
-
-    Parameters
-    ----------
-    data : tuple (phi, y) or GaussianStatistics
-        Design matrix (n_samples, n_weights) with targets (n_samples,) or (n_samples, n_outputs), or their statistics.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
-    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Log probabilities of the levels, not normalised; -inf excludes a level.
-    noise_levels : array_like of shape (n_noise_levels,)
-        Noise variances.
-    q : array_like of shape (n_weights, n_levels)
-        Probabilities of the levels.
-    q_noise : array_like of shape (n_noise_levels,)
-        Probabilities of the noise levels.
-    log_noise_prior : array_like of shape (n_noise_levels,), optional
-        Log probabilities; uniform by default.
-    output : int, default=0
-        Index of the target.
 
     Returns
     -------
@@ -378,15 +334,12 @@ def enumerate_predictive_moments(
     return PredictiveMoments(mean, second, third, fourth - 3 * second**2)
 
 
+@described_by(enumerate_predictive_moments)
 def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration, y: ArrayLike) -> FloatArray:
     """Density of y* = φᵀw + ε, a mixture of one Gaussian per weight vector and noise level.
 
     Parameters
     ----------
-    phi_star : array_like of shape (n_rows, n_weights)
-        Rows of Φ to predict at.
-    distribution : Enumeration
-        Distribution of weights and noise.
     y : array_like of shape (n_rows,)
         One point per row.
 
@@ -405,6 +358,7 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
     return out
 
 
+@described_by(enumerate_log_evidence)
 def enumerate_logistic_evidence(
     phi: ArrayLike,
     t: ArrayLike,
@@ -422,10 +376,6 @@ def enumerate_logistic_evidence(
         Rows of Φ.
     t : array_like of shape (n_samples,)
         Labels, −1 or 1.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
-    log_prior : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Log masses of the prior on the levels.
     weight : array_like of shape (n_samples,), optional
         Weights of the rows.
     offset : float, default=0.0
@@ -446,19 +396,9 @@ def enumerate_logistic_evidence(
     return _log_sum_exp(log_p - np.logaddexp(0.0, -labels * z) @ times)
 
 
+@described_by(enumerate_predictive_moments, enumerate_logistic_evidence)
 def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration, offset: float = 0.0) -> FloatArray:
     """Exact ``Pr(t = 1) = E σ(offset + φᵀw)``, (n_rows,).
-
-    `phi_star`, (n_rows, n_weights).
-
-    Parameters
-    ----------
-    phi_star : array_like of shape (n_rows, n_weights)
-        Rows of Φ to predict at.
-    distribution : Enumeration
-        Distribution of weights and noise.
-    offset : float, default=0.0
-        Prior mean of the logit.
 
     Returns
     -------
@@ -470,6 +410,7 @@ def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration
     return np.array([p @ np.exp(-np.logaddexp(0.0, -offset - distribution.weights @ row)) for row in phi])
 
 
+@described_by(enumerate_factorized)
 def enumerate_network(
     x: ArrayLike,
     y: ArrayLike,
@@ -494,10 +435,6 @@ def enumerate_network(
         Widths, first hidden layer to last.
     bias : bool
         Whether every layer has a constant input.
-    levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-        Values that a weight can take: shared, or of every weight.
-    q : array_like of shape (n_weights, n_levels)
-        Probabilities of every weight's levels.
     sample_weight : array_like of shape (n_rows,), optional
         Number of times that each row counts in R.
 
@@ -505,11 +442,6 @@ def enumerate_network(
     -------
     NetworkExpectations
         The expectations.
-
-    Raises
-    ------
-    ValueError
-        When there are more than `MAX_HYPOTHESES` weight vectors.
 
     Examples
     --------

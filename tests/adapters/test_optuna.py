@@ -13,7 +13,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState, create_trial  # noqa: E402
 
 from pydirect.adapters import DirectSampler  # noqa: E402
-from pydirect.adapters._parameters import Parameter  # noqa: E402
+from pydirect.adapters.optuna import Parameter  # noqa: E402
 
 DISTRIBUTIONS = [
     FloatDistribution(-3.0, 5.0),

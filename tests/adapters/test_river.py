@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from pydirect import DirectStreamRegressor, load
+from pydirect import DirectStreamRegressor, Fourier, load
 
 pytest.importorskip("river", reason="river is not installed")
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -20,12 +20,12 @@ from river import checks, datasets, evaluate, metrics, preprocessing, proba  # n
 
 from pydirect.adapters import RiverRegressor  # noqa: E402
 
-SMALL = {"features": "fourier", "n_basis_functions": 20, "n_first_rows": 32}
+SMALL = {"n_basis_functions": 20, "n_first_rows": 32}
 
 
 def small(length_scale=1.0, **options):
     """Return a model that is fast: no kernel is searched."""
-    return RiverRegressor(DirectStreamRegressor(length_scale=length_scale, **SMALL, **options))
+    return RiverRegressor(DirectStreamRegressor(features=Fourier(length_scale=length_scale), **SMALL, **options))
 
 
 def rows_of(n, seed=0):
@@ -55,7 +55,7 @@ def test_rivers_own_check(check):
 def test_predictions_are_those_of_the_stream():
     x, y = rows_of(150)
     model = learned(small(half_life=50), records(x), y)
-    stream = DirectStreamRegressor(length_scale=1.0, half_life=50, **SMALL)
+    stream = DirectStreamRegressor(features=Fourier(length_scale=1.0), half_life=50, **SMALL)
     for i in range(len(x)):
         stream.partial_fit(x[i : i + 1], y[i : i + 1])
     mean, std = stream.predict(x[:20], return_std=True)

@@ -13,8 +13,8 @@ from pydirect.baselines import (
     StochasticELBO,
     fit_stochastic,
     gradient_estimators,
-    squared_errors,
 )
+from pydirect.baselines.gradient_estimators import ErrorsFromRows
 from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -249,12 +249,12 @@ def test_averages_stay_with_the_bound(make_problem):
 
 def test_batches_read_their_rows_only():
     phi = np.arange(20.0).reshape(10, 2)
-    errors = squared_errors.ErrorsFromRows(phi, np.zeros(10), 3)
+    errors = ErrorsFromRows(phi, np.zeros(10), 3)
     chosen, _, scale = errors._batch(np.random.default_rng(0))
     assert chosen.shape == (3, 2)
     assert len({tuple(row) for row in chosen}) == 3
     assert scale == pytest.approx(10 / 3)
-    whole = squared_errors.ErrorsFromRows(phi, np.zeros(10), 10)
+    whole = ErrorsFromRows(phi, np.zeros(10), 10)
     assert whole._batch(np.random.default_rng(0))[0] is phi
 
 

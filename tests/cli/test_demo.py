@@ -7,10 +7,10 @@ import re
 import pytest
 
 import pydirect
-from pydirect.cli import demo_comparison as demo
+from pydirect.cli import demo
 from pydirect.cli.main import main
 
-MODELS = ["pydirect, decorrelated", "pydirect, raw (4 bit)", "BayesianRidge", "Gaussian process, RBF"]
+MODELS = ["pydirect", "pydirect, 4-bit weights", "BayesianRidge", "Gaussian process, RBF"]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def shown(tmp_path_factory):
     directory = tmp_path_factory.mktemp("demo")
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert demo.run(output_dir=directory, quiet=False, seed=0) == 0
+        assert main(["demo", "--output-dir", str(directory)]) == 0
     return directory, out.getvalue(), err.getvalue()
 
 
@@ -34,36 +34,36 @@ def table(out):
 
 def test_the_table_is_aligned_and_plausible(shown):
     header, rows = table(shown[1])
-    assert [row[: len("pydirect, decorrelated")].rstrip() for row in rows] == MODELS
+    assert [row[: len("pydirect, 4-bit weights")].rstrip() for row in rows] == MODELS
     assert len({len(row) for row in [header, *rows]}) == 1
     for row in rows:
-        rmse, nlpd, coverage, seconds = (float(text.rstrip("%")) for text in row[22:].split())
+        rmse, nlpd, coverage, seconds = (float(text.rstrip("%")) for text in row[23:].split())
         assert 0.008 < rmse < 0.015 and -4.0 < nlpd < -2.5
         assert 80.0 < coverage <= 100.0 and 0.0 <= seconds < 300.0
 
 
 def test_both_models_are_at_least_as_good_as_the_linear_one(shown):
     _, rows = table(shown[1])
-    decorrelated, raw, linear, _ = (float(row[22:].split()[0]) for row in rows)
-    assert decorrelated < linear and raw < 1.02 * linear
+    continuous, discrete, linear, _ = (float(row[23:].split()[0]) for row in rows)
+    assert continuous < linear and discrete < 1.02 * linear
 
 
 def test_size_of_a_sample_follows_from_the_weights(shown):
     n_weights, n_levels, n_bytes = map(
         int, re.search(r"(\d+) weights on (\d+) levels, 4 bits each, make (\d+) bytes", shown[1]).groups()
     )
-    raw = pydirect.load(shown[0] / "demo-raw.pydirect")
-    assert raw.features_.n_weights == n_weights and n_levels == raw.n_levels <= 16
+    discrete = pydirect.load(shown[0] / "demo-4-bit.pydirect")
+    assert discrete.features_.n_weights == n_weights and n_levels == discrete.posterior_.weights.n_levels <= 16
     assert n_bytes == (n_weights + 1) // 2
     zeros = float(re.search(r"([\d.]+)% of the weights are expected", shown[1]).group(1))
-    assert zeros == pytest.approx(100 * raw.sparsity_, abs=0.05)
+    assert zeros == pytest.approx(100 * discrete.sparsity_, abs=0.05)
 
 
 def test_its_files_are_named_with_their_sizes(shown):
     directory, out, _ = shown
-    assert {path.name for path in directory.iterdir()} == {"demo.pydirect", "demo-raw.pydirect", "demo.png"}
+    assert {path.name for path in directory.iterdir()} == {"demo.pydirect", "demo-4-bit.pydirect", "demo.png"}
     assert (directory / "demo.png").read_bytes().startswith(b"\x89PNG")
-    for name in ("demo.pydirect", "demo-raw.pydirect"):
+    for name in ("demo.pydirect", "demo-4-bit.pydirect"):
         path = directory / name
         assert f"{path}, {path.stat().st_size} bytes" in out
         assert pydirect.load(path).n_features_in_ == demo.N_INPUTS
@@ -82,7 +82,7 @@ def test_it_runs_quietly_and_without_matplotlib(tmp_path, hide_module, capsys):
     assert captured.err == ""
     assert 'pip install "pydirect[plot]"' in captured.out
     assert not captured.out.startswith("Predicting")
-    assert {path.name for path in tmp_path.iterdir()} == {"demo.pydirect", "demo-raw.pydirect"}
+    assert {path.name for path in tmp_path.iterdir()} == {"demo.pydirect", "demo-4-bit.pydirect"}
 
 
 def test_a_missing_directory_is_refused_before_the_work(tmp_path, capsys, monkeypatch):

@@ -42,7 +42,7 @@ def fit(tmp_path, data, capsys, run):
     return command
 
 
-LINEAR = ["--basis", "raw", "--features", "linear"]
+LINEAR = ["--posterior", "sequential", "--features", "linear"]
 
 
 def test_a_header_is_written_and_reported(tmp_path, fit, data, capsys, run):
@@ -115,7 +115,7 @@ def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys
     x = np.random.default_rng(0).standard_normal((40, 2))
     frame = pandas.DataFrame(x, columns=["x0", "x1"])
     frame.assign(goal=x[:, 0] - x[:, 1]).to_csv(table, index=False)
-    pydirect.DirectRegressor("linear", basis="raw", rank_inputs=False).fit(frame, x[:, 0] - x[:, 1]).save(model)
+    pydirect.DirectRegressor("linear", posterior="sequential").fit(frame, x[:, 0] - x[:, 1]).save(model)
     arguments = ["export", model, "-o", output, "--max-nonzero", 4, "--data", table, "--samples", 2]
     assert_refused(*arguments, message="--target")
     assert run(*arguments, "--target", "goal") == 0
@@ -179,7 +179,9 @@ def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refuse
     table = tmp_path / "rows.csv"
     frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((20, 2)), columns=["x0", "x1"])
     frame.to_csv(table, index=False)
-    for estimator in (pydirect.DVIRegressor((2,), max_iter=2), pydirect.MonteCarloBNNRegressor((2,), max_iter=2)):
+    schedule = pydirect.TrainingSchedule(n_steps=2, max_iter=2)
+    for kind in (pydirect.DVIRegressor, pydirect.MonteCarloBNNRegressor):
+        estimator = kind((2,), schedule=schedule)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")

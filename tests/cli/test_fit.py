@@ -56,8 +56,8 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
     [
         ["--features", "fourier", "--n-basis-functions", "40"],
         ["--features", "polynomial", "--degree", "2"],
-        ["--features", "linear", "--basis", "raw", "--n-levels", "255"],
-        ["--features", "linear", "--basis", "raw", "--posterior", "mean-field"],
+        ["--features", "linear", "--posterior", "sequential", "--set", "n_levels=255"],
+        ["--features", "linear", "--posterior", "mean-field"],
         ["--features", "linear", "--weight", "w", "--threads", "1", "--seed", "3"],
     ],
 )
@@ -65,14 +65,13 @@ def test_options_reach_the_estimator(tmp_path, data, options, run):
     path = tmp_path / "m.pydirect"
     assert run("fit", data, "--target", "y", "-o", path, *options, "--quiet") == 0
     parameters = pydirect.load(path).get_params()
-    names = {
-        "--features": "features",
-        "--basis": "basis",
-        "--n-basis-functions": "n_basis_functions",
-        "--degree": "degree",
-    }
+    for field in ("features", "posterior"):  # names, or objects with fields
+        chosen = parameters[field]
+        if not isinstance(chosen, str):
+            parameters |= {field: type(chosen).__name__.lower(), **chosen.get_params()}
+    names = {"--features": "features", "--n-basis-functions": "n_basis_functions", "--degree": "degree"}
     names |= {"--threads": "n_threads", "--seed": "random_state"}
-    names |= {"--n-levels": "n_levels", "--posterior": "posterior"}
+    names |= {"--posterior": "posterior"}
     for option, value in zip(options[::2], options[1::2], strict=True):
         if option in names:
             assert str(parameters[names[option]]) == value.replace("-", "_")
@@ -107,8 +106,8 @@ def test_a_network_is_fitted_predicts_and_is_described(tmp_path, data, capsys, r
 def test_a_network_of_rectified_units_is_fitted_predicts_and_is_described(
     tmp_path, data, capsys, monkeypatch, target, model, estimator, run
 ):
-    monkeypatch.setattr("pydirect.networks.schedule.LEAST_STEPS", 100)
-    monkeypatch.setattr("pydirect.networks.schedule.LEAST_PASSES", 1)
+    monkeypatch.setattr("pydirect.networks.training.LEAST_STEPS", 100)
+    monkeypatch.setattr("pydirect.networks.training.LEAST_PASSES", 1)
     path = tmp_path / "m"
     command = ["fit", data, "--target", target, "--model", *model, "--hidden", "2", "--plot", tmp_path / "p.png"]
     assert run(*command, "-o", path) == 0
@@ -168,18 +167,25 @@ def test_more_than_fifty_categories_are_pooled(tmp_path, capsys, run, write_csv)
     assert run("fit", write_csv(tmp_path / "d.csv", columns), *arguments) == 0
     assert "the 49 commonest categories kept of town" in capsys.readouterr().out
     assert run("info", tmp_path / "m") == 0
-    assert "categories, town   " in capsys.readouterr().out
+    assert "categories, town  " in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 def test_any_parameter_can_be_set(tmp_path, data, run):
     settings = ["prior=laplace", "n_draws=16", "rank_inputs=False", "levels=[-1, 0, 1]", "keep_factor=true"]
     path = tmp_path / "m"
-    command = ["fit", data, "--target", "y", "-o", path, "--basis", "raw", "--posterior", "mean-field", *FAST]
-    assert run(*command, "--set", *settings, "--set", "noise=0.5") == 0
+    command = ["fit", data, "--target", "y", "-o", path, "--posterior", "sequential", "--quiet"]
+    command += ["--n-basis-functions", "20"]
+    assert (
+        run(
+            *command, "--set", *settings, "level_scales=shared", "n_levels=3", "--set", "noise=0.5", "missing=indicator"
+        )
+        == 0
+    )
     parameters = pydirect.load(path).get_params()
-    expected = {"prior": "laplace", "n_draws": 16, "rank_inputs": False, "levels": [-1, 0, 1], "keep_factor": True}
-    assert {name: parameters[name] for name in expected} == expected and parameters["noise"] == 0.5
+    assert parameters["posterior"] == pydirect.Sequential(3, 16, "laplace", [-1, 0, 1], "shared", True)
+    assert parameters["features"] == pydirect.Fourier(rank_inputs=False) and parameters["noise"] == 0.5
+    assert parameters["columns"].missing == "indicator"
 
 
 @pytest.mark.slow
@@ -192,28 +198,14 @@ def test_plot(tmp_path, data, run):
 
 
 def test_a_fit_that_does_not_converge_warns(tmp_path, data, capsys, monkeypatch, run):
-    real = pydirect.DirectRegressor.fit
-
-    def fit(self, *arguments, **keywords):
-        real(self, *arguments, **keywords)
-        self.converged_ = False
-        return self
-
-    monkeypatch.setattr(pydirect.DirectRegressor, "fit", fit)
+    monkeypatch.setattr(pydirect.DirectRegressor, "converged_", False)
     assert run("fit", data, "--target", "y", "-o", tmp_path / "m", *FAST, "--test-fraction", "0") == 0
     captured = capsys.readouterr()
     assert captured.err == "pydirect: warning: the fit did not converge; its result may still improve\n"
 
 
 def test_an_interrupted_fit_writes_nothing(tmp_path, data, monkeypatch, assert_refused):
-    real = pydirect.DirectRegressor.fit
-
-    def fit(self, *arguments, **keywords):
-        real(self, *arguments, **keywords)
-        self.interrupted_, self.converged_ = True, False
-        return self
-
-    monkeypatch.setattr(pydirect.DirectRegressor, "fit", fit)
+    monkeypatch.setattr(pydirect.DirectRegressor, "interrupted_", True)
     arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", *FAST]
     assert_refused(*arguments, message="interrupted", code=130)
     assert os.listdir(tmp_path) == ["data.csv"]
@@ -238,20 +230,22 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
         (["--target", "y", "--drop", "y"], "column 'y' is named twice"),
         (["--target", "colour", "--task", "regression"], "column 'colour': expected numbers, got"),
         (
-            ["--target", "y", "--set", "priors=laplace"],
+            ["--target", "y", "--posterior", "sequential", "--set", "priors=laplace"],
             "--set priors: DirectRegressor has no such parameter; do",
         ),
         (
             ["--target", "y", "--set", "zzz=1"],
-            "--set zzz: DirectRegressor has no such parameter, but basis",
+            "--set zzz: DirectRegressor has no such parameter, but block_dtype",
         ),
         (["--target", "y", "--set", "prior"], "argument --set: expected NAME=VALUE, got 'prior'"),
         (["--target", "y", "--set", "random_state=3"], "--set random_state: use --seed"),
+        (["--target", "y", "--set", "features=fourier", "rank_inputs=false"], "--set features: use --features"),
+        (["--target", "y", "--set", "n_basis_functions=abc", "--quiet"], "n_basis_functions must be an integer"),
         (
             ["--target", "y", "--degree", "3", "--features", "polynomial", "--set", "degree=2"],
             "--set degree: given twice",
         ),
-        (["--target", "y", "--set", "prior=flat", "--quiet"], "prior must be"),
+        (["--target", "y", "--posterior", "sequential", "--set", "prior=flat", "--quiet"], "prior must be"),
         (["--target", "y", "--category", "y"], "column 'y' is named twice"),
         (["--target", "y", "--weight", "x"], "column 'x': expected weights of at least 0"),
         (["--target", "y", "--drop", "x", "colour", "z", "y2", "w"], "no columns are left to predict from"),
@@ -262,11 +256,10 @@ def test_default_features_are_the_estimators(tmp_path, data, run):
         ),
         (["--target", "y", "--degree", "3"], "--degree: only for --features polynomial"),
         (["--target", "y", "--hidden", "3"], "--hidden: only for --model network"),
-        (["--target", "y", "--model", "network", "--basis", "raw"], "--basis: not for --model network"),
+        (["--target", "y", "--model", "network", "--features", "linear"], "--features: not for --model network"),
         (["--target", "y", "--model", "dvi", "--degree", "3"], "--degree: not for --model dvi"),
         (["--target", "y", "--posterior", "radial"], "--posterior radial: only for --model monte-carlo"),
-        (["--target", "y", "--posterior", "mean-field"], "--posterior mean-field: only for --basis raw"),
-        (["--target", "y", "--model", "network", "--n-levels", "7"], "--n-levels: not for --model network"),
+        (["--target", "y", "--model", "dvi", "--posterior", "gaussian"], "--posterior gaussian: not for --model dvi"),
         (["--target", "colour", "--model", "network"], "--model network: its target must be a number, not a class"),
         (
             ["--target", "y", "--model", "network", "--hidden", "0"],

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 
 import pytest
 
@@ -23,7 +22,7 @@ def test_show_config(capsys, run):
 def test_version_and_help(capsys, run):
     assert run("--version") == 0
     assert capsys.readouterr().out == f"pydirect {pydirect.__version__}\n"
-    for command in ([], ["fit"], ["predict"], ["info"], ["demo"], ["show-config"]):
+    for command in ([], ["fit"], ["predict"], ["info"], ["export"], ["demo"], ["show-config"]):
         assert run(*command, "--help") == 0
         assert "usage: pydirect" in capsys.readouterr().out
 
@@ -31,15 +30,6 @@ def test_version_and_help(capsys, run):
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["--nonsense"], ["info"], ["info", "a", "b"]])
 def test_wrong_usage(arguments, assert_refused):
     assert_refused(*arguments, message="--help)")
-
-
-def test_demo_is_passed_on(tmp_path, monkeypatch, run):
-    calls = []
-    module = types.ModuleType("pydirect.cli.demo_comparison")
-    module.run = lambda **keywords: calls.append(keywords) or 7
-    monkeypatch.setitem(sys.modules, "pydirect.cli.demo_comparison", module)
-    assert run("demo", "--output-dir", tmp_path, "--quiet", "--seed", "3") == 7
-    assert calls == [{"output_dir": tmp_path, "quiet": True, "seed": 3}]
 
 
 @pytest.mark.parametrize(

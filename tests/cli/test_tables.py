@@ -7,7 +7,7 @@ import pytest
 
 from pydirect.cli.common import TableError
 from pydirect.cli.table_files import read_table
-from pydirect.cli.tables import Table
+from pydirect.cli.tables import InputTable
 
 
 def same(values, expected):
@@ -19,7 +19,7 @@ def make_table(**columns):
     for name, values in columns.items():
         is_text = any(isinstance(value, str) for value in values)
         arrays[name] = np.array(values, dtype=object if is_text else float)
-    return Table(arrays, {}, len(next(iter(arrays.values()))))
+    return InputTable(arrays, {}, len(next(iter(arrays.values()))))
 
 
 def test_missing_values_are_placed(csv_file):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Fourier, Nystroem
 from pydirect.decisions import select_batch
 from pydirect.linear.recursive import RecursivePosterior
 from pydirect.statistics.gaussian import collect_statistics
@@ -29,9 +29,9 @@ def mean_variance(model, x, targets, k=0):
 
 
 MODELS = {
-    "polynomial": {"features": "polynomial", "degree": 2},
-    "landmarks": {"n_basis_functions": 20, "length_scale": 2.0},
-    "more functions than rows": {"features": "fourier", "n_basis_functions": 90, "length_scale": 2.0},
+    "polynomial": {"features": "polynomial"},
+    "landmarks": {"features": Nystroem(length_scale=2.0), "n_basis_functions": 20},
+    "more functions than rows": {"features": Fourier(length_scale=2.0), "n_basis_functions": 90},
     "noise by evidence": {"features": "polynomial", "noise": "constant"},
 }
 
@@ -53,7 +53,7 @@ def test_reductions_are_those_of_refits(options, n_targets):
 def test_few_rows_make_no_few_landmarks():
     """Of few candidates and targets, reductions are those of the exact process: its own covariances, conditioned."""
     x, y = problem()
-    model = DirectRegressor(length_scale=1.0, noise=0.02, local=False).fit(x[:15], y[:15])
+    model = DirectRegressor(features=Nystroem(length_scale=1.0), noise=0.02, local=False).fit(x[:15], y[:15])
     targets = problem(40, seed=1)[0]
     batch = select_batch(model, x[15:], targets, n=4)
     kernel, scale = model.features_.hyperparameters, model.prior_scale_[0] ** 2
@@ -135,7 +135,7 @@ def test_a_measurement_has_the_noise_of_its_place():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, size=(300, 1))
     y = np.sin(3 * x[:, 0]) + np.where(x[:, 0] > 0, 1.0, 0.05) * rng.normal(size=300)
-    model = DirectRegressor(n_basis_functions=30, length_scale=0.5, noise="varying").fit(x, y)
+    model = DirectRegressor(features=Nystroem(length_scale=0.5), n_basis_functions=30, noise="varying").fit(x, y)
     assert model.noise_model_ is not None
     for place in (-0.5, 0.5):
         own = np.array([[place]])
@@ -166,5 +166,5 @@ def test_bad_input_is_refused():
         select_batch(model, x, n=2, costs=np.zeros(60))
     with pytest.raises(TypeError, match="model must be a DirectRegressor, got str"):
         select_batch("model", x)
-    with pytest.raises(TypeError, match="model must have basis='decorrelated', got basis='raw'"):
-        select_batch(DirectRegressor(features="linear", basis="raw").fit(x, y), x)
+    with pytest.raises(TypeError, match="model must have posterior='gaussian', got 'sequential'"):
+        select_batch(DirectRegressor(features="linear", posterior="sequential").fit(x, y), x)

@@ -1,14 +1,25 @@
-"""The search of a box: its columns, what applies, units of values, and whether it finds what is there."""
+"""The search of a box: its columns, criteria beside integrals and differences, ascent, and what it finds."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
+from scipy.special import ndtr
 
-from pydirect.decisions import learned
-from pydirect.decisions.ascent import maximise
-from pydirect.decisions.box_search import Applicability, BoxSearch
-from pydirect.decisions.learned import LearnedFunction, Signed, Standardised
-from pydirect.decisions.space import UNIT, Box, Column
+from pydirect.decisions import surrogate as learned
+from pydirect.decisions.box import UNIT, Box, Column, maximise
+from pydirect.decisions.box_search import (
+    Applicability,
+    BoxSearch,
+    ChebyshevImprovement,
+    Criterion,
+    Feasibility,
+    Improvement,
+)
+from pydirect.decisions.surrogate import LearnedFunction, Signed, StandardisedTargets, Surrogate
+from pydirect.features.kernel import KernelHyperparameters
 
 NONE = np.empty((0, 2))
 SQUARE = Box((Column(), Column()))
@@ -63,7 +74,7 @@ def test_what_applies_is_learned_from_other_columns():
 
 def test_units_keep_order_and_compress_what_is_bad():
     values = np.array([0.0, 0.1, 0.2, 0.3, 0.4, -1e6, -1e9, -np.inf])
-    units = Standardised(values)
+    units = StandardisedTargets(values)
     own = units(values)
     assert_array_equal(np.argsort(own[:7]), np.argsort(values[:7]))
     assert own[7] == own[6] > -4
@@ -83,7 +94,7 @@ def test_values_that_are_all_equal_are_no_error():
 def test_cost_is_bounded_by_landmarks(monkeypatch):
     monkeypatch.setattr(learned, "MAX_LANDMARKS", 30)
     rng = np.random.default_rng(0)
-    function = LearnedFunction(np.arange(2), Standardised, rng)
+    function = LearnedFunction(np.arange(2), StandardisedTargets, rng)
     sizes, built = [], 0
     x = rng.uniform(-1.7, 1.7, (120, 2))
     y = np.sin(x[:, 0]) - x[:, 1] ** 2
@@ -145,3 +156,50 @@ def test_pending_rows_are_not_asked_for_again():
         pending = np.vstack([pending, search.ask(pending)])
     distance = np.abs(pending[:, None] - pending).max(axis=2) + np.eye(4)
     assert distance.min() > 1e-3
+
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-1.7, 1.7, (15, 2))
+KERNEL = KernelHyperparameters(1e-3, 0.8, np.array([0.7, 1.5]), 0.0, 1.0, 0.0, 0, 2.5)
+SURROGATES = [Surrogate.of(KERNEL, X, X, y).prepared() for y in (np.sin(2 * X[:, 0]), X[:, 1] - X[:, 0] ** 2)]
+NEW = RNG.uniform(-1.7, 1.7, (6, 2))
+REFERENCE, DIRECTION = np.array([-1.5, -2.0]), np.array([0.6, 0.8])
+TERMS = [
+    Improvement(SURROGATES[:1], 0.5),
+    Feasibility(SURROGATES[1:], -0.3),
+    ChebyshevImprovement(SURROGATES, REFERENCE, DIRECTION, 1.0),
+]
+
+
+@pytest.mark.parametrize("best", [-1.0, 0.3, 2.0, 6.0])
+def test_the_scalarised_improvement_is_the_integral_of_probabilities(best):
+    term = ChebyshevImprovement(SURROGATES, REFERENCE, DIRECTION, best)
+    moments = [(RNG.normal(size=4), np.array([0.01, 0.2, 0.7, 2.0])) for _ in SURROGATES]
+    found = np.exp(term.value(moments))
+    u = [((m - r) / d, s / d) for (m, s), r, d in zip(moments, REFERENCE, DIRECTION, strict=True)]
+    for i in range(4):
+        expected = quad(
+            lambda t, i=i: np.prod([ndtr((m[i] - t) / s[i]) for m, s in u]),
+            best,
+            best + 30,
+            limit=200,
+            points=[best + 1],
+        )[0]
+        assert_allclose(found[i], expected, rtol=2e-3, atol=1e-12)
+
+
+def test_one_objective_is_expected_improvement():
+    moments = [(RNG.normal(size=50), RNG.uniform(0.1, 2.0, 50))]
+    chebyshev = ChebyshevImprovement(SURROGATES[:1], np.zeros(1), np.ones(1), 0.7)
+    assert_allclose(chebyshev.value(moments), Improvement(SURROGATES[:1], 0.7).value(moments), atol=1e-4)
+
+
+@pytest.mark.parametrize("terms", [[term] for term in TERMS] + [TERMS], ids=["ei", "feasible", "chebyshev", "sum"])
+def test_gradients_are_finite_differences(terms):
+    criterion = Criterion(terms)
+    value, gradient = criterion.gradient(NEW)
+    assert_allclose(value, criterion.value(NEW))
+    for j in range(2):
+        step = 1e-5 * np.eye(2)[j]
+        slope = (criterion.value(NEW + step) - criterion.value(NEW - step)) / 2e-5
+        assert_allclose(gradient[:, j], slope, rtol=2e-3, atol=2e-3)

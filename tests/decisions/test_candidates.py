@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Nystroem
 from pydirect.decisions import Candidates, greedy_batch, log_expected_improvement
 
 RNG = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def test_a_models_candidates_have_its_moments_and_covariances(options):
 
 def test_measuring_is_refitting_with_one_more_row():
     # With all rows as landmarks the process is exact; kernel, noise and prior scale are held.
-    options = {"length_scale": 1.0, "noise": 0.04, "n_levels": 31}
+    options = {"features": Nystroem(length_scale=1.0), "noise": 0.04}
     model = DirectRegressor(**options).fit(X, Y)
     candidates = Candidates.of(model, NEW)
     candidates.measure(3, 2.0)
@@ -93,15 +93,15 @@ def test_a_greedy_batch_moves_on():
 
 def test_a_greedy_batch_spreads_over_what_is_unknown():
     x = np.linspace(0, 1, 101)[:, None]
-    model = DirectRegressor(length_scale=0.3, noise=0.01).fit(x[:20:2], np.sin(3 * x[:20:2, 0]))
+    model = DirectRegressor(features=Nystroem(length_scale=0.3), noise=0.01).fit(x[:20:2], np.sin(3 * x[:20:2, 0]))
     chosen = greedy_batch(Candidates.of(model, x), 3, lambda mean, std: std)
     assert np.ptp(np.argsort(-Candidates.of(model, x).std)[:3]) == 2  # three neighbours
     assert np.diff(np.sort(chosen)).min() > 10
 
 
 def test_bad_requests_are_refused():
-    model = DirectRegressor(basis="raw", n_basis_functions=10).fit(X, Y)
-    with pytest.raises(TypeError, match="model must have basis='decorrelated', got basis='raw'"):
+    model = DirectRegressor(posterior="sequential", n_basis_functions=10).fit(X, Y)
+    with pytest.raises(TypeError, match="model must have posterior='gaussian', got 'sequential'"):
         Candidates.of(model, NEW)
     model = DirectRegressor(features="linear").fit(X, np.column_stack([Y, Y]))
     with pytest.raises(ValueError, match="model must be of one target, got 2"):
@@ -111,5 +111,5 @@ def test_bad_requests_are_refused():
         Candidates.of(model, NEW)
     with pytest.raises(ValueError, match="row must be below the number of rows, 6, got 6"):
         known()[2].measure(6)
-    with pytest.raises(ValueError, match="n must be at most the number of candidates, 6, got 7"):
+    with pytest.raises(ValueError, match="n must be at most the number of rows, 6, got 7"):
         greedy_batch(known()[2], 7, lambda mean, std: mean)

@@ -6,7 +6,7 @@ from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect.direct.mean_field import MeanFieldRegression, _quadratic_problem, fit_mean_field, fit_regression
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, TablePrior
 from pydirect.optimize.gradient import lbfgs_on_logits

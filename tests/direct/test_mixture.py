@@ -19,7 +19,7 @@ from mixtures import (
 from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixture
 from pydirect.direct import mixture, mixture_ascent
 from pydirect.direct.mean_field import fit_regression
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, TablePrior
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence

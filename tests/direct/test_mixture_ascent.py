@@ -6,7 +6,7 @@ from scipy.special import softmax, xlogy
 from pydirect import GaussianStatistics, fit_mixture
 from pydirect.direct import mixture_ascent, pairwise_entropy
 from pydirect.direct.mean_field import MeanFieldRegression
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import enumerate_mixture
 

@@ -17,7 +17,7 @@ from scipy.special import xlogy
 from pydirect import GaussianStatistics, fit_mixture
 from pydirect.direct import mixture_ascent, mixture_entropy, mixture_gradients
 from pydirect.direct.mixture_entropy import taylor_entropy
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import finite_difference_gradient, monte_carlo_mean
 

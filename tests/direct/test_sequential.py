@@ -11,8 +11,9 @@ from sequential_reference import log_probabilities
 
 from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.direct.sequential_posterior import pack_codes, unpack_codes
-from pydirect.distributions.levels import power_of_two_levels
+from pydirect.distributions.categorical import power_of_two_levels
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, TablePrior
+from pydirect.persistence.schema import verify
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import enumerate_hypotheses, enumerate_log_evidence
 
@@ -405,7 +406,7 @@ def altered(posterior, **changes):
 
 
 def test_contents_are_checked(medium):
-    medium.check(80)
+    verify(medium, n_weights=80)
     for changes in (
         {"step": -1.0},
         {"packed_codes": medium.packed_codes[:, :-1]},
@@ -426,6 +427,6 @@ def test_contents_are_checked(medium):
         {"prior_variance": 0.0},
     ):
         with pytest.raises((ValueError, TypeError)):
-            altered(medium, **changes).check(80)
-    with pytest.raises(ValueError, match="numbers"):
-        medium.check(79)
+            verify(altered(medium, **changes), n_weights=80)
+    with pytest.raises(ValueError, match="80"):
+        verify(medium, n_weights=79)

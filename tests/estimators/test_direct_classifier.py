@@ -12,7 +12,15 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 
 import pydirect
-from pydirect import DirectClassifier, LaplacePrior, MixturePrior, SpikeAndSlabPrior
+from pydirect import (
+    DirectClassifier,
+    LaplacePrior,
+    MeanField,
+    MixturePrior,
+    Nystroem,
+    Sequential,
+    SpikeAndSlabPrior,
+)
 from pydirect.metrics import expected_calibration_error, reliability_curve
 from pydirect.persistence import container as persistence
 
@@ -21,10 +29,12 @@ X, NEW = RNG.standard_normal((90, 3)), RNG.standard_normal((11, 3)) * 1.5
 LOGIT = 2 * X[:, 0] + np.sin(2 * X[:, 1])
 Y = np.where(LOGIT + RNG.logistic(size=90) > 0, "yes", "no")
 THREE = np.digitize(LOGIT, [-1.0, 1.0])
+KERNEL = Nystroem(max_search_rows=60)
+HEAVY = MixturePrior([LaplacePrior(), "gaussian"])
 
 
 def fit(y=Y, **parameters):
-    return DirectClassifier(**{"n_basis_functions": 30, "max_hyperparameter_rows": 60} | parameters).fit(X, y)
+    return DirectClassifier(**{"features": KERNEL, "n_basis_functions": 30} | parameters).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +70,10 @@ def test_every_form_of_prediction_agrees(model, request):
         np.testing.assert_allclose((mean - model.intercept_).sum(axis=1), 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("posterior", ["gaussian", Sequential(n_draws=4000)], ids=str)
 @pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
-def test_draws_agree_with_the_prediction(basis, y):
-    model = fit(y, features="linear", basis=basis, n_draws=4000)
+def test_draws_agree_with_the_prediction(posterior, y):
+    model = fit(y, features="linear", posterior=posterior)
     drawn = model.sample_proba(NEW, 4000)
     assert drawn.shape == (11, len(model.classes_), 4000)
     np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-12)
@@ -142,10 +152,10 @@ def test_balanced_weights_multiply_the_odds():
     assert plain.predict_proba(x)[:, 1].mean() < balanced.predict_proba(x)[:, 1].mean()
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_factors_of_several_classes_multiply_their_predictive_odds(basis, tmp_path):
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
+def test_factors_of_several_classes_multiply_their_predictive_odds(posterior, tmp_path):
     factors = {0: 1.0, 1: 3.0, 2: 0.5}
-    plain, weighted = (fit(THREE, features="linear", basis=basis, class_weight=w) for w in (None, factors))
+    plain, weighted = (fit(THREE, features="linear", posterior=posterior, class_weight=w) for w in (None, factors))
     p = plain.predict_proba(NEW) * list(factors.values())
     np.testing.assert_allclose(weighted.predict_proba(NEW), p / p.sum(axis=1, keepdims=True), rtol=1e-9)
     weighted.save(tmp_path / "m")
@@ -213,8 +223,8 @@ def test_unusual_data_give_sane_models(case):
         "two rows": (X[:2], np.array([0, 1])),
         "separable": (X, X[:, 0] > 0),
     }[case]
-    for features in ("auto", "linear", "polynomial"):
-        model = DirectClassifier(features, n_basis_functions=20, max_hyperparameter_rows=50).fit(x, y)
+    for features in (Nystroem(max_search_rows=50), "linear", "polynomial"):
+        model = DirectClassifier(features, n_basis_functions=20).fit(x, y)
         p = model.predict_proba(x)
         assert np.isfinite(model.predict_log_proba(x)).all() and np.isfinite(model.elbo_) and (p > 0).all()
         if case == "all columns constant":
@@ -224,22 +234,25 @@ def test_unusual_data_give_sane_models(case):
 # Fitting
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_where_classes_overlap_the_published_bound_is_looser(basis):
-    options = {"features": "linear", "basis": basis, "posterior": "mean_field"}
-    tight, loose = (fit(bound=b, **options) for b in ("jaakkola", "exponential"))
+@pytest.mark.parametrize("posterior", ["gaussian", "mean_field"])
+def test_where_classes_overlap_the_published_bound_is_looser(posterior):
+    tight, loose = (fit(features="linear", posterior=posterior, bound=b) for b in ("jaakkola", "exponential"))
     assert loose.elbo_ < tight.elbo_ < 0
 
 
-def test_raw_weights_are_sparse_on_shared_levels():
-    model = fit(features="linear", basis="raw", posterior="mean_field", prior=SpikeAndSlabPrior(0.5))
+def test_discrete_weights_are_sparse_on_shared_levels():
+    model = fit(features="linear", posterior=MeanField(prior=SpikeAndSlabPrior(0.5)))
     assert 0 < model.sparsity_ < 1
     assert model.posterior_.levels.shape == (4, 15) and (model.posterior_.levels[:, 7] == 0).all()
 
 
-@pytest.mark.parametrize("parameters", [{}, {"basis": "raw", "features": "linear"}], ids=str)
+@pytest.mark.parametrize(
+    "parameters",
+    [{"features": Nystroem(max_search_rows=30)}, {"posterior": "sequential", "features": "linear"}],
+    ids=str,
+)
 def test_results_do_not_depend_on_threads(parameters):
-    one, two = (fit(n_threads=n, max_hyperparameter_rows=30, **parameters) for n in (1, 2))
+    one, two = (fit(n_threads=n, **parameters) for n in (1, 2))
     assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
 
 
@@ -258,12 +271,23 @@ def test_classes_may_come_in_any_order():
     np.testing.assert_allclose(one.predict_proba(NEW), other.predict_proba(NEW)[:, [2, 0, 1]], atol=1e-4)
 
 
+def test_a_few_gross_inputs_are_taken_by_their_normal_scores():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 3))
+    y = (x[:, 0] + x[:, 1] ** 2 + 0.3 * rng.logistic(size=300) > 0.5).astype(int)
+    gross = x[:200].copy()
+    gross[0, 0] = 1e9
+    plain, spoiled = (DirectClassifier().fit(rows, y[:200]) for rows in (x[:200], gross))
+    assert plain.features_.input_map.scored.size == 0 and spoiled.features_.input_map.scored.tolist() == [0]
+    assert spoiled.score(x[200:], y[200:]) > plain.score(x[200:], y[200:]) - 0.05
+
+
 @pytest.mark.slow
 def test_basis_functions_are_added_while_left_out_labels_become_likelier():
     rng = np.random.default_rng(0)
     x = rng.uniform(-3, 3, (1500, 2))
     checkers = np.sin(4 * x).prod(axis=1) > 0
-    options = {"n_basis_functions": 400, "max_hyperparameter_rows": 300}
+    options = {"features": Nystroem(max_search_rows=300), "n_basis_functions": 400}
     assert DirectClassifier(**options).fit(x, checkers).features_.n_weights == 400
     assert DirectClassifier(**options).fit(x, x[:, 0] > 0).features_.n_weights < 400
 
@@ -280,17 +304,17 @@ def test_an_interrupted_fit_is_flagged_and_usable(interrupted_ascents, n_threads
     ("parameters", "error", "message"),
     [
         ({"bound": "probit"}, ValueError, "bound must be one of"),
-        ({"bound": "softmax", "basis": "raw", "posterior": "mean_field"}, ValueError, "got 'softmax'"),
+        ({"bound": "softmax", "posterior": "mean_field"}, ValueError, "got 'softmax'"),
         ({"class_weight": "even"}, ValueError, "class_weight must be one of 'balanced'"),
         ({"class_weight": 3}, TypeError, "class_weight must be a dict"),
         ({"class_weight": {"yes": -1.0}}, ValueError, "class_weight must be finite and non-negative"),
         ({"features": "fancy"}, ValueError, "features must be one of"),
-        ({"levels": [0.0, 1.0]}, ValueError, "levels must be None in the decorrelated basis"),
-        ({"bound": "exponential", "n_levels": 5}, ValueError, "n_levels must be at least 7 for the exponential bound"),
-        ({"prior": "laplace", "n_levels": 65}, ValueError, "at most 64 with a prior that is not Gaussian, got 65"),
-        ({"prior": MixturePrior([LaplacePrior(), "gaussian"]), "basis": "raw"}, ValueError, "prior must factorise"),
-        ({"prior": MixturePrior([LaplacePrior(), "gaussian"])}, ValueError, "prior must factorise"),
-        ({"rank_inputs": "no"}, TypeError, "rank_inputs must be True or False"),
+        ({"posterior": "exact"}, ValueError, "posterior must be one of"),
+        ({"posterior": 3}, TypeError, "posterior must be a name or an object of Gaussian, Sequential, MeanField"),
+        ({"posterior": MeanField(n_components=2)}, ValueError, r"MeanField\(n_components=...\) must be 1 for classes"),
+        ({"posterior": Sequential(prior=HEAVY)}, ValueError, "prior must factorise"),
+        ({"posterior": MeanField(prior=HEAVY)}, ValueError, "prior must factorise"),
+        ({"features": Nystroem(rank_inputs="no")}, TypeError, "rank_inputs must be True or False"),
         ({"verbose": "x"}, TypeError, "verbose must be an integer"),
         ({"class_weight": {"yes": 1.0, "no": 0.0}}, ValueError, "at least two classes, got one class, 'yes'"),
     ],
@@ -333,12 +357,12 @@ def predictions(model):
     "parameters",
     [
         {},
-        {"features": "fourier", "basis": "raw"},
-        {"features": "linear", "class_weight": "balanced", "prior": LaplacePrior()},
+        {"features": "fourier", "posterior": "sequential"},
+        {"features": "linear", "class_weight": "balanced"},
         {"features": "polynomial"},
         {"features": "linear", "bound": "exponential"},
         {"features": "linear", "bound": "jaakkola"},
-        {"features": "linear", "basis": "raw", "posterior": "mean_field"},
+        {"features": "linear", "posterior": "mean_field"},
     ],
     ids=str,
 )
@@ -364,10 +388,12 @@ def test_altered_files_are_refused(tmp_path):
     fit(THREE, features="linear").save(tmp_path / "m")
     document = persistence.read(tmp_path / "m")
     bad_classes = [{"dtype": "<i8", "values": v} for v in ([0, 1], [0, 1, 1], [0, 1, "x"], [0, 1, None], 3)]
-    changes = [{"classes": c} for c in bad_classes] + [{"posteriors": []}, {"classes": {"dtype": "V8", "values": []}}]
-    changes += [{"one_dimensional": True}, {"one_dimensional": None}]
+    changes = [{"classes": c} for c in (*bad_classes, {"dtype": "V8", "values": []})]
+    changes += [{"latent": None}, {"is_softmax": 2}, {"n_samples": "many"}]
     for change in changes:
-        persistence.write(tmp_path / "m", document.kind, {**document.header, **change}, document.arrays)
+        state = document.header["state"]
+        header = document.header | {"state": state | {"model_": state["model_"] | change}}
+        persistence.write(tmp_path / "m", document.kind, header, document.arrays)
         with pytest.raises(persistence.CorruptFileError, match="contents do not make a model"):
             pydirect.load(tmp_path / "m")
     persistence.write(tmp_path / "m", "pydirect.DirectRegressor", document.header, document.arrays)

@@ -1,15 +1,20 @@
 """`DirectCountRegressor`: what it predicts and refuses, and that files, weights and exposure mean what they say."""
 
+import warnings
+
 import numpy as np
 import pytest
+import sklearn
 from scipy import stats
 from sklearn.base import clone
 from sklearn.metrics import d2_tweedie_score
+from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectCountRegressor, load
+from pydirect import DirectCountRegressor, Fourier, Nystroem, load
+from pydirect.logistic.count_likelihood import CountLikelihood, likeliest_dispersion
 
-SMALL = {"n_basis_functions": 60, "max_hyperparameter_rows": 150}
+SMALL = {"features": Nystroem(max_search_rows=150), "n_basis_functions": 60}
 
 
 @pytest.fixture(scope="module")
@@ -72,28 +77,28 @@ def test_intervals_contain_new_counts(overdispersed):
     rng = np.random.default_rng(4)
     x, mean = fresh(rng)
     y = rng.poisson(rng.gamma(2.0, mean / 2.0))
-    lower, upper = overdispersed[0].predict_interval(x, 0.9)
+    lower, upper = overdispersed[0].predict_interval(x, 0.9, exposure=1)
     assert 0.88 < np.mean((lower <= y) & (y <= upper)) < 0.985
-    pit = overdispersed[0].predict_distribution(x).randomised_pit(y)
+    pit = overdispersed[0].predict_distribution(x, exposure=1).randomised_pit(y)
     assert stats.kstest(pit, "uniform").statistic < 0.06
 
 
 def test_predictions_are_moments_of_the_distribution(poisson, data):
     x, exposure, _ = data
     model, _ = poisson
-    distribution = model.predict_distribution(x, exposure)
-    mean, std = model.predict(x, exposure, return_std=True)
+    distribution = model.predict_distribution(x, exposure=exposure)
+    mean, std = model.predict(x, return_std=True, exposure=exposure)
     np.testing.assert_array_equal(mean, distribution.mean)
     np.testing.assert_array_equal(std, distribution.std)
-    np.testing.assert_array_equal(model.predict(x, exposure), mean)
-    np.testing.assert_allclose(model.predict(x) * exposure, mean, rtol=1e-12)
+    np.testing.assert_array_equal(model.predict(x, exposure=exposure), mean)
+    np.testing.assert_allclose(model.predict(x, exposure=1) * exposure, mean, rtol=1e-12)
 
 
 def test_draws_have_the_predictive_moments(poisson, data):
     x, exposure, _ = data
     model, _ = poisson
     draws = model.sample_y(x[:20], 4000, random_state=5, exposure=exposure[:20])
-    mean, std = model.predict(x[:20], exposure[:20], return_std=True)
+    mean, std = model.predict(x[:20], return_std=True, exposure=exposure[:20])
     assert draws.shape == (20, 4000)
     assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * std / np.sqrt(4000)).all()
 
@@ -113,7 +118,7 @@ def test_weights_are_repetitions(data):
     repeats = np.repeat(np.arange(len(x)), weight)
     one = DirectCountRegressor(**SMALL).fit(x, y, weight, exposure)
     two = DirectCountRegressor(**SMALL).fit(x[repeats], y[repeats], exposure=exposure[repeats])
-    np.testing.assert_allclose(one.predict(x), two.predict(x), rtol=1e-8)
+    np.testing.assert_allclose(one.predict_log_rate(x), two.predict_log_rate(x), rtol=1e-8)
     assert one.dispersion_ == pytest.approx(two.dispersion_, rel=1e-6)
 
 
@@ -128,7 +133,8 @@ def test_prior_rates_are_counts_per_exposure_whatever_the_weights(data):
 def test_the_score_is_the_deviance_explained(poisson, data):
     x, exposure, _ = data
     model, y = poisson
-    assert model.score(x, y) == pytest.approx(d2_tweedie_score(y, model.predict(x), power=1))
+    expected = d2_tweedie_score(y, model.predict(x, exposure=1), power=1)
+    assert model.score(x, y, exposure=1) == pytest.approx(expected)
     assert model.score(x, y, exposure=exposure) > 0.6
     constant = DirectCountRegressor("linear").fit(x, np.zeros(len(x)))
     assert (constant.predict(x) < 0.1).all()
@@ -137,18 +143,24 @@ def test_the_score_is_the_deviance_explained(poisson, data):
 def test_log_probabilities_are_those_of_the_distribution(poisson, data):
     x, exposure, _ = data
     model, y = poisson
-    expected = model.predict_distribution(x, exposure).log_probability(y)
-    np.testing.assert_array_equal(model.log_predictive_probability(x, y, exposure), expected)
+    expected = model.predict_distribution(x, exposure=exposure).log_probability(y)
+    np.testing.assert_array_equal(model.log_predictive_probability(x, y, exposure=exposure), expected)
 
 
-@pytest.mark.parametrize("features", ["auto", "fourier", "linear", "polynomial", "precomputed"])
+@pytest.mark.parametrize(
+    "features",
+    [Nystroem(max_search_rows=150), Fourier(max_search_rows=150), "linear", "polynomial", "precomputed"],
+    ids=str,
+)
 def test_saved_models_predict_the_same_bits(features, data, tmp_path):
     x, exposure, mean = data
     y = np.random.default_rng(8).poisson(mean)
-    model = DirectCountRegressor(features, **SMALL).fit(x, y, exposure=exposure)
+    model = DirectCountRegressor(features, 60).fit(x, y, exposure=exposure)
     model.save(tmp_path / "counts.pydirect")
     again = load(tmp_path / "counts.pydirect")
-    for one, two in zip(model.predict(x, exposure, True), again.predict(x, exposure, True), strict=True):
+    for one, two in zip(
+        model.predict(x, True, exposure=exposure), again.predict(x, True, exposure=exposure), strict=True
+    ):
         np.testing.assert_array_equal(one, two)
     assert again.dispersion_ == model.dispersion_
     assert again.summary() == model.summary()
@@ -192,7 +204,7 @@ def test_the_number_of_threads_does_not_change_a_bit(data, poisson):
     x, exposure, _ = data
     model, y = poisson
     other = clone(model).set_params(n_threads=2).fit(x, y, exposure=exposure)
-    np.testing.assert_array_equal(model.predict(x), other.predict(x))
+    np.testing.assert_array_equal(model.predict_log_rate(x), other.predict_log_rate(x))
 
 
 class RoundedCounts(DirectCountRegressor):
@@ -209,7 +221,69 @@ class RoundedCounts(DirectCountRegressor):
         return np.rint(y) if np.asarray(y).dtype.kind == "f" else y
 
 
-@parametrize_with_checks([RoundedCounts("linear"), RoundedCounts(n_basis_functions=40, max_hyperparameter_rows=60)])
+@parametrize_with_checks([RoundedCounts("linear"), RoundedCounts(Nystroem(max_search_rows=60), 40)])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
+
+
+def heavy_tailed(kind):
+    if kind == "zipf":
+        rng = np.random.default_rng(0)
+        return rng.standard_normal((400, 3)), np.minimum(rng.zipf(1.5, 400), 10**9)
+    rng = np.random.default_rng(kind)
+    x, y = rng.standard_normal((300, 3)), rng.poisson(2.0, 300)
+    y[0] = 10**7
+    return x, y
+
+
+@pytest.mark.parametrize(("kind", "is_constant"), [("zipf", False), (2, True), (9, False)])
+def test_heavy_tailed_counts_do_not_make_rates_run_away(kind, is_constant):
+    x, y = heavy_tailed(kind)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = DirectCountRegressor().fit(x, y)
+    assert any("heavy-tailed" in str(w.message) for w in caught) == is_constant
+    dispersion = likeliest_dispersion(y.astype(float), np.full(len(y), np.log(y.mean())), np.ones(len(y)))
+    constant = CountLikelihood(dispersion).log_probability(y.astype(float), np.log(y.mean())).mean()
+    assert model.left_out_log_loss_ <= -constant + 1e-6
+    assert model.predict(x).sum() <= 10 * y.sum()
+    if is_constant:
+        np.testing.assert_allclose(model.predict(x), y.mean(), rtol=1e-6)
+    else:
+        assert np.median(model.predict(x)) < 5
+    assert (model.predict_interval(x)[1] < 2**50).all()
+
+
+def test_a_forgotten_exposure_is_told(data, poisson, tmp_path):
+    x, exposure, _ = data
+    model, y = poisson
+    model.save(tmp_path / "model")
+    calls = [
+        lambda m, **e: m.predict(x, **e),
+        lambda m, **e: m.predict_interval(x, 0.9, **e),
+        lambda m, **e: m.predict_distribution(x, **e),
+        lambda m, **e: m.sample_y(x, 2, **e),
+        lambda m, **e: m.log_predictive_probability(x, y, **e),
+        lambda m, **e: m.score(x, y, **e),
+    ]
+    for own in (model, load(tmp_path / "model")):
+        for call in calls:
+            with pytest.warns(UserWarning, match="fitted with exposure and predicts without") as caught:
+                call(own)
+            assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for call in calls:
+            call(model, exposure=exposure)
+            call(model, exposure=1)
+        DirectCountRegressor("linear").fit(x, y).predict(x)
+    with pytest.warns(UserWarning, match="predicts without"):
+        cross_val_score(DirectCountRegressor("linear"), x, y, params={"exposure": exposure}, cv=2)
+    with sklearn.config_context(enable_metadata_routing=True), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        routed = DirectCountRegressor(**SMALL).set_fit_request(exposure=True).set_score_request(exposure=True)
+        scores = cross_val_score(routed, x, y, params={"exposure": exposure}, cv=2)
+    assert scores.min() > 0.4
+    with pytest.raises(TypeError, match="give exposure by name"):
+        model.predict(x, exposure)

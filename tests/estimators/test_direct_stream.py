@@ -47,7 +47,7 @@ def assert_sums_of(model, X, y, weight, rtol=1e-10):
 
 
 def _table(X):
-    from pydirect.streams.tables import Table
+    from pydirect.tables.table import Table
 
     return Table.of_numbers(X)
 
@@ -232,15 +232,15 @@ def test_forgotten_rows_do_not_come_back_with_a_new_map():
     X, y = rows(90)
     model = stream().partial_fit(X, y)
     model.forget(X[80:], y[80:])
-    assert not (model._latest.rows.y == y[80:]).any()
-    assert len(model._latest) == 22
+    assert not (model.model_.latest.rows.y == y[80:]).any()
+    assert len(model.model_.latest) == 22
 
 
 def test_numbers_and_then_text_in_an_empty_column_are_refused():
     X, y = rows(5)
     X[:, 1] = np.nan
     model = stream().partial_fit(X, y).partial_fit(np.array([[1.0, 2.5]]), np.zeros(1))
-    with pytest.raises(TypeError, match="1 must hold numbers"):
+    with pytest.raises(TypeError, match="column 1 of X must hold numbers"):
         model.partial_fit(np.array([[1.0, "a"]], dtype=object), np.zeros(1))
 
 

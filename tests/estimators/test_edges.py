@@ -6,18 +6,32 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, GaussianPrior, SpikeAndSlabPrior, TablePrior
+from pydirect import (
+    Columns,
+    DirectClassifier,
+    DirectCountRegressor,
+    DirectRegressor,
+    Fourier,
+    Gaussian,
+    GaussianPrior,
+    MeanField,
+    Nystroem,
+    Polynomial,
+    Sequential,
+    SpikeAndSlabPrior,
+    TablePrior,
+)
 from pydirect.direct import CoarseLevelsWarning
 
 KINDS = {
     "nystroem": DirectRegressor(n_basis_functions=30),
-    "given length-scale": DirectRegressor(n_basis_functions=30, length_scale=1.0),
+    "given length-scale": DirectRegressor(features=Nystroem(length_scale=1.0), n_basis_functions=30),
     "fourier": DirectRegressor("fourier", n_basis_functions=30),
     "linear": DirectRegressor("linear"),
-    "polynomial": DirectRegressor("polynomial", prior="student_t"),
-    "cubic": DirectRegressor("polynomial", degree=3),
-    "raw": DirectRegressor(basis="raw", n_basis_functions=30),
-    "raw linear, inferred noise": DirectRegressor("linear", basis="raw", posterior="mean_field", noise="grid"),
+    "polynomial": DirectRegressor("polynomial"),
+    "cubic": DirectRegressor(Polynomial(degree=3)),
+    "raw": DirectRegressor(posterior="sequential", n_basis_functions=30),
+    "raw linear, inferred noise": DirectRegressor("linear", posterior="mean_field", noise="grid"),
 }
 rng = np.random.default_rng(0)
 X0 = rng.standard_normal((40, 3))
@@ -72,6 +86,7 @@ def test_everything_stays_finite(case, kind):
     assert error <= 3 * size + 1e-6 * abs(np.mean(y)) + 1e-15
 
 
+KERNELS = {"fourier": Fourier, "nystroem": Nystroem}
 DEGENERATE = {
     "constant targets": (X0[:12], np.full(12, 3.0)),
     "zero targets": (X0[:12], np.zeros(12)),
@@ -93,13 +108,13 @@ DEGENERATE = {
 def test_degenerate_data_give_a_finite_model_or_say_why_not(case):
     X, y = DEGENERATE[case]
     raw_priors = ("gaussian", "spike_and_slab", SpikeAndSlabPrior(0.999))
-    bases = [("decorrelated", "gaussian"), *(("raw", prior) for prior in raw_priors)]
+    posteriors = ["gaussian", *(Sequential(prior=prior) for prior in raw_priors)]
     for features in ("linear", "precomputed", "fourier", "nystroem"):
-        for basis, prior in bases:
+        for posterior in posteriors:
             # Noise of 1e-25 leaves nothing of the ridge, and A has as many directions as rows or distinct columns.
             for noise in {"linear": ("auto", 0.5, 1e-25), "precomputed": ("auto", 1e-25)}.get(features, ("auto",)):
-                scale = 1.0 if features in ("fourier", "nystroem") else None
-                model = DirectRegressor(features, 40, basis=basis, prior=prior, noise=noise, length_scale=scale)
+                chosen = KERNELS[features](length_scale=1.0) if features in KERNELS else features
+                model = DirectRegressor(chosen, 40, posterior, noise)
                 try:
                     model.set_params(max_iter=30).fit(X, y)
                 except ValueError as error:
@@ -170,7 +185,7 @@ def test_data_frames_are_taken_and_their_column_names_checked(library):
 def test_missing_and_infinite_values_are_refused_by_name(bad):
     X, y, weight = X0.copy(), Y0.copy(), np.ones(40)
     X[3, 1] = y[5] = weight[7] = bad
-    model = DirectRegressor("linear", missing="raise")
+    model = DirectRegressor("linear", columns=Columns(missing="raise"))
     for arguments, name in (((X, Y0), "X"), ((X0, y), "y"), ((X0, Y0, weight), "sample_weight")):
         with pytest.raises(ValueError, match=rf"\b{name}\b"):
             model.fit(*arguments)
@@ -189,36 +204,36 @@ def test_missing_and_infinite_values_are_refused_by_name(bad):
         ({"features": 3}, "features must be a name or a transformer, got 3"),
         ({"n_basis_functions": 0}, "n_basis_functions must be at least 2"),
         ({"n_basis_functions": 10.0}, "n_basis_functions must be an integer"),
-        ({"features": "polynomial", "degree": 0}, "degree must be at least 1"),
-        ({"features": "polynomial", "degree": 50}, "degree must give at most 20000"),
-        ({"basis": "rotated"}, "basis must be one of"),
-        ({"prior": "normal"}, "prior must be one of 'gaussian'"),
-        ({"prior": "spike_and_slab"}, "prior must have a density in the decorrelated basis"),
-        ({"prior": None}, "prior must be one of"),
-        ({"n_levels": 1}, "n_levels must be at least 2"),
-        ({"n_levels": 1000}, "n_levels must be at most 256"),
-        ({"n_levels": True}, "n_levels must be an integer"),
-        ({"levels": [0, 1]}, "levels must be None in the decorrelated basis"),
-        ({"basis": "raw", "levels": "ab"}, "levels must be one of .even., .power_of_two."),
-        ({"basis": "raw", "features": "linear", "levels": np.ones((9, 3))}, r"levels must be one ascending row"),
+        ({"features": Polynomial(degree=0)}, "degree must be at least 1"),
+        ({"features": Polynomial(degree=50)}, "degree must give at most 20000"),
+        ({"posterior": "rotated"}, "posterior must be one of 'gaussian'"),
+        ({"posterior": 3}, "posterior must be a name or an object of Gaussian"),
+        ({"posterior": Sequential(prior="normal")}, "prior must be one of 'gaussian'"),
+        ({"posterior": MeanField(prior=None)}, "prior must be one of"),
+        ({"posterior": Sequential(n_levels=1)}, "n_levels must be at least 2"),
+        ({"posterior": MeanField(n_levels=1000)}, "n_levels must be at most 256"),
+        ({"posterior": Sequential(n_levels=True)}, "n_levels must be an integer"),
+        ({"features": Gaussian()}, "features must be a name, Nystroem, Fourier, Polynomial or a transformer"),
+        ({"posterior": Sequential(levels="ab")}, "levels must be one of .even., .power_of_two."),
+        ({"posterior": Sequential(levels=np.ones((9, 3))), "features": "linear"}, r"levels must be one ascending row"),
         ({"noise": "none"}, "noise must be one of 'auto'"),
         ({"noise": 0}, "noise must be above 0"),
         ({"noise": np.nan}, "noise must be above 0"),
         ({"noise": None}, "noise must be a number"),
-        ({"n_noise_levels": 0}, "n_noise_levels must be at least 1"),
-        ({"length_scale": 0.0}, "length_scale must be positive"),
-        ({"length_scale": [1.0, 2.0]}, r"length_scale must have shape \(3,\)"),
-        ({"length_scale": "auto"}, "length_scale must be None, which learns it"),
-        ({"length_scale": [1.0, np.nan, 1.0]}, "length_scale must be finite"),
-        ({"optimizer": "adam"}, "optimizer must be one of"),
+        ({"posterior": Gaussian(n_noise_levels=0)}, "n_noise_levels must be at least 1"),
+        ({"features": Nystroem(length_scale=0.0)}, "length_scale must be positive"),
+        ({"features": Nystroem(length_scale=[1.0, 2.0])}, r"length_scale must have shape \(3,\)"),
+        ({"features": Nystroem(length_scale="auto")}, "length_scale must be None, which learns it"),
+        ({"features": Nystroem(length_scale=[1.0, np.nan, 1.0])}, "length_scale must be finite"),
+        ({"posterior": MeanField(optimizer="adam")}, "optimizer must be one of"),
         ({"max_iter": 0}, "max_iter must be at least 1"),
         ({"random_state": -1}, "random_state must be an integer from 0 to .*, got -1"),
-        ({"max_hyperparameter_rows": 1}, "max_hyperparameter_rows must be at least 2"),
-        ({"rank_inputs": "no"}, "rank_inputs must be True or False, got 'no'"),
+        ({"features": Fourier(max_search_rows=1)}, "max_search_rows must be at least 2"),
+        ({"features": Nystroem(rank_inputs="no")}, "rank_inputs must be True or False, got 'no'"),
         ({"verbose": "x"}, "verbose must be an integer, got 'x'"),
         ({"verbose": -1}, "verbose must be at least 0"),
         ({"n_basis_functions": np.float64(20.0)}, r"n_basis_functions must be an integer, got 20\.0"),
-        ({"block_dtype": "float16"}, "block_dtype must be one of"),
+        ({"features": Polynomial(block_dtype="float16")}, "block_dtype must be one of"),
         ({"n_threads": 0}, "n_threads must be at least 1"),
         ({"n_threads": "all"}, "n_threads must be an integer"),
         ({"random_state": "seed"}, "seed"),
@@ -258,14 +273,55 @@ def test_wrong_data_are_refused_by_name():
 
 def test_a_refused_refit_does_not_leave_half_of_two_models():
     model = DirectRegressor("linear").fit(X0, Y0)
+    before = model.predict(X0)
     with pytest.raises(ValueError, match="y must be at most"):
         model.fit(X0, 1e200 * Y0)
-    with pytest.raises(NotFittedError):
-        model.predict(X0)
-    before = model.fit(X0, Y0).predict(X0)
-    with pytest.raises(ValueError, match="basis"):
-        model.set_params(basis="x").fit(X0, -Y0)
-    np.testing.assert_array_equal(model.set_params(basis="decorrelated").predict(X0), before)
+    np.testing.assert_array_equal(model.predict(X0), before)
+    with pytest.raises(ValueError, match="posterior must be one of"):
+        model.set_params(posterior="x").fit(X0, -Y0)
+    np.testing.assert_array_equal(model.set_params(posterior="gaussian").predict(X0), before)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "refused"),
+    [
+        (DirectRegressor("linear"), Y0, 1e200 * Y0),
+        (DirectClassifier("linear"), Y0 > 0, np.zeros(len(Y0))),
+        (DirectCountRegressor("linear"), np.arange(len(Y0)), np.full(len(Y0), -1)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_refused_refit_to_other_columns_leaves_the_model_as_it_was(model, y, refused):
+    before = model.fit(X0, y).predict(X0)
+    with pytest.raises(ValueError, match="y must"):
+        model.fit(X0[:, :2], refused)
+    np.testing.assert_array_equal(model.predict(X0), before)
+
+
+def test_dates_and_masked_values_are_no_numbers():
+    dates = np.datetime64("2020-01-01") + np.arange(len(Y0))
+    for x, y in ((dates[:, None], Y0), (X0, dates), (X0, dates - dates[0])):
+        with pytest.raises(TypeError, match="got dates or times"):
+            DirectRegressor("linear").fit(x, y)
+    hidden = np.zeros(len(Y0), dtype=bool)
+    hidden[0] = True
+    for x, y in (
+        (np.ma.masked_array(X0, np.tile(hidden[:, None], X0.shape[1])), Y0),
+        (X0, np.ma.masked_array(Y0, hidden)),
+    ):
+        with pytest.raises(ValueError, match="must have no masked values"):
+            DirectRegressor("linear").fit(x, y)
+    unmasked = np.ma.masked_array(Y0, np.zeros(len(Y0), dtype=bool))
+    expected = DirectRegressor("linear").fit(X0, Y0).predict(X0)
+    np.testing.assert_array_equal(DirectRegressor("linear").fit(X0, unmasked).predict(X0), expected)
+
+
+def test_columns_of_many_categories_are_told_apart():
+    many, x = [*range(40)], np.random.default_rng(0).integers(0, 2, (40, 46))
+    model = DirectRegressor("linear", columns=Columns(categories=many)).fit_features(x, Y0)
+    model.set_params(columns=Columns(categories=[*many[:-1], 45]))
+    with pytest.raises(ValueError, match="columns must be as when the feature map was fixed"):
+        model.partial_fit(x, Y0)
 
 
 def test_transformers_are_cloned_and_give_the_features():
@@ -292,7 +348,7 @@ def test_transformers_are_cloned_and_give_the_features():
 )
 def test_every_prior_in_the_raw_basis_learns(prior):
     scales = "shared" if isinstance(prior, TablePrior) else "own"
-    model = DirectRegressor("linear", basis="raw", prior=prior, level_scales=scales).fit(X0, Y0)
+    model = DirectRegressor("linear", posterior=Sequential(prior=prior, level_scales=scales)).fit(X0, Y0)
     assert model.score(X0, Y0) > 0.9
     assert model.sparsity_ > 0
 
@@ -301,5 +357,12 @@ def test_every_prior_in_the_raw_basis_learns(prior):
 def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
     y = X0 @ [100.0, 200.0, 300.0]
     with pytest.warns(CoarseLevelsWarning, match="raised .*less accurate.*raise n_levels") as told:
-        DirectRegressor(basis="raw", n_basis_functions=200, n_levels=n_levels, level_scales="own").fit(X0, y)
+        DirectRegressor(posterior=Sequential(n_levels=n_levels, level_scales="own"), n_basis_functions=200).fit(X0, y)
     assert [warning.filename for warning in told] == [__file__]
+
+
+@pytest.mark.parametrize("estimator", [DirectRegressor("linear"), DirectClassifier("linear")])
+@pytest.mark.parametrize("kind", [list, lambda y: np.array(y, dtype=object)])
+def test_a_target_that_is_none_is_told_with_its_row(estimator, kind):
+    with pytest.raises(ValueError, match="y must have no missing values, got None in row 1"):
+        estimator.fit(np.arange(30.0)[:, None], kind([1.0, None, 2.0] * 10))

@@ -1,8 +1,4 @@
-"""Predictions against closed forms computed here from the definitions, from nothing but the fitted numbers.
-
-With the noise fixed, the levels of the decorrelated basis are Gauss–Hermite nodes of each weight's posterior: means and
-variances are exact.
-"""
+"""Predictions against closed forms computed here from the definitions, from nothing but the fitted numbers."""
 
 import warnings
 
@@ -11,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import BayesianRidge
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Gaussian, MeanField, Nystroem, Sequential
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +39,9 @@ def test_linear_predictions_are_the_closed_form(data, features, noise, weighted)
     weight = np.random.default_rng(0).integers(0, 4, len(X)).astype(float) if weighted else np.ones(len(X))
     if features == "precomputed":
         X, new = X - X.mean(axis=0), new - X.mean(axis=0)
-    model = DirectRegressor(features, noise=noise, n_noise_levels=1).fit(X, y, weight if weighted else None)
+    model = DirectRegressor(features, noise=noise, posterior=Gaussian(n_noise_levels=1)).fit(
+        X, y, weight if weighted else None
+    )
     mean, std = model.predict(new, return_std=True)
 
     y_mean, y_scale = location_scale(y, weight)
@@ -67,7 +65,7 @@ def test_linear_predictions_are_the_closed_form(data, features, noise, weighted)
 
 def test_linear_elbo_is_the_log_evidence_of_continuous_weights(data):
     X, y, _, _ = data
-    model = DirectRegressor("linear", n_noise_levels=1).fit(X, y)
+    model = DirectRegressor("linear", posterior=Gaussian(n_noise_levels=1)).fit(X, y)
     phi = np.column_stack([(X - X.mean(axis=0)) / X.std(axis=0), np.ones(len(X))])
     covariance = model.noise_variance_ * np.eye(len(X)) + (y.std() * model.prior_scale_[0]) ** 2 * phi @ phi.T
     residual = y - y.mean()
@@ -111,11 +109,13 @@ def covariance_of(p):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("options", [{}, {"length_scale": [1.0, 20.0, 0.02, 3.0]}], ids=["learned", "given"])
-def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, options, weighted):
+@pytest.mark.parametrize("features", ["auto", Nystroem(length_scale=[1.0, 20.0, 0.02, 3.0])], ids=["learned", "given"])
+def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, features, weighted):
     X, y, new, _ = data
     weight = np.random.default_rng(1).integers(1, 4, len(X)).astype(float) if weighted else np.ones(len(X))
-    model = DirectRegressor(noise="constant", n_noise_levels=1, **options).fit(X, y, weight if weighted else None)
+    model = DirectRegressor(features, noise="constant", posterior=Gaussian(n_noise_levels=1)).fit(
+        X, y, weight if weighted else None
+    )
     mean, std = model.predict(new, return_std=True)
     y_mean, y_scale = location_scale(y, weight)
     sigma2 = model.noise_variance_ / y_scale**2
@@ -130,14 +130,14 @@ def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, 
     np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=1e-8)
 
 
-@pytest.mark.parametrize("options", [{"posterior": "mean_field"}, {"keep_factor": True}], ids=str)
-def test_raw_basis_with_many_levels_is_the_closed_form_when_columns_do_not_interact(options):
+@pytest.mark.parametrize("posterior", [MeanField(), Sequential(keep_factor=True)], ids=str)
+def test_raw_basis_with_many_levels_is_the_closed_form_when_columns_do_not_interact(posterior):
     rng = np.random.default_rng(5)
     phi = np.linalg.qr(rng.standard_normal((50, 6)))[0] * 7
     y = phi @ rng.standard_normal(6) + 2 * rng.standard_normal(50)
     y -= y.mean()
     levels = np.linspace(-6, 6, 255)
-    model = DirectRegressor("precomputed", basis="raw", levels=levels, noise=4.0, **options).fit(phi, y)
+    model = DirectRegressor("precomputed", posterior=posterior.set_params(levels=levels), noise=4.0).fit(phi, y)
     mean, std = model.predict(phi, return_std=True)
     prior = (y.std() * model.prior_scale_[0]) ** 2
     expected, variance = bayesian_linear_regression(phi, y, np.ones(50), 4.0, prior, phi)
@@ -165,13 +165,13 @@ def test_several_outputs_are_the_single_fits_where_features_do_not_depend_on_tar
         assert together.elbo_ == pytest.approx(elbo, rel=1e-6)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_a_single_column_of_targets_is_a_vector_of_targets(data, basis):
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
+def test_a_single_column_of_targets_is_a_vector_of_targets(data, posterior):
     X, y, new, _ = data
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        vector = DirectRegressor(n_basis_functions=80, basis=basis).fit(X, y)
-        matrix = DirectRegressor(n_basis_functions=80, basis=basis).fit(X, y[:, None])
+        vector = DirectRegressor(n_basis_functions=80, posterior=posterior).fit(X, y)
+        matrix = DirectRegressor(n_basis_functions=80, posterior=posterior).fit(X, y[:, None])
     np.testing.assert_array_equal(matrix.predict(new)[:, 0], vector.predict(new))
     assert matrix.noise_variance_.shape == (1,) and isinstance(matrix.posterior_, list)
     assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
@@ -183,7 +183,7 @@ def test_raw_intervals_cover_whatever_the_levels_cannot_represent(noise):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((800, 5))
     y = X @ [1.0, -0.5, 0.3, 0.7, 0.2] + noise * rng.standard_normal(800)
-    model = DirectRegressor("linear", basis="raw").fit(X[:400], y[:400])
+    model = DirectRegressor("linear", posterior="sequential").fit(X[:400], y[:400])
     lower, upper = model.predict_interval(X[400:], 0.9)
     assert 0.8 <= np.mean((y[400:] >= lower) & (y[400:] <= upper))
     assert (upper - lower).mean() <= 0.4 + 4 * noise

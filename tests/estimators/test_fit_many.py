@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from sklearn.kernel_approximation import RBFSampler
 
-from pydirect import DirectRegressor, fit_many, load
-from pydirect.estimators import _fitting
+from pydirect import DirectRegressor, Sequential, fit_many, load
+from pydirect.estimators import regression
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -24,10 +24,10 @@ def test_fit_many_is_every_models_own_fit(data):
         return [
             DirectRegressor("linear"),
             DirectRegressor("linear", noise=0.3),
-            DirectRegressor("linear", basis="raw", n_levels=7),
-            DirectRegressor("polynomial", prior="laplace"),
+            DirectRegressor("linear", posterior=Sequential(n_levels=7)),
+            DirectRegressor("polynomial"),
             DirectRegressor(n_basis_functions=30),
-            DirectRegressor(n_basis_functions=30, n_levels=9),
+            DirectRegressor(n_basis_functions=30),
         ]
 
     weight = np.linspace(0.5, 2, len(x))
@@ -42,16 +42,16 @@ def test_fit_many_is_every_models_own_fit(data):
 def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
 
     calls = []
-    original = _fitting.collect_statistics
-    monkeypatch.setattr(_fitting, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
-    fit_many([DirectRegressor("linear", n_levels=n) for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
+    original = regression.collect_statistics
+    monkeypatch.setattr(regression, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
+    fit_many([DirectRegressor("linear") for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
     assert len(calls) == 2
 
 
 def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
     x, y = data
     several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
-    options = {"features": "linear", "basis": "raw", "n_levels": 255, "keep_factor": True}
+    options = {"features": "linear", "posterior": Sequential(n_levels=255, keep_factor=True)}
     model = DirectRegressor(**options).fit(x, several)
     for k in range(7):
         alone = DirectRegressor(**options).fit(x, several[:, k])
@@ -60,7 +60,7 @@ def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
 
 def test_fit_many_tells_the_seconds_of_all_once(data):
     x, y = data
-    models = [DirectRegressor("linear", basis=basis) for basis in ("decorrelated", "raw", "raw")]
+    models = [DirectRegressor("linear", posterior=own) for own in ("gaussian", "sequential", "sequential")]
     begin = time.perf_counter()
     fit_many(models, x, y)
     taken = time.perf_counter() - begin

@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, load
-from pydirect.estimators._local import LocalProcessWarning
+from pydirect import DirectRegressor, MeanField, Nystroem, Polynomial, Sequential, load
+from pydirect.fitted.regression import LocalProcessWarning
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (60, 2)) * [1, 100]
@@ -20,12 +20,11 @@ MODELS = {
     "few landmarks": {"n_basis_functions": 30},
     "fourier": {"features": "fourier", "n_basis_functions": 100},
     "linear": {"features": "linear"},
-    "polynomial": {"features": "polynomial", "degree": 3},
+    "polynomial": {"features": Polynomial(degree=3)},
     "precomputed": {"features": "precomputed"},
-    "laplace": {"prior": "laplace"},
-    "mean field": {"basis": "raw", "posterior": "mean_field", "n_basis_functions": 40},
-    "mixture": {"basis": "raw", "posterior": "mean_field", "n_basis_functions": 40, "n_components": 2},
-    "sequential": {"basis": "raw", "n_basis_functions": 40, "keep_factor": True},
+    "mean field": {"posterior": "mean_field", "n_basis_functions": 40},
+    "mixture": {"posterior": MeanField(n_components=2), "n_basis_functions": 40},
+    "sequential": {"n_basis_functions": 40, "posterior": Sequential(keep_factor=True)},
     "sqrt": {"target_transform": "sqrt"},
     "log": {"target_transform": "log", "n_basis_functions": 30},
 }
@@ -75,7 +74,7 @@ def test_gradients_are_those_of_finite_differences(name):
     assert_allclose(functions[2].gradient(rows), found[:, 2], rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["nystroem", "few landmarks", "fourier", "linear", "polynomial", "laplace"])
+@pytest.mark.parametrize("name", ["nystroem", "few landmarks", "fourier", "linear", "polynomial"])
 def test_gradients_of_mean_and_deviation_are_those_of_finite_differences(name):
     model, unit = fitted(name), np.array([1, 100])
     found = model.predict_gradient(NEW)
@@ -88,7 +87,7 @@ def test_gradients_of_mean_and_deviation_are_those_of_finite_differences(name):
 
 
 def test_gradients_of_several_outputs_are_those_of_each():
-    options = {"noise": 0.01, "length_scale": 1.0, "n_basis_functions": 30}
+    options = {"features": Nystroem(length_scale=1.0), "noise": 0.01, "n_basis_functions": 30}
     together = DirectRegressor(**options).fit(X, np.column_stack([Y, Y - X[:, 0]])).predict_gradient(NEW)
     alone = DirectRegressor(**options).fit(X, Y - X[:, 0]).predict_gradient(NEW)
     for own, expected in zip(together, alone, strict=True):
@@ -97,7 +96,7 @@ def test_gradients_of_several_outputs_are_those_of_each():
 
 
 def test_gradients_without_closed_forms_are_refused():
-    with pytest.raises(ValueError, match="predict_gradient is not available with basis='raw'"):
+    with pytest.raises(ValueError, match="predict_gradient is not available with discrete weights"):
         fitted("sequential").predict_gradient(NEW)
     with pytest.raises(ValueError, match="not available with a transformed target"):
         fitted("log").predict_gradient(NEW)
@@ -123,7 +122,7 @@ def test_the_largest_and_the_smallest_candidate_are_found_over_blocks(monkeypatc
     candidates = np.random.default_rng(5).uniform(-2, 2, (70, 2)) * [1, 100]
     functions = model.sample_functions(5, 3)
     values = functions(candidates)
-    monkeypatch.setattr("pydirect.estimators._base.PREDICT_BYTES", 1)
+    monkeypatch.setattr("pydirect.statistics.gaussian.PREDICTION_BYTES", 1)
     assert_array_equal(functions.argmax(candidates), values.argmax(axis=0))
     assert_array_equal(functions.argmin(candidates), values.argmin(axis=0))
     assert functions[2].argmax(candidates) == values[:, 2].argmax()
@@ -185,10 +184,12 @@ def test_a_local_process_is_left_out_with_a_warning():
     assert functions(NEW).shape == (9, 2)
 
 
-def test_kept_draws_are_the_most_there_are():
-    model = DirectRegressor(basis="raw", n_basis_functions=20, n_draws=8).fit(X, Y)
+def test_stored_draws_are_the_most_there_are():
+    model = DirectRegressor(posterior=Sequential(n_draws=8), n_basis_functions=20).fit(X, Y)
     assert model.sample_functions(8)(NEW).shape == (9, 8)
-    with pytest.raises(ValueError, match="n_functions must be at most 8, the number of draws that were kept, got 9"):
+    with pytest.raises(
+        ValueError, match="n_functions must be at most 8, the number of stored draws, got 9: fit with Seq"
+    ):
         model.sample_functions(9)
 
 

@@ -8,14 +8,14 @@ from streamed_rows import LINEAR, all_sources, as_blocks, fitted, write_parquet
 from summed_rows import WEIGHT, D, N, X, Y, assert_equal_to_rounding
 
 import pydirect
-from pydirect import DirectRegressor, StreamError
+from pydirect import DirectRegressor, Fourier, Nystroem, StreamError
 from pydirect.statistics.fingerprint import fingerprint
 from pydirect.streams import sources as sources_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
 
-KERNEL = {"features": "fourier", "n_basis_functions": 12, "max_hyperparameter_rows": 60}
+KERNEL = {"features": Fourier(max_search_rows=60), "n_basis_functions": 12}
 
 
 def assert_same_model(first, second, rtol=1e-12):
@@ -33,7 +33,9 @@ def test_fit_stream_agrees_with_fit():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
-@pytest.mark.parametrize("parameters", [KERNEL, {**KERNEL, "features": "nystroem"}, {**KERNEL, "basis": "raw"}])
+@pytest.mark.parametrize(
+    "parameters", [KERNEL, {**KERNEL, "features": Nystroem(max_search_rows=60)}, {**KERNEL, "posterior": "sequential"}]
+)
 def test_every_source_gives_the_same_model(tmp_path, monkeypatch, small_blocks, parameters):
     monkeypatch.setattr(sources_module, "READ_ROWS", 130)
     models = {
@@ -124,7 +126,7 @@ def test_invalid_options_are_rejected_by_name(options, error, message):
 
 def test_an_invalid_number_of_threads_leaves_the_model_unchanged():
     model = fitted(X, Y).set_params(n_threads=0)
-    before = model.posterior_
+    before = model.model_
     with pytest.raises(ValueError, match="n_threads"):
         model.fit_stream(X, Y)
-    assert model.posterior_ is before
+    assert model.model_ is before

@@ -13,10 +13,10 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, metrics
+from pydirect import DirectRegressor, Polynomial, Sequential, metrics
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.maps import NystroemFeatures
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.posterior import GaussianPosterior
 
 PUBLIC_PREDICTIONS = [
     "predict",
@@ -61,8 +61,8 @@ def test_no_variance_is_computed_unless_asked(fitted, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("variance computed")
 
-    monkeypatch.setattr(NystroemFeatures, "missing_variance", refuse)
-    for posterior in (MeanFieldPosterior, DecorrelatedPosterior):
+    monkeypatch.setattr(NystroemFeatures, "residual_variance", refuse)
+    for posterior in (MeanFieldPosterior, GaussianPosterior):
         monkeypatch.setattr(posterior, "latent_moments", refuse)
     fitted.predict(NEW)
     with pytest.raises(AssertionError, match="variance computed"):
@@ -129,10 +129,9 @@ def test_intervals_cover_what_the_model_itself_would_produce(level):
     [
         {"n_basis_functions": 25},
         {"n_basis_functions": 200},
-        {"features": "polynomial", "degree": 4, "noise": 20.0},  # most directions dropped
-        {"features": "linear", "basis": "raw", "n_levels": 255, "keep_factor": True},
-        {"features": "linear", "basis": "raw", "posterior": "mean_field"},
-        {"features": "linear", "prior": "laplace", "n_noise_levels": 1},
+        {"features": Polynomial(degree=4), "noise": 20.0},  # most directions dropped
+        {"features": "linear", "posterior": Sequential(n_levels=255, keep_factor=True)},
+        {"features": "linear", "posterior": "mean_field"},
     ],
     ids=str,
 )
@@ -249,11 +248,12 @@ def test_new_parameters_take_effect_at_the_next_fit(data):
     X, y = data
     model = DirectRegressor("linear").fit(X, y)
     before = model.predict(NEW)
-    model.set_params(features="polynomial", degree=3)
+    model.set_params(features=Polynomial(degree=3))
     np.testing.assert_array_equal(model.predict(NEW), before)
-    expected = DirectRegressor("polynomial", degree=3).fit(X, y)
+    expected = DirectRegressor(Polynomial(degree=3)).fit(X, y)
     np.testing.assert_array_equal(model.fit(X, y).predict(NEW), expected.predict(NEW))
-    model.set_params(basis="raw", prior="spike_and_slab", features="linear").fit(X, y)
+    model.set_params(features="linear", posterior=Sequential(prior="spike_and_slab")).fit(X, y)
+    model.set_params(posterior__n_levels=7).fit(X, y)
     assert model.coef_.shape == (4,)
 
 
@@ -283,7 +283,7 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"basis": "raw", "posterior": "mean_field", "n_basis_functions": 60},
+        {"posterior": "mean_field", "n_basis_functions": 60},
         {"n_basis_functions": 40},
         {"features": "linear"},
     ],
@@ -292,7 +292,7 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
 def test_a_fit_cut_short_warns_and_is_usable(data, parameters):
     X, y = data
     model = DirectRegressor(**parameters, max_iter=1)
-    with pytest.warns(ConvergenceWarning, match="not at rest after"):
+    with pytest.warns(ConvergenceWarning, match="not converged after"):
         model.fit(X, y)
     assert not model.converged_ and not model.interrupted_
     assert model.score(X, y) > 0.3
@@ -311,7 +311,7 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
         return solver.coordinate_ascent(1, 1e-3, 1e-7, False)
 
     monkeypatch.setattr("pydirect.optimize.quadratic._newton", interrupted)
-    model = DirectRegressor("linear", basis="raw", posterior="mean_field", noise=noise)
+    model = DirectRegressor("linear", posterior="mean_field", noise=noise)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(X, np.c_[y, -y, y**2])
     assert model.interrupted_ and not model.converged_
@@ -323,24 +323,27 @@ def test_a_keyboard_interrupt_leaves_a_flagged_model_and_ends_the_work(data, mon
     assert model.score(X, y) > 0.2
 
 
-def test_an_interrupt_before_there_is_a_posterior_leaves_no_model(data, monkeypatch):
+def test_an_interrupt_before_there_is_a_posterior_leaves_the_model_as_it_was(data, monkeypatch):
     X, y = data
-    model = DirectRegressor(n_basis_functions=20).fit(X, y)
+    model, fresh = DirectRegressor(n_basis_functions=20).fit(X, y), DirectRegressor(n_basis_functions=20)
+    before = model.predict(X)
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pydirect.estimators._basis.search_hyperparameters", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X, y)
+    monkeypatch.setattr("pydirect.estimators.regression.search_hyperparameters", interrupted)
+    for each in (model, fresh):
+        with pytest.raises(KeyboardInterrupt):
+            each.fit(X, -y)
+    np.testing.assert_array_equal(model.predict(X), before)
     with pytest.raises(NotFittedError):
-        model.predict(X)
+        fresh.predict(X)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_the_memory_order_of_the_data_changes_no_bit(data, basis):
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
+def test_the_memory_order_of_the_data_changes_no_bit(data, posterior):
     X, y = data
-    parameters = {"features": "linear", "basis": basis}
+    parameters = {"features": "linear", "posterior": posterior}
     expected = DirectRegressor(**parameters).fit(X, y).predict(NEW)
     for given in (np.asfortranarray(X), pandas.DataFrame(X)):
         assert DirectRegressor(**parameters).fit(given, y).predict(NEW).tobytes() == expected.tobytes()
@@ -358,15 +361,15 @@ def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):
 
 def test_a_summary_tells_in_words_what_was_fitted(data):
     X, y = data
-    model = DirectRegressor("linear", basis="raw", n_levels=255).fit(X, np.c_[y, -y])
+    model = DirectRegressor("linear", posterior=Sequential(n_levels=255)).fit(X, np.c_[y, -y])
     header, *outputs, noise = model.summary().splitlines()
-    assert noise.startswith("Noise: one variance for all rows; others are not compared with basis='raw'.")
-    size = f"{X.shape[1] + 1} linear basis functions, fitted to {len(X)} rows of {X.shape[1]} columns"
+    assert noise.startswith("Noise: one variance for all rows; others are not compared for discrete weights.")
+    size = f"{X.shape[1] + 1} linear basis functions, fitted to {len(X)} rows, {X.shape[1]} columns"
     assert header.startswith(f"DirectRegressor on {size}: ELBO ")
     assert len(outputs) == 2 and all("weights on 255 levels" in line for line in outputs)
     assert outputs[0].startswith("Output 0: ") and "Predictions are moments of 64 draws." in outputs[0]
-    kept = DirectRegressor("linear", basis="raw", n_levels=255, keep_factor=True).fit(X, y)
+    kept = DirectRegressor("linear", posterior=Sequential(n_levels=255, keep_factor=True)).fit(X, y)
     assert "Predictions are exact moments of continuous weights." in kept.summary()
-    assert "at rest after" in DirectRegressor("linear").fit(X, y).summary()
+    assert "converged after" in DirectRegressor("linear").fit(X, y).summary()
     with pytest.raises(NotFittedError):
         DirectRegressor().summary()

@@ -8,8 +8,8 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, fit_many
-from pydirect.estimators._local import LocalProcessWarning
+from pydirect import DirectRegressor, DirectSearchCV, Nystroem, fit_many
+from pydirect.fitted.regression import LocalProcessWarning
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-3, 3, (1200, 2)), RNG.uniform(-3, 3, (300, 2))
@@ -22,7 +22,7 @@ def wiggly(x):
 
 Y = wiggly(X) + 0.1 * RNG.standard_normal(len(X))
 NOISE = RNG.standard_normal(len(X))
-SMALL = {"n_basis_functions": 40, "max_hyperparameter_rows": 300}
+SMALL = {"features": Nystroem(max_search_rows=300), "n_basis_functions": 40}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,9 @@ def test_a_number_of_neighbours_is_always_used():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parameters", [{"basis": "raw"}, {"features": "linear"}, {"noise": 0.1}, {"noise": "varying"}])
+@pytest.mark.parametrize(
+    "parameters", [{"posterior": "sequential"}, {"features": "linear"}, {"noise": 0.1}, {"noise": "varying"}]
+)
 def test_what_rules_it_out_is_named(parameters):
     (name,) = parameters
     with pytest.raises(ValueError, match=f"local must be 'auto' or False with .*{name.replace('_', '.')}"):
@@ -120,7 +122,7 @@ def test_several_outputs_have_processes_of_their_own():
 
 
 def test_repeated_rows_and_rows_without_weight_count_as_in_the_fit(model):
-    parameters = {**SMALL, "length_scale": 1.0, "local": 16}
+    parameters = {"features": Nystroem(length_scale=1.0), "n_basis_functions": 40, "local": 16}
     weighted = DirectRegressor(**parameters).fit(X, Y, sample_weight=np.where(np.arange(len(X)) < 800, 2.0, 0.0))
     assert len(weighted.local_.u) == 800
     assert len(DirectRegressor(**parameters).fit(np.tile(X[:800], (2, 1)), np.tile(Y[:800], 2)).local_.u) == 800
@@ -128,7 +130,7 @@ def test_repeated_rows_and_rows_without_weight_count_as_in_the_fit(model):
 
 @pytest.mark.slow
 def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
-    monkeypatch.setattr("pydirect.estimators._row_moments.LARGEST_SKETCHED", 0.0)
+    monkeypatch.setattr("pydirect.noise.row_moments.LARGEST_SKETCHED", 0.0)
     exact = DirectRegressor(**SMALL).fit(X, Y)
     np.testing.assert_allclose(model.local_.r, exact.local_.r, rtol=0.1, atol=1e-6)
     assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999
@@ -154,8 +156,8 @@ def test_sums_over_rows_have_none():
     with pytest.raises(ValueError, match="local must be 'auto' or False where only sums"):
         DirectRegressor(local=8, **SMALL).partial_fit(X, Y)
     with pytest.raises(ValueError, match="local=8 needs rows, but DirectSearchCV"):
-        DirectSearchCV(DirectRegressor(local=8, **SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
-    search = DirectSearchCV(DirectRegressor(**SMALL), {"n_levels": [7, 15]}, cv=2).fit(X, Y)
+        DirectSearchCV(DirectRegressor(local=8, **SMALL), {"max_iter": [500, 1000]}, cv=2).fit(X, Y)
+    search = DirectSearchCV(DirectRegressor(**SMALL), {"max_iter": [500, 1000]}, cv=2).fit(X, Y)
     assert search.best_estimator_.local_ is None
 
 
@@ -171,22 +173,14 @@ def test_functions_and_integers_are_of_the_model_without_it(model):
 
 
 @pytest.mark.slow
-def test_leave_one_out_predictions_are_of_the_model_without_it(model):
-    both = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
-    off = DirectRegressor(store_loo=True, local=False, **SMALL).fit(X, Y)
-    np.testing.assert_array_equal(both.predict(NEW), model.predict(NEW))
-    np.testing.assert_array_equal(both.loo_residuals_, off.loo_residuals_)
-
-
-@pytest.mark.slow
-def test_the_summary_says_what_rows_that_were_left_out_gained(model, tmp_path):
-    gain = f"{model.local_.gain[0]:.3g} nats each"
+def test_the_summary_says_what_leave_one_out_scores_gained(model, tmp_path):
+    gain = f"{model.local_.gain[0]:.3g} nats a row"
     assert model.summary().splitlines()[-1].startswith("Local process on the residuals of 32 neighbours, with ")
-    assert model.summary().endswith(f"rows that were left out gained {gain}.")
+    assert model.summary().endswith(f"leave-one-out scores gained {gain}.")
     model.save(tmp_path / "model")
     assert pydirect.load(tmp_path / "model").summary() == model.summary()
     off = DirectRegressor(**SMALL).fit(X, NOISE)
-    assert "Local process: off; rows that were left out would have lost " in off.summary()
+    assert "Local process: off; leave-one-out scores would have lost " in off.summary()
     assert "Local process" not in DirectRegressor(local=False, **SMALL).fit(X, NOISE).summary()
 
 
@@ -205,18 +199,6 @@ def test_transformed_targets_have_detail_too():
     assert np.sqrt(np.mean((np.log(model.predict_quantiles(NEW, 0.5)[:, 0]) - wiggly(NEW)) ** 2)) < 0.2
     _, epistemic, aleatoric = model.predict_parts(NEW)
     np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
-
-
-@pytest.mark.slow
-def test_jackknife_plus_is_of_the_model_of_all_rows():
-    model = DirectRegressor(store_loo=True, **SMALL).fit(X, Y)
-    off = clone(model).set_params(local=False).fit(X, Y)
-    assert model.local_ is not None
-    with pytest.warns(LocalProcessWarning, match=r"intervals of the jackknife\+") as caught:
-        found = model.predict_interval(NEW, method="jackknife+")
-    assert caught[0].filename == __file__
-    np.testing.assert_array_equal(found, off.predict_interval(NEW, method="jackknife+"))
-    np.testing.assert_array_equal(model.loo_residuals_, off.loo_residuals_)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from pydirect import DirectClassifier, DirectRegressor, load, merge_models
+from pydirect import DirectClassifier, DirectRegressor, Fourier, load, merge_models
 
 
 def rows(n=240, seed=0):
@@ -17,7 +17,7 @@ def rows(n=240, seed=0):
 
 
 def with_map(**options):
-    model = DirectRegressor("fourier", 30, length_scale=1.0, **options)
+    model = DirectRegressor(Fourier(length_scale=1.0), 30, **options)
     return model.fit_features([[-1.0, -1.0], [1.0, 1.0]])
 
 
@@ -75,7 +75,7 @@ def test_a_merged_model_forgets_a_site():
 def test_models_that_do_not_belong_together_are_refused():
     X, y = rows()
     models = sites(X, y)
-    other = DirectRegressor("fourier", 30, length_scale=2.0).fit_features([[-1.0, -1.0], [1.0, 1.0]])
+    other = DirectRegressor(Fourier(length_scale=2.0), 30).fit_features([[-1.0, -1.0], [1.0, 1.0]])
     with pytest.raises(ValueError, match="one feature map, but that of model 1 differs"):
         merge_models([models[0], other.partial_fit(X, y)])
     with pytest.raises(ValueError, match="fix it by fit_features before partial_fit"):

@@ -7,9 +7,10 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
-from pydirect import DirectRegressor, GaussianPrior, MixturePrior, SpikeAndSlabPrior
+from pydirect import DirectRegressor, GaussianPrior, MeanField, MixturePrior, SpikeAndSlabPrior
 from pydirect.direct import MixturePosterior
-from pydirect.linear.empirical_bayes import RawFit
+from pydirect.direct.empirical_bayes import RawFit
+from pydirect.estimators.regression import _prior_table
 from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)
@@ -21,9 +22,9 @@ TWO = np.c_[Y, 50 - Y**2]
 def fit(targets=Y, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return DirectRegressor(
-            **{"n_basis_functions": 24, "basis": "raw", "posterior": "mean_field", "n_components": 3, **parameters}
-        ).fit(X, targets)
+        own = {name: parameters.pop(name) for name in [*parameters] if name in MeanField().get_params()}
+        posterior = MeanField(**{"n_components": 3, **own})
+        return DirectRegressor(n_basis_functions=24, posterior=posterior, **parameters).fit(X, targets)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"entropy": "taylor"}, {"noise": "grid"}, {"features": "linear"}], ids=str)
@@ -78,9 +79,9 @@ def test_data_that_decide_every_weight_give_a_finite_bound(entropy):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 6))
     y = x @ [1.0, -1.0, 0.5, 0.0, 0.0, 0.0] + 1e-3 * rng.standard_normal(200)
-    model = DirectRegressor(
-        "linear", basis="raw", posterior="mean_field", n_components=3, entropy=entropy, noise=1e-6, n_levels=7
-    ).fit(x, y)
+    model = DirectRegressor("linear", posterior=MeanField(n_levels=7, n_components=3, entropy=entropy), noise=1e-6).fit(
+        x, y
+    )
     assert np.isfinite(model.elbo_) and np.isfinite(model.predict(x)).all()
 
 
@@ -99,7 +100,7 @@ def test_mixture_priors_train_predict_and_come_back(tmp_path, prior, n_component
     assert np.isfinite(model.predict(NEW, return_std=True)).all()
     model.save(tmp_path / "m")
     loaded = pydirect.load(tmp_path / "m")
-    assert loaded.prior == prior
+    assert loaded.posterior.prior == prior
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         np.testing.assert_array_equal(loaded.fit(X, Y).predict(NEW), model.predict(NEW))
@@ -124,11 +125,6 @@ def test_parameters_are_checked():
         ({"n_components": 0}, "n_components must be at least 1"),
         ({"n_components": 65}, "n_components must be at most 64"),
         ({"entropy": "exact"}, "entropy must be one of"),
-        ({"basis": "decorrelated"}, "n_components must be 1 in the decorrelated basis; use basis='raw'"),
-        (
-            {"basis": "decorrelated", "prior": PRIORS["scales"], "n_components": 1},
-            "prior must factorise over the weights",
-        ),
         (
             {"features": "linear", "prior": MixturePrior.switched([0, 1])},
             "groups must have one number per column of X, 3, or",
@@ -168,11 +164,10 @@ def test_groups_of_columns_leave_the_constant_on():
     """Linear features have the columns that vary and a constant, whose prior is a Gaussian whatever the groups do."""
     x = np.insert(X, 1, 7.0, axis=1)
     prior = MixturePrior.switched([5, 9, 0, 5], zero_probability=0.9)
-    options = {"basis": "raw", "posterior": "mean_field", "features": "linear", "levels": LEVELS, "noise": 0.1}
-    model = DirectRegressor(prior=prior, **options).fit(x, Y)
+    model = DirectRegressor("linear", posterior=MeanField(prior=prior, levels=LEVELS), noise=0.1).fit(x, Y)
     gaussian = GaussianPrior().log_mass(LEVELS)
     np.testing.assert_allclose(model.posterior_.log_prior[0, -1], gaussian)
-    table = model._prior_table(prior, np.array([LEVELS]), 4)
+    table = _prior_table(prior, np.array([LEVELS]), "linear", model.features_)
     np.testing.assert_array_equal(table.groups, [1, 0, 1, 2])
     np.testing.assert_allclose(table.log_masses[:, :3], prior.table(LEVELS, 4).log_masses.repeat(3, axis=1))
 
@@ -183,6 +178,6 @@ def test_groups_of_columns_switch_all_levels_of_a_feature_off():
     x = np.c_[colour[:, None] == np.arange(3), size[:, None] == np.arange(4)].astype(float)
     y = np.array([-1.0, 0.0, 2.0])[colour] + 0.3 * rng.standard_normal(300)
     prior = MixturePrior.switched([0] * 3 + [1] * 4)
-    model = DirectRegressor(basis="raw", posterior="mean_field", features="linear", prior=prior).fit(x, y)
+    model = DirectRegressor(posterior=MeanField(prior=prior), features="linear").fit(x, y)
     zeros = model.posterior_.weights.q[:, model.posterior_.levels[0] == 0.0].sum(axis=1)
     assert (zeros[3:7] > 0.95).all() and zeros[:3].min() < 0.05

@@ -1,5 +1,6 @@
 """`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: scikit-learn's contract, predictions, training, files."""
 
+import dataclasses
 import pickle
 import tracemalloc
 import warnings
@@ -13,16 +14,34 @@ from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
-from pydirect.estimators._base import PREDICT_BYTES
-from pydirect.networks.objective import NetworkObjective
+from pydirect import (
+    DVIRegressor,
+    MonteCarloBNNClassifier,
+    MonteCarloBNNRegressor,
+    TrainingSchedule,
+)
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork
-from pydirect.networks.training import BOUND_DRAWS, OverfittedDrawsWarning
+from pydirect.networks.training import BOUND_DRAWS, NetworkObjective, OverfittedDrawsWarning
 from pydirect.persistence import container as persistence
+from pydirect.statistics.gaussian import PREDICTION_BYTES
+
+SCHEDULE = {field.name for field in dataclasses.fields(TrainingSchedule)}
+
+
+def scheduled(options):
+    """Arguments of an estimator, of which those of its schedule are given by their own names."""
+    own = {name: value for name, value in options.items() if name in SCHEDULE}
+    return {name: value for name, value in options.items() if name not in SCHEDULE} | {
+        "schedule": TrainingSchedule(**own)
+    }
+
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 60, "n_restarts": 1, "n_draws": 4}
 TINY = FAST | {"n_draws": 2, "n_predictive_draws": 20}
-CONFIGURATIONS = [MonteCarloBNNRegressor(**TINY, learning_rate=0.05), MonteCarloBNNClassifier(**TINY)]
+CONFIGURATIONS = [
+    MonteCarloBNNRegressor(**scheduled(TINY | {"learning_rate": 0.05})),
+    MonteCarloBNNClassifier(**scheduled(TINY)),
+]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (120, 2)), RNG.uniform(-1, 1, (400, 2))
 
@@ -44,14 +63,14 @@ def _without_convergence_warnings():
 
 
 def fit(x=X, y=Y, **options):
-    return MonteCarloBNNRegressor(**FAST | options).fit(x, y)
+    return MonteCarloBNNRegressor(**scheduled(FAST | options)).fit(x, y)
 
 
 @pytest.fixture(scope="module")
 def classifier():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return MonteCarloBNNClassifier(**FAST | {"n_steps": 400}).fit(IRIS[0][::2], IRIS[1][::2])
+        return MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 400})).fit(IRIS[0][::2], IRIS[1][::2])
 
 
 @parametrize_with_checks(CONFIGURATIONS)
@@ -61,20 +80,16 @@ def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)
 
 
-def test_networks_of_both_kinds_are_siblings():
-    assert not issubclass(MonteCarloBNNRegressor, DVIRegressor)
-    assert not issubclass(MonteCarloBNNClassifier, DVIClassifier)
-
-
 def test_predictions_of_classes_stay_within_their_memory():
-    model = MonteCarloBNNClassifier(**TINY | {"n_steps": 5, "n_predictive_draws": 100}).fit(X, np.arange(120) % 10)
+    model = MonteCarloBNNClassifier(**scheduled(TINY | {"n_steps": 5, "n_predictive_draws": 100}))
+    model.fit(X, np.arange(120) % 10)
     many = np.resize(NEW, (10_000, 2))
     model.predict_proba(many[:20])
     tracemalloc.start()
     model.predict_proba(many)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.3 * PREDICT_BYTES
+    assert peak < 1.3 * PREDICTION_BYTES
 
 
 # ---------------------------------------- regression
@@ -87,7 +102,7 @@ def test_a_curve_is_learned_better_than_by_ridge_regression(posterior):
     assert error < 0.6 * np.sqrt(np.mean((Ridge().fit(X, Y).predict(NEW) - curve(NEW)) ** 2))
 
 
-@pytest.mark.parametrize("noise", ["heteroscedastic", "homoscedastic", "softplus"])
+@pytest.mark.parametrize("noise", ["varying", "constant", "softplus"])
 @pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
 def test_parts_add_up_and_all_predictions_agree(noise, targets):
     model = fit(y=targets, noise=noise)
@@ -147,8 +162,9 @@ FEW = RNG.uniform(-1, 1, (15, 1)), RNG.uniform(-0.1, 0.1, 15)
 
 def bound_of_few_rows(kl_mode):
     """Of a fit in which the divergence is most of the bound."""
-    options = {"hidden_layer_sizes": (2,), "noise": "homoscedastic", "prior": 0.5, "n_restarts": 1}
-    model = MonteCarloBNNRegressor(**options, n_steps=300, learning_rate=0.05, kl_mode=kl_mode, n_kl_draws=20)
+    options = {"hidden_layer_sizes": (2,), "noise": "constant", "prior": 0.5, "n_restarts": 1}
+    schedule = TrainingSchedule(n_steps=300, learning_rate=0.05)
+    model = MonteCarloBNNRegressor(**options, schedule=schedule, kl_mode=kl_mode, n_kl_draws=20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(FEW[0], FEW[0][:, 0] + FEW[1]).elbo_
@@ -178,16 +194,16 @@ def test_a_wrong_divergence_lowers_the_bound(factor, exact_bound, monkeypatch):
 
 def test_the_bound_is_near_the_deterministic_one():
     """The ELBO of a normal posterior of DVI, by moments and from draws: its one hidden layer is nearly Gaussian."""
-    options = {"hidden_layer_sizes": (8,), "noise": "homoscedastic", "n_restarts": 1}
-    model = MonteCarloBNNRegressor(n_steps=500, sampling="pre_activations", n_draws=4, **options).fit(X, Y)
-    other = DVIRegressor(n_steps=500, max_iter=50, **options).fit(X, Y)
+    options = {"hidden_layer_sizes": (8,), "noise": "constant", "schedule": TrainingSchedule(n_steps=500)}
+    model = MonteCarloBNNRegressor(sampling="pre_activations", n_draws=4, **options).fit(X, Y)
+    other = DVIRegressor(**options).fit(X, Y)
     assert model.elbo_ == pytest.approx(other.elbo_, abs=0.2 * len(Y))
 
 
 def test_lbfgs_with_kept_draws():
     model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
     assert 60 < model.n_iter_ <= 90
-    assert model._inference() == "kept"
+    assert model._plan().inference == "kept"
     assert (np.diff(model.elbo_trace_) >= 0).all()
     assert model.elbo_trace_[-1] > model.elbo_trace_[0]
 
@@ -217,11 +233,11 @@ def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling,
 def test_the_bound_is_that_of_fresh_draws():
     """With fixed draws the objective exceeds the bound; a large excess is a warning."""
     with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
-        model = fit(kl_mode="fixed", noise="homoscedastic", n_draws=2, optimizer="adam+lbfgs", max_iter=100)
+        model = fit(kl_mode="fixed", noise="constant", n_draws=2, optimizer="adam+lbfgs", max_iter=100)
     assert model.elbo_ < model.elbo_trace_[-1]
 
 
-@pytest.mark.parametrize("prior", [0.5, ("laplace", 0.0, 1.0), pydirect.networks.prior.EmpiricalBayes(2.0, 3.0)])
+@pytest.mark.parametrize("prior", [0.5, ("laplace", 0.0, 1.0), pydirect.networks.base.EmpiricalBayes(2.0, 3.0)])
 def test_every_form_of_prior(prior):
     named = isinstance(prior, tuple)
     model = fit(prior=prior, kl_mode="independent", n_kl_draws=20)
@@ -242,7 +258,7 @@ def test_a_generator_of_the_same_seed_gives_the_same_fit():
 
 
 def test_a_short_run_has_not_converged():
-    assert not MonteCarloBNNRegressor((20,), n_steps=100).fit(X, Y).converged_
+    assert not MonteCarloBNNRegressor((20,), schedule=TrainingSchedule(n_steps=100)).fit(X, Y).converged_
 
 
 def test_mini_batches_with_warm_up_and_ramp_find_the_fit():
@@ -251,7 +267,7 @@ def test_mini_batches_with_warm_up_and_ramp_find_the_fit():
 
 
 def test_several_layers_are_trained():
-    model = fit(hidden_layer_sizes=(8, 6, 4), noise="homoscedastic", n_steps=800)
+    model = fit(hidden_layer_sizes=(8, 6, 4), noise="constant", n_steps=800)
     assert np.sqrt(np.mean((model.predict(NEW) - curve(NEW)) ** 2)) < 0.45
     assert len(model.prior_variances_) == 8
 
@@ -288,7 +304,9 @@ def test_wrong_parameters_are_refused(options, message):
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_iris_is_learned(posterior):
-    model = MonteCarloBNNClassifier(**FAST | {"n_steps": 400}, posterior=posterior).fit(IRIS[0][::2], IRIS[1][::2])
+    model = MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 400}), posterior=posterior).fit(
+        IRIS[0][::2], IRIS[1][::2]
+    )
     x, y = IRIS[0][1::2], IRIS[1][1::2]
     assert model.score(x, y) > 0.9
     p = model.predict_proba(x)
@@ -298,7 +316,7 @@ def test_iris_is_learned(posterior):
 
 
 def test_two_classes_have_one_decision_value():
-    model = MonteCarloBNNClassifier(**FAST | {"n_steps": 300}).fit(X, np.where(Y > 3.5, "high", "low"))
+    model = MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 300})).fit(X, np.where(Y > 3.5, "high", "low"))
     decision = model.decision_function(NEW)
     assert decision.shape == (400,)
     np.testing.assert_array_equal(model.predict(NEW) == "low", decision > 0)
@@ -311,7 +329,7 @@ def test_two_classes_have_one_decision_value():
     "options",
     [
         {},
-        {"posterior": "radial", "noise": "homoscedastic", "kl_mode": "fixed", "max_iter": 5},
+        {"posterior": "radial", "noise": "constant", "kl_mode": "fixed", "max_iter": 5},
         {"prior": ("laplace", 0.0, 1.0), "kl_mode": "independent", "n_kl_draws": 5},
         {"prior": 0.3, "hidden_layer_sizes": (4, 3)},
     ],

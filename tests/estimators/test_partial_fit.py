@@ -12,8 +12,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import PolynomialFeatures
 
 import pydirect
-from pydirect import DirectRegressor, FeatureMapWarning, RunningStatistics
-from pydirect.linear.empirical_bayes import SequentialPolicy
+from pydirect import (
+    Columns,
+    DirectRegressor,
+    FeatureMapWarning,
+    Fourier,
+    Gaussian,
+    Nystroem,
+    Polynomial,
+    RunningStatistics,
+    Sequential,
+)
+from pydirect.direct.empirical_bayes import SequentialPolicy
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -22,13 +32,13 @@ Y = 50 + 7 * np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * RNG.standard_normal(N)
 TWO = np.c_[Y, 1e-3 * X[:, 1] + 1e-4 * RNG.standard_normal(N)]
 WEIGHT = RNG.integers(0, 3, N).astype(float)
 NEW = RNG.standard_normal((20, 3))
-SMALL = {"n_basis_functions": 30, "max_hyperparameter_rows": 60}
+SMALL = {"features": Nystroem(max_search_rows=60), "n_basis_functions": 30}
 MODELS = {
     "nystroem": SMALL,
-    "fourier": {"features": "fourier", **SMALL},
-    "fixed length-scale": {"features": "fourier", "length_scale": 1.5, **SMALL},
+    "fourier": {"features": Fourier(max_search_rows=60), "n_basis_functions": 30},
+    "fixed length-scale": {"features": Fourier(length_scale=1.5), "n_basis_functions": 30},
     "linear": {"features": "linear"},
-    "polynomial": {"features": "polynomial", "prior": "student_t"},
+    "polynomial": {"features": "polynomial"},
     "transformer": {"features": PolynomialFeatures(2)},
     "fixed noise": {"features": "polynomial", "noise": 0.09},
 }
@@ -70,12 +80,11 @@ def test_blocks_in_any_order_give_the_model_of_all_rows(name, n_parts):
     "parameters",
     [
         {},
-        {"n_noise_levels": 1},
-        {"prior": "laplace"},
+        {"posterior": Gaussian(n_noise_levels=1)},
         {"noise": 0.1},
-        {"basis": "raw", "n_levels": 255, "keep_factor": True},
-        {"basis": "raw", "posterior": "mean_field", "noise": 0.5},
-        {"basis": "raw", "posterior": "mean_field"},
+        {"posterior": Sequential(n_levels=255, keep_factor=True)},
+        {"posterior": "mean_field", "noise": 0.5},
+        {"posterior": "mean_field"},
     ],
 )
 def test_with_features_that_need_no_data_it_is_fit(parameters):
@@ -154,11 +163,11 @@ def test_a_single_row_at_a_time():
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ({}, {"basis": "raw"}),
-        ({"basis": "raw", "posterior": "mean_field"}, {"posterior": "sequential"}),
-        ({"basis": "raw", "levels": [-1.0, 0.0, 1.0]}, {"levels": [-2.0, -1.0, 0.0, 1.0, 2.0]}),
-        ({"basis": "raw"}, {"levels": [-1.0, 0.0, 1.0]}),
-        ({"basis": "raw"}, {"n_levels": 7}),
+        ({}, {"posterior": "sequential"}),
+        ({"posterior": "mean_field"}, {"posterior": "sequential"}),
+        ({"posterior": Sequential(levels=[-1.0, 0.0, 1.0])}, {"posterior__levels": [-2.0, -1.0, 0.0, 1.0, 2.0]}),
+        ({"posterior": "sequential"}, {"posterior": Sequential(levels=[-1.0, 0.0, 1.0])}),
+        ({"posterior": Sequential()}, {"posterior__n_levels": 7}),
     ],
 )
 def test_the_posterior_may_change_between_blocks(before, after):
@@ -181,9 +190,7 @@ def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
 
     monkeypatch.setattr(SequentialPolicy, "fit", spy)
     y = 10 * X[:, 2] ** 2
-    model = DirectRegressor(
-        features, basis="raw", n_basis_functions=30, length_scale=1.0 if features == "fourier" else None
-    )
+    model = DirectRegressor(features, posterior="sequential", n_basis_functions=30)
     clone(model).fit(X, y)
     pydirect.fit_many([clone(model)], X, y)
     model.partial_fit(X, y)
@@ -246,7 +253,7 @@ def test_what_cannot_be_forgotten_changes_nothing():
     ],
 )
 def test_rows_that_are_refused_are_not_counted(arguments, message):
-    model = fixed(features="linear", missing="raise").partial_fit(X[:100], Y[:100])
+    model = fixed(features="linear", columns=Columns(missing="raise")).partial_fit(X[:100], Y[:100])
     before = model.predict(NEW)
     with pytest.raises(ValueError, match=message):
         model.partial_fit(*arguments)
@@ -294,7 +301,7 @@ def test_hyperparameters_are_of_as_many_targets_as_come():
 
 
 def test_data_that_are_refused_leave_the_model_alone():
-    model = DirectRegressor(features="linear", missing="raise").partial_fit(X, Y)
+    model = DirectRegressor(features="linear", columns=Columns(missing="raise")).partial_fit(X, Y)
     before = model.predict(NEW)
     for act in (model.fit, model.fit_features, model.fit_stream, model.partial_fit, model.forget):
         with pytest.raises(ValueError):
@@ -329,7 +336,7 @@ def test_rows_that_leave_zeros_alone_are_forgotten():
 
 
 def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():
-    few = DirectRegressor("linear", 5, max_hyperparameter_rows=5)
+    few = DirectRegressor(Nystroem(max_search_rows=5), 5)
     rows = np.c_[X[:10, :2], np.ones(10)]
     for act in (few.partial_fit, few.fit_features, few.fit_stream):
         with pytest.warns(FeatureMapWarning, match="1 of 3 columns are constant in the 10 rows.*number 2") as told:
@@ -359,8 +366,8 @@ def test_statistics_made_by_others_are_fitted(tmp_path):
         total.merge(part)
     assert_equal_to_rounding(model.fit_statistics(total), fixed(TWO, **SMALL).partial_fit(X, TWO))
     with pytest.raises(ValueError, match="features must be those of the statistics"):
-        fixed(TWO, n_basis_functions=29, max_hyperparameter_rows=60).fit_statistics(total)
-    with pytest.raises(TypeError, match="statistics must be RunningStatistics"):
+        fixed(TWO, **SMALL | {"n_basis_functions": 29}).fit_statistics(total)
+    with pytest.raises(TypeError, match="statistics must be a RunningStatistics"):
         model.fit_statistics(3)
 
 
@@ -387,13 +394,13 @@ def test_threads_do_not_change_a_bit(n_threads):
     assert one.predict(NEW).tobytes() == many.predict(NEW).tobytes()
 
 
-def test_a_basis_with_features_of_its_own_is_refused_for_those_before():
-    model = DirectRegressor(**SMALL).partial_fit(X, Y).set_params(basis="raw")
-    with pytest.raises(ValueError, match=r"^basis, on which features='auto' depends, must be as when"):
+def test_a_posterior_with_features_of_its_own_is_refused_for_those_before():
+    model = fixed(n_basis_functions=30).partial_fit(X, Y).set_params(posterior="sequential")
+    with pytest.raises(ValueError, match=r"^posterior \(on which features='auto' depends\) must be as when"):
         model.partial_fit(X, Y)
 
 
 def test_sums_are_of_one_precision():
-    model = fixed(features="linear").partial_fit(X, Y).set_params(block_dtype="float32")
+    model = fixed(features=Polynomial()).partial_fit(X, Y).set_params(features__block_dtype="float32")
     with pytest.raises(ValueError, match="block_dtype must be 'float64', as for the earlier rows, got 'float32'"):
         model.partial_fit(X, Y)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Nystroem
 from pydirect.features.maps import NystroemFeatures
 
 CALLS = {
@@ -22,20 +22,22 @@ def model():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 3))
     y = np.sin(2 * x[:, :2]) + 0.1 * rng.standard_normal((300, 2))
-    model = DirectRegressor(n_basis_functions=60, length_scale=1.0, local=False, noise="constant").fit(x, y)
+    model = DirectRegressor(
+        features=Nystroem(length_scale=1.0), n_basis_functions=60, local=False, noise="constant"
+    ).fit(x, y)
     model.predict(x[:1], return_std=True)  # computes what is computed once
     return model
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_rows_pass_the_features_once(model, call, monkeypatch):
-    rows, original = [], NystroemFeatures.kernel_functions
+    rows, original = [], NystroemFeatures.functions
 
     def counted(self, x, *args):
         rows.append(len(x))
         return original(self, x, *args)
 
-    monkeypatch.setattr(NystroemFeatures, "kernel_functions", counted)
+    monkeypatch.setattr(NystroemFeatures, "functions", counted)
     call(model, np.zeros((700, 3)))
     assert sum(rows) == 700
 

@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, load
+from pydirect import DirectRegressor, Fourier, load
 from pydirect.statistics import NoisyStatistics, PrivacyBudget
 
 RNG = np.random.default_rng(0)
@@ -19,7 +19,7 @@ BOUNDS = (-5.0, 25.0)
 
 
 def public_map(**options):
-    return DirectRegressor("fourier", 60, length_scale=0.5, **options).fit_features([[-1.0, -1.0], [1.0, 1.0]])
+    return DirectRegressor(Fourier(length_scale=0.5), 60, **options).fit_features([[-1.0, -1.0], [1.0, 1.0]])
 
 
 def release(model, rows=slice(None), epsilon=3.0, seed=0):
@@ -99,11 +99,11 @@ def test_what_is_not_private_is_refused_and_costs_nothing():
 
 def test_releases_of_other_maps_and_other_posteriors_are_refused():
     noisy = release(public_map())
-    other = DirectRegressor("fourier", 60, length_scale=2.0).fit_features([[-1.0, -1.0], [1.0, 1.0]])
+    other = DirectRegressor(Fourier(length_scale=2.0), 60).fit_features([[-1.0, -1.0], [1.0, 1.0]])
     with pytest.raises(ValueError, match="of the model's feature map"):
         other.fit_statistics(noisy)
-    with pytest.raises(ValueError, match="basis must be 'decorrelated'"):
-        public_map(basis="raw").fit_statistics(noisy)
+    with pytest.raises(ValueError, match="posterior must be 'gaussian'"):
+        public_map(posterior="sequential").fit_statistics(noisy)
     model = public_map().fit_statistics(noisy)
     with pytest.raises(ValueError, match="earlier rows must be known"):
         model.partial_fit(X[:10], Y[:10])

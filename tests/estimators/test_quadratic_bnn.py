@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
-from pydirect import QuadraticBNNRegressor, plotting
+from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor, QuadraticPlan
 from pydirect.persistence import container as persistence
 from pydirect.quadratic import QuadraticNetwork
 
@@ -79,9 +79,9 @@ def test_samples_are_integers_that_run_as_networks(fitted):
     assert indices.dtype == np.uint8
     assert indices.max() < 15
     weights = posterior.weights.values(indices)
-    f = posterior.sample_functions(fitted._inputs(NEW), weights)
+    f = posterior.sample_functions(fitted.model_.inputs(NEW), weights)
     assert f.shape == (25, 5)
-    np.testing.assert_array_equal(f, posterior.shape.forward(weights, fitted._inputs(NEW)).T)
+    np.testing.assert_array_equal(f, posterior.shape.forward(weights, fitted.model_.inputs(NEW)).T)
 
 
 def test_units_of_inputs_and_targets_do_not_matter():
@@ -126,9 +126,9 @@ def test_grid_search_and_clone_work():
 def test_displays_take_the_model(fitted):
     pytest.importorskip("matplotlib").use("agg")
     for display in ("PredictionIntervalDisplay", "CalibrationDisplay"):
-        getattr(plotting, display).from_estimator(fitted, X, Y)
+        getattr(pydirect.plotting, display).from_estimator(fitted, X, Y)
     for display in ("ELBODisplay", "PosteriorDisplay"):
-        getattr(plotting, display).from_estimator(fitted)
+        getattr(pydirect.plotting, display).from_estimator(fitted)
 
 
 def test_unfitted_models_are_refused():
@@ -139,7 +139,7 @@ def test_unfitted_models_are_refused():
 @pytest.mark.parametrize("fit_by", ["fit", "partial_fit", "fit_stream"])
 def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
     model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1)
-    with pytest.warns(ConvergenceWarning, match="not at rest after 1 iterations") as warned:
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 iterations") as warned:
         getattr(model, fit_by)(X, Y)
     assert {w.filename for w in warned} == {__file__}
     assert not model.converged_
@@ -221,9 +221,9 @@ def test_posterior_on_the_coreset_has_the_elbo_of_all_rows():
     rng = np.random.default_rng(2)
     x, y = rng.uniform(-1, 1, (400, 2)), rng.standard_normal(400)
     model = QuadraticBNNRegressor(**FAST).partial_fit(x, y)
-    f, variance = model._latent(x, with_variance=True)
+    f, variance = model.model_.latent_moments(x, with_variance=True)
     error = float(np.sum(((y - model.y_mean_) / model.y_scale_ - f[:, 0]) ** 2 + variance[:, 0]))
-    on_coreset = model._latent(model.coreset_.x, with_variance=True)
+    on_coreset = model.model_.latent_moments(model.coreset_.x, with_variance=True)
     standardised = (model.coreset_.y - model.y_mean_) / model.y_scale_
     expected = model.coreset_.weight @ ((standardised - on_coreset[0][:, 0]) ** 2 + on_coreset[1][:, 0])
     assert error == pytest.approx(expected, rel=1e-9)
@@ -253,7 +253,7 @@ def test_widths_and_levels_may_change_between_calls_of_partial_fit():
 def test_rows_of_a_failed_partial_fit_are_not_counted(monkeypatch):
     model = QuadraticBNNRegressor(**FAST).partial_fit(X, Y)
     with monkeypatch.context() as patch:
-        patch.setattr(QuadraticBNNRegressor, "_fit_networks", lambda *_: (_ for _ in ()).throw(MemoryError))
+        patch.setattr(QuadraticPlan, "train", lambda *_: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
             model.partial_fit(X, Y)
     assert model.partial_fit(X, Y).n_samples_ == pytest.approx(160)
@@ -326,22 +326,22 @@ def rewritten(path, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda h, a: h["posteriors"][0]["shape"].update(n_inputs=2),
-        lambda h, a: h["posteriors"][0]["shape"].update(hidden_layer_sizes=[4]),
-        lambda h, a: h["posteriors"][0]["shape"].update(bias=1),
-        lambda h, a: h["posteriors"][0].update(engine="none"),
-        lambda h, a: h["posteriors"].clear(),
-        lambda h, a: h.pop("rotation"),
-        lambda h, a: a.update({"rotation.matrix": a["rotation.matrix"][:1]}),
-        lambda h, a: a.update({"rotation.matrix": np.full((3, 3), np.nan)}),
-        lambda h, a: a.update({"posterior0.weights.q": a["posterior0.weights.q"][1:]}),
-        lambda h, a: a.update({"posterior0.prior_scale": a["posterior0.prior_scale"][1:]}),
+        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(n_inputs=2),
+        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(hidden_layer_sizes=[4]),
+        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(bias=1),
+        lambda h, a: h["state"]["model_"]["posteriors"][0].update(engine="none"),
+        lambda h, a: h["state"]["model_"]["posteriors"].clear(),
+        lambda h, a: h["state"]["model_"].pop("rotation"),
+        lambda h, a: a.update({"model_.rotation.matrix": a["model_.rotation.matrix"][:1]}),
+        lambda h, a: a.update({"model_.rotation.matrix": np.full((3, 3), np.nan)}),
+        lambda h, a: a.update({"model_.posteriors.0.weights.q": a["model_.posteriors.0.weights.q"][1:]}),
+        lambda h, a: a.update({"model_.posteriors.0.prior_scale": a["model_.posteriors.0.prior_scale"][1:]}),
         lambda h, a: h["parameters"].update(hidden_layer_sizes=[3, 3]),
-        lambda h, a: h["coreset"].update(bias=False),
-        lambda h, a: h["coreset"].update(depth=0),
-        lambda h, a: h["coreset"].update(n_samples=-1.0),
-        lambda h, a: a.update({"coreset.weight": -a["coreset.weight"]}),
-        lambda h, a: a.update({"coreset.x": a["coreset.x"][:, :1]}),
+        lambda h, a: h["state"]["coreset_"].update(bias=False),
+        lambda h, a: h["state"]["coreset_"].update(depth=0),
+        lambda h, a: h["state"]["coreset_"].update(n_samples=-1.0),
+        lambda h, a: a.update({"coreset_.weight": -a["coreset_.weight"]}),
+        lambda h, a: a.update({"coreset_.x": a["coreset_.x"][:, :1]}),
     ],
 )
 def test_altered_documents_are_refused(tmp_path, change):

@@ -7,10 +7,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pydirect import QuadraticBNNRegressor, StreamError, StreamInterrupt, load
+import pydirect
+from pydirect import StreamError, StreamInterrupt
+from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.quadratic import NetworkCoreset
-from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree
-from pydirect.quadratic.moments import n_moments
+from pydirect.quadratic.coreset import MAX_MOMENTS, merged_tree, n_moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -75,7 +76,7 @@ def test_sources_outputs_and_names(tmp_path):
     again = QuadraticBNNRegressor(**FAST).fit_stream(X, Y)
     assert (again.predict(X) == model.predict(X)).all()
     model.save(tmp_path / "m")
-    assert (load(tmp_path / "m").predict(X) == model.predict(X)).all()
+    assert (pydirect.load(tmp_path / "m").predict(X) == model.predict(X)).all()
     assert set(model.fit_seconds_) >= {"coreset", "training"}
 
 

@@ -7,7 +7,8 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
 
 import pydirect
-from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Nystroem
+from pydirect.explain import LeftOutRows
 from pydirect.statistics.gaussian import GaussianStatistics
 
 
@@ -18,12 +19,12 @@ def answers(n, n_columns=1, seed=0):
     return X, (rng.random(n) < 0.3 + 0.4 * X.mean(axis=1)).astype(float)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
 @pytest.mark.parametrize("n_columns", [1, 3])
 @pytest.mark.parametrize("n", [400, 4100])
-def test_noise_of_repeated_measurements_is_the_mean_squared_residual(basis, n_columns, n):
+def test_noise_of_repeated_measurements_is_the_mean_squared_residual(posterior, n_columns, n):
     X, y = answers(n, n_columns)
-    model = DirectRegressor(basis=basis).fit(X, y)
+    model = DirectRegressor(posterior=posterior).fit(X, y)
     assert model.noise_variance_ == pytest.approx(np.mean((y - model.predict(X)) ** 2), rel=0.03)
     assert model.posterior_.noise.at_edge() is None
     weighted = clone(model).fit(*counted(X, y))
@@ -35,12 +36,12 @@ def counted(X, y):
     return rows[:, :-1], rows[:, -1], weight.astype(float)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
-def test_weights_that_say_nothing_of_precision_leave_the_noise(basis):
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
+def test_weights_that_say_nothing_of_precision_leave_the_noise(posterior):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (400, 2))
     y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 / 2 + 0.5 * rng.standard_normal(400)
-    model = DirectRegressor(basis=basis, noise="constant", n_basis_functions=200)
+    model = DirectRegressor(posterior=posterior, noise="constant", n_basis_functions=200)
     even = model.fit(X, y).noise_variance_
     for weight in (rng.choice([1.0, 20.0], 400), np.full(400, 7.0), rng.exponential(size=400)):
         assert model.fit(X, y, weight).noise_variance_ == pytest.approx(even, rel=0.15)
@@ -61,7 +62,7 @@ def test_copies_change_nothing():
 
 def test_elbo_of_repeated_measurements_is_the_log_evidence_of_all_rows():
     X, y = answers(300)
-    model = DirectRegressor("linear", noise=0.2, n_levels=41).fit(X, y)
+    model = DirectRegressor("linear", noise=0.2).fit(X, y)
     phi = model.features_.transform(X)
     covariance = 0.2 * np.eye(300) + (model.y_scale_[0] * model.prior_scale_[0]) ** 2 * phi @ phi.T
     exact = multivariate_normal(np.full(300, model.y_mean_[0]), covariance).logpdf(y)
@@ -73,7 +74,7 @@ def test_elbo_of_repeated_measurements_is_the_log_evidence_of_all_rows():
     assert (merged.n_samples, merged.yty[0]) == pytest.approx((every.n_samples, every.yty[0]), rel=1e-12)
 
 
-@pytest.mark.parametrize("parameters", [{"basis": "raw"}, {"basis": "raw", "posterior": "mean_field"}, {}])
+@pytest.mark.parametrize("parameters", [{"posterior": "sequential"}, {"posterior": "mean_field"}, {}])
 def test_weights_and_repeats_pass_scikit_learns_check(parameters):
     check_sample_weight_equivalence_on_dense_data("DirectRegressor", DirectRegressor(**parameters))
 
@@ -85,7 +86,7 @@ def test_the_same_rows_and_landmarks_are_drawn_for_weights_and_repeats_of_long_t
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(4300)
     y = y if estimator is DirectRegressor else y > 0
     given = rng.permutation(np.repeat(np.arange(4300), weight))
-    model = estimator(n_basis_functions=40, max_hyperparameter_rows=60)
+    model = estimator(Nystroem(max_search_rows=60), 40)
     weighted, repeated = clone(model).fit(X, y, weight.astype(float)), clone(model).fit(X[given], y[given])
     np.testing.assert_array_equal(weighted.features_.map.landmarks, repeated.features_.map.landmarks)
     if estimator is DirectRegressor:
@@ -97,7 +98,7 @@ def test_the_same_rows_and_landmarks_are_drawn_for_weights_and_repeats_of_long_t
 def test_known_noise_counts_every_repetition(tmp_path):
     X, y = answers(60)
     y = y + 0.1 * np.arange(60)  # no two targets are equal: as weights these would be copies
-    model = DirectRegressor("linear", noise=0.2, n_levels=41).fit(X, y, np.full(60, 3.0))
+    model = DirectRegressor("linear", noise=0.2).fit(X, y, np.full(60, 3.0))
     assert model.effective_rows_ == model.n_samples_ == 180
     precision = model.prior_scale_[0] ** -2 * np.eye(2)
     phi = model.features_.transform(X)
@@ -117,7 +118,7 @@ def test_effective_rows_are_saved(tmp_path):
 
 def test_search_counts_repetitions_as_fit_does():
     X, y = answers(200, 2)
-    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [15]}, cv=2).fit(X, y)
+    search = DirectSearchCV(DirectRegressor("linear"), {"noise": ["auto"]}, cv=2).fit(X, y)
     alone = DirectRegressor("linear").fit(X, y)
     assert search.best_estimator_.noise_variance_ == pytest.approx(alone.noise_variance_, rel=1e-6)
     assert search.best_estimator_.effective_rows_ == alone.effective_rows_ == 200
@@ -127,15 +128,16 @@ def test_measurements_are_left_out_one_by_one():
     rng = np.random.default_rng(0)
     share = np.repeat([0.1, 0.4, 0.6, 0.9], 100)
     X, y = np.repeat(np.arange(4.0), 100)[:, None], (rng.random(400) < share).astype(float)
-    model = DirectRegressor(noise="constant", store_loo=True).fit(X, y)
+    model = DirectRegressor(noise="constant").fit(X, y)
     row = int(np.flatnonzero(y)[0])
     rest = np.arange(400) != row
     assert model.noise_variance_ == pytest.approx((share * (1 - share)).mean(), rel=0.1)
-    assert model.loo_log_density_.mean() == pytest.approx(model.log_predictive_density(X, y).mean(), abs=0.02)
-    without = DirectRegressor(noise="constant").fit(X[rest], y[rest]).predict(X[[row]])
-    assert y[row] - model.loo_residuals_[row] == pytest.approx(without[0], abs=0.01)
-    lower, upper = model.predict_interval(X[[0, 399]], level=0.95, method="jackknife+")
+    left_out = LeftOutRows(model, X, y)
+    assert left_out.log_density.mean() == pytest.approx(model.log_predictive_density(X, y).mean(), abs=0.02)
+    lower, upper = left_out.predict_interval(X[[0, 399]], level=0.95)
     assert (np.diff([lower, upper], axis=0) < 2).all()
+    without = DirectRegressor(noise="constant").fit(X[rest], y[rest]).predict(X[[row]])
+    assert y[row] - left_out.residuals[row] == pytest.approx(without[0], abs=0.01)
 
 
 def test_varying_noise_of_rounded_measurements_is_theirs():
@@ -145,3 +147,25 @@ def test_varying_noise_of_rounded_measurements_is_theirs():
     y = np.rint(np.repeat([10.0, 20.0, 30.0, 60.0], 300) + deviation * rng.standard_normal(1200))
     _, std = DirectRegressor(noise="varying").fit(X, y).predict(X[::300], return_std=True)
     np.testing.assert_allclose(std, deviation[::300], rtol=0.3)
+
+
+def test_unequal_weights_count_for_as_many_rows_from_sums_as_from_rows():
+    rng = np.random.default_rng(0)
+    x, weight = rng.standard_normal((300, 3)), rng.lognormal(0.0, 1.2, 300)
+    y = np.sin(x[:, 0]) + 0.3 * rng.standard_normal(300)
+
+    def model():
+        return DirectRegressor("linear", noise="constant")
+
+    fit = model().fit(x, y, weight)
+    assert fit.effective_rows_ == pytest.approx(np.minimum(weight / weight.mean(), 1).sum(), rel=0.05)
+    blocks = [(x[:140], y[:140], weight[:140]), (x[140:], y[140:], weight[140:])]
+    summed, given = model().fit_stream(blocks), model().fit_features(x, y, weight)
+    for k in range(3):
+        given.partial_fit(x[k::3], y[k::3], weight[k::3])
+    far = given.partial_fit(x[:9], y[:9] + 50, weight[:9]).forget(x[:9], y[:9] + 50, weight[:9])
+    for other in (summed, given, far):
+        assert other.effective_rows_ == pytest.approx(fit.effective_rows_)
+        for found, expected in zip(other.predict(x, return_std=True), fit.predict(x, return_std=True), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert given.statistics_.scaled(0.5).effective_rows == pytest.approx(fit.effective_rows_ / 2)

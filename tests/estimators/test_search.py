@@ -7,7 +7,8 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
 
-from pydirect import DirectRegressor, DirectSearchCV, RunningStatistics
+from pydirect import DirectRegressor, DirectSearchCV, Gaussian, RunningStatistics, Sequential
+from pydirect.explain import LeftOutRows
 from pydirect.metrics import crps_scorer, nlpd_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -18,7 +19,7 @@ FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 def test_raw_candidates_score_as_in_a_grid_search(data):
     x, y = data
     grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
-    model = DirectRegressor(FIXED_FEATURES, basis="raw", n_levels=61)
+    model = DirectRegressor(FIXED_FEATURES, posterior=Sequential(n_levels=61))
     ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
     expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
@@ -44,7 +45,7 @@ def same_as_grid_search(ours, theirs):
 @pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
 def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
     x, y = data
-    grid = {"prior": ["gaussian", "laplace"], "noise": ["auto", 0.5], "n_levels": [7]}
+    grid = {"noise": ["auto", 0.5, 0.1], "max_iter": [500]}
     cv = KFold(3, shuffle=True, random_state=1)
     model = DirectRegressor(FIXED_FEATURES)
     ours = DirectSearchCV(model, grid, scoring, cv).fit(x, y)
@@ -59,7 +60,7 @@ def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, sco
     x, y = data
     several = np.c_[y, 100 + 50 * x[:, 2] + y] if scoring != "neg_max_error" else y
     weight, groups = np.arange(240) % 4 + 0.5 * (np.arange(240) % 3), np.arange(240) // 7 % 9
-    model = DirectRegressor(FIXED_FEATURES, n_levels=7)
+    model = DirectRegressor(FIXED_FEATURES)
     search = DirectSearchCV(model, {"noise": ["auto", 0.5]}, scoring, GroupKFold(3))
     search.fit(x, several, weight, groups)
     score, takes = get_scorer(scoring), scoring != "neg_max_error"
@@ -79,20 +80,22 @@ def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, sco
 def test_search_weighs_the_rows_that_fix_the_features(data):
     x, y = data
     weight = np.linspace(0.1, 3, 240)
-    search = DirectSearchCV(DirectRegressor("polynomial"), {"n_levels": [7]}, cv=2).fit(x, y, weight)
+    search = DirectSearchCV(DirectRegressor("polynomial"), {"max_iter": [500]}, cv=2).fit(x, y, weight)
     expected = clone(search.best_estimator_).fit(x, y, weight)
     np.testing.assert_allclose(search.predict(x), expected.predict(x), atol=1e-9)
 
 
 def test_search_tells_of_scores_that_are_no_numbers(data):
-    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7, 9]}, lambda *_: np.array(np.nan), cv=2)
+    search = DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500, 600]}, lambda *_: np.array(np.nan), cv=2)
     with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):
         search.fit(*data)
 
 
 def test_search_scores_without_weights_where_the_scorer_takes_none(data):
     x, y = data
-    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, lambda m, x, y: np.array(m.score(x, y)), cv=2)
+    search = DirectSearchCV(
+        DirectRegressor("linear"), {"max_iter": [500]}, lambda m, x, y: np.array(m.score(x, y)), cv=2
+    )
     weight = np.arange(240.0)
     search.fit(x, y, weight)
     assert search.score(x, y, weight) == search.score(x, y)
@@ -101,7 +104,7 @@ def test_search_scores_without_weights_where_the_scorer_takes_none(data):
 def test_search_over_features_and_several_outputs(data):
     x, y = data
     several = np.c_[y, 100 + 50 * x[:, 2] + y]
-    grid = [{"features": ["linear", "polynomial"]}, {"features": ["precomputed"], "basis": ["raw"]}]
+    grid = [{"features": ["linear", "polynomial"]}, {"features": ["precomputed"], "posterior": ["sequential"]}]
     ours = DirectSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
     theirs = GridSearchCV(DirectRegressor(), grid, cv=4).fit(x, several)
     np.testing.assert_allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"], atol=5e-3)
@@ -128,7 +131,7 @@ def test_search_scores_a_constant_fold_as_grid_search_does(data):
 @pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error"])
 def test_search_scores_a_constant_target_as_grid_search_does(data, scoring):
     ours, theirs = (
-        search(DirectRegressor("linear"), {"n_levels": [7]}, scoring=scoring).fit(data[0], np.full(240, 0.1))
+        search(DirectRegressor("linear"), {"max_iter": [500]}, scoring=scoring).fit(data[0], np.full(240, 0.1))
         for search in (DirectSearchCV, GridSearchCV)
     )
     assert ours.best_score_ == theirs.best_score_ == (scoring == "r2")
@@ -153,14 +156,14 @@ def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
 def test_search_refits_with_the_repetitions_of_the_rows(data):
     x, y = np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4)
     agree(DirectRegressor("linear"), x, y, atol=1e-3)
-    assert DirectSearchCV(DirectRegressor("linear"), {"n_levels": [15]}).fit(x, y).best_estimator_.repetitions_ == 4.0
+    assert DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500]}).fit(x, y).best_estimator_.repetitions_ == 4.0
 
 
 def test_search_knows_the_columns_of_a_frame(data):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     x, y = data
     frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
-    search = DirectSearchCV(DirectRegressor("linear"), {"n_levels": [7]}, cv=2).fit(frame, y)
+    search = DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500]}, cv=2).fit(frame, y)
     np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
     with pytest.raises(ValueError, match="feature names should match"):
         search.predict(frame[frame.columns[::-1]])
@@ -182,51 +185,51 @@ def test_subtracted_folds_equal_rows_never_seen(data):
 
 def test_search_refuses_what_sums_cannot_do(data):
     x, y = data
-    model = DirectRegressor("linear", basis="raw")
+    model = DirectRegressor("linear", posterior=Sequential())
     with pytest.raises(ValueError, match="at most once"):
-        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(5, test_size=0.5, random_state=0)).fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=ShuffleSplit(5, test_size=0.5, random_state=0)).fit(x, y)
     with pytest.raises(ValueError, match="train on all rows"):
-        DirectSearchCV(model, {"n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
     with pytest.raises(TypeError, match="scoring must be the name of one scorer"):
-        DirectSearchCV(model, {"n_levels": [7]}, ["r2"]).fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, ["r2"]).fit(x, y)
     with pytest.raises(ValueError, match="scoring"):
-        DirectSearchCV(model, {"n_levels": [7]}, "accurate").fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, "accurate").fit(x, y)
     with pytest.raises(TypeError, match="scoring must return one number, got dict"):
-        DirectSearchCV(model, {"n_levels": [7]}, lambda *_: {"r2": 1.0}).fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, lambda *_: {"r2": 1.0}).fit(x, y)
     with pytest.raises(ValueError, match="Invalid parameter 'levles'"):
         DirectSearchCV(model, {"levles": [7]}).fit(x, y)
     with pytest.raises(ValueError, match="param_grid must have at least one candidate"):
         DirectSearchCV(model, []).fit(x, y)
     with pytest.raises(ValueError, match="cv must have at least one split"):
-        DirectSearchCV(model, {"n_levels": [7]}, cv=[]).fit(x, y)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=[]).fit(x, y)
     with pytest.raises(ValueError, match="cv must hold out rows of positive weight, split 0 has none"):
-        DirectSearchCV(model, {"n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
+        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
     half = np.arange(len(x)) % 2 == 0
-    masks = DirectSearchCV(model, {"n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
+    masks = DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
     assert masks.n_splits_ == 2
     with pytest.raises(TypeError, match="estimator"):
-        DirectSearchCV("linear", {"n_levels": [7]}).fit(x, y)
+        DirectSearchCV("linear", {"noise": [1.0]}).fit(x, y)
     only_scores = masks.set_params(refit=False).fit(x, y)
     assert not any(hasattr(only_scores, name) for name in ("best_estimator_", "refit_time_", "predict", "score"))
-    assert only_scores.best_params_ == {"n_levels": 7}
+    assert only_scores.best_params_ == {"posterior__n_levels": 7}
 
 
 # Leave-one-out
 
-LOO_GRID = {"noise": ["auto", 0.05, 1.0], "n_noise_levels": [7]}
+LOO_GRID = {"noise": ["auto", 0.05, 1.0], "posterior": [Gaussian(n_noise_levels=7)]}
 
 
 def left_out_scores(model, x, targets, weight=None):
     """Every score of a search from a model's own leave-one-out predictions."""
-    model.set_params(store_loo=True).fit(x, targets, weight)
+    rows = LeftOutRows(model.fit(x, targets, weight), x, targets, weight)
     average = {"axis": 0, "weights": weight}
-    mean_square = np.average(np.square(model.loo_residuals_), **average)
+    mean_square = np.average(np.square(rows.residuals), **average)
     spread = np.average(np.square(targets - np.average(targets, **average)), **average)
     return {
         "r2": np.mean(1 - mean_square / spread),
         "neg_mean_squared_error": -np.mean(mean_square),
         "neg_root_mean_squared_error": -np.mean(np.sqrt(mean_square)),
-        None: np.mean(np.average(model.loo_log_density_, **average)),
+        None: np.mean(np.average(rows.log_density, **average)),
     }
 
 
@@ -252,22 +255,12 @@ def test_leave_one_out_scores_are_those_of_each_candidate(data, weighted):
 
 def test_leave_one_out_agrees_with_a_search_over_single_rows(data):
     x, y = data[0][:40], data[1][:40]
-    model, grid = DirectRegressor(FIXED_FEATURES, length_scale=None), {"noise": [0.05, 1.0]}
+    model, grid = DirectRegressor(FIXED_FEATURES), {"noise": [0.05, 1.0]}
     found = DirectSearchCV(model, grid, "neg_mean_squared_error", "loo").fit(x, y)
     single = DirectSearchCV(model, grid, "neg_mean_squared_error", LeaveOneOut()).fit(x, y)
     for ours, theirs in zip(found.cv_results_["mean_test_score"], single.cv_results_["mean_test_score"], strict=True):
         assert ours == pytest.approx(theirs, rel=0.1)  # prior and standardisation are learned again there
     assert found.best_params_ == single.best_params_
-
-
-def test_best_estimator_stores_its_leave_one_out_predictions(data):
-    x, y = data
-    model = DirectRegressor(FIXED_FEATURES, store_loo=True)
-    for cv in ("loo", 3):
-        search = DirectSearchCV(model, {"noise": [0.05, 1.0]}, "r2", cv).fit(x, y)
-        alone = clone(search.best_estimator_).fit(x, y)
-        np.testing.assert_allclose(search.best_estimator_.loo_residuals_, alone.loo_residuals_, rtol=1e-6, atol=1e-9)
-        search.best_estimator_.predict_interval(x[:5], method="jackknife+")
 
 
 @pytest.mark.parametrize(
@@ -276,8 +269,7 @@ def test_best_estimator_stores_its_leave_one_out_predictions(data):
         ({}, {}, "neg_max_error", "loo", "scoring must be .* or nlpd_scorer with cv='loo', got 'neg_max_error'"),
         ({}, {}, crps_scorer, "loo", "scoring must be"),
         ({}, {}, None, "leave-one-out", "cv must be"),
-        ({}, {"basis": ["decorrelated", "raw"]}, None, "loo", "cv must not be 'loo' with basis='raw'"),
-        ({"prior": "laplace"}, {}, None, "loo", "cv must not be 'loo' with a prior that is not Gaussian"),
+        ({}, {"posterior": ["gaussian", "sequential"]}, None, "loo", "cv must not be 'loo' with posterior=Sequential"),
     ],
 )
 def test_leave_one_out_searches_that_have_no_formula_are_refused(data, parameters, grid, scoring, cv, message):

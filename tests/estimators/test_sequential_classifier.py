@@ -6,7 +6,7 @@ from scipy.special import expit, ndtri
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 
-from pydirect import DirectClassifier, SpikeAndSlabPrior, TablePrior, load
+from pydirect import DirectClassifier, Fourier, Nystroem, Sequential, SpikeAndSlabPrior, TablePrior, load
 from pydirect.direct.sequential_posterior import SequentialPosterior
 
 RNG = np.random.default_rng(0)
@@ -18,11 +18,12 @@ def labels(x, rng):
 
 
 THREE, NEW_THREE = labels(X, RNG), labels(NEW, RNG)
-FOURIER = {"features": "fourier", "n_basis_functions": 30, "length_scale": 1.0}
+FOURIER = Fourier(length_scale=1.0)
+TABLE = TablePrior(np.exp(-0.5 * np.linspace(-4, 4, 15) ** 2))
 
 
-def fit(y=THREE, **parameters):
-    return DirectClassifier(**{**FOURIER, "basis": "raw", **parameters}).fit(X, y)
+def fit(y=THREE, posterior="sequential", features=FOURIER, **parameters):
+    return DirectClassifier(features, 30, posterior, **parameters).fit(X, y)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def three():
 def test_the_log_loss_is_that_of_continuous_weights(request, name):
     model = request.getfixturevalue(name)
     y, new = (THREE, NEW_THREE) if name == "three" else (THREE > 0, NEW_THREE > 0)
-    continuous = fit(y, basis="decorrelated")
+    continuous = fit(y, "gaussian")
     assert all(isinstance(p, SequentialPosterior) for p in model.posteriors_)
     assert all(abs(p.gap) < 0.3 + 4 * p.elbo_stderr for p in model.posteriors_)
     assert model.converged_
@@ -52,15 +53,17 @@ def test_the_log_loss_is_that_of_continuous_weights(request, name):
 
 
 def test_the_bound_is_higher_than_mean_fields(two):
-    assert two.elbo_ > fit(THREE > 0, posterior="mean_field").elbo_ + 5.0
+    assert two.elbo_ > fit(THREE > 0, "mean_field").elbo_ + 5.0
 
 
-@pytest.mark.parametrize("features", [FOURIER, {"features": "nystroem", "n_basis_functions": 30, "length_scale": 1.0}])
+@pytest.mark.parametrize("features", [FOURIER, Nystroem(length_scale=1.0)])
 def test_probabilities_are_averages_over_the_draws(features):
-    model = fit(THREE > 0, **features, n_draws=16)
-    inputs, phi = model._features_of(NEW)
+    model = fit(THREE > 0, Sequential(n_draws=16), features)
+    basis = model.features_
+    inputs, phi = basis.inputs(NEW), basis.transform(NEW)
     logit = model.intercept_ + phi @ (model.prior_scale_ * model.posterior_.draws.T)
-    missing = model._missing_variance(inputs, phi)
+    missing = basis.missing_variance(inputs, phi, model.mean_missing_variance_)
+    missing = None if missing is None else missing[:, None] * model.prior_scale_**2
     mean, std = model.predict_logit(NEW, return_std=True)
     np.testing.assert_allclose(mean, logit.mean(axis=1), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(std**2, logit.var(axis=1) + (0.0 if missing is None else missing[:, 0]), rtol=1e-9)
@@ -74,7 +77,7 @@ def test_probabilities_are_averages_over_the_draws(features):
 def test_samples_are_the_kept_draws(two):
     drawn = two.sample_proba(NEW, 64)[:, 1]
     np.testing.assert_allclose(drawn.mean(axis=1), two.predict_proba(NEW)[:, 1], rtol=1e-9)
-    with pytest.raises(ValueError, match="n_samples must be at most 64, the number of draws that were kept, got 65"):
+    with pytest.raises(ValueError, match="n_samples must be at most 64, the number of stored draws, got 65"):
         two.sample_proba(NEW, 65)
 
 
@@ -88,19 +91,19 @@ def test_classes_share_the_scales_of_their_levels(three):
 
 
 @pytest.mark.parametrize(
-    "parameters",
+    ("posterior", "bound"),
     [
-        {"level_scales": "shared"},
-        {"n_levels": 3},
-        {"levels": "power_of_two", "n_levels": 9},
-        {"prior": SpikeAndSlabPrior(0.5)},
-        {"prior": TablePrior(np.exp(-0.5 * np.linspace(-4, 4, 15) ** 2)), "level_scales": "shared"},
-        {"bound": "exponential", "posterior": "mean_field"},
+        (Sequential(n_draws=8, level_scales="shared"), "auto"),
+        (Sequential(n_draws=8, n_levels=3), "auto"),
+        (Sequential(n_draws=8, levels="power_of_two", n_levels=9), "auto"),
+        (Sequential(n_draws=8, prior=SpikeAndSlabPrior(0.5)), "auto"),
+        (Sequential(n_draws=8, prior=TABLE, level_scales="shared"), "auto"),
+        ("mean_field", "exponential"),
     ],
     ids=str,
 )
-def test_other_levels_priors_and_posteriors_are_usable(tmp_path, parameters):
-    model = fit(THREE > 0, n_draws=8, **parameters) if "posterior" not in parameters else fit(THREE > 0, **parameters)
+def test_other_levels_priors_and_posteriors_are_usable(tmp_path, posterior, bound):
+    model = fit(THREE > 0, posterior, bound=bound)
     p = model.predict_proba(NEW)
     assert log_loss(NEW_THREE > 0, p) < 0.62 and 0 < model.sparsity_ < 1
     model.save(tmp_path / "m")
@@ -116,7 +119,7 @@ def test_streams_have_the_bound_of_rows_in_memory(three):
     assert stream.elbo_ == pytest.approx(three.elbo_, abs=0.3)
     np.testing.assert_allclose(stream.predict_proba(NEW), three.predict_proba(NEW), atol=0.15)
     assert log_loss(NEW_THREE, stream.predict_proba(NEW)) < log_loss(NEW_THREE, three.predict_proba(NEW)) + 0.02
-    with pytest.raises(ValueError, match="posterior must be 'sequential' for fit_stream in the raw basis"):
+    with pytest.raises(ValueError, match="posterior must be 'gaussian' or 'sequential' for fit_stream"):
         fit(posterior="mean_field").fit_stream(X, THREE)
 
 
@@ -133,10 +136,13 @@ def test_an_interrupted_ascent_ends_in_draws(interrupted_ascents, n_threads):
     [
         ({"posterior": "exact"}, "posterior must be one of"),
         ({"bound": "exponential"}, "bound must be 'softmax' with posterior='sequential'"),
-        ({"n_levels": 4}, "n_levels must be odd with level_scales='own'"),
-        ({"level_scales": "mine"}, "level_scales must be one of"),
-        ({"n_draws": 0}, "n_draws must be at least 2"),
-        ({"prior": TablePrior(np.ones(15))}, "prior must have a density with level_scales='own'"),
+        ({"posterior": Sequential(n_levels=4)}, "n_levels must be odd with level_scales='own'"),
+        ({"posterior": Sequential(level_scales="mine")}, "level_scales must be one of"),
+        ({"posterior": Sequential(n_draws=0)}, "n_draws must be at least 2"),
+        (
+            {"posterior": Sequential(prior=TablePrior(np.ones(15)))},
+            "prior must have a density unless level_scales='shared'",
+        ),
     ],
     ids=str,
 )

@@ -1,30 +1,37 @@
-"""scikit-learn's own contract, for every kind of features and both bases."""
+"""scikit-learn's own contract, for every kind of features and weights."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectClassifier, DirectRegressor, MixturePrior, StudentTPrior
+from pydirect import (
+    DirectClassifier,
+    DirectRegressor,
+    Fourier,
+    Gaussian,
+    MeanField,
+    MixturePrior,
+    Nystroem,
+    Sequential,
+)
 
 CONFIGURATIONS = [
     DirectRegressor(n_basis_functions=40),
-    DirectRegressor("fourier", n_basis_functions=40, max_hyperparameter_rows=60),
-    DirectRegressor(n_basis_functions=40, basis="raw", max_hyperparameter_rows=60),
-    DirectRegressor(
-        "fourier", n_basis_functions=40, basis="raw", posterior="mean_field", n_components=3, max_hyperparameter_rows=60
-    ),
-    DirectRegressor("linear", basis="raw", posterior="mean_field", prior=MixturePrior.of_scales([0.5, 1.0])),
+    DirectRegressor(Fourier(max_search_rows=60), n_basis_functions=40),
+    DirectRegressor(features=Fourier(max_search_rows=60), n_basis_functions=40, posterior="sequential"),
+    DirectRegressor(Fourier(max_search_rows=60), n_basis_functions=40, posterior=MeanField(n_components=3)),
+    DirectRegressor("linear", posterior=MeanField(prior=MixturePrior.of_scales([0.5, 1.0]))),
     DirectRegressor("linear"),
-    DirectRegressor("linear", basis="raw", n_levels=255, keep_factor=True),
-    DirectRegressor("linear", basis="raw", prior="spike_and_slab", posterior="mean_field"),
-    DirectRegressor("polynomial", prior=StudentTPrior(4.0)),
-    DirectRegressor("precomputed", n_noise_levels=1),
+    DirectRegressor("linear", posterior=Sequential(n_levels=255, keep_factor=True)),
+    DirectRegressor("linear", posterior=MeanField(prior="spike_and_slab")),
+    DirectRegressor("polynomial"),
+    DirectRegressor("precomputed", posterior=Gaussian(n_noise_levels=1)),
     DirectRegressor("linear", target_transform="log"),
-    DirectRegressor(length_scale=2.0, n_basis_functions=40),
-    DirectClassifier(n_basis_functions=40, max_hyperparameter_rows=60),
-    DirectClassifier("fourier", n_basis_functions=40, max_hyperparameter_rows=60),
+    DirectRegressor(features=Nystroem(length_scale=2.0), n_basis_functions=40),
+    DirectClassifier(features=Nystroem(max_search_rows=60), n_basis_functions=40),
+    DirectClassifier(Fourier(max_search_rows=60), n_basis_functions=40),
     DirectClassifier("linear"),
-    DirectClassifier("linear", basis="raw", prior="spike_and_slab"),
-    DirectClassifier("polynomial", prior=StudentTPrior(4.0)),
+    DirectClassifier("linear", posterior=Sequential(prior="spike_and_slab")),
+    DirectClassifier("polynomial"),
     DirectClassifier("precomputed", bound="exponential"),
 ]
 

@@ -10,9 +10,9 @@ import pyarrow.parquet
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, StreamError, StreamInterrupt, load
+from pydirect import DirectClassifier, Fourier, Nystroem, StreamError, StreamInterrupt, load
 from pydirect.cli.main import main
-from pydirect.logistic import ascent, sharpness
+from pydirect.logistic import ascent, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -23,7 +23,7 @@ Z = 2 * np.sin(2 * X[:, 0]) + X[:, 1] + RNG.logistic(size=N)
 TWO = np.where(Z > 0, "yes", "no")
 THREE = np.digitize(Z, [-1.0, 1.0])
 WEIGHT = RNG.integers(0, 4, N).astype(float)
-FAST = {"features": "fourier", "n_basis_functions": 20, "length_scale": 1.0, "n_threads": 1}
+FAST = {"features": Fourier(length_scale=1.0), "n_basis_functions": 20, "n_threads": 1}
 
 
 def as_blocks(y=TWO, size=70, weight=None):
@@ -43,12 +43,12 @@ def to_the_end(monkeypatch):
     """Iterate until rounding decides."""
     monkeypatch.setattr(ascent, "RISE", 1e-12)
     monkeypatch.setattr(ascent, "RELATIVE_RISE", 0.0)
-    monkeypatch.setattr(sharpness, "FACTORS", (1.0,))  # or a sample of the rows chooses it
+    monkeypatch.setattr(rows, "FACTORS", (1.0,))  # or a sample of the rows chooses it
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr("pydirect.estimators._streamed_classifier.block_rows", lambda n_weights, dtype: 64)
+    monkeypatch.setattr("pydirect.estimators.class_streams.block_rows", lambda n_weights, dtype: 64)
     monkeypatch.setattr("pydirect.statistics.running.block_rows", lambda n_weights, dtype: 64)
 
 
@@ -57,7 +57,7 @@ def small_blocks(monkeypatch):
     [
         (TWO, {}),
         (THREE, {}),
-        (TWO, {"features": "linear", "length_scale": None}),
+        (TWO, {"features": "linear"}),
         (TWO, {"class_weight": "balanced"}),
         (THREE, {"class_weight": {0: 2.0, 1: 0.0}}),
     ],
@@ -75,17 +75,9 @@ def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parame
     assert stream.n_samples_ == pytest.approx(batch.n_samples_)
 
 
-def test_another_prior_reaches_the_bound_of_rows_in_memory():
-    parameters = {**FAST, "prior": "laplace"}
-    batch = DirectClassifier(**parameters).fit(X, TWO)
-    stream = DirectClassifier(**parameters).fit(X, TWO).fit_stream(X, TWO, keep_features=True)
-    assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.02)
-    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=2e-3)
-
-
-def test_the_raw_basis_reaches_the_bound_of_rows_in_memory():
-    batch = DirectClassifier(**FAST, basis="raw").fit(X, TWO)
-    stream = DirectClassifier(**FAST, basis="raw").fit(X, TWO).fit_stream(X, TWO, keep_features=True)
+def test_drawn_weights_reach_the_bound_of_rows_in_memory():
+    batch = DirectClassifier(**FAST, posterior="sequential").fit(X, TWO)
+    stream = DirectClassifier(**FAST, posterior="sequential").fit(X, TWO).fit_stream(X, TWO, keep_features=True)
     assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.5)
     np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=0.02)
 
@@ -114,7 +106,7 @@ def test_every_source_and_number_of_threads_gives_the_same_bits(tmp_path, small_
 
 
 def test_learned_features_come_from_the_sample(tmp_path):
-    model = DirectClassifier(n_basis_functions=40, max_hyperparameter_rows=60).fit_stream(X, THREE, sample_rows=150)
+    model = DirectClassifier(Nystroem(max_search_rows=60), 40).fit_stream(X, THREE, sample_rows=150)
     assert model.features_.n_weights == 40
     assert model.score(X, THREE) > 0.6
     model.save(tmp_path / "m.pydirect")

@@ -116,7 +116,5 @@ def test_sums_over_rows_and_the_raw_basis_are_refused():
         DirectRegressor(noise="student_t").partial_fit(X, DIRTY)
     with pytest.raises(ValueError, match="needs rows, but DirectSearchCV"):
         DirectSearchCV(DirectRegressor(noise="student_t"), {"n_basis_functions": [10]}).fit(X, DIRTY)
-    with pytest.raises(ValueError, match="basis='decorrelated'"):
-        fitted(DIRTY, basis="raw")
-    with pytest.raises(ValueError, match="store_loo"):
-        fitted(DIRTY, store_loo=True)
+    with pytest.raises(ValueError, match="needs posterior='gaussian'"):
+        fitted(DIRTY, posterior="sequential")

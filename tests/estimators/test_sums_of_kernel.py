@@ -5,12 +5,12 @@ import warnings
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
-from pydirect.estimators import _fitting
-from pydirect.estimators._streamed import FeatureMapWarning
+from pydirect import DirectRegressor, Nystroem
+from pydirect.estimators import regression
+from pydirect.estimators._incremental import FeatureMapWarning
 from pydirect.features import maps
 
-OPTIONS = {"n_basis_functions": 150, "length_scale": 1.0, "noise": "constant", "local": False}
+OPTIONS = {"features": Nystroem(length_scale=1.0), "n_basis_functions": 150, "noise": "constant", "local": False}
 
 
 def plane(noise, n=1200):
@@ -36,10 +36,10 @@ def test_predictions_move_by_less_than_a_thousandth_of_their_deviation(monkeypat
 
 
 def test_rows_are_whitened_where_the_noise_is_less_than_the_kernel_expected(monkeypatch):
-    model = fitted(0.0, n_basis_functions=400, length_scale=8.0)
+    model = fitted(0.0, n_basis_functions=400, features=Nystroem(length_scale=8.0))
     assert not model.features_.sums_of_kernel
     monkeypatch.setattr(maps, "LARGEST_ROUNDING", 0.0)
-    plain = fitted(0.0, n_basis_functions=400, length_scale=8.0)
+    plain = fitted(0.0, n_basis_functions=400, features=Nystroem(length_scale=8.0))
     assert model.elbo_ == pytest.approx(plain.elbo_, rel=1e-9)
 
 
@@ -49,42 +49,45 @@ def test_a_stream_whose_sums_lose_digits_warns(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error", FeatureMapWarning)
         DirectRegressor(**OPTIONS).fit_stream([rows])
-    monkeypatch.setattr("pydirect.estimators._streamed.LEAST_NOISE", 1e6)
+    monkeypatch.setattr("pydirect.estimators._incremental.LEAST_NOISE", 1e6)
     with pytest.warns(FeatureMapWarning, match="have lost digits"):
-        DirectRegressor(**OPTIONS | {"length_scale": 8.0}).fit_stream([rows])
+        DirectRegressor(**OPTIONS | {"features": Nystroem(length_scale=8.0)}).fit_stream([rows])
 
 
 def test_the_summary_says_what_was_summed():
     assert "Sums over rows were of kernel functions" in fitted(0.3).summary()
-    assert "Sums over rows" not in fitted(0.0, n_basis_functions=400, length_scale=8.0).summary()
+    assert "Sums over rows" not in fitted(0.0, n_basis_functions=400, features=Nystroem(length_scale=8.0)).summary()
 
 
 @pytest.fixture
 def collected(monkeypatch):
     """Return a list that grows by the block type of every pass over the rows."""
-    found, collect = [], _fitting.collect_statistics
+    found, collect = [], regression.collect_statistics
 
     def watched(*args, **options):
         found.append(options["block_dtype"])
         return collect(*args, **options)
 
-    monkeypatch.setattr(_fitting, "collect_statistics", watched)
+    monkeypatch.setattr(regression, "collect_statistics", watched)
     return found
 
 
 @pytest.mark.parametrize(("dtype", "n_passes"), [("float64", 2), ("float32", 1)])
 def test_rows_are_summed_again_only_where_kernel_functions_were_summed(collected, dtype, n_passes):
-    model = DirectRegressor(**OPTIONS | {"noise": 1e-10, "block_dtype": dtype}).fit(*plane(0.3))
+    model = DirectRegressor(
+        **OPTIONS | {"noise": 1e-10, "features": Nystroem(length_scale=1.0, block_dtype=dtype)}
+    ).fit(*plane(0.3))
     assert collected == [dtype] * n_passes
     assert "Sums over rows" not in model.summary()
 
 
 def test_an_interrupted_fit_is_not_begun_again(collected, monkeypatch):
-    def interrupted(models, trainings, progress):
-        infer(models, trainings, progress)
-        models[0].posteriors_[0].outcome.interrupted = True
+    def interrupted(plan, training):
+        model = infer(plan, training)
+        model.posteriors[0].outcome.interrupted = True
+        return model
 
-    infer = _fitting._infer_together
-    monkeypatch.setattr(_fitting, "_infer_together", interrupted)
+    infer = regression.infer
+    monkeypatch.setattr(regression, "infer", interrupted)
     DirectRegressor(**OPTIONS | {"noise": 1e-10}).fit(*plane(0.3))
     assert collected == ["float64"]

@@ -8,20 +8,22 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Fourier, Sequential
 
 KINDS = {
     "nystroem": DirectRegressor(n_basis_functions=100),
     "landmarks": DirectRegressor(n_basis_functions=20),
     "fourier": DirectRegressor("fourier", n_basis_functions=20),
     "linear": DirectRegressor("linear"),
-    "polynomial": DirectRegressor("polynomial", prior="laplace"),
+    "polynomial": DirectRegressor("polynomial"),
     # Rounding can exchange drawn levels: moments without draws, and levels so fine that draws hardly change the bound.
-    "raw": DirectRegressor("linear", basis="raw", n_levels=255, keep_factor=True),
+    "raw": DirectRegressor("linear", posterior=Sequential(n_levels=255, keep_factor=True)),
     "raw fourier": DirectRegressor(
-        basis="raw", n_levels=255, keep_factor=True, n_basis_functions=20, max_hyperparameter_rows=100
+        features=Fourier(max_search_rows=100),
+        posterior=Sequential(n_levels=255, keep_factor=True),
+        n_basis_functions=20,
     ),
-    "mean field": DirectRegressor("linear", basis="raw", posterior="mean_field"),
+    "mean field": DirectRegressor("linear", posterior="mean_field"),
 }
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -86,12 +88,12 @@ def test_common_offsets_of_the_columns(model, data):
     np.testing.assert_allclose(std, std0, rtol=5e-3)
 
 
-@pytest.mark.parametrize("basis", ["decorrelated", "raw"])
+@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
 @pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
-def test_units_of_precomputed_features_do_not_matter_as_a_whole(data, basis, scale):
+def test_units_of_precomputed_features_do_not_matter_as_a_whole(data, posterior, scale):
     X, y, new = data
-    plain = DirectRegressor("precomputed", basis=basis).fit(X, y)
-    other = DirectRegressor("precomputed", basis=basis).fit(scale * X, y)
+    plain = DirectRegressor("precomputed", posterior=posterior).fit(X, y)
+    other = DirectRegressor("precomputed", posterior=posterior).fit(scale * X, y)
     (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(scale * new, return_std=True)
     np.testing.assert_allclose(mean, mean0, atol=1e-4)
     np.testing.assert_allclose(std, std0, rtol=1e-4)

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import kurtosis
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, fit_many
-from pydirect.estimators._varying_noise import NoiseFit
+from pydirect import DirectRegressor, DirectSearchCV, Nystroem, fit_many
+from pydirect.noise.fit import NoiseFit
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3, 3, (240, 1))
@@ -185,7 +185,7 @@ def test_auto_is_constant_noise(change):
     elif change == "other features":
         parameters = {"features": "polynomial"}
     elif change == "raw":
-        parameters = {"basis": "raw"}
+        parameters = {"posterior": "sequential"}
     auto = DirectRegressor(n_basis_functions=60, **parameters)
     auto = auto.partial_fit(X, Y) if change == "statistics" else auto.fit(X[rows], y[rows])
     assert auto.noise_model_ is None
@@ -196,12 +196,11 @@ def test_a_summary_says_why_no_other_noise_was_compared(tmp_path):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 2))
     y = x[:, 0] + 0.1 * rng.standard_normal(300)
-    small = {"n_basis_functions": 20, "max_hyperparameter_rows": 60}
+    small = {"features": Nystroem(max_search_rows=60), "n_basis_functions": 20}
     for options, rows, reason in (
-        ({}, 300, "left-out rows speak for no other"),
-        ({}, 100, "not compared on fewer than 200 rows. If it varies, noise='varying' in the"),
-        ({"store_loo": True}, 300, "not compared with store_loo=True"),
-        ({"basis": "raw"}, 300, "not compared with basis='raw'"),
+        ({}, 300, "leave-one-out scores favour no other"),
+        ({}, 100, "not compared on fewer than 200 rows. If it varies, noise='varying' with"),
+        ({"features": "fourier", "posterior": "sequential"}, 300, "not compared for discrete weights"),
         ({"features": "linear"}, 300, "not compared with these features"),
     ):
         model = DirectRegressor(**small | options).fit(x[:rows], y[:rows])
@@ -229,8 +228,8 @@ def test_sums_over_rows_are_not_enough(call):
 
 
 def test_the_raw_basis_has_constant_noise():
-    with pytest.raises(ValueError, match="basis='decorrelated'"):
-        DirectRegressor(noise="varying", basis="raw").fit(X, Y)
+    with pytest.raises(ValueError, match="needs posterior='gaussian'"):
+        DirectRegressor(noise="varying", posterior="sequential").fit(X, Y)
 
 
 @pytest.mark.parametrize("transform", ["log", "auto", ["log"]])
@@ -248,9 +247,9 @@ def test_all_rows_are_weighted_only_where_noise_varies(noise, monkeypatch):
     passes = []
     weighted = NoiseFit.weighted
     monkeypatch.setattr(NoiseFit, "weighted", lambda *args: passes.append(1) or weighted(*args))
-    monkeypatch.setattr("pydirect.estimators._varying_noise.looks_constant", lambda *args: False)
+    monkeypatch.setattr("pydirect.noise.fit.looks_constant", lambda *args: False)
     for limit in ("MAX_COMPARED_ROWS", "FEW_ROWS"):
-        monkeypatch.setattr(f"pydirect.estimators._varying_noise.{limit}", 600)
+        monkeypatch.setattr(f"pydirect.noise.fit.{limit}", 600)
     model = fitted(x, y, noise="auto")
     assert bool(passes) == (noise == "varying")
     assert model.noise_model_.choices == (noise,)

@@ -14,7 +14,6 @@ from pydirect.explain.coalitions import (
     shares_of_variance,
 )
 from pydirect.features.maps import FourierFeatures, LinearFeatures, PolynomialFeatures, PrecomputedFeatures
-from pydirect.features.products import ProductMap
 
 RNG = np.random.default_rng(0)
 D, GROUPS, N = 5, np.array([0, 1, 2, 1, 3]), 4
@@ -61,7 +60,7 @@ def test_sums_over_coalitions_are_means_over_all_orders():
 @pytest.mark.parametrize("name", MAPS)
 def test_closed_forms_are_means_over_all_orders(name):
     features, z = MAPS[name], BACKGROUND[0]
-    products, covariance = ProductMap.of(features), np.cov(RNG.standard_normal((features.n_weights, 40)))
+    products, covariance = features.products(), np.cov(RNG.standard_normal((features.n_weights, 40)))
     found = shares_of_functions(products, X, z, GROUPS, N)
     np.testing.assert_allclose(found, by_definition(features.transform, X, z, GROUPS, N), rtol=0, atol=1e-12)
     found = shares_of_variance(products, covariance, X, z, GROUPS, N)
@@ -70,7 +69,7 @@ def test_closed_forms_are_means_over_all_orders(name):
 
 
 def test_pairs_of_terms_are_the_same_in_blocks_of_any_size(monkeypatch):
-    products, covariance = ProductMap.of(MAPS["fourier"]), np.cov(RNG.standard_normal((16, 40)))
+    products, covariance = MAPS["fourier"].products(), np.cov(RNG.standard_normal((16, 40)))
     whole = shares_of_variance(products, covariance, X, BACKGROUND[0], GROUPS, N)
     monkeypatch.setattr("pydirect.explain.coalitions.BLOCK_NUMBERS", 3 * N * products.n_terms)
     blocks = shares_of_variance(products, covariance, X, BACKGROUND[0], GROUPS, N)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, load
-from pydirect.explain import RowInfluence
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential, load
+from pydirect.explain import LeftOutRows, RowInfluence
 from pydirect.statistics import PrivacyBudget
 
 RNG = np.random.default_rng(0)
@@ -12,7 +12,7 @@ X, NEW = RNG.standard_normal((60, 3)), 1.5 * RNG.standard_normal((8, 3))
 Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * RNG.standard_normal(60)
 TWO = np.c_[Y, 50 - 10 * X[:, 2] + RNG.standard_normal(60)]
 COUNTS = RNG.integers(0, 4, 60).astype(float)
-OPTIONS = {"n_basis_functions": 24, "max_hyperparameter_rows": 60}
+OPTIONS = {"features": Nystroem(max_search_rows=60), "n_basis_functions": 24}
 
 
 def refit(model, rows, weight, targets, k):
@@ -22,20 +22,20 @@ def refit(model, rows, weight, targets, k):
     tau, t = model.posteriors_[k].noise.precision, model.prior_scale_[k] ** 2
     covariance = np.linalg.inv(tau * (phi.T * weight) @ phi + np.eye(phi.shape[1]) / t)
     standardised = (targets[rows, k] - model.y_mean_[k]) / model.y_scale_[k]
-    inputs, at = model._features_of(NEW)
+    inputs, at = model.model_.latent.phi(NEW)
     mean = at @ covariance @ (tau * phi.T @ (weight * standardised))
     variance = np.einsum("ij,jk,ik->i", at, covariance, at) + model.posteriors_[k].noise.variance
-    missing = model._missing_variance(inputs, at)
+    missing = model.model_.latent.beyond(inputs, at)
     variance += 0.0 if missing is None else missing[:, k]
     return model.y_mean_[k] + model.y_scale_[k] * mean, model.calibration_scale_ * model.y_scale_[k] * np.sqrt(variance)
 
 
 CASES = {
     "landmarks": ({}, Y, None),
-    "counts": ({"features": "fourier"}, Y, COUNTS),
+    "counts": ({"features": Fourier(max_search_rows=60)}, Y, COUNTS),
     "two outputs": ({}, TWO, COUNTS),
     "linear": ({"features": "linear", "noise": 0.1}, Y, None),
-    "more functions than rows": ({"features": "polynomial", "degree": 6}, Y, None),
+    "more functions than rows": ({"features": Polynomial(6)}, Y, None),
 }
 
 
@@ -66,10 +66,10 @@ def test_effects_are_those_of_refits_without_the_rows(case):
 
 
 def test_rows_predict_themselves_as_leave_one_out_residuals_say():
-    model = DirectRegressor(store_loo=True, **OPTIONS).fit(X, TWO)
+    model = DirectRegressor(**OPTIONS).fit(X, TWO)
     influence = RowInfluence(model, X, TWO)
     own = np.diagonal(influence.leave_one_out(X).mean).T
-    np.testing.assert_allclose(influence.residual_ + own, model.loo_residuals_, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(influence.residual_ + own, LeftOutRows(model, X, TWO).residuals, rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(influence.leverage_ * (influence.residual_ + own), own, rtol=1e-7, atol=1e-9)
 
 
@@ -91,7 +91,7 @@ def test_a_loaded_model_has_the_same_rows(tmp_path):
 
 
 def test_of_a_stream_some_rows_are_enough():
-    model = DirectRegressor("fourier", n_basis_functions=24, max_hyperparameter_rows=60, noise="constant")
+    model = DirectRegressor(Fourier(max_search_rows=60), n_basis_functions=24, noise="constant")
     model.fit_stream([(X[:40], Y[:40]), (X[40:], Y[40:])])
     whole, few = RowInfluence(model, X, Y), RowInfluence(model, X[5:9], Y[5:9])
     np.testing.assert_allclose(few.leave_one_out(NEW).mean, whole.leave_one_out(NEW).mean[:, 5:9], rtol=0, atol=1e-9)
@@ -115,8 +115,7 @@ def test_of_rows_that_were_added_in_blocks_some_are_enough():
 
 
 REFUSED = {
-    "basis='decorrelated'": {"basis": "raw", "n_levels": 15},
-    "prior='gaussian'": {"prior": "laplace"},
+    "posterior='gaussian'": {"posterior": Sequential(n_levels=15)},
     "transformed targets": {"target_transform": "log"},
     "local=False": {"local": 5},
     "noise='constant'": {"noise": "varying"},

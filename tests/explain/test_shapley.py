@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pydirect import DirectRegressor, load
-from pydirect.estimators import DVIRegressor
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, load
+from pydirect.estimators.dvi import DVIRegressor
 from pydirect.explain import shapley, shapley_values
+from pydirect.networks.training import TrainingSchedule
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 4))
@@ -18,7 +19,7 @@ X[:, 3] = np.exp(X[:, 3])
 Y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.3 * X[:, 2] + 0.1 * RNG.standard_normal(120)
 TWO = np.c_[Y, 50 + 10 * X[:, 3] + RNG.standard_normal(120)]
 ROWS, BACKGROUND = 2.0 * X[:3], X[10:15]  # some beyond where linear inputs are clipped
-OPTIONS = {"n_basis_functions": 40, "max_hyperparameter_rows": 100, "noise": "constant"}
+OPTIONS = {"features": Nystroem(max_search_rows=100), "n_basis_functions": 40, "noise": "constant"}
 
 
 def predicted(model, of, rows):
@@ -47,11 +48,11 @@ def by_coalitions(model, of, row, background):
 
 CASES = {
     "landmarks": ({}, TWO),
-    "fourier": ({"features": "fourier"}, TWO),
+    "fourier": ({"features": Fourier(max_search_rows=100)}, TWO),
     "linear": ({"features": "linear"}, TWO),
-    "polynomial": ({"features": "polynomial", "degree": 3}, Y),
+    "polynomial": ({"features": Polynomial(3)}, Y),
     "precomputed": ({"features": "precomputed"}, Y),
-    "raw": ({"basis": "raw"}, Y),
+    "sequential": ({"features": Fourier(max_search_rows=100), "posterior": "sequential"}, Y),
     "log": ({"target_transform": "log"}, np.exp(Y)),
     "local": ({"local": 8}, Y),
     "varying": ({"noise": "varying"}, Y),
@@ -81,7 +82,7 @@ def test_values_are_those_of_all_coalitions(case, of):
 @pytest.mark.parametrize("of", ["mean", "variance"])
 def test_closed_forms_agree_with_all_coalitions(case, of):
     model = model_of(case)
-    game = shapley._Game(model, of, model._check_rows(BACKGROUND))
+    game = shapley._Game(model.model_, of, BACKGROUND, np.arange(4), 4)
     players = np.arange(4)
     found, _, deviations = game._by_products(ROWS[0], players, 4)
     if of == "mean":
@@ -97,7 +98,7 @@ def test_closed_forms_agree_with_all_coalitions(case, of):
 def test_deviations_are_those_of_contributions_of_drawn_functions(features):
     model = model_of(features)
     found = shapley_values(model, ROWS[:1], X[[20]])
-    game = shapley._Game(model, "mean", X[[20]])
+    game = shapley._Game(model.model_, "mean", X[[20]], np.arange(4), 4)
     weights = model.prior_scale_[0] * model.posteriors_[0].sample_weights(20_000, np.random.default_rng(0))
     drawn = shapley.shares_by_enumeration(
         lambda rows: model.features_.transform(rows) @ weights.T, ROWS[0], X[[20]], np.arange(4), 4
@@ -133,7 +134,7 @@ def test_by_default_rows_are_compared_with_the_mean_row():
 def test_a_column_of_categories_is_one_and_missing_numbers_are_held():
     frame = pd.DataFrame({"size": X[:, 0], "place": np.where(X[:, 1] > 0, "hill", "harbour"), "same": 1.0})
     frame.loc[3, "size"] = np.nan
-    model = DirectRegressor("fourier", **OPTIONS).fit(frame, Y)
+    model = DirectRegressor(**{**OPTIONS, "features": Fourier(max_search_rows=100)}).fit(frame, Y)
     found = shapley_values(model, frame[:5], frame[5:9])
     assert found.names == ("size", "place", "same") and found.values.shape == (5, 3)
     assert not found.values[:, 2].any() and found.data[0, 1] == frame["place"][0]
@@ -143,7 +144,7 @@ def test_a_column_of_categories_is_one_and_missing_numbers_are_held():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("of", ["mean", "variance"])
 def test_networks_are_explained_too(of):
-    model = DVIRegressor((4,), n_steps=30).fit(X, Y)
+    model = DVIRegressor((4,), schedule=TrainingSchedule(n_steps=30)).fit(X, Y)
     found = shapley_values(model, ROWS[:1], BACKGROUND, of=of)
     np.testing.assert_allclose(found.values[0], by_coalitions(model, of, ROWS[0], BACKGROUND), rtol=1e-7, atol=1e-10)
 

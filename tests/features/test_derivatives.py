@@ -1,19 +1,10 @@
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 
-from pydirect.features.basis import Basis
-from pydirect.features.derivatives import derivatives, diagonal_derivative, direction_of, moving_columns
+from pydirect.features.derivatives import diagonal_derivative, direction_of, moving_columns
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import (
-    LinearFeatures,
-    NystroemFeatures,
-    PolynomialFeatures,
-    PrecomputedFeatures,
-    TransformerFeatures,
-    random_fourier_features,
-)
+from pydirect.features.maps import NystroemFeatures
 
 STEP = 1e-6
 
@@ -23,37 +14,9 @@ def kernel_of(n_inputs, smoothness=1.5, ard=1.3):
     return KernelHyperparameters(0.1, ard, scales, 0.4, 1.2, 0.5, n_inputs - 1, smoothness)
 
 
-def maps(n_inputs):
-    rng = np.random.default_rng(1)
-    landmarks = rng.standard_normal((7, n_inputs))
-    kernels = [kernel_of(n_inputs, nu) for nu in (0.5, 1.5, 2.5)] + [kernel_of(n_inputs, ard=0.0)]
-    return [
-        *(NystroemFeatures.at(landmarks, kernel) for kernel in kernels),
-        random_fourier_features(kernel_of(n_inputs), 9, rng),
-        LinearFeatures(n_inputs),
-        PolynomialFeatures(n_inputs, 3),
-        PrecomputedFeatures(n_inputs),
-    ]
-
-
-@pytest.mark.parametrize("number", range(8))
-def test_derivatives_are_those_of_finite_differences(number):
-    rng = np.random.default_rng(0)
-    features = maps(3)[number]
-    basis = Basis(InputMap.identity(3), features)
-    inputs = rng.standard_normal((6, 3))
-    inputs[0, 0] = 6.0  # clipped in the linear part
-    direction = [(0, rng.standard_normal(6)), (2, rng.standard_normal(6))]
-    moved = np.zeros_like(inputs)
-    for k, rate in direction:
-        moved[:, k] = rate
-    above, below = (basis.functions(inputs + sign * STEP * moved) for sign in (1, -1))
-    assert_allclose(derivatives(features, inputs)(direction), (above - below) / (2 * STEP), rtol=1e-6, atol=1e-7)
-
-
 def test_at_a_landmark_radial_parts_are_flat():
     features = NystroemFeatures.at(np.array([[0.3, -0.2]]), KernelHyperparameters(0.1, 1, np.ones(2), 1, 1, 0, 0))
-    assert derivatives(features, features.landmarks)([(0, np.ones(1))]) == 0
+    assert features.gradient(features.landmarks)([(0, np.ones(1))]) == 0
 
 
 def test_prior_variance_changes_with_the_linear_part():
@@ -85,8 +48,3 @@ def test_categories_and_constant_columns_do_not_move():
     # Column 0 of numbers, 1 of three categories, 2 constant, 3 of numbers, then an indicator of what 3 lacks.
     origins, groups = np.array([0, 1, 1, 1, 2, 3, 3]), np.array([-1, 1, 1, 1, -1, -1, -1])
     assert moving_columns(np.array([0, 1, 2, 3, 5, 6]), groups, origins) == {0: 0, 3: 5}
-
-
-def test_a_transformer_has_no_gradient():
-    with pytest.raises(TypeError, match="features must be built in to have gradients"):
-        derivatives(TransformerFeatures(None, 2, 2), np.zeros((1, 2)))

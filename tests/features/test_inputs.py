@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from pydirect.features.inputs import LARGEST, MAX_KNOTS, InputMap, Rotation, weighted_location_scale
+from pydirect.features.inputs import LARGEST, MAX_KNOTS, InputMap, InputRotation
+from pydirect.statistics.location_scale import weighted_location_scale
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_whitened_columns_are_uncorrelated_with_variance_one():
     rng = np.random.default_rng(4)
     x = rng.standard_normal((300, 3)) @ np.array([[1, 0.9, 0], [0, 0.1, 0], [0, 0, 2]])
     x -= x.mean(axis=0)
-    z = Rotation.whitening(x, None).transform(x)
+    z = InputRotation.whitening(x, None).transform(x)
     np.testing.assert_allclose(z.T @ z / len(z), np.eye(3), atol=1e-12)
 
 
@@ -155,8 +156,8 @@ def test_whitening_with_weights_is_that_of_repeated_rows():
     rng = np.random.default_rng(5)
     x, weight = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
     weighted, repeated = (
-        Rotation.whitening(x, weight.astype(float)),
-        Rotation.whitening(np.repeat(x, weight, axis=0), None),
+        InputRotation.whitening(x, weight.astype(float)),
+        InputRotation.whitening(np.repeat(x, weight, axis=0), None),
     )
     z = weighted.transform(x)
     np.testing.assert_allclose((z * weight[:, None]).T @ z / weight.sum(), np.eye(3), atol=1e-12)
@@ -167,16 +168,16 @@ def test_whitening_drops_directions_without_variance():
     rng = np.random.default_rng(6)
     x = rng.standard_normal((50, 2))
     x -= x.mean(axis=0)
-    rotation = Rotation.whitening(np.c_[x, x[:, 0] + x[:, 1], np.zeros(50)], None)
+    rotation = InputRotation.whitening(np.c_[x, x[:, 0] + x[:, 1], np.zeros(50)], None)
     assert rotation.matrix.shape == (4, 2)
-    assert Rotation.whitening(np.zeros((5, 2)), None).n_outputs == 0
-    assert Rotation.whitening(np.zeros((5, 0)), None).n_outputs == 0
+    assert InputRotation.whitening(np.zeros((5, 2)), None).n_outputs == 0
+    assert InputRotation.whitening(np.zeros((5, 0)), None).n_outputs == 0
 
 
 def test_whitening_of_fewer_rows_than_columns_keeps_what_they_span():
     x = np.random.default_rng(7).standard_normal((3, 10))
     x -= x.mean(axis=0)
-    assert Rotation.whitening(x, None).n_outputs == 2
+    assert InputRotation.whitening(x, None).n_outputs == 2
 
 
 def test_columns_of_two_values_have_no_normal_scores(x):

@@ -3,8 +3,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
     LARGEST_ROUNDING,
@@ -12,7 +10,6 @@ from pydirect.features.maps import (
     LinearFeatures,
     NystroemFeatures,
     PolynomialFeatures,
-    PrecomputedFeatures,
     TransformerFeatures,
 )
 from pydirect.statistics.fingerprint import fingerprint
@@ -27,35 +24,6 @@ def x():
 def fourier(n_frequencies=9, seed=1, **options):
     rng = np.random.default_rng(seed)
     return FourierFeatures(rng.standard_normal((3, n_frequencies)), rng.random(n_frequencies), **options)
-
-
-MAPS = [
-    PrecomputedFeatures(3),
-    LinearFeatures(3, 2.0),
-    PolynomialFeatures(3, 3),
-    fourier(),
-    fourier(linear_scale=np.array([1.0, 0.5, 2.0]), constant=3.0),
-]
-
-
-@pytest.mark.parametrize("features", MAPS, ids=lambda f: f.kind)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_every_map_fills_a_block_of_its_declared_width_and_precision(x, features, dtype):
-    phi = features.transform(x, dtype)
-    assert phi.shape == (21, features.n_weights)
-    assert phi.dtype == dtype
-    assert phi.flags.c_contiguous
-    assert features.n_features_in == 3
-    np.testing.assert_allclose(phi, features.transform(x), rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize("features", MAPS, ids=lambda f: f.kind)
-def test_rows_are_mapped_independently_and_inputs_left_alone(x, features):
-    before = x.copy()
-    phi = features.transform(x)
-    np.testing.assert_array_equal(features.transform(np.asfortranarray(x)), phi)
-    np.testing.assert_array_equal(features.transform(x[3:8]), phi[3:8])
-    np.testing.assert_array_equal(x, before)
 
 
 def test_linear_features_are_the_inputs_and_a_constant(x):
@@ -101,14 +69,6 @@ def test_fourier_features_are_a_kernel_that_depends_on_differences_alone(x):
     difference = x[:, None, :] - x[None, :, :]
     np.testing.assert_allclose(gram, np.cos(difference @ features.frequencies) @ features.amplitudes**2, atol=1e-12)
     np.testing.assert_allclose(np.diag(gram), (features.amplitudes**2).sum())
-
-
-@pytest.mark.parametrize("n_threads", [2, 3])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_fourier_features_have_the_same_bits_for_any_number_of_threads(n_threads, dtype):
-    x = np.random.default_rng(0).standard_normal((301, 3))
-    features = fourier(linear_scale=np.ones(3), constant=1.0)
-    assert features.transform(x, dtype, n_threads).tobytes() == features.transform(x, dtype, 1).tobytes()
 
 
 def test_fourier_features_name_the_wrong_argument():
@@ -163,18 +123,6 @@ def test_whitening_follows_from_the_landmarks(x):
     again = NystroemFeatures(features.landmarks.copy(), features.hyperparameters)
     assert again.whitening.tobytes() == features.whitening.tobytes()
     assert again.transform(x).tobytes() == features.transform(x).tobytes()
-
-
-@pytest.mark.parametrize("n_rows", [1, 69])
-def test_sums_of_functions_need_no_whitening(x, n_rows):
-    rng = np.random.default_rng(0)
-    basis, matrix = Basis(InputMap.identity(3), nystroem(x)), rng.standard_normal((21, 2))
-    inputs = rng.standard_normal((n_rows, 3))
-    functions = basis.functions(inputs)
-    expected = basis.map.transform(inputs) @ matrix
-    np.testing.assert_allclose(functions @ basis.weights_of_functions(matrix), expected, atol=1e-10)
-    np.testing.assert_allclose(basis.projection(matrix)(inputs, 2), expected, atol=1e-10)
-    np.testing.assert_array_equal(basis.whitened(functions), basis.map.transform(inputs))
 
 
 def crossing(length_scale, n_landmarks, rng):

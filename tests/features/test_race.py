@@ -1,6 +1,6 @@
 import numpy as np
 
-from pydirect.features.race import Patience, Run, descend, race
+from pydirect.features.race import Patience, RaceRun, descend, race
 
 
 class Valley:
@@ -25,14 +25,14 @@ class Valley:
 
 
 def test_starts_lead_to_different_valleys():
-    other, best = race(Valley(), [Run("left", np.array([-1.5, 0.0])), Run("right", np.array([1.5, 0.0]))])
+    other, best = race(Valley(), [RaceRun("left", np.array([-1.5, 0.0])), RaceRun("right", np.array([1.5, 0.0]))])
     assert (best.name, other.name) == ("right", "left")
     assert best.theta[0] > 0 > other.theta[0] and best.value < other.value and best.n_evaluations > 2
     assert best.value == Valley()(best.theta)[0]
 
 
 def test_a_run_goes_on_from_where_it_was():
-    start = Run("a", np.array([2.0, 30.0]))
+    start = RaceRun("a", np.array([2.0, 30.0]))
     once = descend(Valley(), start, 3)
     on = descend(Valley(), once, 30)
     assert on.value < once.value < Valley()(start.theta)[0]
@@ -40,7 +40,7 @@ def test_a_run_goes_on_from_where_it_was():
 
 
 def test_patience_ends_what_gains_too_little():
-    start = Run("a", np.array([1.0, 30.0]))
+    start = RaceRun("a", np.array([1.0, 30.0]))
     patient, hasty = (descend(Valley(), start, 100, Patience(4, gain)) for gain in (1e-9, 1.0))
     assert hasty.n_evaluations < patient.n_evaluations
     assert patient.value < hasty.value
@@ -48,7 +48,7 @@ def test_patience_ends_what_gains_too_little():
 
 def test_bounds_are_kept_and_updates_come_between_the_iterations():
     objective = Valley(iterations_between_updates=2)
-    found = descend(objective, Run("out", np.array([9.0, 1.0])), 7)
+    found = descend(objective, RaceRun("out", np.array([9.0, 1.0])), 7)
     assert objective.updates == 4
     assert abs(found.theta[0]) <= 3
 
@@ -76,16 +76,16 @@ class Quadratic:
 
 
 def test_a_descent_on_more_rows_begins_with_the_curvature_of_that_on_few():
-    few = descend(Quadratic(100), Run("start", np.zeros(6)), 60)
-    moved = Run("again", np.full(6, 0.5), scale=few.scale)
+    few = descend(Quadratic(100), RaceRun("start", np.zeros(6)), 60)
+    moved = RaceRun("again", np.full(6, 0.5), scale=few.scale)
     assert descend(Quadratic(1000), moved, 60).value < 1e-2
-    warm, cold = (descend(Quadratic(1000), run, 3).value for run in (moved, Run("cold", moved.theta)))
+    warm, cold = (descend(Quadratic(1000), run, 3).value for run in (moved, RaceRun("cold", moved.theta)))
     assert warm < cold
 
 
 def test_the_noise_stays_within_its_bounds():
     bounded = Quadratic(100, lowest=0.5)
-    best = descend(bounded, Run("start", np.full(6, 0.7)), 60)
+    best = descend(bounded, RaceRun("start", np.full(6, 0.7)), 60)
     assert best.theta[0] == 0.5
     rest = bounded.centre[1:] - np.linalg.solve(bounded.hessian[1:, 1:], bounded.hessian[1:, 0] * (0.5 + 1.0))
     np.testing.assert_allclose(best.theta[1:], rest, atol=0.05)
@@ -94,4 +94,4 @@ def test_the_noise_stays_within_its_bounds():
 def test_a_start_that_is_steep_on_new_rows_comes_back_from_its_bounds():
     steep = Quadratic(100)
     steep.hessian = 1e4 * steep.hessian
-    assert descend(steep, Run("start", np.full(6, 3.0)), 60).value < 1e-2
+    assert descend(steep, RaceRun("start", np.full(6, 3.0)), 60).value < 1e-2

@@ -3,11 +3,12 @@ import warnings
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, load
+from pydirect import DirectRegressor, Nystroem, load
 from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.search import geometric_mean
-from pydirect.features.search_record import HyperparameterSearchWarning
+from pydirect.features.maps import NystroemFeatures
+from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.linear.referee import Referee
 
 from .test_screen import products
 
@@ -30,7 +31,7 @@ def test_columns_that_matter_only_together_are_found_on_few_rows():
     others = np.delete(kernel.length_scales, [1, 3])
     assert kernel.length_scales[[1, 3]].max() < 0.5 * others.min()
     assert kernel.noise_variance < 0.2
-    assert record.start_values.shape == (1, 3) and record.smoothness_values.shape == (1, 3)
+    assert record.start_values.shape == (3,) and record.smoothness_values.shape == (3,)
     assert record.evidences.size == 0
     assert record.n_rows == (500, 500, 500) and record.n_evaluations == kernel.n_evaluations > 20
 
@@ -59,54 +60,80 @@ def test_the_smoothness_is_that_of_the_function(smoothness):
     y = np.linalg.cholesky(truth.covariance(x, x) + 3e-5 * np.eye(300)) @ rng.standard_normal((300, 1))
     kernel, record = searched(x, (y - y.mean()) / y.std())
     assert kernel.smoothness == record.smoothness == max(smoothness, 1.5)
-    rough, _, smooth = record.smoothness_values[0]
+    rough, _, smooth = record.smoothness_values
     assert (smooth > rough) == (smoothness > 1)  # the exponential part stands for roughness as well
 
 
-def test_the_referee_chooses_between_subsets():
+def towns(n, seed):
+    """Rows of towns of various sizes, a smooth function of the place, and columns with effects of their own."""
+    fixed, rng = np.random.default_rng(0), np.random.default_rng(seed)
+    places, sizes = fixed.uniform(0, 10, (300, 2)), fixed.gamma(1.0, size=300) + 0.1
+    frequencies, phases = 4 * fixed.standard_normal((2, 200)), fixed.uniform(0, 2 * np.pi, 200)
+    place = places[rng.choice(300, n, p=sizes / sizes.sum())] + 0.15 * rng.standard_normal((n, 2))
+    z = rng.standard_normal((n, 6))
+    y = 0.7 * z[:, 0] + 0.4 * np.tanh(z[:, 1]) + 0.05 * np.cos(place @ frequencies + phases).sum(axis=1)
+    x = np.c_[place[:, 0], 0.5 * place[:, 1] - 0.8 * place[:, 0], z]
+    y += 0.35 * rng.standard_normal(n)
+    return (x - x.mean(axis=0)) / x.std(axis=0), ((y - y.mean()) / y.std())[:, None]
+
+
+@pytest.mark.parametrize("gains", [-1.0, 0.001, 1.0])
+def test_the_referee_chooses_between_exact_and_nearest_preceding_evidence(gains):
     x, y = problem(700, 5)
     kernels = []
 
     def referee(kernel):
         kernels.append(kernel)
-        return [-1e4, 0.0, -0.5, -1.0][len(kernels) - 1]
+        return 700 * gains * (len(kernels) - 1)
 
     kernel, record = searched(x, y, max_rows=200, referee=referee)
-    assert record.n_subsets == 3 and record.evidences[0] == -1e4 and record.agreed
-    np.testing.assert_array_equal(kernel.length_scales, kernels[1].length_scales)
+    assert record.nearest_gain == pytest.approx(gains)
+    assert record.nearest_starts == ("long", "screened", "near", "pair") and len(record.nearest_values) == 4
+    np.testing.assert_array_equal(kernel.length_scales, kernels[gains > 0.5].length_scales)
+    assert "nearest-preceding" in repr(record) and record.n_rows == (200, 200, 700)
 
 
-def test_two_subsets_that_agree_are_enough_and_few_rows_need_one():
-    x, y = problem(700, 5)
-    assert searched(x, y, max_rows=200, referee=lambda kernel: 0.0)[1].n_subsets == 2
-    assert searched(x, y, max_rows=400, referee=lambda kernel: 0.0)[1].n_subsets == 1
+def test_few_rows_are_searched_by_exact_evidence_alone():
+    x, y = problem(599, 5)
+    _, record = searched(x, y, referee=lambda kernel: 0.0)
+    assert record.evidences.size == 0 and record.nearest_starts == () and record.nearest_gain == 0.0
 
 
-def test_users_are_warned_where_the_best_was_found_once():
-    x, y = problem(700, 5)
-    values = iter([-1e4, -2e4, 0.0, -3e4])
-    with pytest.warns(HyperparameterSearchWarning, match="raise max_hyperparameter_rows"):
-        _, record = searched(x, y, max_rows=300, referee=lambda kernel: next(values))
-    assert not record.agreed and record.disagreement == pytest.approx(1e4 / 700)
-    assert "differ by 14 nats a row" in repr(record)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_short_length_scales_of_coordinates_are_found(seed):
+    x, y = towns(3000, seed)
+    kernel, record = searched(x, y, seed, referee=Referee(x, y, np.ones(3000), np.random.default_rng(seed)))
+    assert record.nearest_gain > 0.0
+    assert kernel.length_scales[:2].max() < 0.15 and kernel.length_scales[2:].min() > 1.0
 
 
-def test_the_mean_of_kernels_is_geometric():
-    low, high = (KernelHyperparameters(a, a, np.full(3, a), a, a, a, 2, 2.5) for a in (0.1, 10.0))
-    mean = geometric_mean([low, high])
-    np.testing.assert_allclose(mean.length_scales, np.ones(3))
-    np.testing.assert_allclose(mean.amplitudes, KernelHyperparameters(1, 1, np.ones(3), 1, 1, 1, 2).amplitudes)
-    assert mean.noise_variance == pytest.approx(1.0) and mean.smoothness == 2.5
+@pytest.mark.parametrize("rough", [False, True])
+def test_with_all_rows_as_landmarks_the_referee_knows_the_evidence(rough):
+    x, y = problem(150, 4)
+    rng, weight = np.random.default_rng(1), np.random.default_rng(2).uniform(0.5, 2.0, 150)
+    scales, smoothness = (np.full(4, 0.5), 0.5) if rough else (np.full(4, 2.0), 2.5)
+    kernel = KernelHyperparameters(0.1, 1.0, scales, 0.1, 2.0, 0.3, 4, smoothness)
+    likelihood = MarginalLikelihood(x, y, weight, 4, 1).at(smoothness)
+    theta = np.log([0.1, 1.0, *scales, 0.1, 2.0, 0.3])
+    expected = likelihood.penalty(theta)[0] - likelihood(theta)[0]
+    referee = Referee(x, y, weight, rng)
+    phi = NystroemFeatures.at(referee._rows[0], kernel).transform(x)
+    assert referee.log_evidence(phi, np.zeros(150), 0.1) == pytest.approx(expected, abs=1e-3)
+    noise = [0.1 * 1.6**step for step in range(-7, 8)]
+    largest = max(referee.log_evidence(phi, np.zeros(150), each) for each in noise)
+    assert referee(kernel) == pytest.approx(largest, abs=1e-3)
 
 
 @pytest.mark.slow
 def test_the_search_is_kept_with_the_model_and_in_files(tmp_path):
     x, y = products(600, 24, 0)
     x = np.hstack([np.ones((600, 1)), x])  # a constant column is not screened
-    model = DirectRegressor(n_basis_functions=40, max_hyperparameter_rows=250, random_state=0).fit(x, y[:, 0])
+    features = Nystroem(max_search_rows=250)
+    model = DirectRegressor(features=features, n_basis_functions=40, random_state=0).fit(x, y[:, 0])
     record = model.search_
     assert record.columns.tolist() == list(range(1, 25)) and set(record.relevant) <= {4, 8, 12, 21}
-    assert record.n_subsets >= 2 and len(record.evidences) in (record.n_subsets, record.n_subsets + 1)
+    assert record.evidences.shape == (2,) and "pair" in record.nearest_starts
     assert "columns screened in" in repr(record)
     model.save(tmp_path / "m.pydirect")
     again = load(tmp_path / "m.pydirect").search_

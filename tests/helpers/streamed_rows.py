@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 from summed_rows import WEIGHT, D, N, X, Y
 
-from pydirect import DirectRegressor
+from pydirect import Columns, DirectRegressor
 from pydirect.streams.sources import ArraySource, BlockSource, as_source
 
 
@@ -48,7 +48,7 @@ def all_sources(tmp_path):
     }
 
 
-LINEAR = {"features": "linear", "missing": "raise"}
+LINEAR = {"features": "linear", "columns": Columns(missing="raise")}
 
 
 def fitted(*data, model=LINEAR, **options):

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from pydirect.distributions.priors import GaussianPrior, LaplacePrior
-from pydirect.linear.decorrelated import fit_decorrelated
+from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.function_draws import WeightDraws
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
@@ -11,21 +10,20 @@ from pydirect.statistics.rotated import decorrelate
 N_DRAWS = 4000
 
 
-def posterior_of(prior, dropped=False):
+def posterior_of(dropped=False):
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((30, 6)) * [1, 1, 1, 1, 1, 1e-5 if dropped else 1]
     y = phi @ rng.standard_normal(6) + 0.5 * rng.standard_normal(30)
-    return fit_decorrelated(decorrelate(GaussianStatistics.from_arrays(phi, y)).target(0), 0.25, prior=prior)
+    return fit_gaussian(decorrelate(GaussianStatistics.from_arrays(phi, y)).target(0), 0.25)
 
 
-@pytest.mark.parametrize("prior", [GaussianPrior(), LaplacePrior()])
 @pytest.mark.parametrize("dropped", [False, True])
-def test_moments_are_the_posteriors(prior, dropped):
-    posterior = posterior_of(prior, dropped)
+def test_moments_are_the_posteriors(dropped):
+    posterior = posterior_of(dropped)
     assert (posterior.vectors.shape == (6, 5)) is dropped
     phi = np.random.default_rng(1).standard_normal((5, 6))
     _, variance = posterior.latent_moments(phi)
-    values = WeightDraws.of(posterior, prior, N_DRAWS, np.random.default_rng(2)).at(phi)
+    values = WeightDraws.of(posterior, N_DRAWS, np.random.default_rng(2)).at(phi)
     assert (np.abs(values.mean(axis=1)) < 4 * np.sqrt(variance / N_DRAWS)).all()
     spread = np.sqrt(((values**2) ** 2).mean(axis=1) - variance**2)
     assert (np.abs((values**2).mean(axis=1) - variance) < 4 * spread / np.sqrt(N_DRAWS)).all()
@@ -33,7 +31,7 @@ def test_moments_are_the_posteriors(prior, dropped):
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_rotating_rows_or_draws_is_the_same(dropped):
-    draws = WeightDraws.of(posterior_of(GaussianPrior(), dropped), GaussianPrior(), 7, np.random.default_rng(2))
+    draws = WeightDraws.of(posterior_of(dropped), 7, np.random.default_rng(2))
     phi = np.random.default_rng(1).standard_normal((20, 6))
     assert_allclose(np.vstack([draws.at(row[None]) for row in phi]), draws.at(phi), rtol=1e-12, atol=1e-12)
     assert_allclose(draws[2:4].at(phi), draws.at(phi)[:, 2:4], rtol=1e-12, atol=1e-12)

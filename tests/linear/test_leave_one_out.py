@@ -1,10 +1,9 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from pydirect.features.repeated import merge_repeated
-from pydirect.linear.leave_one_out import FactoredRidge, RidgePosterior, leave_one_out, ridge_of_rows
+from pydirect.linear.leave_one_out import leave_one_out
+from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
@@ -15,7 +14,7 @@ SHAPES = [(12, 30), (20, 20), (60, 15)]
 class Setting:
     """Rows with integer weights, noise and prior of their own for each of two outputs."""
 
-    def __init__(self, n, b, posterior=RidgePosterior.of, seed=0):
+    def __init__(self, n, b, posterior=GaussianPosterior.of, seed=0):
         rng = np.random.default_rng(seed)
         self.phi = rng.standard_normal((n, b)) * np.linspace(0.1, 2.0, b)
         self.y = self.phi @ rng.standard_normal((b, 2)) + 0.5 * rng.standard_normal((n, 2))
@@ -34,62 +33,13 @@ class Setting:
             yield covariance @ phi.T @ (weight * y[:, k]) / noise, covariance
 
 
-FORMS = {"eigenvectors": RidgePosterior.of, "factors": ridge_of_rows}
+FORMS = {"eigenvectors": GaussianPosterior.of, "factors": posterior_for_rows}
 
 
 @pytest.fixture(params=[(*shape, form) for shape in SHAPES for form in FORMS], ids=str)
 def setting(request):
     n, b, form = request.param
     return Setting(n, b, FORMS[form])
-
-
-def test_factors_are_of_few_outputs_and_of_full_rank():
-    assert isinstance(Setting(60, 15, ridge_of_rows).posterior, FactoredRidge)
-    assert type(Setting(12, 30, ridge_of_rows).posterior) is RidgePosterior
-    phi = np.ones((9, 3))
-    rotated = decorrelate(GaussianStatistics.from_arrays(phi, phi))
-    assert type(ridge_of_rows(rotated, np.ones(3), np.ones(3))) is RidgePosterior
-    assert type(ridge_of_rows(rotated.outputs(slice(1)), np.ones(1), np.ones(1))) is RidgePosterior
-
-
-def test_a_factorisation_that_rounding_lets_fail_leaves_eigenvectors():
-    rotated = Setting(60, 15).rotated
-    spoilt = replace(rotated, gram=-rotated.gram)
-    assert type(ridge_of_rows(spoilt, np.ones(2), np.ones(2))) is RidgePosterior
-
-
-def test_outputs_of_factors_are_those_of_the_posterior():
-    setting = Setting(60, 15, ridge_of_rows)
-    both = setting.posterior.moments(setting.phi)
-    second = setting.posterior.outputs(slice(1, 2)).moments(setting.phi)
-    for one, of_both in zip(second, both, strict=True):
-        np.testing.assert_allclose(one[:, 0], of_both[:, 1], rtol=1e-13)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_random_signs_give_variances_about_those_of_the_posterior(form):
-    setting = Setting(60, 15, FORMS[form])
-    sketch = setting.posterior.sketch(np.random.default_rng(0), n_signs=20_000)
-    found = np.square(np.einsum("nb,kbs->nks", setting.phi, sketch)).sum(axis=2)
-    np.testing.assert_allclose(found, setting.posterior.moments(setting.phi)[1], rtol=0.05)
-
-
-@pytest.mark.parametrize("noise", [1e-2, 1e-6, 1e-10])
-def test_factors_keep_variances_of_nearly_noise_free_rows(noise):
-    rng = np.random.default_rng(3)
-    phi = rng.standard_normal((90, 40)) * np.exp(-0.2 * np.arange(40))
-    rotated = decorrelate(GaussianStatistics.from_arrays(phi, phi[:, 0]))
-    variance = ridge_of_rows(rotated, np.array([1 / noise]), np.ones(1)).moments(phi)[1][:, 0]
-    r = np.linalg.qr(np.vstack([phi / np.sqrt(noise), np.eye(40)]))[1]
-    np.testing.assert_allclose(variance, np.square(np.linalg.solve(r.T, phi.T)).sum(axis=0), rtol=1e-4)
-
-
-def test_posterior_moments_are_those_of_weighted_ridge(setting):
-    mean, variance = setting.posterior.moments(setting.phi)
-    for k, (coefficients, covariance) in enumerate(setting.refit(slice(None))):
-        np.testing.assert_allclose(setting.posterior.coefficients[:, k], coefficients, rtol=1e-8, atol=1e-10)
-        np.testing.assert_allclose(mean[:, k], setting.phi @ coefficients, rtol=1e-9)
-        np.testing.assert_allclose(variance[:, k], np.sum(setting.phi @ covariance * setting.phi, 1), rtol=1e-9)
 
 
 def test_predictions_are_those_of_refits_without_the_row(setting):

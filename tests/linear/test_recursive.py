@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
+from pydirect.linear.recursive import BLOCK_ROWS, FEW_ROWS, RecursivePosterior
 from pydirect.statistics.gaussian import GaussianStatistics
 
 NOISE, PRIOR = 0.3, 2.0
@@ -58,6 +58,25 @@ def test_each_row_is_predicted_from_those_before_it():
         m, s = dense(phi[:i], y[:i])
         assert mean[i] == pytest.approx(phi[i] @ m, abs=1e-10)
         assert variance[i] == pytest.approx(phi[i] @ s @ phi[i], abs=1e-10)
+
+
+@pytest.mark.parametrize("size", [1, 3, FEW_ROWS + 1])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray])
+def test_rows_that_come_and_go_in_any_order_follow_dense_matrices(size, layout):
+    phi, y = rows(160, b=11)
+    y = np.c_[y, y][:, 0]  # not contiguous
+    weight = np.random.default_rng(1).gamma(2.0, size=160)
+    order = np.r_[np.arange(100), np.ravel(np.c_[np.arange(100, 160), np.arange(60)])]  # each new one, then an old one
+    signed = np.where(np.arange(220) < 100, 1.0, np.where(np.arange(220) % 2, -1.0, 1.0)) * weight[order]
+    posterior, mean, total = RecursivePosterior.prior(11, NOISE, PRIOR), np.zeros(11), np.zeros(160)
+    for begin in range(0, 220, size):
+        some = order[begin : begin + size]
+        found = posterior.predict_then_update(layout(phi[some]), y[some], signed[begin : begin + size])
+        for i, f_mean, f_variance, w in zip(some, *found, signed[begin : begin + size], strict=True):
+            mean, covariance = dense(phi, y, total)
+            np.testing.assert_allclose([f_mean, f_variance], [phi[i] @ mean, phi[i] @ covariance @ phi[i]], rtol=1e-9)
+            total[i] += w
+    assert_is(posterior, *dense(phi, y, total))
 
 
 def test_moments_and_covariances_are_those_of_the_weights():

@@ -7,7 +7,7 @@ from threading import Event
 import numpy as np
 import pytest
 
-from pydirect.logistic.ascent import Ascent, Evaluation, Solution, State, climb, with_outcome
+from pydirect.logistic.ascent import Ascent, BoundEvaluation, Solution, State, climb, with_outcome
 from pydirect.optimize.outcome import Outcome, WithOutcome
 
 
@@ -33,7 +33,7 @@ class Toy:
     def evaluate(self, latent):
         x = latent.x
         self.visited.append(x)
-        return Evaluation(-(x**2), np.eye(1), np.array([[2.0 * (self.step(x) - x) + x]]))
+        return BoundEvaluation(-(x**2), np.eye(1), np.array([[2.0 * (self.step(x) - x) + x]]))
 
 
 def solve(state):
@@ -51,7 +51,7 @@ def ascend(step, start=10.0, max_iter=1000, solve=solve, log_variance=0.0):
 def test_a_step_is_that_of_regression():
     rng = np.random.default_rng(0)
     phi, y, mean = rng.standard_normal((9, 3)), rng.standard_normal((9, 2)), rng.standard_normal((3, 2))
-    found = Evaluation(0.0, phi.T @ phi, phi.T @ (y - phi @ mean))
+    found = BoundEvaluation(0.0, phi.T @ phi, phi.T @ (y - phi @ mean))
     state = State.after(found, mean, np.log(0.4))
     targets = phi.T @ y
     np.testing.assert_allclose(state.mean, np.linalg.solve(phi.T @ phi + 2.5 * np.eye(3), targets), rtol=1e-10)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
-from pydirect.logistic import CountLikelihood
+from pydirect.logistic import CountDistribution, CountLikelihood
 from pydirect.logistic.count_likelihood import moment_dispersion
 
 NODES, MASSES = np.polynomial.hermite_e.hermegauss(80)
@@ -66,3 +66,119 @@ def test_the_dispersion_by_moments():
     y = RNG.negative_binomial(2.0, 2.0 / (2.0 + 6.0), 20_000).astype(float)
     assert moment_dispersion(y, np.full(len(y), np.log(6.0)), np.ones(len(y))) == pytest.approx(0.5, rel=0.1)
     assert moment_dispersion(np.full(9, 2.0), np.full(9, np.log(2.0)), np.ones(9)) == 1e-4, "none at all"
+
+
+PREDICTIVE_DISPERSIONS = pytest.mark.parametrize("dispersion", [0.0, 0.05, 2.0])
+PREDICTIVE_MEAN = np.array([-3.0, 0.0, 1.0, 3.0, 6.0, 2.0, 1.5])
+PREDICTIVE_VARIANCE = np.array([1.0, 0.2, 4.0, 0.01, 0.3, 16.0, 0.0])
+
+
+def distribution(dispersion=0.0):
+    return CountDistribution(PREDICTIVE_MEAN, PREDICTIVE_VARIANCE, dispersion)
+
+
+def by_summation(function, mean, variance):
+    """Sum over a grid far finer than anything that varies on it."""
+    z = mean + np.sqrt(variance) * np.linspace(-11, 11, 40_001)
+    density = stats.norm.pdf(z, mean, np.sqrt(variance))
+    return integrate.trapezoid(function(z) * density, z)
+
+
+@PREDICTIVE_DISPERSIONS
+def test_probabilities_are_integrals_over_the_log_mean(dispersion):
+    likelihood = CountLikelihood(dispersion)
+    for mean, variance in zip(PREDICTIVE_MEAN[:-1], PREDICTIVE_VARIANCE[:-1], strict=True):
+        counts = np.array([0.0, 1.0, 4.0, 30.0, 900.0])
+        expected = [
+            by_summation(lambda z, y=y: np.exp(likelihood.log_probability(y, z)), mean, variance) for y in counts
+        ]
+        found = CountDistribution(np.array([mean]), np.array([variance]), dispersion).probability(counts)[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-14)
+
+
+@PREDICTIVE_DISPERSIONS
+def test_a_known_mean_has_the_likelihood_itself(dispersion):
+    last = CountDistribution(PREDICTIVE_MEAN[-1:], PREDICTIVE_VARIANCE[-1:], dispersion)
+    counts = np.arange(12.0)
+    expected = CountLikelihood(dispersion).log_probability(counts, PREDICTIVE_MEAN[-1])
+    np.testing.assert_allclose(np.log(last.probability(counts)[0]), expected, rtol=1e-9)
+    np.testing.assert_allclose(last.cdf(counts[None]), np.cumsum(np.exp(expected))[None], rtol=1e-9)
+
+
+@PREDICTIVE_DISPERSIONS
+def test_the_distribution_function_is_the_sum_of_the_probabilities(dispersion):
+    found = distribution(dispersion)
+    counts = np.arange(2500.0)
+    np.testing.assert_allclose(
+        found.cdf(np.tile(counts[::50], (found.n_rows, 1))),
+        np.cumsum(found.probability(counts), axis=1)[:, ::50],
+        atol=1e-9,
+    )
+    assert (found.cdf(np.full(found.n_rows, -1.0)) == 0).all()
+
+
+@PREDICTIVE_DISPERSIONS
+def test_log_probabilities_stay_finite_far_out(dispersion):
+    found = distribution(dispersion).log_probability(np.full(len(PREDICTIVE_MEAN), 1e6))
+    assert np.isfinite(found).all()
+    assert (found < -8).all()
+
+
+def test_probabilities_take_no_more_steps_for_means_that_are_not_known_at_all():
+    diverged = CountDistribution(np.zeros(2), np.array([1e15, 1e4]), 99.0)
+    assert (diverged.log_probability([0.0, 3.0]) <= 0).all()
+
+
+@PREDICTIVE_DISPERSIONS
+def test_moments_agree_with_probabilities(dispersion):
+    found = CountDistribution(np.array([0.0, 1.5]), np.array([0.1, 0.3]), dispersion)
+    counts = np.arange(6000.0)
+    p = found.probability(counts)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(p @ counts, found.mean, rtol=1e-7)
+    np.testing.assert_allclose(p @ counts**2 - found.mean**2, found.variance, rtol=1e-5)
+    np.testing.assert_allclose(found.std**2, found.variance)
+
+
+@PREDICTIVE_DISPERSIONS
+def test_quantiles_are_the_smallest_counts_that_reach_the_level(dispersion):
+    found = distribution(dispersion)
+    quantiles = found.quantile([0.05, 0.5, 0.99])
+    assert quantiles.shape == (len(PREDICTIVE_MEAN), 3)
+    for level, k in zip([0.05, 0.5, 0.99], quantiles.T, strict=True):
+        assert (found.cdf(k) >= level).all()
+        assert (found.cdf(np.maximum(k - 1, -1)) < level).all()
+    lower, upper = found.interval(0.9)
+    np.testing.assert_array_equal(lower, found.quantile(0.05))
+    np.testing.assert_array_equal(upper, found.quantile(0.95))
+
+
+@PREDICTIVE_DISPERSIONS
+def test_samples_have_the_moments(dispersion):
+    found = CountDistribution(np.array([0.5, 2.0]), np.array([0.05, 0.1]), dispersion)
+    draws = found.sample(40_000, random_state=1)
+    error = found.std / np.sqrt(draws.shape[1])
+    assert (np.abs(draws.mean(axis=1) - found.mean) < 4.5 * error).all()
+    np.testing.assert_allclose(draws.var(axis=1), found.variance, rtol=0.2)
+    np.testing.assert_array_equal(draws, found.sample(40_000, random_state=1))
+
+
+def test_the_randomised_pit_of_right_distributions_is_uniform():
+    found = CountDistribution(np.full(4000, 0.5), np.full(4000, 0.2), 0.3)
+    pit = found.randomised_pit(found.sample(random_state=3)[:, 0], random_state=4)
+    assert stats.kstest(pit, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.log_probability(np.full(7, -1.0)), "y must hold counts, whole numbers from 0 on, got -1"),
+        (lambda d: d.log_probability(np.full(7, 0.5)), "y must hold counts, whole numbers from 0 on, got 0.5"),
+        (lambda d: d.log_probability(np.ones(3)), r"y must have 7 rows, got shape \(3,\)"),
+        (lambda d: d.quantile([0.5, 1.0]), "levels must be between 0 and 1"),
+        (lambda d: d.interval(1.5), "level must be"),
+    ],
+)
+def test_bad_arguments_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(distribution())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import helmert
 
-from pydirect.logistic.ascent import RowMoments, State
+from pydirect.logistic.ascent import LikelihoodMoments, State
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve, informative_directions
 from pydirect.statistics.gaussian import GaussianStatistics
 
@@ -73,7 +73,7 @@ def test_a_fixed_prior_variance_stays():
 
 
 def test_better_means_are_taken_over():
-    better = RowMoments(ridge(2.0), PHI @ ridge(2.0), np.ones(30))
+    better = LikelihoodMoments(ridge(2.0), PHI @ ridge(2.0), np.ones(30))
     solution = gaussian_solve(VariancePrior(0.7, 0.0), lambda posterior, variance: better)(
         State(GRAM, ridge(0.7), np.log(0.7))
     )

@@ -1,5 +1,6 @@
 """Labelled rows in memory: sums over them, better means, and losses of rows left out."""
 
+import threading
 from dataclasses import replace
 from threading import Event
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 from scipy.special import log_expit, log_softmax
 
-from pydirect.logistic import LabelledRows, VariancePrior
-from pydirect.logistic.ascent import RowMoments
-from pydirect.logistic.gaussian import FullGaussian
+from pydirect.logistic import LabelledRows
+from pydirect.logistic.ascent import LikelihoodMoments
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.likelihood import LIKELIHOODS, label_log_probability
-from pydirect.logistic.rows import MEAN_OPTIONS, RotatedFeatures
-from pydirect.logistic.start import ascend_rows
+from pydirect.logistic.rows import FACTORS, MEAN_OPTIONS, RotatedFeatures, RowPasses, sharpest
+from pydirect.logistic.start import ascend_rows, ascend_stream
+from pydirect.statistics.gaussian import IdentityFeatures
+from pydirect.streams.rows import Rows
 
 # Quadrature is exact to about 1e-8, and its rounding may depend on the other rows of a block.
 QUADRATURE = 1e-7
@@ -48,7 +51,7 @@ def test_an_evaluation_is_a_sum_over_the_rows(make_rows, n_functions, likelihood
     np.testing.assert_allclose(found.gradient, gradient, rtol=QUADRATURE, atol=QUADRATURE)
 
     mean, variance = rows.moments(posterior)
-    again = rows.evaluate(RowMoments(posterior.mean, mean - rows.offset, variance))
+    again = rows.evaluate(LikelihoodMoments(posterior.mean, mean - rows.offset, variance))
     assert again.log_likelihood == pytest.approx(value, rel=QUADRATURE)
     np.testing.assert_allclose(again.gram, gram, rtol=QUADRATURE, atol=QUADRATURE)
     assert rows.gradient(mean - rows.offset, variance)[0] == pytest.approx(value, rel=QUADRATURE)
@@ -130,6 +133,21 @@ def test_better_means_raise_the_bound_to_where_its_gradient_vanishes(
     )
 
 
+def test_many_classes_come_to_rest_where_integrals_do(monkeypatch):
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((120, 3))
+    label = (phi @ rng.standard_normal((3, 9)) + rng.gumbel(size=(120, 9))).argmax(axis=1)
+    rows = LabelledRows.from_arrays(phi, np.where(label[:, None] == np.arange(9), 1.0, -1.0), offset=0.3)
+    row_mean, variance = rng.standard_normal((120, 9)), rng.uniform(0.5, 2.0, 120)
+    slope = rows.gradient(row_mean, variance)[1]
+    np.testing.assert_allclose(rows._tilted(row_mean + rows.offset, variance)(row_mean)[1], slope, atol=1e-6)
+    bounds = []
+    for many in (2, 100):
+        monkeypatch.setattr("pydirect.logistic.rows.MANY_FUNCTIONS", many)
+        bounds.append(ascend_rows(rows, VariancePrior(1.3, 0.0), max_iter=1000, stop=Event()).best.bound)
+    np.testing.assert_allclose(*bounds, rtol=2e-3)
+
+
 def test_log_likelihoods_of_draws_are_those_of_every_row(make_rows):
     rng = np.random.default_rng(0)
     for n_functions in (1, 3):
@@ -164,7 +182,7 @@ def test_a_row_without_weight_has_nothing_to_leave_out(make_rows):
     for n_functions in (1, 3):
         rows, posterior = make_rows(12, 2, n_functions=n_functions), draw_posterior(2, n_functions, spread=0.1)
         mean, variance = rows.moments(posterior)
-        of_rows = RowMoments(posterior.mean, mean - rows.offset, variance)
+        of_rows = LikelihoodMoments(posterior.mean, mean - rows.offset, variance)
         [found] = rows.left_out_log_probabilities(posterior)
         np.testing.assert_allclose(*rows.left_out_log_probabilities(of_rows), found, rtol=QUADRATURE)
         predicted = label_log_probability(rows.t, mean, variance)
@@ -215,3 +233,79 @@ def test_rows_of_weight_zero_count_as_absent():
 def test_wrong_arguments_are_named(t, options, message):
     with pytest.raises(ValueError, match=message):
         LabelledRows.from_arrays([[1.0], [2.0]], t, **options)
+
+
+def passes_over(rows, n_threads=1, n_cuts=7, stop=None):
+    cuts = [Rows(rows.x[i], rows.t[i], rows.weight[i]) for i in np.array_split(np.arange(rows.n_samples), n_cuts)]
+    stop = threading.Event() if stop is None else stop
+    return RowPasses(IdentityFeatures(rows.n_weights), lambda: iter(cuts), rows.offset, n_threads, stop)
+
+
+@pytest.mark.parametrize("n_functions", [1, 3])
+def test_a_pass_has_the_sums_and_the_bound_of_rows_in_memory(make_rows, n_functions):
+    rng = np.random.default_rng(1)
+    rows = make_rows(30, 4, n_functions=n_functions)
+    latent = FullGaussian(0.3 * np.triu(rng.standard_normal((4, 4))), rng.standard_normal((4, n_functions)))
+    weights, expected = rng.standard_normal((4, n_functions, 3)), rows.evaluate(latent)
+    bits = []
+    for n_threads in (1, 3):
+        passes = passes_over(rows, n_threads)
+        found = passes.evaluate(latent)
+        assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-7)
+        np.testing.assert_allclose(found.gram, expected.gram, rtol=0, atol=1e-7 * np.abs(expected.gram).max())
+        np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(passes.log_likelihoods(weights), rows.log_likelihoods(weights), rtol=1e-12)
+        bits.append((found.log_likelihood, found.gram.tobytes(), found.gradient.tobytes()))
+    assert bits[0] == bits[1], "the number of threads changes no bit"
+
+
+@pytest.mark.parametrize(("n", "n_functions"), [(60, 1), (15, 3)])
+def test_passes_lead_to_the_bound_of_rows_in_memory(to_the_end, make_rows, n, n_functions):
+    rows, prior = make_rows(n, 3, n_functions=n_functions), VariancePrior(1.0, 1.5)
+    held = ascend_rows(rows, prior, max_iter=1000, stop=threading.Event())
+    streamed = ascend_stream(passes_over(rows), rows.sample(n // 2), prior, 1000, threading.Event())
+    assert streamed.converged and held.converged
+    assert streamed.best.bound == pytest.approx(held.best.bound, abs=0.01)
+    one, other = (rows.moments(ascent.best.solution.posterior) for ascent in (held, streamed))
+    np.testing.assert_allclose(one[0], other[0], atol=0.05)
+    np.testing.assert_allclose(one[1], other[1], rtol=0.05)
+
+
+def test_there_is_no_pass_after_an_interruption():
+    stop = threading.Event()
+    stop.set()
+    passes = RowPasses(IdentityFeatures(2), lambda: pytest.fail("a pass was made"), np.zeros(1), 1, stop)
+    with pytest.raises(KeyboardInterrupt):
+        passes.evaluate(FullGaussian(np.eye(2), np.zeros((2, 1))))
+
+
+def test_an_interruption_before_any_pass_is_passed_on(make_rows):
+    rows, stop = make_rows(20, 2, likelihood="jaakkola"), threading.Event()
+    stop.set()
+    with pytest.raises(KeyboardInterrupt):
+        ascend_stream(passes_over(rows, stop=stop), rows, VariancePrior(1.0, 1.5), 1000, stop)
+
+
+@pytest.fixture(scope="module")
+def converged(make_rows):
+    rows = make_rows(60, 3, 1, 1.5, n_functions=4)
+    return rows, ascend_rows(rows, VariancePrior(4.0, 0.0), max_iter=100, stop=Event())
+
+
+def test_variances_are_those_of_a_sharper_posterior(converged):
+    rows, ascent = converged
+    state = ascent.best.solution.state
+    for factor, found in zip(FACTORS, rows.sharpened_variances(state, FACTORS).T, strict=True):
+        sharper = FullGaussian.solve(factor * state.gram, state.mean, 4.0)
+        np.testing.assert_allclose(found, rows.moments(sharper)[1], rtol=1e-9)
+
+
+def test_the_factor_is_the_best_of_all_by_left_out_labels(converged):
+    rows, ascent = converged
+    factor, left_out = sharpest(rows, ascent)
+    solution = ascent.best.solution
+    variances = rows.sharpened_variances(solution.state, FACTORS)
+    each = rows.left_out_log_probabilities(solution.latent, variances / variances[:, :1])
+    values = [rows.weight @ log_probability for log_probability in each]
+    assert values[FACTORS.index(factor)] == max(values) == pytest.approx(rows.weight @ left_out)
+    assert values[0] == pytest.approx(rows.weight @ next(rows.left_out_log_probabilities(solution.latent)))

@@ -13,7 +13,7 @@ from pydirect.direct.sequential import fit_sequential
 from pydirect.logistic import Lattice, fit_logistic_decorrelated, fit_logistic_sequential
 from pydirect.logistic.discrete import DiscreteLatent
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
-from pydirect.logistic.passes import RowPasses
+from pydirect.logistic.rows import RowPasses
 from pydirect.logistic.sequential import draw_at_rest
 from pydirect.logistic.start import ascend_rows, ascend_stream
 from pydirect.statistics.gaussian import GaussianStatistics, IdentityFeatures, TargetStatistics

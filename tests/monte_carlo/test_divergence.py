@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from scipy import integrate, stats
 
 from pydirect import monte_carlo as mc
-from pydirect.monte_carlo import draws
+from pydirect.monte_carlo import posteriors
 from pydirect.testing import finite_difference_gradient
 
 # Scipy's laws of the draws, and of weights under priors.
@@ -444,7 +444,7 @@ def test_custom_family_with_a_sampler_and_moments(monkeypatch):
         np.exp(log_q) * (log_q - math.log(0.6) - stats.norm(0.3, 1.2).logpdf(0.4 + 0.6 * x)), x
     )
     assert exact.value_and_grad([[0.4], [0.6]])[0] == pytest.approx(expected, rel=1e-8)
-    monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
+    monkeypatch.setattr(posteriors, "BLOCK_SIZE", 500)
     for mode in ("independent", "naive", "shared", "fixed"):
         kl = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2), mode, 301, 10, seed=4)
         parameters = parameters_for(kl)
@@ -467,7 +467,7 @@ def test_positive_custom_family_needs_logs_for_exact_means():
 
 
 def test_user_density_is_evaluated_draw_by_draw(monkeypatch):
-    monkeypatch.setattr(draws, "BLOCK_SIZE", 500)
+    monkeypatch.setattr(posteriors, "BLOCK_SIZE", 500)
     own = mc.UserDensity(lambda w: stats.norm.logpdf(w), lambda w: -w, tail_powers=(2.0,))
     for posterior in ("normal", "radial", "exponential", "lognormal"):
         pair = [mc.MonteCarloDivergence(posterior, prior, "naive", 701, 7, seed=2) for prior in (own, ("normal",))]

@@ -7,10 +7,10 @@ import pytest
 from scipy import integrate, stats
 
 from pydirect.monte_carlo.divergence import InadmissiblePairError
+from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
-from pydirect.networks.objective import NetworkObjective
-from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork, SampledPosterior, lost_entropy
+from pydirect.networks.training import NetworkObjective
 from pydirect.optimize.outcome import Outcome
 
 RNG = np.random.default_rng(0)

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from pydirect.networks.deterministic import DeterministicNetwork
-from pydirect.networks.objective import NetworkObjective
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.schedule import TrainingSchedule
-from pydirect.networks.training import OverfittedDrawsWarning, _Problem, fit_network
+from pydirect.networks.training import NetworkObjective, OverfittedDrawsWarning, TrainingSchedule, _Problem, fit_network
 
 RNG = np.random.default_rng(0)
 X, Y, TWO = RNG.standard_normal((50, 2)), RNG.standard_normal(50), RNG.standard_normal((50, 2))

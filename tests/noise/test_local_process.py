@@ -6,14 +6,15 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
+from pydirect import _core
 from pydirect.noise.local_process import (
     LENGTH_SCALES,
     NOISE,
     POOLING,
     LocalProcess,
-    Surroundings,
     fit_local_process,
 )
+from pydirect.persistence.schema import verify
 
 RNG = np.random.default_rng(0)
 N, K = 300, 12
@@ -168,7 +169,7 @@ PROCESS = fitted()
     ("change", "message"),
     [
         ({"columns": np.array([0, 1, 9])}, "columns"),
-        ({"u": np.zeros((N, 3))}, "u must be finite float32"),
+        ({"u": np.zeros((N, 3))}, "u must be float32"),
         ({"r": np.full((N, 2), np.nan, dtype=np.float32)}, "r must be finite"),
         ({"weight": np.zeros(N, dtype=np.float32)}, "weight must be positive"),
         ({"eta": np.array([-1.0, 1.0])}, "eta must be positive"),
@@ -177,24 +178,45 @@ PROCESS = fitted()
     ],
 )
 def test_numbers_out_of_range_are_found(change, message):
-    PROCESS.check(3, 2)
+    verify(PROCESS, n_inputs=3, n_outputs=2)
     fields = {name: getattr(PROCESS, name) for name in PROCESS.__dataclass_fields__}
     with pytest.raises((ValueError, TypeError), match=message):
-        LocalProcess(**(fields | change)).check(3, 2)
+        verify(LocalProcess(**(fields | change)), n_inputs=3, n_outputs=2)
 
 
 def test_the_grid_is_ascending():
     assert list(LENGTH_SCALES) == sorted(LENGTH_SCALES) and list(NOISE) == sorted(NOISE)
 
 
-def test_inverses_that_many_functions_share_predict_as_solutions_of_each():
-    rng = np.random.default_rng(11)
-    among = np.abs(rng.standard_normal((40, 19, 3))).astype(np.float32)
-    surroundings = Surroundings.of(among[:, 0], among.reshape(-1, 3), np.arange(40 * 19).reshape(40, 19))
-    noise = np.full((40, 19), 0.01, dtype=np.float32)
-    residuals = rng.standard_normal((40, 19)).astype(np.float32)
-    for rho in (0.5, 5.0, 50.0):
-        correlations = surroundings.correlate(rho)
-        expected = correlations.krige(residuals, noise)
-        for found, own in zip(correlations.solved(noise).krige(residuals), expected, strict=True):
-            np.testing.assert_allclose(found, own, rtol=2e-3, atol=2e-3)
+@pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 3), (7, 40), (32, 5), (33, 2)])
+@pytest.mark.parametrize(("rho", "eta"), [(0.5, 3.0), (3.0, 0.1), (30.0, 0.01)])
+def test_kriging_is_that_of_dense_matrices(k, d, rho, eta):
+    rng = np.random.default_rng(k)
+    rows, points = rng.standard_normal((50, d)).astype(np.float32), rng.standard_normal((90, d)).astype(np.float32)
+    chosen = np.array([rng.choice(90, k, replace=False) for _ in rows])
+    weight, r = rng.gamma(2.0, size=(50, k)).astype(np.float32), rng.standard_normal((50, k)).astype(np.float32)
+    by_threads = []
+    for n_threads in (1, 3):
+        distances = _core.neighbour_distances(rows, points, chosen, n_threads)
+        factors = _core.neighbour_factors(distances, weight, rho, eta, n_threads)
+        by_threads.append([distances, factors, _core.krige(factors, r, n_threads)])
+    for one, several in zip(*by_threads, strict=True):
+        np.testing.assert_array_equal(one, several)
+
+    together = np.concatenate([points[chosen], rows[:, None]], axis=1).astype(float)
+    distance = np.linalg.norm(together[:, :, None] - together[:, None], axis=-1)
+    np.testing.assert_allclose(distances, distance[:, *np.triu_indices(k + 1, 1)] ** 2, rtol=1e-12)
+    correlation = matern(distance / rho)
+    noisy = correlation[:, :k, :k] + np.eye(k) * (eta / weight.astype(float))[:, None]
+    solved = np.linalg.solve(noisy, np.stack([r.astype(float), correlation[:, k, :k]], axis=-1))
+    mean, explained = np.einsum("ij,ijk->ki", correlation[:, k, :k], solved)
+    scatter = np.einsum("ij,ij->i", r, solved[..., 0]) / k
+    np.testing.assert_allclose(by_threads[0][2], [mean, 1 - explained, scatter], rtol=1e-9, atol=1e-9)
+
+
+def test_kriging_among_neighbours_at_one_place_is_finite():
+    points, weight = np.zeros((40, 2), dtype=np.float32), np.full((1, 32), 1e30, dtype=np.float32)
+    distances = _core.neighbour_distances(points[:1], points, np.arange(32)[None], 1)
+    factors = _core.neighbour_factors(distances, weight, 1.0, 0.01, 1)
+    mean, left, _ = _core.krige(factors, np.ones((1, 32), dtype=np.float32), 1)
+    assert np.isfinite(mean).all() and 0 <= left <= 1

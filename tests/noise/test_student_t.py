@@ -6,8 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import gamma, norm
 from scipy.stats import t as student_t
 
-from pydirect.noise.student_t import DEGREES, WeightedRidge, mean_precision, precision_bound, robust_scale
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.noise.student_t import DEGREES, mean_precision, precision_bound, robust_scale
 
 
 def test_precision_is_the_posterior_mean_of_the_scale_mixture():
@@ -25,16 +24,6 @@ def test_precision_is_the_posterior_mean_of_the_scale_mixture():
     bound = gaussian + precision_bound(np.array([square]), scale)[0]
     assert bound == pytest.approx(np.log(evidence))
     assert bound == pytest.approx(student_t.logpdf(np.sqrt(square), DEGREES, 0, np.sqrt(scale)))
-
-
-def test_ridge_is_the_weighted_posterior():
-    rng = np.random.default_rng(0)
-    phi, y, weight = rng.standard_normal((30, 4)), rng.standard_normal(30), rng.uniform(0.1, 2, 30)
-    statistics = GaussianStatistics.from_arrays(phi, y, weight).target(0)
-    mean, variance = WeightedRidge(statistics, 0.3, 2.0).moments(phi)
-    covariance = np.linalg.inv(phi.T @ (weight[:, None] * phi) / 0.3 + np.eye(4) / 2)
-    np.testing.assert_allclose(mean[:, 0], phi @ covariance @ phi.T @ (weight * y) / 0.3, rtol=1e-10)
-    np.testing.assert_allclose(variance[:, 0], np.einsum("ij,jk,ik->i", phi, covariance, phi), rtol=1e-10)
 
 
 def test_scale_from_the_median_ignores_outliers():

@@ -40,6 +40,6 @@ def test_a_matrix_that_is_no_sum_of_squares_is_refused():
 
 @pytest.mark.parametrize("scale", [1e39, 1e-45])
 def test_what_single_precision_cannot_hold_is_refused(scale):
-    with pytest.raises(ValueError, match="X must be nearer to 1 in size in the raw basis"):
+    with pytest.raises(ValueError, match="X must be nearer to 1 in size for a mean-field posterior"):
         in_single_precision(scale * np.eye(2))
     assert in_single_precision(np.zeros((2, 2))).dtype == np.float32

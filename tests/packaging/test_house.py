@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
+import os
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
+
+import pydirect
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "pydirect"
@@ -171,3 +179,201 @@ def test_every_room_lists_its_public_names(name):
     assert module.__doc__ and module.__doc__.splitlines()[0].endswith(".")
     assert sorted(module.__all__) == list(module.__all__)
     assert all(hasattr(module, public) for public in module.__all__)
+
+
+# What is not seen from imports
+
+
+def _definitions(tree: ast.AST) -> set[str]:
+    """Names that a module defines: functions, classes, attributes that it sets."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+def private_uses(texts: dict[str, str]) -> list[str]:
+    """Attributes with an underscore of something else than self, cls or super(), which another room defines."""
+    trees = {name: ast.parse(text) for name, text in texts.items() if name != FACADE}
+    known: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        known.setdefault(room(name), set()).update(_definitions(tree))
+    found = []
+    for name, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute) or not re.match("_(?!_)", node.attr):
+                continue
+            owner = ast.unparse(node.value)
+            own = owner in ("self", "cls", "super()", "_core", "_random") or node.attr in known[room(name)]
+            if not own and node.attr != "_replace":  # of named tuples, public
+                found.append(f"{name}: {owner}.{node.attr}")
+    return sorted(found)
+
+
+def any_models(texts: dict[str, str]) -> list[str]:
+    """Functions of estimators and below that take a model or an estimator of any type."""
+    found = []
+    for name, text in texts.items():
+        if name == FACADE or LEVEL[room(name)] < LEVEL["estimators"]:  # those above take what users give them
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                given = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if any(
+                    a.arg in ("model", "estimator") and a.annotation and ast.unparse(a.annotation) == "Any"
+                    for a in given
+                ):
+                    found.append(f"{name}.{node.name}")
+    return sorted(found)
+
+
+def shared_class_names(texts: dict[str, str]) -> list[str]:
+    """Names of classes that two rooms define."""
+    rooms: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef):
+                rooms.setdefault(node.name, set()).add(room(name))
+    return sorted(name for name, where in rooms.items() if len(where) > 1)
+
+
+def own_classes(cls: type) -> list[type]:
+    return [c for c in cls.__mro__ if c.__module__.partition(".")[0] == FACADE]
+
+
+def repeated_methods(cls: type) -> list[str]:
+    """Methods and properties that more than two of the package's classes in the MRO define."""
+    counts = Counter(
+        name
+        for own in own_classes(cls)
+        for name, value in vars(own).items()
+        if not name.startswith("__") and (callable(value) or isinstance(value, property | classmethod | staticmethod))
+    )
+    return sorted(name for name, n in counts.items() if n > 2)
+
+
+def public_classes() -> list[type]:
+    """Classes among the names of the package and its rooms."""
+    found = {}
+    for module in (pydirect, *(importlib.import_module(f"pydirect.{name}") for name in LEVEL)):
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if inspect.isclass(value) and value.__module__.startswith(FACADE):
+                found[f"{value.__module__}.{value.__qualname__}"] = value
+    return list(found.values())
+
+
+# Scorers take the estimators of any package; summaries read of models what all have.
+TAKE_ANY = {
+    "pydirect.metrics.crps_scorer",
+    "pydirect.metrics.nlpd_scorer",
+    "pydirect.metrics.predicted_by",
+    "pydirect.estimators.summary.lines_of_basis_model",
+    "pydirect.estimators.summary.summary_of_regressor",
+    "pydirect.estimators.summary.summary_of_stream",
+}
+
+
+def test_no_room_uses_the_private_attributes_of_another():
+    assert private_uses(sources()) == []
+
+
+def test_functions_take_data_not_any_model():
+    assert set(any_models(sources())) <= TAKE_ANY
+
+
+def test_no_class_name_has_two_rooms():
+    assert shared_class_names(sources()) == []
+
+
+def test_no_public_class_has_more_than_four_classes_of_ours():
+    assert [cls.__name__ for cls in public_classes() if len(own_classes(cls)) > 4] == []
+
+
+def test_no_method_is_defined_in_more_than_two_classes_of_one_mro():
+    found = {cls.__name__: repeated_methods(cls) for cls in public_classes() if issubclass(cls, BaseEstimator)}
+    assert {name: methods for name, methods in found.items() if methods} == {}
+
+
+def test_planted_faults_are_found():
+    texts = {
+        "pydirect.kron": "def f(model: Any, y): return model._rows\nclass Grid: pass",
+        "pydirect.linear.fit": "class Grid:\n    def f(self, other):\n        self._x = other._x\n        return np._y",
+        "pydirect.plotting.fits": "def f(model: Any): return model.y_",
+    }
+    assert private_uses(texts) == ["pydirect.kron: model._rows", "pydirect.linear.fit: np._y"]
+    assert any_models(texts) == ["pydirect.kron.f"]
+    assert shared_class_names(texts) == ["Grid"]
+
+    cls: type = object
+    for _ in range(5):
+        cls = type("Cls", (cls,), {"f": lambda self: 0, "__module__": "pydirect.kron"})
+    assert len(own_classes(cls)) == 5 and repeated_methods(cls) == ["f"] and repeated_methods(cls.__mro__[3]) == []
+
+
+# One default fit, one prediction
+
+INSTALLED = os.path.dirname(pydirect.__file__) + os.sep
+# The house wants 25 files and 8 frames: these are the smallest numbers that hold.
+MOST_FILES, MOST_ENTRIES, MOST_FRAMES_OF_FIT = 53, 2400, 18
+
+
+class Calls:
+    """What a call enters: files of the package, functions, and own frames above each call of a covariance kernel."""
+
+    def __init__(self, function):
+        self.files, self.n_entries, self.depths = set(), 0, []
+        sys.setprofile(self)
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
+
+    def __call__(self, frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(INSTALLED):
+            self.files.add(frame.f_code.co_filename)
+            self.n_entries += 1
+        elif event == "c_call" and getattr(argument, "__name__", "").endswith("covariance"):
+            self.depths.append(0)
+            while frame is not None:
+                self.depths[-1] += frame.f_code.co_filename.startswith(INSTALLED)
+                frame = frame.f_back
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (500, 8))
+    return x, np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + 0.2 * rng.standard_normal(500)
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    model = pydirect.DirectRegressor(n_threads=1).fit(*rows)  # what is imported on first use, is
+    model.predict(rows[0], return_std=True)
+    return model
+
+
+def test_a_default_fit_enters_few_files_and_is_not_deep(fitted, rows):
+    calls = Calls(lambda: pydirect.DirectRegressor(n_threads=1).fit(*rows))
+    assert len(calls.files) <= MOST_FILES and calls.n_entries <= MOST_ENTRIES
+    assert max(calls.depths) <= MOST_FRAMES_OF_FIT
+
+
+def test_a_prediction_is_not_deep(fitted, rows):
+    calls = Calls(lambda: fitted.predict(rows[0], return_std=True))
+    assert calls.depths and max(calls.depths) <= 8
+
+
+def test_calls_are_counted():
+    own = {"covariance": np.zeros(0).sum}  # compiled
+    exec(compile("def f(n): return f(n - 1) if n else covariance()", INSTALLED + "planted.py", "exec"), own)
+    counted = {}
+    exec(compile("def covariance(): pass", "elsewhere", "exec"), counted)
+    calls = Calls(lambda: own["f"](3))
+    assert calls.files == {INSTALLED + "planted.py"} and calls.n_entries == 4

@@ -108,7 +108,7 @@ def test_importing_does_not_change_the_floating_point_environment():
 import numpy as np
 smallest = np.array([5e-324, 2.5e-310])
 before = (smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr()
-import pydirect, pydirect._core, pydirect._random, pydirect.direct.mean_field, pydirect.linear.decorrelated
+import pydirect, pydirect._core, pydirect._random, pydirect.direct.mean_field, pydirect.linear.fit
 pydirect._core.exp(np.full(100, -707.9))
 assert before == ((smallest * 1.0).tolist(), (smallest / 3.0).tolist(), np.geterr())
 assert (smallest * 1.0)[0] == 5e-324

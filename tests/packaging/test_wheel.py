@@ -43,6 +43,7 @@ def test_requirements_are_few():
         "scipy",
         "scikit-learn",
         "threadpoolctl",
+        "narwhals",
     }
 
 

@@ -13,7 +13,6 @@ import faulthandler
 import io
 import json
 import os
-import struct
 import sys
 import traceback
 import warnings
@@ -26,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields
+from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields, rebuilt, split
 
 import pydirect
-from pydirect import persistence, quantized
+from pydirect import Fourier, Gaussian, MeanField, Sequential, persistence, quantized
 from pydirect.cli.main import main as run_command
 from pydirect.estimators._parameters import as_json
 from pydirect.persistence.container import FORMAT_VERSION
@@ -58,16 +57,17 @@ class Subject:
 
 
 def regressor(**parameters: Any) -> Any:
-    return pydirect.DirectRegressor(n_basis_functions=8, n_levels=3, n_noise_levels=3, **parameters).fit(X, Y)
+    parameters = {"posterior": Gaussian(n_noise_levels=3), **parameters}
+    return pydirect.DirectRegressor(n_basis_functions=8, **parameters).fit(X, Y)
 
 
 def classifier(labels: np.ndarray, **parameters: Any) -> Any:
-    return pydirect.DirectClassifier(n_basis_functions=8, n_levels=3, **parameters).fit(X, labels)
+    return pydirect.DirectClassifier(n_basis_functions=8, **parameters).fit(X, labels)
 
 
-def held_rows() -> Any:
+def buffered_rows() -> Any:
     table = np.array([[x, "ab"[k % 2]] for k, x in enumerate(X[:, 0])], dtype=object)
-    return pydirect.DirectRegressor("linear", n_levels=3, n_noise_levels=3).partial_fit(table, Y)
+    return pydirect.DirectRegressor("linear", posterior=Gaussian(n_noise_levels=3)).partial_fit(table, Y)
 
 
 def network() -> Any:
@@ -80,17 +80,19 @@ def network_with_coreset() -> Any:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "decorrelated Nystroem": lambda: regressor(),
-    "Fourier, two outputs": lambda: pydirect.DirectRegressor("fourier", 8, n_levels=3).fit(X, np.c_[Y, -Y]),
-    "raw Fourier": lambda: regressor(basis="raw"),
+    "Fourier, two outputs": lambda: pydirect.DirectRegressor("fourier", 8).fit(X, np.c_[Y, -Y]),
+    "raw Fourier": lambda: regressor(posterior=Sequential(n_levels=3)),
     "raw linear, spike and slab": lambda: regressor(
-        features="linear", basis="raw", prior=pydirect.SpikeAndSlabPrior(), levels=[[-1.0, 0.0, 1.0]]
+        features="linear", posterior=Sequential(prior=pydirect.SpikeAndSlabPrior(), levels=[[-1.0, 0.0, 1.0]])
     ),
-    "mixture": lambda: regressor(features="linear", basis="raw", posterior="mean_field", n_components=2),
+    "mixture": lambda: regressor(features="linear", posterior=MeanField(n_levels=3, n_components=2)),
+    "counts": lambda: pydirect.DirectCountRegressor("linear").fit(X, np.arange(14)),
+    "stream": lambda: pydirect.DirectStreamRegressor(n_basis_functions=8, n_first_rows=8).partial_fit(X, Y),
     "polynomial": lambda: regressor(features="polynomial"),
     "precomputed": lambda: regressor(features="precomputed"),
-    "held rows": held_rows,
+    "buffered rows": buffered_rows,
     "two classes": lambda: classifier(Y > 0),
-    "three classes, raw linear": lambda: classifier(LABELS, features="linear", basis="raw"),
+    "three classes, raw linear": lambda: classifier(LABELS, features="linear", posterior=Sequential(n_levels=3)),
     "network": network,
     "network with coreset": network_with_coreset,
 }
@@ -101,10 +103,14 @@ def quantised(model: Any, **options: Any) -> Any:
 
 
 QUANTISED: dict[str, Callable[[], Any]] = {
-    "integers": lambda: quantised(regressor(features="fourier", basis="raw", rank_inputs=False), arithmetic="integer"),
-    "sparse codes": lambda: quantised(regressor(features="polynomial", basis="raw"), layout="sparse"),
+    "integers": lambda: quantised(
+        regressor(features=Fourier(rank_inputs=False), posterior=Sequential(n_levels=3)), arithmetic="integer"
+    ),
+    "sparse codes": lambda: quantised(
+        regressor(features="polynomial", posterior=Sequential(n_levels=3)), layout="sparse"
+    ),
     "rotated landmarks": lambda: quantised(regressor()),
-    "quantised classes": lambda: quantised(classifier(LABELS, features="linear", basis="raw")),
+    "quantised classes": lambda: quantised(classifier(LABELS, features="linear", posterior=Sequential(n_levels=3))),
     "quantised network": lambda: quantised(network()),
     "network of integers": lambda: quantised(network(), X=X, arithmetic="integer"),
 }
@@ -236,7 +242,9 @@ CHANGES: list[Callable[[np.random.Generator, np.ndarray], np.ndarray]] = [
 
 
 def later_version(content: bytes) -> bytes:
-    return content[:8] + struct.pack("<I", FORMAT_VERSION + 1) + content[12:]
+    (name, text), *arrays = split(content)
+    version = b'"format_version":%d'
+    return rebuilt([(name, text.replace(version % FORMAT_VERSION, version % (FORMAT_VERSION + 1))), *arrays])
 
 
 def reading(subject: Subject, path: Path, content: bytes) -> Any:

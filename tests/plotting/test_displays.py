@@ -1,5 +1,7 @@
 """Displays: what they draw, labels, and wrong arguments."""
 
+from __future__ import annotations
+
 import sys
 from types import SimpleNamespace
 
@@ -11,17 +13,20 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pydirect import Fourier
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.metrics import coverage_curve
 from pydirect.plotting import (
     CalibrationDisplay,
     ELBODisplay,
+    LogScoreDisplay,
     PosteriorDisplay,
     PredictionIntervalDisplay,
     ReliabilityDisplay,
     SequentialDisplay,
 )
+from pydirect.plotting.fits import running_mean
 from pydirect.predictive import PredictiveDistribution
 
 
@@ -310,7 +315,7 @@ ONE, TWO = np.ones(1), np.ones(2)
         (lambda: CalibrationDisplay([0.5, 1.2]), "pit must hold values between 0 and 1, got"),
         (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of coverage, pit, got 'roc'"),
         (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
-        (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must have one entry for each of 1, got 2"),
+        (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must be 1 strings, got 2"),
         (lambda: ELBODisplay([TWO]).plot(kind="log"), "kind must be one of value, gap"),
         (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
@@ -341,7 +346,7 @@ def sequential():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     Y = np.c_[np.sin(X[:, 0]), X[:, 1]] + 0.3 * rng.normal(size=(200, 2))
-    return DirectRegressor("fourier", basis="raw", n_basis_functions=40, length_scale=1.0).fit(X, Y)
+    return DirectRegressor(Fourier(length_scale=1.0), posterior="sequential", n_basis_functions=40).fit(X, Y)
 
 
 def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):
@@ -371,7 +376,33 @@ def test_the_levels_of_draws_are_drawn_as_those_of_other_posteriors(sequential):
 
 def test_only_sequential_posteriors_have_log_weights(sequential):
     model = DirectRegressor("linear").fit(np.eye(3), [0.0, 1.0, 3.0])
-    with pytest.raises(TypeError, match="sequential posterior, got DecorrelatedPosterior of DirectRegressor"):
+    with pytest.raises(TypeError, match="sequential posterior, got GaussianPosterior of DirectRegressor"):
         SequentialDisplay.from_estimator(model)
     with pytest.raises(ValueError, match="one or a pair of axes"):
         SequentialDisplay.from_estimator(sequential, ax=[1, 2, 3])
+
+
+def test_running_means_are_weighted_means_of_what_is_known():
+    values = np.array([np.nan, 1.0, 3.0, np.nan, 2.0])
+    found = running_mean(values, 1.0)
+    assert np.isnan(found[0])
+    assert found[1] == pytest.approx(1.0)
+    assert found[2] == pytest.approx((0.5 * 1 + 3) / 1.5)
+    assert found[4] == pytest.approx((0.125 * 1 + 0.25 * 3 + 2) / 1.375)
+
+
+def test_one_line_per_model_and_one_per_change():
+    pytest.importorskip("matplotlib").use("Agg")
+    display = LogScoreDisplay([np.zeros(9), np.ones(9)], names=["a", "b"], changes=[4]).plot()
+    assert [line.get_label() for line in display.ax_.lines[:2]] == ["a", "b"]
+    assert len(display.ax_.lines) == 3
+    display.figure_.clear()
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="half_life must be positive"):
+        LogScoreDisplay([np.zeros(3)], half_life=0.0)
+    with pytest.raises(ValueError, match="names must be 1 strings"):
+        LogScoreDisplay([np.zeros(3)], names=["a", "b"])
+    with pytest.raises(ValueError, match="log_densities must be vectors"):
+        LogScoreDisplay([np.zeros((3, 2))])

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.inspection import partial_dependence
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Nystroem
 from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, RelevanceDisplay
 
 RNG = np.random.default_rng(0)
@@ -18,7 +18,7 @@ Y = np.sin(2 * FRAME["depth"]) + FRAME["slope"] + 0.2 * RNG.standard_normal(150)
 
 @pytest.fixture(scope="module")
 def model():
-    return DirectRegressor(n_basis_functions=40, max_hyperparameter_rows=100).fit(FRAME, Y)
+    return DirectRegressor(features=Nystroem(max_search_rows=100), n_basis_functions=40).fit(FRAME, Y)
 
 
 def ticks(ax):

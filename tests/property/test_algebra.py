@@ -8,8 +8,7 @@ from scipy.special import logsumexp
 
 from pydirect import _core
 from pydirect.direct.mean_field import MeanFieldRegression
-from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.levels import evenly_spaced_levels
+from pydirect.distributions.categorical import FactorizedCategorical, evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, StudentTPrior
 from pydirect.features.maps import PrecomputedFeatures
 from pydirect.linear.evidence import log_evidence

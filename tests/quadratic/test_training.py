@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pydirect import NoiseGridWarning, fit_quadratic_network
-from pydirect.quadratic import QuadraticNetwork, rounds
+from pydirect.quadratic import QuadraticNetwork
 from pydirect.quadratic import training as quadratic_training
 from pydirect.quadratic.training import NETWORK_ENGINES
 
@@ -105,7 +105,7 @@ def test_prior_scale_by_empirical_bayes_is_the_root_mean_square_for_a_gaussian()
     for part in posterior.shape.slices:
         w = posterior.weights
         expected = np.sqrt(np.mean(w.variance[part] + w.mean[part] ** 2))
-        assert rounds._prior_scale(GaussianPrior(), w, part) == pytest.approx(expected, rel=1e-4)
+        assert quadratic_training._prior_scale(GaussianPrior(), w, part) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("prior", ["laplace", "student_t"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
+from pydirect import DirectClassifier, DirectRegressor, Fourier, QuadraticBNNRegressor, Sequential, quantize
 from pydirect.direct.sequential import CoarseLevelsWarning
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
@@ -45,7 +45,8 @@ def fitted():
     def get(name):
         if name not in found:
             X, y = problem(name)
-            model = DirectRegressor("fourier", 40, basis="raw", rank_inputs=False, max_hyperparameter_rows=60)
+            posterior = Sequential(level_scales="own")  # integers, whatever the data determine
+            model = DirectRegressor(Fourier(rank_inputs=False, max_search_rows=60), 40, posterior=posterior)
             found[name] = quietly(lambda: model.fit(X, y)), X
         return found[name]
 
@@ -102,7 +103,7 @@ def small():
 
 # --- small problems
 
-RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
+RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
 NETWORKS = {
@@ -153,7 +154,7 @@ def raw():
 @pytest.fixture(scope="session")
 def decorrelated():
     """Regressor in the decorrelated basis."""
-    return fit_silently(DirectRegressor(features="fourier", n_basis_functions=80, rank_inputs=False), *make_data())
+    return fit_silently(DirectRegressor(features=Fourier(rank_inputs=False), n_basis_functions=80), *make_data())
 
 
 @pytest.fixture(params=NETWORKS)

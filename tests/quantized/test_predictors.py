@@ -1,12 +1,16 @@
-"""Predictions of quantised regressors and classifiers."""
+"""Predictions and reports of quantised models."""
+
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from pydirect import DirectClassifier, DirectRegressor, quantize
+from pydirect import DirectClassifier, DirectRegressor, Fourier, fit_quantized, quantize
 from pydirect.quantized.integer.arithmetic import half_width
+from pydirect.quantized.loading import load_quantized
 
-RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
+RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
 def test_moments_and_intervals_in_integers_are_those_of_the_functions(data, raw):
@@ -89,3 +93,41 @@ def test_intervals_of_a_level_next_to_one_are_finite(data, raw):
         mean, std = own.predict(x[:3], return_std=True)
         np.testing.assert_allclose(upper - mean, 8.2924 * std, rtol=1e-3)
         np.testing.assert_allclose(mean - lower, 8.2924 * std, rtol=1e-3)
+
+
+def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(data, fit, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    x, y = data(60)
+    frame = pandas.DataFrame(x, columns=["a", "b", "c"])
+    model = quantize(fit(DirectRegressor(**RAW), frame, y), 4, X=frame)
+    model.save(tmp_path / "m")
+    for own in (model, model.with_arithmetic("integer"), load_quantized(tmp_path / "m")):
+        assert own.feature_names == ("a", "b", "c")
+        np.testing.assert_array_equal(own.predict(frame), own.predict(x))
+        with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\] in this order, got \['c'"):
+            own.predict(frame[["c", "b", "a"]])
+    assert fit_quantized(DirectRegressor(), frame, y, max_nonzero=4, n_samples=2).feature_names == ("a", "b", "c")
+
+
+def test_reports_count_interpolation(raw):
+    model = raw.quantize(8)
+    wide, narrow = (replace(model, feature_bits=bits).with_arithmetic("integer") for bits in (16, 8))
+    f = wide.program.n_frequencies
+    assert wide.report()["table_lookups"] == 4 * f
+    assert narrow.report()["table_lookups"] == 2 * f
+    assert wide.report()["multiplications"] - narrow.report()["multiplications"] == 2 * f
+
+
+def test_models_are_pickled_after_predictions(data, raw):
+    x = data()[0]
+    for arithmetic in ("float", "integer"):
+        model = quantize(raw, 4, arithmetic=arithmetic)
+        expected = model.predict(x)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(x), expected)
+
+
+def test_models_and_bases_are_shown_in_one_line(data):
+    x, y = data(60)
+    quantised = fit_quantized(DirectRegressor(), x, y, max_nonzero=4, n_samples=2)
+    assert repr(quantised) == "<QuantizedRegressor: 2 samples, integer arithmetic, 3 columns, 1 outputs>"
+    assert repr(DirectRegressor("linear").fit(x, y).features_) == "<Basis of LinearFeatures: 4 functions of 3 columns>"

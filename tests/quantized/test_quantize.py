@@ -1,20 +1,21 @@
-"""Arguments of `quantize`, and models without the form that is asked for."""
+"""`quantize`: of models that are linear in basis functions, of networks; its refusals and warnings."""
 
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, quantize
-from pydirect.quantized.errors import IntegerArithmeticError
+from pydirect import DirectRegressor, Fourier, MeanField, QuadraticBNNRegressor, Sequential, SpikeAndSlabPrior, quantize
+from pydirect.quantized.errors import IntegerArithmeticError, IntegerArithmeticWarning
+from pydirect.quantized.loading import load_quantized
 
-RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
+RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
 def test_models_without_an_integer_form_say_what_to_do(data, fit):
     x, y = data()
     for options, arguments, message in (
-        ({"n_basis_functions": 20}, {}, "quantise with levels='even', or fit with basis='raw' and level_scales='own'"),
-        (RAW | {"rank_inputs": True}, {}, "fit with rank_inputs=False"),
-        ({"basis": "raw", "features": "polynomial"}, {}, "integers need features='fourier', 'linear'"),
+        ({"n_basis_functions": 20}, {}, "quantise with levels='even', or fit with posterior=Sequential"),
+        (RAW | {"features": "fourier"}, {}, "fit with rank_inputs=False"),
+        ({"posterior": "sequential", "features": "polynomial"}, {}, "integers need features='fourier', 'linear'"),
         ({"n_basis_functions": 20}, {"levels": "even", "X": x}, "let pydirect.fit_quantized choose"),
     ):
         model = fit(DirectRegressor(**options), x, y)
@@ -43,3 +44,145 @@ def test_models_without_an_integer_form_say_what_to_do(data, fit):
 def test_arguments_are_checked(raw, options, message):
     with pytest.raises(ValueError, match=message):
         quantize(raw, **options)
+
+
+def test_float_predictions_are_those_of_the_weights(data, raw):
+    x, _ = data()
+    model = quantize(raw, 8, "draw")
+    phi, _ = model.basis.transform(x)
+    np.testing.assert_allclose(model.functions(x)[:, 0], model.offset + phi @ model.weights[0].T, rtol=1e-10)
+
+
+@pytest.mark.parametrize("features", ["nystroem", "linear"])
+def test_samples_of_a_decorrelated_posterior_are_combined_before_rows_are_rotated(data, fit, features, monkeypatch):
+    x, y = data()
+    fitted = fit(DirectRegressor(features, 40, local=False, noise="constant"), x, np.c_[y, y**2])
+    model = quantize(fitted, 8, "draw")
+    phi, missing = model.basis.transform(x)
+    expected = model.offset[:, None] + np.einsum("ij,ksj->iks", phi, model.weights)
+    np.testing.assert_allclose(model.functions(x), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    variance = expected.var(axis=2) + model.scale**2 * missing + model.noise
+    np.testing.assert_allclose(model.predict(x, return_std=True)[1], model.calibration * np.sqrt(variance), rtol=1e-9)
+    monkeypatch.setattr(type(model.basis), "transform", None)  # nothing is rotated row by row
+    monkeypatch.setattr(type(model.basis.features.map), "whitened", None, raising=False)
+    np.testing.assert_allclose(model.predict(x), expected.mean(axis=2), rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+def test_rounded_levels_serve_a_decorrelated_posterior(data, decorrelated):
+    x, _ = data()
+    for levels in ("even", "power_of_two"):
+        model = quantize(decorrelated, 16, X=x, levels=levels, arithmetic="integer")
+        mean, std = decorrelated.predict(x, return_std=True)
+        got, got_std = model.predict(x, return_std=True)
+        assert np.sqrt(np.mean((got - mean) ** 2)) < 0.05 * std.mean()
+        np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.05)
+
+
+def test_basis_functions_without_weights_are_dropped(data, fit):
+    x, y = data()
+    model = fit(DirectRegressor(**RAW | {"posterior": Sequential(prior=SpikeAndSlabPrior(0.99))}), x, y)
+    quantised = quantize(model, 4, "draw")
+    assert quantised.packed.shape[0] < 80
+    assert quantised.program.n_frequencies == quantised.basis.features.map.n_frequencies < 40
+    report = quantised.report()
+    assert report["n_nonzero"] == (quantised.weights != 0).sum()
+    assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
+    exact = quantize(model, 4, "draw", layout="dense")
+    np.testing.assert_array_equal(exact.functions(x), quantised.functions(x))
+
+
+@pytest.mark.parametrize("target", ["linear", "constant"])
+def test_models_need_no_frequency(fit, target, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((120, 3))
+    y = 2 * x[:, 0] - x[:, 1] + 0.01 * rng.standard_normal(120) if target == "linear" else np.full(120, 3.0)
+    prior = {"posterior": MeanField(prior=SpikeAndSlabPrior(0.999))} if target == "linear" else {}
+    model = quantize(fit(DirectRegressor(**RAW | {"n_basis_functions": 24} | prior), x, y), 4, "most_probable")
+    integer = model.with_arithmetic("integer")
+    assert integer.program.n_frequencies == 0
+    np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+    np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=float(model.rounding_bound()[0]))
+    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.25
+    integer.save(tmp_path / "m")
+    np.testing.assert_array_equal(load_quantized(tmp_path / "m").predict(x), integer.predict(x))
+
+
+def test_several_outputs_share_basis_functions(data, fit):
+    x, y = data()
+    raw = RAW | {"posterior": Sequential(level_scales="shared")}
+    for options in (raw, {"features": "fourier", "n_basis_functions": 40}, {"n_basis_functions": 40}):
+        model = fit(DirectRegressor(**options), x, np.stack([y, 100 * y[::-1] + 5], axis=1))
+        quantised = quantize(model, 16, X=x)
+        mean, std = model.predict(x, return_std=True)
+        got, got_std = quantised.predict(x, return_std=True)
+        assert got.shape == (160, 2)
+        assert (np.abs(got - mean).mean(axis=0) < 0.2 * std.mean(axis=0)).all()
+        np.testing.assert_allclose(got_std.mean(axis=0), std.mean(axis=0), rtol=0.05)
+        if options is raw:
+            integer = quantised.with_arithmetic("integer")
+            np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
+            np.testing.assert_allclose(integer.predict(x), got, atol=1e-2 * std.max())
+
+
+def test_nystroem_features_keep_the_variance_between_landmarks(data, fit):
+    x, y = data()
+    model = fit(DirectRegressor(n_basis_functions=40), x, y)
+    far = x + 30
+    np.testing.assert_allclose(
+        quantize(model, 16, X=x).predict(far, return_std=True)[1], model.predict(far, return_std=True)[1], rtol=0.1
+    )
+
+
+def test_networks_run_their_samples_in_floating_point(data, fit):
+    x, y = data()
+    model = fit(QuadraticBNNRegressor(hidden_layer_sizes=(4,), max_iter=30, n_restarts=1), x, y)
+    quantised = quantize(model, 32)
+    mean, std = model.predict(x, return_std=True)
+    got, got_std = quantised.predict(x, return_std=True)
+    assert np.abs(got - mean).mean() < 0.5 * std.mean()
+    np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.2)
+    values = model.posterior_.weights.values(quantised.codes.T)
+    expected = model.posterior_.sample_functions(model.model_.inputs(x), values)
+    np.testing.assert_allclose(quantised.functions(x)[:, 0], model.y_mean_ + model.y_scale_ * expected, rtol=1e-6)
+    with pytest.raises(IntegerArithmeticError, match="quantise with X="):
+        quantised.with_arithmetic("integer")
+
+
+def test_samples_of_networks_have_the_moments_of_predictions_at_rows(network):
+    model, x = network("two layers")
+    with_rows, without = quantize(model, 6, X=x), quantize(model, 6)
+    mean, variance = model.model_.latent_moments(x, True)
+
+    def loss(quantised):
+        functions = (quantised.functions(x) - model.y_mean_[:, None]) / model.y_scale_[:, None]
+        m, sd = functions.mean(axis=2), functions.std(axis=2)
+        return (6 * (m - mean) ** 2 + (sd - np.sqrt(variance)) ** 2).mean(axis=0)
+
+    assert (loss(with_rows) < 0.7 * loss(without)).all()
+    # No weight's own samples change.
+    np.testing.assert_array_equal(np.sort(with_rows.weights, axis=1), np.sort(without.weights, axis=1))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        DirectRegressor(Fourier(rank_inputs=False), 30, posterior="sequential"),
+        QuadraticBNNRegressor((3,), max_iter=20, n_restarts=1),
+    ],
+    ids=["direct", "network"],
+)
+def test_columns_beyond_single_precision_are_named(data, fit, estimator):
+    x, y = data(60)
+    x[:, 0] += 3e8
+    model = fit(estimator, x, y)
+    with pytest.warns(IntegerArithmeticWarning, match=r"column 0 by up to .*subtract an origin") as caught:
+        quantize(model, 4, X=x, arithmetic="integer")
+    assert caught[0].filename == __file__
+    quantize(model, 4, X=x)  # floating point is told nothing
+
+
+def test_clipped_rows_are_counted_and_their_column_is_named(data, raw):
+    x = data()[0][:9]
+    x[4, 1] += 100
+    with pytest.warns(IntegerArithmeticWarning, match="at 1 of 9 rows of X: column 1 is beyond the range of integers"):
+        quantize(raw, 4, X=x, arithmetic="integer")

@@ -21,7 +21,7 @@ def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_pa
             quantize(network, 4, X=x, arithmetic="integer"),
             quantize(network, 4),
             quantize(classifier, 4),
-            quantize(fit(DirectRegressor(basis="raw", features="polynomial"), x, y), 4),
+            quantize(fit(DirectRegressor(posterior="sequential", features="polynomial"), x, y), 4),
         )
     ):
         path = tmp_path / f"{k}.pydirect"
@@ -58,12 +58,14 @@ def test_intact_files_with_invalid_contents_are_refused(raw, tmp_path):
     document = read(path, "pydirect.QuantizedRegressor")
 
     def changed(header=(), arrays=()):
-        new_header = {**document.header, **dict(header)}
-        write(path, document.kind, new_header, {**document.arrays, **dict(arrays)})
+        new_model = {**document.header["model"], **dict(header)}
+        write(path, document.kind, {**document.header, "model": new_model}, {**document.arrays, **dict(arrays)})
         with pytest.raises(FileFormatError, match="do not make a model"):
             load_quantized(path)
 
-    packed = document.header["packed"]
+    write(path, document.kind, document.header, document.arrays)
+    load_quantized(path)  # intact
+    packed = document.header["model"]["packed"]
     for change in ({"shape": [3, 4]}, {"shape": [2**20, 2**30]}, {"bits": 5}, {"layout": "thin"}, {"zero": 3}):
         changed({"packed": {**packed, **change}})
     changed({"feature_bits": 12})
@@ -71,23 +73,23 @@ def test_intact_files_with_invalid_contents_are_refused(raw, tmp_path):
         changed(change)
     for names in (["a"], ["a", "b", 3], "abc"):
         changed({"feature_names": names})
-    basis = document.header["basis"]
+    basis = document.header["model"]["basis"]
     features = {**basis["features"], "map": {**basis["features"]["map"], "kind": "linear"}}
     changed({"basis": {**basis, "features": features}})
     changed({"n_features_in": 7})
-    changed(arrays={"levels": document.arrays["levels"][:3]})
-    changed(arrays={"scale": np.array([np.nan])})
-    changed(arrays={"noise": np.array([-1.0])})
-    changed(arrays={"basis.order": document.arrays["basis.order"] + 10_000})
-    changed(arrays={"levels": document.arrays["levels"] * 1e3 + 1})
+    changed(arrays={"model.levels": document.arrays["model.levels"][:3]})
+    changed(arrays={"model.scale": np.array([np.nan])})
+    changed(arrays={"model.noise": np.array([-1.0])})
+    changed(arrays={"model.basis.order": document.arrays["model.basis.order"] + 10_000})
+    changed(arrays={"model.levels": document.arrays["model.levels"] * 1e3 + 1})
 
 
 def test_files_of_networks_beyond_the_range_of_integers_are_refused(network, tmp_path):
     path, (model, x) = tmp_path / "model.pydirect", network("one layer")
     quantize(model, 2, X=x, arithmetic="integer").save(path)
     document = read(path, "pydirect.QuantizedRegressor")
-    reach = document.arrays["basis.reach"]
+    reach = document.arrays["model.basis.reach"]
     for changed in (reach[:1], -reach, reach * 1e4, reach[:0], reach.astype(np.float32)):
-        write(path, document.kind, document.header, {**document.arrays, "basis.reach": changed})
+        write(path, document.kind, document.header, {**document.arrays, "model.basis.reach": changed})
         with pytest.raises(FileFormatError, match="do not make a model"):
             load_quantized(path)

@@ -27,7 +27,7 @@ from summed_rows import (
     of,
 )
 
-from pydirect import GaussianStatistics, RunningStatistics, _core, _interruptions, collect_statistics
+from pydirect import GaussianStatistics, RunningStatistics, _core, _progress, collect_statistics
 from pydirect.features import FourierFeatures, LinearFeatures
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
@@ -290,8 +290,9 @@ def test_a_damaged_file_is_refused_with_the_reason(tmp_path):
     path.write_bytes(content[:-100])
     with pytest.raises(persistence.CorruptFileError):
         RunningStatistics.load(path)
-    header, arrays = of(slice(0, 400)).to_document()
-    persistence.write(path, running_statistics.KIND, header, {**arrays, "mean": np.zeros(3)})
+    of(slice(0, 400)).save(path)
+    header, arrays = persistence.read(path).header, persistence.read(path).arrays
+    persistence.write(path, running_statistics.KIND, header, {**arrays, "statistics.mean": np.zeros(3)})
     with pytest.raises(persistence.CorruptFileError, match="contents are no statistics"):
         RunningStatistics.load(path)
 
@@ -303,7 +304,7 @@ def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
     expected, struck = whole.copy(), whole.copy()
     arguments = (0.5,) if change == "decay" else (part,)
     getattr(expected, change)(*arguments)
-    merged, decayed = _core.merge_upper_triangle, _interruptions.Interruption.held
+    merged, decayed = _core.merge_upper_triangle, _progress.Interruption.held
 
     def merge_upper_triangle(*a):
         signal.raise_signal(signal.SIGINT)
@@ -314,7 +315,7 @@ def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
         return decayed(self)
 
     monkeypatch.setattr(_core, "merge_upper_triangle", merge_upper_triangle)
-    monkeypatch.setattr(_interruptions.Interruption, "held", held)
+    monkeypatch.setattr(_progress.Interruption, "held", held)
     with pytest.raises(KeyboardInterrupt):
         getattr(struck, change)(*arguments)
     assert_same_bits(struck, expected)

@@ -58,7 +58,7 @@ def test_a_finished_checkpoint_gives_the_same_model_and_takes_in_new_files(tmp_p
     ("parameters", "data", "message"),
     [
         (
-            {"features": "polynomial", "missing": "raise"},
+            {**LINEAR, "features": "polynomial"},
             (X, Y),
             "the checkpoint is of a model with other parameters: features changed",
         ),

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, StreamError
+from pydirect import DirectRegressor, Fourier, StreamError
 
 dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'pydirect[dask]'")
 da = pytest.importorskip("dask.array", reason="Dask's arrays are not installed: pip install 'pydirect[dask]'")
@@ -23,7 +23,7 @@ X = 10 + RNG.standard_normal((N, D))
 Y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 3.0 * RNG.standard_normal(N)
 WEIGHT = RNG.uniform(0, 2, N)
 # Well conditioned, so that rounding of the statistics is rounding of predictions.
-PARAMETERS = {"features": "fourier", "n_basis_functions": 40, "length_scale": 1.0}
+PARAMETERS = {"features": Fourier(length_scale=1.0), "n_basis_functions": 40}
 CUTS = (500, 1, 2499, 2000, 1000)
 
 

@@ -10,7 +10,7 @@ import pytest
 from streamed_rows import all_sources
 from summed_rows import WEIGHT, N, X, Y, assert_same_bits, empty, of
 
-from pydirect import StreamError, _interruptions
+from pydirect import StreamError, _progress
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
 from pydirect.streams.passes import Sample, collect_stream, sample_stream
@@ -54,7 +54,7 @@ def test_samples_are_uniform_and_depend_on_the_seed():
 
 
 def test_ctrl_c_waits_for_the_end_of_the_block_unless_pressed_twice(small_blocks):
-    with _interruptions.deferred_interrupt() as interrupted:
+    with _progress.deferred_interrupt() as interrupted:
         with interrupted.held():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)

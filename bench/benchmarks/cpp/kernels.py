@@ -154,7 +154,7 @@ class MeanField:
     @staticmethod
     def _solver_without_exact_matrix(model: Any) -> Any:
         from pydirect import _core
-        from pydirect.distributions.levels import pad_levels
+        from pydirect.distributions.categorical import pad_levels
 
         levels, log_prior = pad_levels(model.levels, model.log_prior)
         return _core.MeanField(
@@ -370,12 +370,12 @@ class Expectations:
 
     def setup(self, n_classes: int, sd: float) -> None:
         require("expected_softmax", "expected_sigmoid")
-        from pydirect.logistic import expectations
+        from pydirect.logistic import likelihood
 
         shape = self.n_rows if n_classes == 1 else (self.n_rows, n_classes)
         self.mean = np.random.default_rng(0).normal(scale=2.0, size=shape)
         self.variance = np.full(self.n_rows, sd**2)
-        self.expect = expectations.expected_sigmoid if n_classes == 1 else expectations.expected_softmax
+        self.expect = likelihood.expected_sigmoid if n_classes == 1 else likelihood.expected_softmax
         self.expect(self.mean, self.variance)
 
     def time_expectations(self, n_classes: int, sd: float) -> None:

@@ -33,12 +33,12 @@ class Selection:
     number, repeat, warmup_time = 1, 3, 0
 
     def setup(self) -> None:
-        from pydirect import DirectRegressor
+        from pydirect import DirectRegressor, Nystroem
 
         rng = np.random.default_rng(0)
         x = rng.normal(size=(2000, 8))
-        options = {"n_basis_functions": 1000, "length_scale": 3.0, "noise": 0.01, "n_threads": 1}
-        self.model = DirectRegressor(**options).fit(x, np.sin(x[:, 0]))
+        model = DirectRegressor(Nystroem(length_scale=3.0), 1000, noise=0.01, n_threads=1)
+        self.model = model.fit(x, np.sin(x[:, 0]))
         self.candidates = rng.normal(size=(10_000, 8))
 
     def time_select(self) -> None:

@@ -12,38 +12,38 @@ N_MODELS, N_WEIGHTS = 32, 1_000
 N_GROUPS, GROUP_ROWS, N_ALONE = 500, 200, 5
 
 
-def regressor(basis: str = "decorrelated", noise: Any = "constant") -> Any:
+def regressor(posterior: str = "gaussian", noise: Any = "constant") -> Any:
     """A model without search, local process or noise of rows."""
-    from pydirect import DirectRegressor
+    from pydirect import DirectRegressor, Nystroem
 
-    options = {"n_basis_functions": N_WEIGHTS, "length_scale": 3.0, "local": False, "n_threads": 1}
-    return DirectRegressor(basis=basis, noise=noise, **options)
+    options: dict[str, Any] = {"posterior": posterior, "noise": noise, "local": False, "n_threads": 1}
+    return DirectRegressor(Nystroem(length_scale=3.0), N_WEIGHTS, **options)
 
 
 class FitMany:
     """32 targets of one table, or 32 noise variances of one target, by `fit_many`."""
 
-    params = (("decorrelated", "raw"), ("targets", "noises"))
-    param_names = ("basis", "of")
+    params = (("gaussian", "sequential"), ("targets", "noises"))
+    param_names = ("posterior", "of")
     timeout = 900
     number, repeat, warmup_time = 1, (2, 3, 30.0), 0
 
-    def setup(self, basis: str, of: str) -> None:
+    def setup(self, posterior: str, of: str) -> None:
         self.x, y = make_data(4_000)
         directions = np.random.default_rng(1).standard_normal((N_INPUTS, N_MODELS))
         self.targets = [y[:, 0] + own for own in (self.x @ directions).T] if of == "targets" else [y[:, 0]] * N_MODELS
         self.noises = ["constant"] * N_MODELS if of == "targets" else np.geomspace(0.05, 0.5, N_MODELS).tolist()
 
-    def time_together(self, basis: str, of: str) -> None:
-        require_public("fit_many")([regressor(basis, noise) for noise in self.noises], self.x, self.targets)
+    def time_together(self, posterior: str, of: str) -> None:
+        require_public("fit_many")([regressor(posterior, noise) for noise in self.noises], self.x, self.targets)
 
-    def track_times_faster(self, basis: str, of: str) -> float:
+    def track_times_faster(self, posterior: str, of: str) -> float:
         """Than single fits one after the other."""
 
         def alone() -> None:
-            regressor(basis, self.noises[N_MODELS // 2]).fit(self.x, self.targets[N_MODELS // 2])
+            regressor(posterior, self.noises[N_MODELS // 2]).fit(self.x, self.targets[N_MODELS // 2])
 
-        return N_MODELS / times_limit(lambda: self.time_together(basis, of), alone)
+        return N_MODELS / times_limit(lambda: self.time_together(posterior, of), alone)
 
     track_times_faster.unit = "times"
 

@@ -14,12 +14,12 @@ class Merging:
     number, repeat, warmup_time = 1, (3, 5, 30.0), 0
 
     def setup(self) -> None:
-        from pydirect import DirectRegressor
+        from pydirect import DirectRegressor, Fourier
 
         rng = np.random.default_rng(0)
         x = rng.uniform(-1, 1, (4000, 3))
         y = np.sin(3 * x[:, 0]) + x[:, 1]
-        shared = DirectRegressor("fourier", 500, length_scale=0.7, n_threads=1).fit_features([[-1.0] * 3, [1.0] * 3])
+        shared = DirectRegressor(Fourier(length_scale=0.7), 500, n_threads=1).fit_features([[-1.0] * 3, [1.0] * 3])
         site = shared.partial_fit(x, y)
         self.sites = [copy.copy(site) for _ in range(20)]
 

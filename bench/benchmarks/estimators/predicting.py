@@ -20,10 +20,12 @@ N_LANDMARKS = 2_000
 @cache
 def fitted() -> Any:
     """A default model of 4000 rows, with constant noise and no local process; kept for all benchmarks."""
-    from pydirect import DirectRegressor
+    from pydirect import DirectRegressor, Gaussian
 
     x, y = make_data(4_000)
-    model = DirectRegressor(n_basis_functions=N_LANDMARKS, local=False, n_noise_levels=1, n_threads=1)
+    model = DirectRegressor(
+        n_basis_functions=N_LANDMARKS, local=False, posterior=Gaussian(n_noise_levels=1), n_threads=1
+    )
     return model.fit(x, y[:, 0])
 
 
@@ -44,7 +46,7 @@ class OneRow:
         self.model.predict(self.x)
 
     def time_kernel_functions(self) -> None:
-        self.landmarks.kernel_functions(self.inputs)
+        self.landmarks.functions(self.inputs)
 
     def time_mean_and_deviation(self) -> None:
         self.model.predict(self.x, return_std=True)
@@ -73,11 +75,13 @@ class FrameOfOneRow:
     def setup(self) -> None:
         import pandas
 
-        from pydirect import DirectRegressor
+        from pydirect import DirectRegressor, Nystroem
 
         x, y = make_data(1_000)
         frame = pandas.DataFrame(x, columns=[f"x{j}" for j in range(x.shape[1])])
-        self.model = DirectRegressor(n_basis_functions=200, length_scale=1.0, n_threads=1).fit(frame, y[:, 0])
+        self.model = DirectRegressor(features=Nystroem(length_scale=1.0), n_basis_functions=200, n_threads=1).fit(
+            frame, y[:, 0]
+        )
         self.row = frame.iloc[:1]
 
     def time_mean(self) -> None:
@@ -159,17 +163,18 @@ def small(name: str) -> Any:
         return small(name.removeprefix("quantised ")).quantize(16)
     x, y = make_data(1_000)
     labels = (y[:, 0] > np.median(y[:, 0])).astype(int)
-    draws = {"basis": "raw", "n_basis_functions": 500}
+    draws = {"posterior": "sequential", "n_basis_functions": 500}
+    short = pydirect.TrainingSchedule(n_steps=300)
     models: dict[str, Any] = {
         "classifier": pydirect.DirectClassifier(n_basis_functions=384),
         "sequential regressor": pydirect.DirectRegressor(**draws),
         "sequential classifier": pydirect.DirectClassifier(**draws),
         "regressor": pydirect.DirectRegressor(n_basis_functions=500, local=False, noise="constant"),
         "quadratic network": pydirect.QuadraticBNNRegressor(),
-        "DVI": pydirect.DVIRegressor(n_steps=300),
-        "DVI classifier": pydirect.DVIClassifier(n_steps=300),
-        "Monte Carlo network": pydirect.MonteCarloBNNRegressor(n_steps=300),
-        "Monte Carlo classifier": pydirect.MonteCarloBNNClassifier(n_steps=300),
+        "DVI": pydirect.DVIRegressor(schedule=short),
+        "DVI classifier": pydirect.DVIClassifier(schedule=short),
+        "Monte Carlo network": pydirect.MonteCarloBNNRegressor(schedule=short),
+        "Monte Carlo classifier": pydirect.MonteCarloBNNClassifier(schedule=short),
     }
     model = models[name].set_params(n_threads=1)
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Inference in the decorrelated basis: of means alone, and with the eigenvectors that deviations need."""
+"""Inference of Gaussian weights: of means alone, and with the eigenvectors that deviations need."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Decorrelated:
         return float(whole / one)
 
     def infer(self) -> Any:
-        from pydirect.linear import fit_decorrelated, maximise_evidence
+        from pydirect.linear import fit_gaussian, maximise_evidence
         from pydirect.statistics import decorrelate
 
         rotated = decorrelate(self.statistics).target(0)
         noise, variance = maximise_evidence(rotated, NOISE)
-        posterior = fit_decorrelated(rotated.scaled(variance), noise)
+        posterior = fit_gaussian(rotated.scaled(variance), noise)
         posterior.coefficients  # noqa: B018
         return posterior
 
@@ -64,16 +64,13 @@ class LeftOut:
     number, repeat, warmup_time = 1, (3, 5, 20.0), 0
 
     def setup(self, size: str, outputs: int) -> None:
-        from pydirect import regression
         from pydirect.statistics import decorrelate
 
-        if not hasattr(regression, "ridge_of_rows"):
-            raise NotImplementedError("this version has no ridge_of_rows")
         self.rotated = decorrelate(with_targets(make_statistics(size), outputs))
         self.phi = np.random.default_rng(0).standard_normal((2000, self.rotated.rotation.shape[0]))
 
     def time_moments(self, size: str, outputs: int) -> None:
-        from pydirect.linear import ridge_of_rows
+        from pydirect.linear import posterior_for_rows
 
         outputs_each = np.ones(outputs)
-        ridge_of_rows(self.rotated, outputs_each / NOISE, outputs_each).moments(self.phi)
+        posterior_for_rows(self.rotated, outputs_each / NOISE, outputs_each).moments(self.phi)

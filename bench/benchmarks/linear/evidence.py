@@ -25,10 +25,6 @@ class EvidenceByFactors:
     number, repeat, warmup_time = 1, (3, 5, 20.0), 0
 
     def setup(self, size: str, targets: int) -> None:
-        from pydirect import regression
-
-        if not hasattr(regression, "maximise_evidence_by_factors"):
-            raise NotImplementedError("this version has no maximise_evidence_by_factors")
         self.statistics = with_targets(make_statistics(size), targets)
 
     def time_search(self, size: str, targets: int) -> None:

@@ -16,22 +16,24 @@ class RowEffects:
     number, repeat, warmup_time = 1, (3, 5, 20.0), 0
 
     def setup(self, size: str) -> None:
-        from pydirect import regression
+        from pydirect.linear import FactoredPosterior
 
-        if not hasattr(regression, "InfluencePosterior"):
-            raise NotImplementedError("this version has no InfluencePosterior")
         statistics = make_statistics(size)
-        self.posterior = regression.InfluencePosterior.of(statistics.target(0), 0.1, 1.0)
+        self.posterior = FactoredPosterior.of(statistics.target(0), 0.1, 1.0)
         rng = np.random.default_rng(0)
         scale = 0.1 / np.sqrt(statistics.n_weights)  # of leverages far below one
         self.phi = scale * rng.standard_normal((2000, statistics.n_weights))
         self.at, self.errors = rng.standard_normal((10, statistics.n_weights)), rng.standard_normal(2000)
 
     def time_each(self, size: str) -> None:
-        self.posterior.of_each(self.at, self.phi, self.errors)
+        from pydirect.linear import influence_of_each
+
+        influence_of_each(self.posterior, self.at, self.phi, self.errors)
 
     def time_group(self, size: str) -> None:
-        self.posterior.of_few(self.at, self.phi[:100], self.errors[:100])
+        from pydirect.linear import influence_of_few
+
+        influence_of_few(self.posterior, self.at, self.phi[:100], self.errors[:100])
 
 
 class ShapleyOfProducts:
@@ -42,16 +44,11 @@ class ShapleyOfProducts:
     timeout = 600
 
     def setup(self, frequencies: int) -> None:
-        from pydirect import regression
         from pydirect.features import FourierFeatures
-
-        if not hasattr(regression, "InfluencePosterior"):
-            raise NotImplementedError("this version has no Shapley values")
-        from pydirect.features.products import ProductMap
 
         rng = np.random.default_rng(0)
         features = FourierFeatures(rng.standard_normal((8, frequencies)), np.ones(frequencies))
-        self.products, self.x, self.z = ProductMap.of(features), rng.standard_normal(8), np.zeros(8)
+        self.products, self.x, self.z = features.products(), rng.standard_normal(8), np.zeros(8)
         self.covariance = np.eye(features.n_weights)
 
     def time_mean(self, frequencies: int) -> None:

@@ -12,12 +12,12 @@ class PrivateSums:
     number, repeat, warmup_time = 1, (3, 5, 30.0), 0
 
     def setup(self) -> None:
-        from pydirect import DirectRegressor
+        from pydirect import DirectRegressor, Fourier
 
         rng = np.random.default_rng(0)
         self.x = rng.uniform(-1, 1, (50_000, 3))
         self.y = np.sin(3 * self.x[:, 0]) + self.x[:, 1] + 0.3 * rng.standard_normal(len(self.x))
-        self.model = DirectRegressor("fourier", 200, length_scale=0.7, n_threads=1)
+        self.model = DirectRegressor(Fourier(length_scale=0.7), 200, n_threads=1)
         self.model.fit_features([[-1.0] * 3, [1.0] * 3])
         self.sums = self.release()
 

@@ -14,14 +14,14 @@ class Stream:
     param_names = ("kept",)
 
     def setup(self, kept: str) -> None:
-        from pydirect import DirectStreamRegressor
+        from pydirect import DirectStreamRegressor, Fourier
 
         rng = np.random.default_rng(0)
         self.x = rng.standard_normal((3 * N_ROWS, 8))
         self.y = np.sin(self.x[:, 0]) + self.x[:, 1] * self.x[:, 2] + 0.1 * rng.standard_normal(len(self.x))
         options: dict = {"all": {}, "half_life": {"half_life": 20_000.0}, "window": {"window": 2 * N_ROWS}}[kept]
         self.model = DirectStreamRegressor(
-            "fourier", n_basis_functions=500, length_scale=1.0, n_first_rows=500, **options
+            Fourier(length_scale=1.0), n_basis_functions=500, n_first_rows=500, **options
         )
         self.model.fit(self.x[: 2 * N_ROWS], self.y[: 2 * N_ROWS]).predict(self.x[:1])
 

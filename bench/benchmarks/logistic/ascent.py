@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..common import Yardstick, fraction_of_limit, multiplying, require_public
+from ..common import Yardstick, fraction_of_limit, multiplying
 
 N_LEVELS = 15
 
 
 def make_rows(n_rows: int, n_weights: int) -> object:
     """Gaussian features with labels of a linear logit."""
+    from pydirect.logistic import LabelledRows
+
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((n_rows, n_weights)) / np.sqrt(n_weights)
     t = np.where(3 * phi @ rng.standard_normal(n_weights) + rng.logistic(size=n_rows) > 0, 1.0, -1.0)
-    return require_public("LabelledRows").from_arrays(phi, t, n_threads=1)
+    return LabelledRows.from_arrays(phi, t, n_threads=1)
 
 
 def adding_and_multiplying(n: int = 4_096) -> Yardstick:
@@ -81,13 +83,16 @@ class Jaakkola:
 
     def setup(self, size: tuple[int, int]) -> None:
         self.rows = make_rows(*size)
+        from pydirect.logistic.ascent import LikelihoodMoments, State
         from pydirect.logistic.gaussian import VariancePrior, gaussian_solve
-        from pydirect.logistic.rows import RowParameters
 
-        self.solve, self.parameters = gaussian_solve(VariancePrior(1.0, 1.0)), RowParameters.at_one(self.rows)
+        n_rows, n_weights = size
+        zero = np.zeros((n_weights, 1))
+        found = self.rows.evaluate(LikelihoodMoments(zero, np.zeros((n_rows, 1)), np.ones(n_rows)))
+        self.solve, self.state = gaussian_solve(VariancePrior(1.0, 1.0)), State.after(found, zero, 0.0)
 
     def time_step(self, size: tuple[int, int]) -> None:
-        self.rows.evaluate([self.solve(self.parameters.regression(), 0.0).latent])
+        self.rows.evaluate(self.solve(self.state).latent)
 
     def track_multiple(self, size: tuple[int, int]) -> float:
         flops = size[0] * size[1] * (size[1] + 1.0)

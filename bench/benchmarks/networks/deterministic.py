@@ -27,7 +27,7 @@ def make_step(network: str, inference: str, n_draws: int = 10) -> Any:
     """Return a function without arguments that takes one step."""
     require("GaussianNetwork")
     from pydirect.networks.deterministic import DeterministicNetwork
-    from pydirect.networks.objective import NetworkObjective
+    from pydirect.networks.training import NetworkObjective
 
     n_inputs, hidden, options, _ = NETWORKS[network]
     described = DeterministicNetwork(n_inputs, hidden, **options)

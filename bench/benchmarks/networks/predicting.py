@@ -17,7 +17,7 @@ def networks() -> dict[str, Any]:
     x, y = make_data(500)
     models = {
         "quadratic": QuadraticBNNRegressor(hidden_layer_sizes=(20,), max_iter=2, n_threads=1),
-        "relu": DVIRegressor(hidden_layer_sizes=(50,), max_iter=2, n_threads=1),
+        "relu": DVIRegressor(hidden_layer_sizes=(50,), n_threads=1),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

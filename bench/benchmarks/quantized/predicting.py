@@ -10,11 +10,11 @@ from ..common import make_data
 
 @cache
 def quantized() -> Any:
-    """Sixteen samples of a raw model of 500 Fourier features."""
+    """Sixteen samples of a sequential posterior of 500 Fourier features."""
     from pydirect import DirectRegressor
 
     x, y = make_data(4_000)
-    return DirectRegressor(n_basis_functions=500, basis="raw", n_threads=1).fit(x, y[:, 0]).quantize()
+    return DirectRegressor(n_basis_functions=500, posterior="sequential", n_threads=1).fit(x, y[:, 0]).quantize()
 
 
 class Predict:

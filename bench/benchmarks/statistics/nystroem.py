@@ -22,12 +22,12 @@ class Statistics:
     number, repeat, warmup_time = 1, (3, 5, 30.0), 0
 
     def setup(self) -> None:
-        from pydirect import DirectRegressor
+        from pydirect import DirectRegressor, Nystroem
 
         rng = np.random.default_rng(0)
         x = rng.standard_normal((N_ROWS, N_COLUMNS))
         self.y = np.sin(x).sum(axis=1, keepdims=True) + 0.3 * rng.standard_normal((N_ROWS, 1))
-        model = DirectRegressor(n_basis_functions=N_LANDMARKS, length_scale=3.0, n_threads=1)
+        model = DirectRegressor(features=Nystroem(length_scale=3.0), n_basis_functions=N_LANDMARKS, n_threads=1)
         self.features = model.fit_features(x, self.y[:, 0]).features_
         self.x = self.features.inputs(x)
 

@@ -11,7 +11,7 @@ model can say how much each candidate would teach it, and choose a batch whose m
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Nystroem
 from pydirect.decisions import select_batch
 
 rng = np.random.default_rng(0)
@@ -23,7 +23,8 @@ def measure(x):
 
 
 def fit(rows):
-    return DirectRegressor(n_basis_functions=200, length_scale=1.0, noise=0.01).fit(candidates[rows], values[rows])
+    model = DirectRegressor(Nystroem(length_scale=1.0), n_basis_functions=200, noise=0.01)
+    return model.fit(candidates[rows], values[rows])
 
 
 values = measure(candidates)

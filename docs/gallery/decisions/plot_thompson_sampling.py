@@ -11,7 +11,7 @@ each is largest, and fit again: where draws disagree they explore, and where the
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Nystroem
 from pydirect.decisions import thompson_batch
 
 rng = np.random.default_rng(1)
@@ -34,7 +34,7 @@ y = measure(x)
 # ordinary function: it can be evaluated anywhere, at any time, and has a gradient, ``functions[0].gradient(x)``.
 rounds = []
 for _ in range(4):
-    model = DirectRegressor(length_scale=0.1, noise=0.25).fit(x, y)
+    model = DirectRegressor(Nystroem(length_scale=0.1), noise=0.25).fit(x, y)
     functions = model.sample_functions(300, random_state=rng)
     batch = grid[thompson_batch(functions(grid), 4)]
     rounds.append((x, y, functions, batch))

@@ -11,11 +11,12 @@ hides the curve, the band is wide.
 # hospitals belong together.
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.base import clone
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Fourier
 from pydirect.statistics import PrivacyBudget
 
-shared = DirectRegressor("fourier", n_basis_functions=60, length_scale=[15.0], random_state=1)
+shared = DirectRegressor(Fourier(length_scale=[15.0]), n_basis_functions=60, random_state=1)
 shared.fit_features([[20.0], [90.0]])  # ages
 y_bounds = (0.0, 12.0)
 
@@ -40,14 +41,14 @@ for epsilon in epsilons:
     for k, (X, y) in enumerate(hospitals):
         budget = PrivacyBudget(epsilon, delta=1e-6)
         sent.append(shared.private_statistics(X, y, y_bounds=y_bounds, budget=budget, random_state=k))
-    model = DirectRegressor(**shared.get_params()).fit_features([[20.0], [90.0]])
+    model = clone(shared).fit_features([[20.0], [90.0]])
     models.append(model.fit_statistics(sum(sent)))
 
 # %%
 # One hospital alone, without privacy, knows its own ages only. All of them together know the curve, and the less noise
 # they have to add (the larger ε), the better. The bands hold the curve with a probability of 90 %.
 ages = np.linspace(20, 90, 300)
-alone = DirectRegressor(**shared.get_params()).fit_features([[20.0], [90.0]]).partial_fit(*hospitals[1])
+alone = clone(shared).fit_features([[20.0], [90.0]]).partial_fit(*hospitals[1])
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True, layout="constrained")
 titles = ["one hospital, not private", *(f"all five, ε = {epsilon:g}" for epsilon in epsilons)]

@@ -16,6 +16,7 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.preprocessing import scale
 
 from pydirect import DirectRegressor, DirectSearchCV
+from pydirect.explain import LeftOutRows
 
 X, y = load_diabetes(return_X_y=True)
 X = scale(X)
@@ -41,14 +42,15 @@ print(f"best: length-scale {length_scales[k]:.1f}, noise variance {best_noise:.0
 
 
 def best():
-    return DirectRegressor(features(length_scales[k]), noise=best_noise, store_loo=True)
+    return DirectRegressor(features(length_scales[k]), noise=best_noise)
 
 
 model = best().fit(X, y)
 some = np.arange(0, len(y), 15)
 refits = [best().fit(np.delete(X, i, axis=0), np.delete(y, i)) for i in some]
 refitted = np.array([y[i] - refit.predict(X[[i]])[0] for i, refit in zip(some, refits, strict=True)])
-worst = np.abs(model.loo_residuals_[some] - refitted).max()
+left_out = LeftOutRows(model, X, y).residuals[some]
+worst = np.abs(left_out - refitted).max()
 print(f"residuals of about {refitted.std():.0f} differ by {worst:.2f} at most")
 
 # %%
@@ -57,8 +59,11 @@ print(f"residuals of about {refitted.std():.0f} differ by {worst:.2f} at most")
 
 train, test = np.arange(0, len(y), 2), np.arange(1, len(y), 2)
 half = best().fit(X[train], y[train])
-for method in ("posterior", "jackknife+"):
-    lower, upper = half.predict_interval(X[test], level=0.9, method=method)
+intervals = {
+    "posterior": half.predict_interval(X[test], level=0.9),
+    "jackknife+": LeftOutRows(half, X[train], y[train]).predict_interval(X[test], level=0.9),
+}
+for method, (lower, upper) in intervals.items():
     inside = np.mean((lower <= y[test]) & (y[test] <= upper))
     print(
         f"{method}: {inside:.0%} of the other half inside 90 % intervals, which are {np.mean(upper - lower):.0f} wide"
@@ -77,6 +82,6 @@ left.set_xticks([2000, 3000, 4000, 5000], ["2000", "3000", "4000", "5000"])
 left.set_yticks([2, 5, 10, 20], ["2", "5", "10", "20"])
 left.minorticks_off()
 right.axline((0, 0), slope=1, color="black", lw=0.8)
-right.plot(refitted, model.loo_residuals_[some], "o", alpha=0.7)
+right.plot(refitted, left_out, "o", alpha=0.7)
 right.set(xlabel="residual after refitting", ylabel="residual by the formula", aspect="equal")
 plt.show()

@@ -39,8 +39,8 @@ test_X, test_y = draw(5000)
 # cannot be beaten.
 
 models = {
-    "one variance": DVIRegressor((50,), noise="homoscedastic"),
-    "variance as an output": DVIRegressor((50,), noise="heteroscedastic"),
+    "one variance": DVIRegressor((50,), noise="constant"),
+    "variance as an output": DVIRegressor((50,), noise="varying"),
 }
 for name, model in models.items():
     model.fit(X, y)

@@ -32,7 +32,7 @@ errors = {"squares, exact": [], "ReLU, DVI": [], "polynomials of degree 3": []}
 for n in sizes:
     models = {
         "squares, exact": QuadraticBNNRegressor((8, 4)),
-        "ReLU, DVI": DVIRegressor((50,), noise="homoscedastic"),
+        "ReLU, DVI": DVIRegressor((50,), noise="constant"),
         "polynomials of degree 3": make_pipeline(StandardScaler(), PolynomialFeatures(3), BayesianRidge()),
     }
     for name, model in models.items():

@@ -15,7 +15,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import BayesianRidge, LassoCV, lasso_path
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, SpikeAndSlabPrior
+from pydirect import DirectRegressor, Sequential, SpikeAndSlabPrior
 
 names = ["age", "sex", "body mass", "pressure", "cholesterol", "LDL", "HDL", "chol./HDL", "triglycerides", "glucose"]
 measured, y = load_diabetes(return_X_y=True)
@@ -23,11 +23,11 @@ noise = np.random.default_rng(0).standard_normal((len(y), 40))
 X = StandardScaler().fit_transform(np.hstack([measured, noise]))
 
 # %%
-# In the raw basis, weights of ``"linear"`` features are those of the columns, on 15 levels. The posterior is kept as
+# Discrete weights of ``"linear"`` features are those of the columns, on 15 levels. The posterior is stored as
 # draws, vectors of levels that are zero for most columns. They have importance weights, which turn frequencies among
 # draws into probabilities. The prior says that a column matters with a probability of one tenth.
 
-model = DirectRegressor("linear", basis="raw", prior=SpikeAndSlabPrior(0.9), n_draws=512).fit(X, y)
+model = DirectRegressor("linear", posterior=Sequential(n_draws=512, prior=SpikeAndSlabPrior(0.9))).fit(X, y)
 draws = model.posterior_.weights.values(model.posterior_.codes)[:, :50]
 importance = np.exp(model.posterior_.log_weights - model.posterior_.log_weights.max())
 matters = np.average(draws != 0, axis=0, weights=importance)

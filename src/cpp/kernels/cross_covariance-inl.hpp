@@ -35,9 +35,9 @@ PYDIRECT_INLINE PackD exp2_of_minus(const PackD& y_in) {
   return e;
 }
 
-// Strips of R rows: distances of the Matérn part, squared distances, and inner products of the linear part. The square
-// roots of the first go on while the next panel is summed.
-template <int R, bool rough>
+// Strips of R rows: distances of the Matérn part, squared ones (of a product, distances), and inner products of the
+// linear part. The square roots of the first go on while the next panel is summed.
+template <int R, RoughPart rough>
 PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_panel, Index n_panels) {
   const Index d = p.n_inputs;
   const double* z = p.others + first_panel * (d + p.n_linear) * PackD::lanes;
@@ -51,7 +51,8 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
       PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
         const PackD difference = broadcast(x[r * d + k]) - zk, square = difference * difference;
         matern[r] = matern[r] + weight * square;
-        if (rough) isotropic[r] = isotropic[r] + square;
+        if (rough == kIsotropicPart) isotropic[r] = isotropic[r] + square;
+        if (rough == kProductPart) isotropic[r] = isotropic[r] + broadcast(p.product_weights[k]) * abs(difference);
       }
     }
     _Pragma("GCC unroll 1") for (Index k = 0; k < p.n_linear; ++k, z += PackD::lanes) {
@@ -61,27 +62,28 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
     double* strip = p.strips + panel * PackD::lanes;
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
       store(strip + r * kStripColumns, sqrt(matern[r]));
-      if (rough) store(strip + (R + r) * kStripColumns, isotropic[r]);
+      if (rough != kNoRoughPart) store(strip + (R + r) * kStripColumns, isotropic[r]);
       store(strip + (2 * R + r) * kStripColumns, linear[r]);
     }
   }
 }
 
-template <class Matern, bool rough>
+template <class Matern, RoughPart rough>
 PYDIRECT_INLINE void covariance_of_strip(const CrossCovariance& p, const double* matern, const double* isotropic,
                                          const double* linear, Index n, double* out) {
   for (Index k = 0; k < n; k += PackD::lanes) {
     PackD r;
-    if (rough) r = sqrt(broadcast(p.isotropic_weight) * load(isotropic + k));
+    if (rough == kIsotropicPart) r = sqrt(broadcast(p.isotropic_weight) * load(isotropic + k));
+    if (rough == kProductPart) r = load(isotropic + k);
     const PackD y = load(matern + k), t = broadcast(6.93147180559945286227e-01) * y;
     PackD sum = broadcast(p.linear_amplitude) * load(linear + k) + broadcast(p.constant);
     sum = sum + broadcast(p.ard_amplitude) * Matern::value(t, exp2_of_minus(y));
-    if (rough) sum = sum + broadcast(p.isotropic_amplitude) * exp2_of_minus(r);
+    if (rough != kNoRoughPart) sum = sum + broadcast(p.isotropic_amplitude) * exp2_of_minus(r);
     store_some(out + k, sum, n - k);
   }
 }
 
-template <int R, class Matern, bool rough>
+template <int R, class Matern, RoughPart rough>
 void covariance_of_rows(const CrossCovariance& p, Index i, Index column, Index n_columns) {
   fill_strips<R, rough>(p, i, column / PackD::lanes, (n_columns + PackD::lanes - 1) / PackD::lanes);
   for (int r = 0; r < R; ++r) {
@@ -92,7 +94,7 @@ void covariance_of_rows(const CrossCovariance& p, Index i, Index column, Index n
 }
 
 // As many columns at a time as the second-level cache holds of the others.
-template <class Matern, bool rough>
+template <class Matern, RoughPart rough>
 void cross_covariance(const CrossCovariance& p) {
   constexpr int R = kRowsTogether / PackD::parts;  // as many as there are registers for
   const Index panel_bytes = (p.n_inputs + p.n_linear + 1) * PackD::lanes * Index(sizeof(double));
@@ -105,11 +107,15 @@ void cross_covariance(const CrossCovariance& p) {
   }
 }
 
+template <class Matern>
+constexpr void fill_smoothness(void (*(&of_rows)[kRoughParts])(const CrossCovariance&)) {
+  of_rows[kNoRoughPart] = cross_covariance<Matern, kNoRoughPart>;
+  of_rows[kIsotropicPart] = cross_covariance<Matern, kIsotropicPart>;
+  of_rows[kProductPart] = cross_covariance<Matern, kProductPart>;
+}
+
 constexpr void fill(CrossCovarianceKernels& k) {
-  k.of_rows[0][0] = cross_covariance<Matern12, false>;
-  k.of_rows[0][1] = cross_covariance<Matern12, true>;
-  k.of_rows[1][0] = cross_covariance<Matern32, false>;
-  k.of_rows[1][1] = cross_covariance<Matern32, true>;
-  k.of_rows[2][0] = cross_covariance<Matern52, false>;
-  k.of_rows[2][1] = cross_covariance<Matern52, true>;
+  fill_smoothness<Matern12>(k.of_rows[0]);
+  fill_smoothness<Matern32>(k.of_rows[1]);
+  fill_smoothness<Matern52>(k.of_rows[2]);
 }

@@ -8,7 +8,10 @@ namespace pydirect {
 constexpr Index kStripColumns = 256;  // whose distances wait in the nearest cache
 constexpr Index kRowsTogether = 4;    // at most
 
-// a_A Matérn(|x − z|_w) + a_I exp(−|x − z|/ℓ) + a_L x_L·z_L + constant. Weights are those of squared distances in units
+// The exponential part: none, exp(−|x − z|/ℓ), or a product over axes, exp(−Σ|x_j − z_j|/ℓ_j).
+enum RoughPart { kNoRoughPart, kIsotropicPart, kProductPart, kRoughParts };
+
+// a_A Matérn(|x − z|_w) + a_I exponential part + a_L x_L·z_L + constant. Weights are those of squared distances in units
 // of log 2: a Matérn function of the distance y is a polynomial times 2^−y.
 struct CrossCovariance {
   Index n_rows, n_inputs, n_linear, n_others;
@@ -17,13 +20,14 @@ struct CrossCovariance {
   const double* others;    // (⌈n_others/8⌉, n_inputs + n_linear, 8): all inputs, then those of the linear part
   const double* weights;   // (n_inputs,) of the Matérn part
   double isotropic_weight;
+  const double* product_weights;  // (n_inputs,) of distances, in the same units, of a product over axes
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   double* strips;  // (3, kRowsTogether, kStripColumns) to work in
   double* out;     // (n_rows, n_others)
 };
 
 struct CrossCovarianceKernels {
-  void (*of_rows[3][2])(const CrossCovariance&);  // smoothness 1/2, 3/2, 5/2; without the exponential part, and with it
+  void (*of_rows[3][kRoughParts])(const CrossCovariance&);  // smoothness 1/2, 3/2, 5/2
 };
 
 }  // namespace pydirect

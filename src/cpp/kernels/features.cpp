@@ -10,6 +10,7 @@ namespace PYDIRECT_ISA {
 #include "kernels/fourier-inl.hpp"
 #include "kernels/gaussian_process-inl.hpp"
 #include "kernels/cross_covariance-inl.hpp"
+#include "kernels/nearest-inl.hpp"
 #include "kernels/quantized-inl.hpp"
 
 }  // namespace PYDIRECT_ISA
@@ -21,6 +22,7 @@ PYDIRECT_FILL(features) {
   PYDIRECT_ISA::fill(table.fourier);
   PYDIRECT_ISA::fill(table.gaussian_process);
   PYDIRECT_ISA::fill(table.cross_covariance);
+  PYDIRECT_ISA::fill(table.nearest);
   PYDIRECT_ISA::fill(table.quantized);
 }
 

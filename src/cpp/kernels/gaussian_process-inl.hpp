@@ -31,21 +31,34 @@ struct Matern52 {
   }
 };
 
-template <class Matern>
+template <class Matern, bool product>
 void covariance_row(const CovarianceRow& p) {
   const PackD root = broadcast(Matern::root), zero = broadcast(0.0);
   for (Index k = 0; k < p.n; k += PackD::lanes) {
     const PackD t = root * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
     const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
-    const PackD r = sqrt(distance_squared(load(p.isotropic + k), load(p.isotropic_norm + k), p.own_isotropic_norm));
+    PackD r = load(p.isotropic + k);
+    if (!product) r = sqrt(distance_squared(r, load(p.isotropic_norm + k), p.own_isotropic_norm));
     const PackD rough = broadcast(p.isotropic_amplitude) * exp(zero - r);
     store(p.ard + k, Matern::slope(t, e));
-    store(p.isotropic + k, r);
+    if (!product) store(p.isotropic + k, r);
     store(p.covariance + k, Matern::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
                                 broadcast(p.constant));
   }
 }
 
+void product_distance_row(const ProductDistanceRow& p) {
+  for (Index k = 0; k < p.n; k += PackD::lanes) {
+    PackD sum = broadcast(0.0);
+    for (Index j = 0; j < p.n_axes; ++j) {
+      const double* axis = p.axes + j * p.stride;
+      sum = sum + abs(load(axis + k) - broadcast(axis[p.own]));
+    }
+    store(p.distance + k, sum);
+  }
+}
+
+template <bool product>
 void covariance_gradient_row(CovarianceGradientRow& p) {
   PackD sums[4] = {broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)};
   double last[PackD::lanes];
@@ -59,6 +72,7 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
     }
     const PackD r = load(p.isotropic + k);
     const PackD rough = m * broadcast(p.isotropic_amplitude) * exp(zero - r);
+    if (product) store(p.isotropic + k, rough);
     store(p.distance_weight + k, zero - m * load(p.ard + k));
     sums[0] = sums[0] + rough;
     sums[1] = sums[1] + rough * r;
@@ -68,9 +82,25 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
   for (int i = 0; i < 4; ++i) p.sums[i] = sum_lanes(sums[i]);
 }
 
+void product_gradient_row(const ProductGradientRow& p) {
+  for (Index j = 0; j < p.rows.n_axes; ++j) {
+    const double* axis = p.rows.axes + j * p.rows.stride;
+    PackD sum = broadcast(0.0);
+    for (Index k = 0; k < p.rows.n; k += PackD::lanes)
+      sum = sum + load(p.rows.distance + k) * abs(load(axis + k) - broadcast(axis[p.rows.own]));
+    p.sums[j] = sum_lanes(sum);
+  }
+}
+
 constexpr void fill(GaussianProcessKernels& k) {
-  k.covariance_row[0] = covariance_row<Matern12>;
-  k.covariance_row[1] = covariance_row<Matern32>;
-  k.covariance_row[2] = covariance_row<Matern52>;
-  k.gradient_row = covariance_gradient_row;
+  k.covariance_row[0][0] = covariance_row<Matern12, false>;
+  k.covariance_row[0][1] = covariance_row<Matern12, true>;
+  k.covariance_row[1][0] = covariance_row<Matern32, false>;
+  k.covariance_row[1][1] = covariance_row<Matern32, true>;
+  k.covariance_row[2][0] = covariance_row<Matern52, false>;
+  k.covariance_row[2][1] = covariance_row<Matern52, true>;
+  k.gradient_row[0] = covariance_gradient_row<false>;
+  k.gradient_row[1] = covariance_gradient_row<true>;
+  k.product_distance_row = product_distance_row;
+  k.product_gradient_row = product_gradient_row;
 }

@@ -13,6 +13,7 @@
 #include "kernels/gaussian_process.hpp"
 #include "kernels/mixture.hpp"
 #include "kernels/moment_table.hpp"
+#include "kernels/nearest.hpp"
 #include "kernels/products.hpp"
 #include "kernels/quadratic.hpp"
 #include "kernels/quantized.hpp"
@@ -40,6 +41,7 @@ struct KernelTable {
   FourierKernels fourier;
   GaussianProcessKernels gaussian_process;
   CrossCovarianceKernels cross_covariance;
+  NearestKernels nearest;
   QuantizedKernels quantized;
   ProductKernels products;
   DenseKernels dense;

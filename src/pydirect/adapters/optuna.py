@@ -5,14 +5,78 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.stats import qmc
 
 from pydirect._validation import FloatArray, as_count
+from pydirect.decisions.box import Box, Column
 from pydirect.decisions.box_search import BoxSearch
-from pydirect.decisions.space import Box
+
+# Integers with more values than these are searched as if they were continuous.
+MANY_VALUES = 10_000
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of Optuna as a column of a box.
+
+    Numbers are divided by their range, of logarithms if asked for. Those with steps take up one step each, so that
+    uniform numbers make all values equally likely.
+    """
+
+    distribution: BaseDistribution
+
+    @property
+    def column(self) -> Column:
+        """The column: with levels where the parameter has steps."""
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return Column(np.arange(float(len(d.choices))), is_category=True)
+        assert isinstance(d, FloatDistribution | IntDistribution)
+        if d.step is None:
+            return Column()
+        n = round((d.high - d.low) / d.step) + 1
+        if n > MANY_VALUES:
+            return Column()
+        return Column(np.array([self._to_unit(d.low + k * d.step) for k in range(n)]))
+
+    def to_unit(self, value: Any) -> float:
+        """Return a value's number in the box."""
+        internal = self.distribution.to_internal_repr(value)
+        return internal if isinstance(self.distribution, CategoricalDistribution) else self._to_unit(internal)
+
+    def from_unit(self, u: float) -> Any:
+        """Return the value at a number of the box."""
+        d = self.distribution
+        if isinstance(d, CategoricalDistribution):
+            return d.to_external_repr(u)
+        assert isinstance(d, FloatDistribution | IntDistribution)
+        low, high = self._ends
+        scaled = low + u * (high - low)
+        value = math.exp(scaled) if d.log else scaled
+        if d.step is not None:
+            value = d.low + d.step * round((value - d.low) / d.step)
+        return d.to_external_repr(min(max(value, d.low), d.high))
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """Ends of the range, or of its logarithms, half a step beyond the last values."""
+        d = self.distribution
+        assert isinstance(d, FloatDistribution | IntDistribution)
+        half = 0.0 if d.step is None else 0.5 * d.step
+        low, high = d.low - half, d.high + half
+        return (math.log(low), math.log(high)) if d.log else (low, high)
+
+    def _to_unit(self, value: float) -> float:
+        low, high = self._ends
+        d = self.distribution
+        assert isinstance(d, FloatDistribution | IntDistribution)
+        return ((math.log(value) if d.log else value) - low) / (high - low)
+
 
 try:
     from optuna.distributions import BaseDistribution
@@ -21,8 +85,6 @@ try:
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:
     raise ImportError("DirectSampler needs Optuna: pip install 'pydirect[optuna]'") from error
-
-from pydirect.adapters._parameters import Parameter
 
 
 class DirectSampler(BaseSampler):
@@ -82,20 +144,7 @@ class DirectSampler(BaseSampler):
     # --- what Optuna calls
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all parameters that any finished trial had, conditional ones included.
-
-        Parameters
-        ----------
-        study : optuna.Study
-            The study that asks.
-        trial : optuna.trial.FrozenTrial
-            The trial that asks.
-
-        Returns
-        -------
-        dict of str to BaseDistribution
-            Where the values of each may lie, by name.
-        """
+        """Return all parameters that any finished trial had, conditional ones included."""
         with self._lock:
             self._read(study)
             return {name: parameter.distribution for name, parameter in self._modelled()}
@@ -105,19 +154,7 @@ class DirectSampler(BaseSampler):
     ) -> dict[str, Any]:
         """Return a suggestion for all of these parameters.
 
-        Parameters
-        ----------
-        study : optuna.Study
-            The study that asks.
-        trial : optuna.trial.FrozenTrial
-            The trial that asks.
-        search_space : dict of str to optuna.distributions.BaseDistribution
-            Parameters to suggest, as `infer_relative_search_space` returned them.
-
-        Returns
-        -------
-        dict
-            Values by name.
+        - `search_space`: Parameters to suggest, as `infer_relative_search_space` returned them.
         """
         if not search_space:
             return {}
@@ -136,24 +173,7 @@ class DirectSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Return a random value.
-
-        Parameters
-        ----------
-        study : optuna.Study
-            The study that asks.
-        trial : optuna.trial.FrozenTrial
-            The trial that asks.
-        param_name : str
-            Name of the parameter.
-        param_distribution : optuna.distributions.BaseDistribution
-            Where its values may lie.
-
-        Returns
-        -------
-        object
-            The value.
-        """
+        """Return a random value."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:

@@ -70,64 +70,24 @@ class RiverRegressor(base.MiniBatchRegressor):
     def learn_one(self, x: Mapping[Hashable, Any], y: float, t: datetime | float | None = None) -> None:
         """Learn a row.
 
-        Parameters
-        ----------
-        x : dict
-            Features by name.
-        y : float
-            Target.
-        t : datetime or float, optional
-            When the row came, for a window or half-life in time; not before the last one.
+        - `t`: When the row came, for a window or half-life in time; not before the last one.
         """
         self._learn([x], [y], None if t is None else [t])
 
     def learn_many(self, X: Any, y: Any, t: Iterable[datetime | float] | None = None) -> None:
-        """Learn the rows of a data frame, one after the other.
-
-        Parameters
-        ----------
-        X : pandas.DataFrame
-            Rows of features.
-        y : pandas.Series
-            Their targets.
-        t : iterable of datetime or float, optional
-            Their times, for models that forget with time.
-        """
+        """Learn the rows of a data frame, one after the other."""
         self._learn(_dictionaries(X), list(y), None if t is None else list(t))
 
     def predict_one(self, x: Mapping[Hashable, Any], with_dist: bool = False) -> Any:
         """Predict a row: the mean, or with `with_dist` a `river.proba.Gaussian` of the target.
 
         Before a row has been learned that is 0, or the standard normal distribution.
-
-        Parameters
-        ----------
-        x : dict
-            Features by name.
-        with_dist : bool, default=False
-            Whether to return a distribution instead of its mean.
-
-        Returns
-        -------
-        float or river.proba.Gaussian
-            The mean, or the distribution.
         """
         mean, std = self._predicted([x])
         return _gaussian(mean[0], std[0]) if with_dist else float(mean[0])
 
     def predict_many(self, X: Any) -> Any:
-        """Predict the rows of a data frame: a series of means.
-
-        Parameters
-        ----------
-        X : pandas.DataFrame
-            Rows of features.
-
-        Returns
-        -------
-        pandas.Series
-            Means.
-        """
+        """Predict the rows of a data frame: a series of means."""
         mean, _ = self._predicted(_dictionaries(X))
         return utils.dataframe.to_native_series(mean, name=None, like=utils.dataframe.into_frame(X))
 
@@ -152,7 +112,7 @@ class RiverRegressor(base.MiniBatchRegressor):
         if not new:
             return
         if self._n_learned:
-            self.stream._add_columns(len(new))
+            self.stream.add_columns(len(new))
         for key in sorted(new, key=lambda key: (type(key).__name__, str(key))):
             self._positions[key] = len(self._positions)
 

@@ -1,10 +1,10 @@
 """What the papers compare with: stochastic gradients and fully factorised Gaussian weights."""
 
-from pydirect.baselines.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.baselines.gradient_estimators import (
     CategoricalWeights,
     Concrete,
     Exact,
+    GaussianRegression,
     GaussianWeights,
     Reinforce,
     Reparameterization,
@@ -15,7 +15,6 @@ __all__ = [
     "CategoricalWeights",
     "Concrete",
     "Exact",
-    "GaussianPosterior",
     "GaussianRegression",
     "GaussianWeights",
     "Reinforce",

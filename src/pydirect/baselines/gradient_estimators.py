@@ -4,19 +4,113 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number
-from pydirect.baselines.gaussian_weights import GaussianPosterior, GaussianRegression
-from pydirect.baselines.squared_errors import SquaredErrors
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.noise import NoisePosterior
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.gradient import through_softmax
 from pydirect.optimize.outcome import Outcome
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+from pydirect.statistics.rotation import Rotation
+
+# Squared errors of weight vectors: from statistics, or from rows
+
+
+@dataclass(frozen=True)
+class ErrorsFromStatistics:
+    """``yᵀy − 2wᵀc + wᵀAw``: O(b²) per draw whatever the number of rows, all draws in one product with A."""
+
+    statistics: TargetStatistics
+
+    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Errors; (n_draws,)."""
+        return np.asarray(self.statistics.squared_error(weights))
+
+    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Errors and gradients ``2 (Aw − c)``."""
+        return self.statistics.squared_error_and_gradient(weights)
+
+
+@dataclass(frozen=True)
+class ErrorsFromRows:
+    """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) per draw; only these rows are read."""
+
+    phi: FloatArray  # (n_rows, n_weights)
+    y: FloatArray  # (n_rows,)
+    batch_size: int  # m; if it is the number of rows, all of them are used, in order
+
+    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Errors; (n_draws,). All draws see the same rows."""
+        phi, y, scale = self._batch(rng)
+        return scale * np.square(y - weights @ phi.T).sum(axis=1)
+
+    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Errors and gradients ``−2 n/m Σ_i (y_i − φ_iᵀw) φ_i``."""
+        phi, y, scale = self._batch(rng)
+        residuals = y - weights @ phi.T
+        return scale * np.einsum("ti,ti->t", residuals, residuals), -2.0 * scale * (residuals @ phi)
+
+    def _batch(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, float]:
+        n = len(self.y)
+        if self.batch_size == n:
+            return self.phi, self.y, 1.0
+        chosen = rng.choice(n, self.batch_size, replace=False, shuffle=False)
+        return self.phi[chosen], self.y[chosen], n / self.batch_size
+
+
+# `‖y − Φw‖²` of weights (n_draws, n_weights) at once, or unbiased estimates of it, with their gradients.
+SquaredErrors = ErrorsFromStatistics | ErrorsFromRows
+
+
+def errors_of(
+    statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
+) -> SquaredErrors:
+    """Return the expected squared errors of statistics or rows."""
+    if rows is None:
+        if batch_size is not None:
+            raise ValueError("batch_size must be None without rows: statistics are of all of them")
+        return ErrorsFromStatistics(statistics)
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
+    phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
+    y = as_float_array(rows[1], "y", (len(phi),))
+    if len(phi) != statistics.n_samples:
+        raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
+    if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
+        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
+    size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
+    if size > len(phi):
+        raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
+    return ErrorsFromRows(phi, y, size)
+
+
+@dataclass(frozen=True)
+class GaussianRegression:
+    """The same regression with continuous weights: Gaussian prior, factorised Gaussian posterior (REPARAM's model)."""
+
+    statistics: TargetStatistics  # sums over the rows
+    prior_variance: float  # of every weight
+    noise: NoiseGrid  # noise levels and their prior
+
+    @classmethod
+    def of(
+        cls,
+        statistics: TargetStatistics | GaussianStatistics,
+        prior_variance: float,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+    ) -> GaussianRegression:
+        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
+        variance = as_number(prior_variance, "prior_variance", above=0.0)
+        return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
+
 
 CONTROLS = ("none", "moving_average", "leave_one_out")
 # Share of the past that a moving average keeps at every step.
@@ -24,13 +118,7 @@ AVERAGE_DECAY = 0.9
 
 
 class CategoricalWeights:
-    """Factorised categorical q(w): parameters are logits (n_weights, n_levels).
-
-    Parameters
-    ----------
-    model : MeanFieldRegression
-        The model.
-    """
+    """Factorised categorical q(w): parameters are logits (n_weights, n_levels)."""
 
     def __init__(self, model: MeanFieldRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
@@ -46,35 +134,13 @@ class CategoricalWeights:
         return self.log_prior - log_sum_exp(self.log_prior)
 
     def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``KL(q ‖ p)`` and its gradient.
-
-        Parameters
-        ----------
-        logits : ndarray of shape (n_weights, n_levels)
-            Logits.
-
-        Returns
-        -------
-        (float, ndarray)
-            The divergence and its gradient, of the shape of the parameters.
-        """
+        """``KL(q ‖ p)`` and its gradient."""
         log_q = logits - log_sum_exp(logits)
         q, ratio = np.exp(log_q), log_q - self.log_prior
         return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
 
     def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax.
-
-        Parameters
-        ----------
-        logits : ndarray of shape (n_weights, n_levels)
-            Logits.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
         statistics, q = self.model.statistics, _softmax(logits)
         weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
         value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
@@ -83,34 +149,13 @@ class CategoricalWeights:
         return float(value), through_softmax(q, slope)
 
     def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
-        """Return the posterior of these parameters.
-
-        Parameters
-        ----------
-        logits : ndarray of shape (n_weights, n_levels)
-            Logits.
-        noise : NoisePosterior
-            Posterior of the noise.
-        elbo : float
-            Evidence lower bound, in nats.
-
-        Returns
-        -------
-        MeanFieldPosterior
-            The posterior.
-        """
+        """Return the posterior of these parameters."""
         weights = FactorizedCategorical(self.levels, _softmax(logits))
         return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
 
 
 class GaussianWeights:
-    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights).
-
-    Parameters
-    ----------
-    model : GaussianRegression
-        The model.
-    """
+    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights)."""
 
     def __init__(self, model: GaussianRegression) -> None:
         self.model, self.b = model, model.statistics.n_weights
@@ -124,18 +169,7 @@ class GaussianWeights:
         return np.stack([np.zeros(self.b), np.full(self.b, 0.5 * np.log(self.model.prior_variance))])
 
     def kl(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B).
-
-        Parameters
-        ----------
-        theta : ndarray of shape (2, n_weights)
-            Means and log standard deviations.
-
-        Returns
-        -------
-        (float, ndarray)
-            The divergence and its gradient, of the shape of the parameters.
-        """
+        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B)."""
         mean, log_std = theta
         precision = 1.0 / self.model.prior_variance
         shares = precision * np.exp(2.0 * log_std)
@@ -143,58 +177,21 @@ class GaussianWeights:
         return float(value), np.stack([precision * mean, shares - 1.0])
 
     def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient.
-
-        Parameters
-        ----------
-        theta : ndarray of shape (2, n_weights)
-            Means and log standard deviations.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient."""
         statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
         value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
         return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
 
     def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
-        """Return the posterior of these parameters.
-
-        Parameters
-        ----------
-        theta : ndarray of shape (2, n_weights)
-            Means and log standard deviations.
-        noise : NoisePosterior
-            Posterior of the noise.
-        elbo : float
-            Evidence lower bound, in nats.
-
-        Returns
-        -------
-        GaussianPosterior
-            The posterior.
-        """
-        return GaussianPosterior(theta[0].copy(), np.exp(theta[1]), noise, Outcome(elbo))
+        """Return the posterior of these parameters."""
+        t, rotation = self.model.prior_variance, Rotation(np.eye(theta.shape[1]))
+        return GaussianPosterior(rotation, theta[0].copy(), np.exp(2 * theta[1]), t, noise, Outcome(elbo))
 
 
 Weights = CategoricalWeights | GaussianWeights
 
 
 # Estimators of R and its gradient
-
-
-class Estimator(Protocol):
-    """An estimator of ``R = E_q ‖y − Φw‖²`` and of its gradient in the parameters of q(w)."""
-
-    discrete: ClassVar[bool | None]
-
-    def error(
-        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
-    ) -> tuple[float, FloatArray]:
-        """Estimate R and its gradient at `theta`, a fraction `progress` of all steps done."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -206,45 +203,19 @@ class Exact:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Return R and its gradient, from statistics.
-
-        Parameters
-        ----------
-        weights : CategoricalWeights or GaussianWeights
-            Family of posteriors.
-        theta : ndarray
-            Its parameters.
-        errors : callable
-            Squared errors of draws of the weights.
-        rng : Generator
-            Source of the random numbers.
-        progress : float
-            Fraction of the steps that is done.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """Return R and its gradient, from statistics."""
         return weights.error(theta)
 
 
 @dataclass
 class Reinforce:
-    """The score function: ``∇R = E (‖y − Φw‖² − baseline) ∇ log q(w)``, unbiased for any discrete weights.
-
-    Parameters
-    ----------
-    n_samples : int, default=10
-        Weight vectors per step; their errors come from one matrix product.
-    control : {"none", "moving_average", "leave_one_out"}, default="leave_one_out"
-        What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
-        (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples
-        at least (Kool, van Hoof & Welling 2019).
-    """
+    """The score function: ``∇R = E (‖y − Φw‖² − baseline) ∇ log q(w)``, unbiased for any discrete weights."""
 
     discrete: ClassVar[bool | None] = True
-    n_samples: int = 10
+    n_samples: int = 10  # weight vectors per step; their errors come from one matrix product
+    # What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
+    # (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples at
+    # least (Kool, van Hoof & Welling 2019).
     control: str = "leave_one_out"
     _average: float | None = field(default=None, init=False, repr=False)
 
@@ -255,26 +226,7 @@ class Reinforce:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate R and its gradient.
-
-        Parameters
-        ----------
-        weights : CategoricalWeights or GaussianWeights
-            Family of posteriors.
-        theta : ndarray
-            Its parameters.
-        errors : callable
-            Squared errors of draws of the weights.
-        rng : Generator
-            Source of the random numbers.
-        progress : float
-            Fraction of the steps that is done.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """Estimate R and its gradient."""
         assert isinstance(weights, CategoricalWeights)
         q = FactorizedCategorical(weights.levels, _softmax(theta))
         indices = q.sample_indices(self.n_samples, rng)
@@ -302,23 +254,14 @@ class Concrete:
 
     The gradient is that of the relaxed R, not of R: a bias that falls with the temperature while the variance rises.
     KL divergences are those of the discrete weights.
-
-    Parameters
-    ----------
-    n_samples : int, default=10
-        Weight vectors per step.
-    temperature : float, default=0.5
-        At the first step.
-    final_temperature : float, optional
-        At the last step, reached geometrically; the same as at the first by default.
-    straight_through : bool, default=False
-        Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
     """
 
     discrete: ClassVar[bool | None] = True
-    n_samples: int = 10
-    temperature: float = 0.5
+    n_samples: int = 10  # weight vectors per step
+    temperature: float = 0.5  # at the first step
+    # At the last step, reached geometrically; the same as at the first by default.
     final_temperature: float | None = None
+    # Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
     straight_through: bool = False
 
     def __post_init__(self) -> None:
@@ -329,44 +272,14 @@ class Concrete:
         as_flag(self.straight_through, "straight_through")
 
     def temperature_at(self, progress: float) -> float:
-        """Temperature after a fraction of all steps.
-
-        Parameters
-        ----------
-        progress : float
-            Fraction of the steps that is done.
-
-        Returns
-        -------
-        float
-            The temperature.
-        """
+        """Temperature after a fraction of all steps."""
         last = self.temperature if self.final_temperature is None else self.final_temperature
         return float(self.temperature ** (1.0 - progress) * last**progress)
 
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate the relaxed R and its gradient.
-
-        Parameters
-        ----------
-        weights : CategoricalWeights or GaussianWeights
-            Family of posteriors.
-        theta : ndarray
-            Its parameters.
-        errors : callable
-            Squared errors of draws of the weights.
-        rng : Generator
-            Source of the random numbers.
-        progress : float
-            Fraction of the steps that is done.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """Estimate the relaxed R and its gradient."""
         assert isinstance(weights, CategoricalWeights)
         temperature = self.temperature_at(progress)
         levels = np.broadcast_to(weights.levels, theta.shape)
@@ -386,16 +299,10 @@ class Concrete:
 
 @dataclass(frozen=True)
 class Reparameterization:
-    """Continuous weights as ``w = μ + s ∘ ε`` with standard normal ε: unbiased, and of low variance.
-
-    Parameters
-    ----------
-    n_samples : int, default=10
-        Weight vectors per step.
-    """
+    """Continuous weights as ``w = μ + s ∘ ε`` with standard normal ε: unbiased, and of low variance."""
 
     discrete: ClassVar[bool | None] = False
-    n_samples: int = 10
+    n_samples: int = 10  # weight vectors per step
 
     def __post_init__(self) -> None:
         as_count(self.n_samples, "n_samples")
@@ -403,31 +310,16 @@ class Reparameterization:
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
-        """Estimate R and its gradient.
-
-        Parameters
-        ----------
-        weights : CategoricalWeights or GaussianWeights
-            Family of posteriors.
-        theta : ndarray
-            Its parameters.
-        errors : callable
-            Squared errors of draws of the weights.
-        rng : Generator
-            Source of the random numbers.
-        progress : float
-            Fraction of the steps that is done.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, of the shape of the parameters.
-        """
+        """Estimate R and its gradient."""
         mean, std = theta[0], np.exp(theta[1])
         epsilon = rng.standard_normal((self.n_samples, mean.size))
         drawn, slopes = errors.with_gradient(mean + std * epsilon, rng)
         gradient = np.stack([slopes.mean(axis=0), std * np.einsum("tj,tj->j", slopes, epsilon) / self.n_samples])
         return float(drawn.mean()), gradient
+
+
+# Estimators of ``R = E_q ‖y − Φw‖²`` and of its gradient in the parameters of q(w).
+Estimator = Exact | Reinforce | Concrete | Reparameterization
 
 
 # SciPy's own are an order of magnitude slower on small arrays, and steps are timed.

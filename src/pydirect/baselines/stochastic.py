@@ -19,21 +19,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_instance, as_number
-from pydirect.baselines.gaussian_weights import GaussianPosterior, GaussianRegression
 from pydirect.baselines.gradient_estimators import (
     CategoricalWeights,
     Concrete,
     Estimator,
     Exact,
+    GaussianRegression,
     GaussianWeights,
     Reinforce,
     Reparameterization,
     Weights,
+    errors_of,
     log_sum_exp,
 )
-from pydirect.baselines.squared_errors import errors_of
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
-from pydirect.optimize.gradient import ADAM_REST, AdamSchedule, adam, through_softmax
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.optimize.gradient import ADAM_TOLERANCE, AdamSchedule, adam, through_softmax
 
 # The bound, and how it is climbed
 
@@ -43,41 +44,6 @@ class StochasticELBO:
 
     The parameters are those of the weights (logits, or means and log standard deviations) and then the logits of the
     noise levels.
-
-    Parameters
-    ----------
-    model : MeanFieldRegression or GaussianRegression
-        Discrete weights or continuous ones.
-    estimator : Exact, Reinforce, Concrete or Reparameterization
-        How the gradient is estimated.
-    rows : tuple (phi, y), optional
-        The rows behind the model's statistics; errors are then computed from them instead of the statistics.
-    batch_size : int, optional
-        Rows that a step reads, drawn without replacement; all of them by default.
-
-    Attributes
-    ----------
-    start : ndarray of shape (n_parameters,)
-        The prior.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range, or the estimator does not serve the model's weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pydirect import GaussianStatistics
-    >>> from pydirect.baselines import GaussianRegression, Reparameterization, StochasticELBO
-    >>> phi, y = np.eye(3), np.array([1.0, 0.0, -1.0])
-    >>> model = GaussianRegression.of(GaussianStatistics.from_arrays(phi, y), 1.0, [0.5])
-    >>> bound = StochasticELBO(model, Reparameterization(n_samples=100))
-    >>> exact, estimate = bound.exact_gradient(bound.start), bound.gradient(bound.start, np.random.default_rng(0))
-    >>> (exact.round(1) + 0.0).tolist()
-    [2.0, 0.0, -2.0, -2.0, -2.0, -2.0, 0.0]
-    >>> bool(np.abs(estimate - exact).max() < 1.5)
-    True
     """
 
     def __init__(
@@ -94,7 +60,7 @@ class StochasticELBO:
             expected = "discrete" if estimator.discrete else "continuous"
             raise ValueError(f"{type(estimator).__name__} must be given a model of {expected} weights")
         self.model = model
-        self.estimator: Estimator = replace(estimator)  # type: ignore[type-var]  # averages of its own
+        self.estimator: Estimator = replace(estimator)  # averages of its own
         self._weights: Weights = (
             CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else GaussianWeights(model)
         )
@@ -104,94 +70,31 @@ class StochasticELBO:
         self.start: FloatArray = np.concatenate([self._weights.start.ravel(), log_prior - log_sum_exp(log_prior)])
 
     def elbo(self, parameters: ArrayLike) -> float:
-        """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included.
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters,)
-            Free parameters.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included."""
         theta, log_q_noise = self._unpack(parameters)
         error, n_samples = self._weights.error(theta)[0], self.model.statistics.n_samples
         return float(self.model.noise.share(np.exp(log_q_noise), error, n_samples) - self._weights.kl(theta)[0])
 
     def exact_gradient(self, parameters: ArrayLike) -> FloatArray:
-        """Gradient of `elbo`, (n_parameters,).
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters,)
-            Free parameters.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
-            The gradient.
-        """
+        """Gradient of `elbo`, (n_parameters,)."""
         theta, log_q_noise = self._unpack(parameters)
         return self._gradient(theta, log_q_noise, self._weights.error(theta))
 
     def gradient(self, parameters: ArrayLike, rng: np.random.Generator, progress: float = 0.0) -> FloatArray:
-        """Return one estimate of the gradient, (n_parameters,).
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters,)
-            Free parameters.
-        rng : numpy.random.Generator
-            Source of the random numbers.
-        progress : float, default=0.0
-            Fraction of all steps done, for temperatures that fall.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
-            The estimate.
-        """
+        """Return one estimate of the gradient, (n_parameters,)."""
         theta, log_q_noise = self._unpack(parameters)
         return self._gradient(
             theta, log_q_noise, self.estimator.error(self._weights, theta, self._errors, rng, progress)
         )
 
     def gradient_variance(self, parameters: ArrayLike, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
-        """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,).
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters,)
-            Free parameters.
-        rng : Generator
-            Source of the random numbers.
-        n_repeats : int, default=100
-            Number of repetitions.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
-            Variances.
-        """
+        """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,)."""
         as_count(n_repeats, "n_repeats", 2)
         estimates = np.stack([self.gradient(parameters, rng) for _ in range(n_repeats)])
         return np.asarray((estimates - estimates[0]).var(axis=0, ddof=1))  # equal ones give exactly zero
 
     def posterior(self, parameters: ArrayLike) -> MeanFieldPosterior | GaussianPosterior:
-        """Return the distribution that the parameters describe, with its exact ELBO.
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters,)
-            Free parameters.
-
-        Returns
-        -------
-        MeanFieldPosterior or GaussianPosterior
-            The posterior.
-        """
+        """Return the distribution that the parameters describe, with its exact ELBO."""
         theta, log_q_noise = self._unpack(parameters)
         noise = self.model.noise.posterior(np.exp(log_q_noise))
         return self._weights.posterior(theta, noise, self.elbo(parameters))
@@ -212,30 +115,18 @@ class StochasticELBO:
 
 @dataclass
 class StochasticFit:
-    """What stochastic steps found and how.
+    """What stochastic steps found and how."""
 
-    Attributes
-    ----------
-    posterior : MeanFieldPosterior or GaussianPosterior
-        The best of all checks by its exact ELBO.
-    parameters : ndarray of shape (n_parameters,)
-        Its parameters.
-    steps : ndarray of int, shape (n_checks + 1,)
-        After how many steps the ELBO was evaluated; the first is 0.
-    seconds : ndarray of shape (n_checks + 1,)
-        Processor time spent on steps until then, which is the wall's where nothing else runs, as one thread works;
-        evaluations of the ELBO are not counted.
-    elbo : ndarray of shape (n_checks + 1,)
-        Exact ELBO there; it need not rise.
-    """
-
-    posterior: MeanFieldPosterior | GaussianPosterior
-    parameters: FloatArray
-    steps: NDArray[np.intp]
+    posterior: MeanFieldPosterior | GaussianPosterior  # the best of all checks by its exact ELBO
+    parameters: FloatArray  # (n_parameters,): its parameters
+    steps: NDArray[np.intp]  # (n_checks + 1,): after how many steps the ELBO was evaluated; the first is 0
+    # (n_checks + 1,): processor time spent on steps until then, which is the wall's where nothing else runs, as one
+    # thread works; evaluations of the ELBO are not counted.
     seconds: FloatArray
-    elbo: FloatArray
+    elbo: FloatArray  # (n_checks + 1,): exact ELBO there; it need not rise
 
 
+@single_blas_thread()
 def fit_stochastic(
     model: MeanFieldRegression | GaussianRegression,
     estimator: Estimator,
@@ -248,57 +139,7 @@ def fit_stochastic(
     start: ArrayLike | None = None,
     random_state: int | np.random.Generator = 0,
 ) -> StochasticFit:
-    """Fit a factorised posterior by Adam on estimated gradients: a baseline, `fit_mean_field` needs no samples.
-
-    Parameters
-    ----------
-    model : MeanFieldRegression or GaussianRegression
-        As in `StochasticELBO`.
-    estimator : Estimator
-        As in `StochasticELBO`.
-    rows : tuple of array_like, optional
-        As in `StochasticELBO`.
-    batch_size : int, optional
-        As in `StochasticELBO`.
-    n_steps : int, default=1000
-        Number of steps.
-    step : float, default=0.3
-        Size of the first steps, which shrink to nothing along half a cosine. Logits travel far: a small step takes
-        many.
-    n_checks : int, default=50
-        How many times the exact ELBO is evaluated, outside the clock.
-    start : array_like of shape (n_parameters,), optional
-        Parameters; the prior by default.
-    random_state : int or numpy.random.Generator, default=0
-        The same seed gives the same fit.
-
-    Returns
-    -------
-    StochasticFit
-        Interrupting it (KeyboardInterrupt) ends it there, its posterior flagged.
-
-    Raises
-    ------
-    ValueError, TypeError
-        When an argument has a wrong shape, type or range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pydirect import GaussianPrior, GaussianStatistics, evenly_spaced_levels
-    >>> from pydirect.baselines import Reinforce
-    >>> from pydirect.direct import MeanFieldRegression
-    >>> from pydirect.baselines import fit_stochastic
-    >>> rng = np.random.default_rng(0)
-    >>> phi = rng.standard_normal((200, 3))
-    >>> y = phi @ [1.0, 0.0, -1.0] + 0.1 * rng.standard_normal(200)
-    >>> levels = evenly_spaced_levels(3, 1.0)
-    >>> model = MeanFieldRegression.of(
-    ...     GaussianStatistics.from_arrays(phi, y), levels, GaussianPrior().log_mass(levels), [0.001, 0.01, 0.1])
-    >>> fit = fit_stochastic(model, Reinforce(n_samples=20), n_steps=300, step=0.2)
-    >>> fit.posterior.weights.most_probable().tolist()
-    [2, 1, 0]
-    """
+    """Fit a factorised posterior by Adam on estimated gradients: a baseline, `fit_mean_field` needs no samples."""
     bound = StochasticELBO(model, estimator, rows, batch_size)
     schedule = AdamSchedule(
         as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
@@ -312,8 +153,7 @@ def fit_stochastic(
         checks.n_steps = i + 1
         return bound.gradient(parameters, rng, i / schedule.n_steps)
 
-    with single_blas_thread():
-        best, outcome = adam(gradient, checks, theta, schedule, rest=ADAM_REST * model.statistics.n_samples)
+    best, outcome = adam(gradient, checks, theta, schedule, tolerance=ADAM_TOLERANCE * model.statistics.n_samples)
     posterior = bound.posterior(best)
     posterior.outcome = replace(outcome, elbo=posterior.elbo)
     steps, seconds, elbo = zip(*checks.found, strict=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,10 +19,7 @@ class CommandError(ValueError):
 
 
 class TableError(CommandError):
-    """A table cannot be used; the message says where and why.
-
-    `details`: lines below the message, one for each problem if there are several.
-    """
+    """A table cannot be used; the message says where and why, `details` name each problem if there are several."""
 
     def __init__(self, message: str, details: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -69,25 +65,6 @@ def discard_output() -> None:
     # The interpreter flushes standard output once more on exit, which would fail again and be reported.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], expected: str) -> Callable[[str], _N]:
-    """Return an argparse type whose error message says what was expected."""
-
-    def number(text: str) -> _N:
-        """Return the number in a text."""
-        with contextlib.suppress(ValueError):
-            if is_right(value := convert(text)):
-                return value
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
-
-    return number
-
-
-natural = _number(int, lambda value: value >= 0, "an integer of at least 0")
-positive = _number(int, lambda value: value >= 1, "an integer of at least 1")
-fraction = _number(float, lambda value: 0.0 <= value < 1.0, "a number from 0 to below 1")
-level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 
 
 def check_output(path: Path, *inputs: Path) -> None:

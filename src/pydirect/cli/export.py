@@ -1,84 +1,24 @@
-"""The command ``pydirect export``: a model's posterior samples as a C header or an ONNX graph."""
+"""`pydirect export`: samples of a model's posterior as a C header or an ONNX graph."""
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydirect.cli.common import CommandError, TableError, check_output, level, positive, print_lines
+import numpy as np
+
+from pydirect.cli.common import CommandError, TableError, check_output, print_lines
+from pydirect.cli.data import known_targets, labels_of, read_inputs
 from pydirect.cli.model_files import load_for_tables
-from pydirect.cli.table_options import add_reading_options
-from pydirect.cli.targets import known_targets, labels_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pydirect.cli.tables import Frame, Table
+from pydirect.cli.tables import Frame, InputTable
+from pydirect.estimators.choices import Nystroem
 
 FORMATS = {".h": "c", ".onnx": "onnx"}
 
 
-def add_export(commands: Any) -> None:
-    """Add the command to a parser's commands."""
-    command = commands.add_parser(
-        "export",
-        help="write a model as C or ONNX, with weights of a few bits",
-        description="Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
-        "mean and standard deviation, and report its size. With --max-bytes or --max-nonzero "
-        "the best integer model of that size is fitted anew to the rows of --data.",
-    )
-    command.add_argument("model", type=Path, help="model file")
-    command.add_argument("-o", "--output", type=Path, required=True, metavar="OUT", help="file to write")
-    command.add_argument(
-        "--format", choices=["c", "onnx"], help="(default: by the suffix of the output, .h or .onnx; else c)"
-    )
-    command.add_argument("--samples", type=positive, metavar="S", help="posterior samples to keep (default: 16)")
-    command.add_argument(
-        "--method",
-        choices=["moments", "draw", "most_probable"],
-        help="how samples are chosen: to match the posterior's mean and variance, at random, or the most probable one "
-        "(default: moments)",
-    )
-    command.add_argument("--integer", action="store_true", help="integer arithmetic up to the last step")
-    command.add_argument(
-        "--levels",
-        choices=["model", "even", "power_of_two"],
-        help="levels of the weights: the model's own, or new ones shared by all weights, for which --data is needed "
-        "(default: model, with --max-bytes even)",
-    )
-    command.add_argument(
-        "--max-bytes", type=positive, metavar="BYTES", help="fit the best integer model of at most this size"
-    )
-    command.add_argument(
-        "--max-nonzero",
-        type=positive,
-        metavar="K",
-        help="fit the best integer model with at most K nonzero weights per sample",
-    )
-    command.add_argument(
-        "--feature-bits", type=int, choices=[8, 16], help="bits per basis function in integer arithmetic (default: 16)"
-    )
-    command.add_argument(
-        "--data", type=Path, metavar="TABLE", help="CSV or Parquet file with rows like those the model will see"
-    )
-    command.add_argument(
-        "--target",
-        action="append",
-        metavar="NAME",
-        help="target column of --data for a model of limited size; repeatable (default: those of the model, which a "
-        "model saved from Python does not name)",
-    )
-    add_reading_options(command)
-    command.add_argument("--prefix", metavar="NAME", help="prefix of all names in C (default: pydirect)")
-    command.add_argument("--interval", type=level, metavar="P", help="probability of the interval in C (default: 0.9)")
-    command.add_argument("--single", action="store_true", help="floating point in single precision")
-    command.set_defaults(run=_export)
-
-
-def _export(args: argparse.Namespace) -> int:
-    from pydirect.cli.inputs import read_inputs
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
     from pydirect.quantized.export.write import to_c
 
     _check_options(args)
@@ -135,7 +75,7 @@ def _limit(args: argparse.Namespace) -> str:
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
     """Raise, with a hint, if the model cannot be exported, not to C, or not without data."""
-    from pydirect.networks.posterior import TrainedNetwork
+    from pydirect.networks.base import TrainedNetwork
 
     if isinstance(model.posteriors_[0], TrainedNetwork):
         raise CommandError(
@@ -160,10 +100,8 @@ def _is_network(model: Any) -> bool:
     return isinstance(model.posteriors_[0], NetworkPosterior)
 
 
-def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[str]) -> np.ndarray | None:
+def _targets(args: argparse.Namespace, model: Any, table: InputTable, targets: list[str]) -> np.ndarray | None:
     """Return the targets for a model of limited size: one column, several, or labels."""
-    import numpy as np
-
     if not _limit(args):
         return None
     if args.target is not None:
@@ -184,6 +122,16 @@ def _targets(args: argparse.Namespace, model: Any, table: Table, targets: list[s
     return y[:, 0] if len(targets) == 1 else y
 
 
+def _unfitted(model: Any) -> Any:
+    """Return an estimator with the parameters of a model that small models within a budget take over."""
+    given = model.get_params(deep=False)
+    own = {k: v for k, v in given.items() if k in ("target_transform", "class_weight", "n_threads", "random_state")}
+    rows = getattr(given["features"], "max_search_rows", None)
+    if rows is not None:
+        own["features"] = Nystroem(max_search_rows=rows)
+    return type(model)(**own)
+
+
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
     from pydirect.quantized.errors import IntegerArithmeticError
     from pydirect.quantized.quantize import quantize
@@ -193,7 +141,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
 
         assert X is not None and y is not None  # a limit comes with data
         return fit_quantized(
-            model,
+            _unfitted(model),
             X,
             y,
             max_bytes=args.max_bytes,
@@ -241,8 +189,6 @@ def _summary(
 
 def _difference(model: Any, quantised: Any, X: Frame) -> str:
     """Compare predictions with the model's at rows of X, in words."""
-    import numpy as np
-
     encoded = model.columns_.encode(X)
     with warnings.catch_warnings():
         # The columns were found by their names.

@@ -1,4 +1,4 @@
-"""`pydirect fit`: a table in, a model file out."""
+"""`pydirect fit`: a table, or with --stream Parquet files of any size, in, a model file and a picture out."""
 
 from __future__ import annotations
 
@@ -6,93 +6,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, fraction, natural, positive
-from pydirect.cli.fit_data import TrainingData, training_data
-from pydirect.cli.fit_model import add_model_options, check_model_options, fitted
-from pydirect.cli.fit_picture import check_picture, draw_fit
-from pydirect.cli.fit_stream import check_stream_options, fit_stream
-from pydirect.cli.fit_summary import print_summary
-from pydirect.cli.model_files import new_metadata
-from pydirect.cli.scoring import as_classified, predictions_of, scores_of
-from pydirect.cli.table_options import add_reading_options
+import numpy as np
 
-DEFAULT_TEST_FRACTION = 0.1
+from pydirect.cli.arguments import DEFAULT_TEST_FRACTION
+from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, print_lines, shortened
+from pydirect.cli.data import TrainingData, check_classification, training_data
+from pydirect.cli.fit_model import check_model_options, convergence_warnings_ignored, finish, fitted, new_model
+from pydirect.cli.model_files import REPLACED, column_lines, fit_lines, new_metadata, structure
+from pydirect.cli.scoring import Classified, as_classified, predictions_of, scores_of, scores_text
 
 
-def add_fit(commands: Any) -> None:
-    """Add the command `fit`."""
-    command = commands.add_parser(
-        "fit",
-        help="fit a model to a table",
-        description="Fit a model that predicts the target columns of a table from its other columns.",
-        epilog="Text columns become one column of zeros and ones per category, at most 50 of them. Missing inputs are "
-        "replaced by what the other columns suggest; missing targets are an error unless --drop-missing is given. "
-        "Scores on held-out rows come from a fit to the other rows; the model that is written is fitted to all.",
-    )
-    command.add_argument("data", type=Path, help="CSV or Parquet file with named columns; with --stream a folder too")
-    command.add_argument(
-        "--target", action="append", required=True, metavar="COL", help="column to predict; repeatable"
-    )
-    command.add_argument("-o", "--output", type=Path, required=True, metavar="MODEL", help="model file to write")
-    command.add_argument(
-        "--task",
-        choices=["auto", "regression", "classification"],
-        default="auto",
-        help="whether the target is a number or a class (default: a class where the column holds text, or true "
-        "and false)",
-    )
-    add_model_options(command)
-    command.add_argument(
-        "--drop",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="COL",
-        help="columns to leave out; give the file before this",
-    )
-    command.add_argument(
-        "--category",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="COL",
-        help="columns of numbers that are categories, such as codes; give the file before this",
-    )
-    command.add_argument("--weight", metavar="COL", help="column with the weights of the rows")
-    command.add_argument(
-        "--drop-missing",
-        action="store_true",
-        help="leave out rows without target or weight, with --stream also those without inputs (default: an error)",
-    )
-    command.add_argument(
-        "--on-missing",
-        choices=["impute", "skip", "error"],
-        default="impute",
-        help="what to do with rows that lack inputs: replace these, leave the rows out, or stop (default: %(default)s)",
-    )
-    add_reading_options(command)
-    command.add_argument(
-        "--test-fraction", type=fraction, metavar="F", help="fraction of the rows to hold out (default: 0.1)"
-    )
-    command.add_argument(
-        "--stream",
-        action="store_true",
-        help="read Parquet files block by block, however large; no rows are held out",
-    )
-    command.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="FILE",
-        help="with --stream: file for the sums so far; the same command continues from it",
-    )
-    command.add_argument("--seed", type=natural, default=0, help="random seed (default: 0)")
-    command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: all allowed)")
-    command.add_argument("--plot", type=Path, metavar="IMAGE", help="picture of the held-out predictions and the fit")
-    command.add_argument("--quiet", action="store_true", help="no progress and no summary")
-    command.set_defaults(run=_fit)
-
-
-def _fit(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
     _check_options(args)
     if args.stream:
         return fit_stream(args)
@@ -107,7 +32,7 @@ def _fit(args: argparse.Namespace) -> int:
     ]
     model.save(args.output, metadata=new_metadata(args, len(data.X), held_out))
     if not args.quiet:
-        print_summary(args, data, model, held_out)
+        _print_summary(args, data, model, held_out)
     if args.plot is not None:
         draw_fit(args, model, scored)
     return 0
@@ -133,8 +58,6 @@ def _check_options(args: argparse.Namespace) -> None:
 
 def _hold_out(args: argparse.Namespace, data: TrainingData) -> list[Any]:
     """Fit to a random part of the rows; return predictions of the others, one per target."""
-    import numpy as np
-
     n = len(data.X)
     n_test = max(1, round(args.test_fraction * n))
     if n - n_test < 2:
@@ -145,3 +68,144 @@ def _hold_out(args: argparse.Namespace, data: TrainingData) -> list[Any]:
     if data.classes:
         return [as_classified(model, test.X, test.y)]
     return predictions_of(model, test.X, DEFAULT_LEVEL, test.y)
+
+
+def check_picture(path: Path) -> None:
+    """Raise unless matplotlib can write a picture of this name."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise CommandError('--plot requires matplotlib. Install it with: pip install "pydirect[plot]"') from None
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in formats:
+        raise CommandError(f"{path}: expected a name that ends in {', '.join('.' + name for name in formats)}")
+
+
+def draw_fit(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
+    """Draw held-out predictions, if any, and the ELBO of the fit, or of draws about it."""
+    from matplotlib.figure import Figure
+
+    from pydirect.persistence.atomic import atomic_open
+    from pydirect.plotting import (
+        CalibrationDisplay,
+        ELBODisplay,
+        PredictionIntervalDisplay,
+        ReliabilityDisplay,
+        SequentialDisplay,
+    )
+
+    n_rows, n_columns = max(1, len(scored)), 1 if not scored else 2 if hasattr(model, "classes_") else 3
+    figure = Figure(figsize=(5.2 * n_columns, 4.2 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    for row, name, p in zip(axes, args.target, scored, strict=False):
+        if isinstance(p, Classified):
+            ReliabilityDisplay(*p.events(), name=name).plot(ax=row[0])
+            continue
+        intervals = PredictionIntervalDisplay(p.y, p.mean, p.lower, p.upper, level=DEFAULT_LEVEL)
+        intervals.plot(ax=row[0], target_name=name)
+        CalibrationDisplay(p.pit).plot(ax=row[1])
+    first = model.posteriors_[0]
+    if hasattr(first, "log_weights"):
+        SequentialDisplay.from_estimator(model, ax=axes[0, -1])
+    else:
+        ELBODisplay.from_estimator(model, ax=axes[0, -1])
+    for row in axes[1:]:
+        row[-1].remove()
+    with atomic_open(args.plot) as file:
+        figure.savefig(file, format=args.plot.suffix[1:].lower())
+
+
+def check_stream_options(args: argparse.Namespace) -> None:
+    """Raise unless the options can be combined with --stream."""
+    for option, given in (
+        ("--test-fraction", args.test_fraction),
+        ("--plot", args.plot is not None),
+        (f"--model {args.model}", args.model != "direct"),
+        ("--missing-value", bool(args.missing_value)),
+        ("--decimal", args.decimal is not None),
+    ):
+        if given:
+            raise CommandError(f"{option}: not with --stream")
+    if not args.data.is_dir() and args.data.suffix != ".parquet":
+        raise CommandError(f"{args.data}: --stream reads .parquet files and folders of them")
+    if args.checkpoint is not None:
+        check_output(args.checkpoint, args.data)
+        if args.checkpoint.absolute() == args.output.absolute():
+            raise CommandError(f"{args.checkpoint}: named for both --output and --checkpoint")
+
+
+def fit_stream(args: argparse.Namespace) -> int:
+    """Fit to Parquet files in blocks of rows."""
+    from pydirect.streams.parquet import ParquetSource
+    from pydirect.tables.codebook import Codebook, LabelCodes
+
+    classes = args.task == "classification" or (args.task == "auto" and _holds_labels(args))
+    check_classification(args, classes)
+    if classes and args.checkpoint is not None:
+        raise CommandError("--checkpoint: not with classes and --stream")
+    source = ParquetSource(
+        args.data,
+        tuple(args.target),
+        args.weight,
+        args.drop,
+        one_dimensional=len(args.target) == 1,
+        labels=LabelCodes() if classes else None,
+        codes=Codebook(gaps=args.on_missing != "error"),
+    )
+    model = new_model(args, classes)
+    checkpoint = {} if classes else {"checkpoint": args.checkpoint}
+    with convergence_warnings_ignored():
+        model.fit_stream(source, drop_missing=args.drop_missing or args.on_missing == "skip", **checkpoint)
+    finish(model, "the fit")
+    model.save(args.output, metadata=new_metadata(args, source.n_rows, []))
+    if not args.quiet:
+        rows = ("rows", _rows_text(source.n_rows, _n_used(args, model, source.n_rows)))
+        lacking = [source.names[j] for j in model.columns_.lacking]
+        missing = [("missing", f"{shortened(lacking)}: {REPLACED}")] if lacking and not args.drop_missing else []
+        print_lines([rows, *column_lines(model), *missing, ("model", structure(model)), *fit_lines(args, model)])
+    return 0
+
+
+def _holds_labels(args: argparse.Namespace) -> bool:
+    """Whether a target column of the first file holds text or booleans."""
+    from pyarrow import parquet, types
+
+    file = min(args.data.rglob("[!_.]*.parquet"), default=None) if args.data.is_dir() else args.data
+    schema = {} if file is None else {column.name: column.type for column in parquet.read_schema(file)}
+    text = (types.is_string, types.is_large_string, types.is_string_view, types.is_boolean, types.is_dictionary)
+    return any(is_kind(schema[name]) for name in args.target if name in schema for is_kind in text)
+
+
+def _n_used(args: argparse.Namespace, model: Any, n_rows: int) -> int:
+    """Return the number of rows that were fitted to, as far as the model knows it."""
+    if hasattr(model, "statistics_"):
+        return int(model.statistics_.n_rows)
+    return n_rows if args.weight is not None else int(model.n_samples_)
+
+
+def _rows_text(n_rows: int, n_used: int) -> str:
+    return f"{n_used} ({n_rows - n_used} with missing values or no weight left out)" if n_used < n_rows else f"{n_used}"
+
+
+def _print_summary(args: argparse.Namespace, data: TrainingData, model: Any, held_out: list[dict[str, Any]]) -> None:
+    """Print the summary of a fit to a table."""
+    dropped = f" ({data.n_dropped} with missing values left out)" if data.n_dropped else ""
+    lines = [("rows", f"{len(data.X)}{dropped}"), *column_lines(model)]
+    lines += [("missing", text) for text in _missing_texts(model, data)]
+    lines.append(("model", structure(model)))
+    for scores in held_out:
+        lines.append((f"held out, {scores['target']}", scores_text(scores)))
+    if held_out:
+        lines.append(("", f"the model below was then fitted to all {len(data.X)} rows"))
+    print_lines(lines + fit_lines(args, model))
+
+
+def _missing_texts(model: Any, data: TrainingData) -> list[str]:
+    """Return what was missing among numbers and among categories, and what became of it."""
+    counts = model.columns_.missing(data.X).sum(axis=0)
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for name, count, own in zip(data.X.columns, counts, model.columns_.categories, strict=True):
+        if count and own != () and count < len(data.X):
+            found[own is None].append(f"{name} {count}")
+    became = {True: REPLACED, False: "a category of its own"}
+    return [f"{shortened(names)}: {became[numbers]}" for numbers, names in found.items() if names]

@@ -8,10 +8,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pydirect.cli.common import print_lines, shortened
 from pydirect.cli.model_files import (
     count_weights,
-    is_gaussian_network,
     kind_of_model,
     noise_deviation,
     noise_kinds,
@@ -21,15 +22,8 @@ from pydirect.cli.model_files import (
 from pydirect.cli.scoring import scores_text
 
 
-def add_info(commands: Any) -> None:
-    """Add the command `info`."""
-    command = commands.add_parser("info", help="show what a file holds")
-    command.add_argument("model", type=Path, help="file written by pydirect")
-    command.add_argument("--json", action="store_true", help="print JSON")
-    command.set_defaults(run=_info)
-
-
-def _info(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
     facts = _json_value(_facts(args.model))
     if args.json:
         print(json.dumps(facts, indent=2, allow_nan=False))
@@ -100,8 +94,6 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _model_facts(path: Path) -> dict[str, Any]:
-    import numpy as np
-
     import pydirect
     from pydirect.persistence.errors import KindError
 
@@ -121,7 +113,7 @@ def _model_facts(path: Path) -> dict[str, Any]:
         "structure": kind_of_model(model),
         "weights": count_weights(model),
         "levels_per_weight": None
-        if is_gaussian_network(model)
+        if not hasattr(model.posteriors_[0], "weights")
         else int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
         "noise_sd": noise_deviation(model) if hasattr(model, "noise_variance_") else None,
@@ -149,8 +141,6 @@ def _column_facts(model: Any) -> dict[str, Any]:
 
 def _json_value(value: Any) -> Any:
     """Return `value` in JSON types: arrays as lists, infinities and NaN as null, other objects as their repr."""
-    import numpy as np
-
     if isinstance(value, dict):
         return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (np.ndarray, np.generic)):

@@ -7,28 +7,18 @@ pipe.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
-from pydirect.cli.common import CommandError, TableError, discard_output, report_failure, short_warnings
-from pydirect.cli.demo import add_demo
-from pydirect.cli.export import add_export
-from pydirect.cli.fit import add_fit
-from pydirect.cli.info import add_info
-from pydirect.cli.predict import add_predict
+from pydirect.cli.arguments import build_parser
+from pydirect.cli.common import TableError, discard_output, report_failure, short_warnings
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    `argv`: arguments without the name of the program; ``sys.argv[1:]`` by default. Returns the exit code; see the
-    module's docstring.
-    """
+    """Run the command line with the arguments, by default those of the process, and return the exit code."""
     try:
         return _run(argv)
     except KeyboardInterrupt as stop:
@@ -44,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except TableError as error:
         return report_failure(str(error), details=error.details)
-    except (ValueError, ImportError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         return report_failure(str(error))
 
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        args = _parser().parse_args(argv)
+        args = build_parser().parse_args(argv)
     except SystemExit as stop:
         # argparse exits by itself after --help and --version.
         return int(stop.code or 0)
@@ -58,42 +48,3 @@ def _run(argv: Sequence[str] | None) -> int:
         code: int = args.run(args)
     sys.stdout.flush()
     return code
-
-
-# -------------------------------------------------------------------------------------------------------- arguments
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message} (see {self.prog} --help)")
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from pydirect import __version__
-
-        print(f"pydirect {__version__}")
-        parser.exit()
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="pydirect", description="Bayesian regression and classification with discrete weights, from tables."
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    add_fit(commands)
-    add_predict(commands)
-    add_info(commands)
-    add_export(commands)
-    add_demo(commands)
-    command = commands.add_parser("show-config", help="show how pydirect was built and what it runs on")
-    command.set_defaults(run=_show_config)
-    return parser
-
-
-def _show_config(_: argparse.Namespace) -> int:
-    import pydirect
-
-    pydirect.show_config()
-    return 0

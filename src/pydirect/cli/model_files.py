@@ -1,16 +1,17 @@
-"""Model files of the command line: the table in their metadata, and facts about a model in words."""
+"""Model files of the command line: the table in their metadata, and facts about a model and its fit in words."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydirect.cli.common import CommandError, numbers_text
+import numpy as np
+
+from pydirect.cli.common import CommandError, numbers_text, shortened
 from pydirect.cli.scoring import is_sound
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def load_for_tables(path: Path) -> tuple[Any, list[str]]:
@@ -35,8 +36,6 @@ def load_for_tables(path: Path) -> tuple[Any, list[str]]:
 
 
 def _n_targets(model: Any) -> int:
-    import numpy as np
-
     return 1 if hasattr(model, "classes_") else int(np.size(model.noise_variance_))
 
 
@@ -72,7 +71,7 @@ def kind_of_model(model: Any) -> str:
         network = model.posteriors_[0].network
         return f"{network.activation} network with {', '.join(map(str, network.hidden_layer_sizes))} hidden units"
     kind: str = model.features_.map.kind
-    return f"{kind} features" if kind != "polynomial" else f"{kind} features of degree {model.degree}"
+    return f"{kind} features" if kind != "polynomial" else f"{kind} features of degree {model.features_.map.degree}"
 
 
 def is_gaussian_network(model: Any) -> bool:
@@ -105,6 +104,66 @@ def noise_text(deviations: Any, kinds: list[str]) -> str:
 
 def noise_deviation(model: Any) -> np.ndarray:
     """Return the standard deviation of the noise per output."""
-    import numpy as np
-
     return np.asarray(np.sqrt(model.noise_variance_))
+
+
+# What becomes of missing numbers.
+REPLACED = "replaced by what the other columns suggest"
+
+
+def column_lines(model: Any) -> list[tuple[str, str]]:
+    """Return the summary's lines about the columns of the table."""
+    from pydirect.tables.columns import MOST_CATEGORIES
+
+    columns = model.columns_
+    encoded = "" if columns.is_plain else f", {columns.n_encoded} after encoding"
+    lines = [("columns", f"{columns.n_columns}{encoded}")]
+    numbering = [columns.names[j] for j in columns.numbering]
+    if numbering:
+        hint = f"--drop {shlex.join(numbering)} if that only numbers the rows"
+        lines.append(("", f"a different integer in every row of {shortened(numbering)}: {hint}"))
+    if columns.pooled:
+        pooled = shortened([columns.names[j] for j in columns.pooled])
+        lines.append(("", f"the {MOST_CATEGORIES - 1} commonest categories kept of {pooled}"))
+    return lines
+
+
+def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
+    """Return the summary's lines about the fit and the file."""
+    return [
+        ("classes", ", ".join(map(str, model.classes_)))
+        if hasattr(model, "classes_")
+        else ("noise sd", _noise_text(model)),
+        ("ELBO", numbers_text(model.elbo_)),
+        *_ends(model),
+        ("written", f"{args.output} ({os.path.getsize(args.output)} bytes)"),
+    ]
+
+
+def _noise_text(model: Any) -> str:
+    transformed = ", of the transformed target" if getattr(model, "target_transform_", None) is not None else ""
+    return noise_text(noise_deviation(model), noise_kinds(model)) + transformed
+
+
+def _ends(model: Any) -> list[tuple[str, str]]:
+    """Return how each fit ended: an optimisation, or draws of weights on levels."""
+    sequential = [p for p in getattr(model, "posteriors_", []) if hasattr(p, "log_weights")]
+    if not sequential:
+        return [("converged", f"{'yes' if has_converged(model) else 'no'}, {_iterations(model)} iterations")]
+    gap = sum(p.gap for p in sequential)
+    side = "below" if gap >= 0 else "above"
+    return [("draws", f"{sequential[0].n_draws}, {abs(gap):.2g} nats {side} the evidence of continuous weights")]
+
+
+def structure(model: Any) -> str:
+    """Return kind and number of weights of a model in words."""
+    return f"{kind_of_model(model)}, {count_weights(model)} weights"
+
+
+def _iterations(model: Any) -> int:
+    return int(np.max(model.n_iter_))
+
+
+def has_converged(model: Any) -> bool:
+    """Whether the fit converged for every output."""
+    return bool(np.all(model.converged_))

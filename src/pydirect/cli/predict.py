@@ -8,70 +8,21 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, level
+import numpy as np
+
+from pydirect.cli.common import CommandError, check_output
+from pydirect.cli.data import known_targets, read_inputs
 from pydirect.cli.model_files import load_for_tables
 from pydirect.cli.scoring import Prediction, as_classified, class_scores, predictions_of, scores_of, scores_text
-from pydirect.cli.table_options import add_reading_options
-from pydirect.cli.targets import known_targets
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pydirect.cli.tables import Frame, Table
+from pydirect.cli.tables import Frame, InputTable
 
 _ROWS_PER_BLOCK = 10_000
 
 
-def add_predict(commands: Any) -> None:
-    """Add the command `predict`."""
-    command = commands.add_parser(
-        "predict",
-        help="predict with a model",
-        description="Write predictions for the rows of a table, in their order: columns prediction, lower and upper, "
-        "prefixed with the target's name and an underscore if there are several targets; for a classifier prediction "
-        "and probability_CLASS for each class. Columns are found by name. If the table has the targets too, scores go "
-        "to standard error.",
-        epilog="A missing number is replaced by what the other columns suggest, a missing category counts as one that "
-        "did not occur in fitting, unless missing ones did. Rows with such categories are predicted from their other "
-        "columns, as a rule with wider intervals.",
-    )
-    command.add_argument("model", type=Path, help="model file")
-    command.add_argument("data", type=Path, help="CSV or Parquet file")
-    command.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="OUT",
-        help="CSV or .parquet file to write (default: CSV on standard output)",
-    )
-    command.add_argument(
-        "--interval", type=level, default=DEFAULT_LEVEL, metavar="P", help="probability of the interval (default: 0.9)"
-    )
-    command.add_argument("--std", action="store_true", help="add a column std, the predictive standard deviation")
-    command.add_argument(
-        "--on-missing",
-        choices=["impute", "skip", "error"],
-        default="impute",
-        help="what to do with rows that lack inputs: replace these, leave the prediction empty, or stop (default: "
-        "%(default)s)",
-    )
-    command.add_argument(
-        "--on-unseen",
-        choices=["accept", "skip", "error"],
-        default="accept",
-        help="what to do with rows whose categories did not occur in fitting: predict from their other columns, leave "
-        "the prediction empty, or stop (default: %(default)s)",
-    )
-    add_reading_options(command)
-    command.add_argument("--quiet", action="store_true", help="nothing on standard error but warnings and errors")
-    command.set_defaults(run=_predict)
-
-
-def _predict(args: argparse.Namespace) -> int:
-    from pydirect.cli.inputs import read_inputs
-
+def run(args: argparse.Namespace) -> int:
+    """Run the command."""
     if args.output is not None:
         check_output(args.output, args.data, args.model)
     model, targets = load_for_tables(args.model)
@@ -89,11 +40,9 @@ def _predict(args: argparse.Namespace) -> int:
 
 
 def _predicted_numbers(
-    args: argparse.Namespace, model: Any, X: Frame, table: Table, targets: Sequence[str]
+    args: argparse.Namespace, model: Any, X: Frame, table: InputTable, targets: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the columns to write and the lines of scores."""
-    import numpy as np
-
     predictions = predictions_of(model, X, args.interval, known_targets(table, targets))
     scores = [
         f"{name}: {scores_text(scores_of(name, prediction, args.interval))}"
@@ -104,11 +53,9 @@ def _predicted_numbers(
 
 
 def _predicted_classes(
-    args: argparse.Namespace, model: Any, X: Frame, table: Table, targets: Sequence[str]
+    args: argparse.Namespace, model: Any, X: Frame, table: InputTable, targets: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the most probable class and the probability of each class, and the line of scores."""
-    import numpy as np
-
     (target,) = targets
     labels = np.full(len(X), None, dtype=object)
     if target in table.columns:
@@ -127,8 +74,6 @@ def _predicted_classes(
 
 def _with_gaps(values: np.ndarray, used: np.ndarray) -> np.ndarray:
     """Return the values in the rows that are used, NaN among numbers and None among labels in the others."""
-    import numpy as np
-
     if used.all():
         return values
     gaps = np.full(len(used), np.nan) if values.dtype.kind == "f" else np.full(len(used), None)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
-    from pydirect.cli.tables import Frame
+from pydirect.cli.tables import Frame
 
 _ROWS_PER_BATCH = 8192
 
@@ -36,15 +35,11 @@ class Classified:
 
     def index(self) -> np.ndarray:
         """Return the index of the true class, -1 where it is unknown or not among the classes."""
-        import numpy as np
-
         number = {label: k for k, label in enumerate(self.classes.tolist())}
         return np.array([number.get(label, -1) for label in self.labels.tolist()])
 
     def events(self) -> tuple[np.ndarray, np.ndarray]:
         """Return whether a class was the true one and its probability: the second of two classes, or each of more."""
-        import numpy as np
-
         first = 1 if len(self.classes) == 2 else 0
         happened = self.index()[:, None] == np.arange(first, len(self.classes))
         return happened.ravel(), self.probability[:, first:].ravel()
@@ -52,8 +47,6 @@ class Classified:
 
 def predictions_of(model: Any, X: Frame, level: float, y: np.ndarray) -> list[Prediction]:
     """Predict the rows of X (n, p) and compare with y (n, k), NaN where unknown; one prediction per target."""
-    import numpy as np
-
     batches = []
     for start in range(0, len(X), _ROWS_PER_BATCH):
         rows = slice(start, start + _ROWS_PER_BATCH)
@@ -76,8 +69,6 @@ def _predict_batch(model: Any, X: Frame, level: float, y: np.ndarray) -> list[tu
 
 def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return log density and PIT of y (n,), NaN where y is NaN."""
-    import numpy as np
-
     known = np.isfinite(y)
     if not known.any():
         return np.full(len(y), np.nan), np.full(len(y), np.nan)
@@ -92,8 +83,6 @@ def as_classified(model: Any, X: Frame, labels: np.ndarray) -> Classified:
 
 def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
     """Score the rows whose class the model knows."""
-    import numpy as np
-
     from pydirect.metrics import expected_calibration_error
 
     index = prediction.index()
@@ -111,8 +100,6 @@ def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
 
 def scores_of(target: str, prediction: Prediction | Classified, level: float) -> dict[str, Any]:
     """Score the rows whose target is known, of which there must be at least one."""
-    import numpy as np
-
     from pydirect.metrics import coverage
 
     if isinstance(prediction, Classified):

@@ -7,20 +7,32 @@ otherwise. A Parquet file declares the types of its columns.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
+import sys
 import zlib
 from collections.abc import Collection
 from lzma import LZMAError
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pydirect.cli.common import TableError
 from pydirect.cli.csv_files import CsvFile
-from pydirect.cli.number_styles import COMMA, decimal_signs, read_numbers, usual_sign
-from pydirect.cli.parquet_files import read_parquet
-from pydirect.cli.table_values import interpreted, missing_marks
-from pydirect.cli.tables import Table
+from pydirect.cli.table_values import (
+    COMMA,
+    DATES,
+    as_objects,
+    decimal_signs,
+    interpreted,
+    missing_marks,
+    read_numbers,
+    usual_sign,
+)
+from pydirect.cli.tables import InputTable, check_names
+from pydirect.streams.rows import PANDAS_INDEX
 
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "lzma"}
 _FOREIGN = {b"PK\x03\x04": "a ZIP archive or Excel workbook", b"\xd0\xcf\x11\xe0": "an Excel workbook"}
@@ -31,22 +43,8 @@ def read_table(
     text_columns: Collection[str] = (),
     missing: Collection[str] = (),
     decimal: str | None = None,
-) -> Table:
-    """Read a CSV or Parquet file.
-
-    A file is read as Parquet if its name ends in ``.parquet`` or its first bytes say so, else as CSV. A CSV file is
-    UTF-8 text with or without a byte order mark, or UTF-16 with one, and may be compressed by gzip, bzip2 or xz; its
-    first line holds the names of the columns, and columns without one are left out; fields are separated by commas,
-    semicolons, tabs or bars, whichever fits, and may be quoted. Blank lines are skipped. Empty fields, ``?``, and
-    ``NA``, ``N/A``, ``#N/A``, ``<NA>``, ``NaN`` and ``null`` in any case are missing values.
-
-    `path`: file to read. `text_columns`: columns of a CSV file to read as text even if all their fields look like
-    numbers. Unknown names are ignored. `missing`: more fields of a CSV file that stand for a missing value. `decimal`:
-    decimal sign of a CSV file, ``"point"`` or ``"comma"``; by default it is found out. Returns the table with all
-    columns, including their missing values. Raises TableError if the file is not a table with a header, at least one
-    row, and distinct column names. Raises ImportError if the file is Parquet and pyarrow is not installed. Raises
-    OSError if the file cannot be read.
-    """
+) -> InputTable:
+    """Read a CSV or Parquet file."""
     name = os.fspath(path)
     with open(path, "rb") as file:
         content = _decompressed(file.read(), name)
@@ -69,11 +67,13 @@ def _decompressed(content: bytes, path: str) -> bytes:
     return content
 
 
-def _read_csv(file: CsvFile, text_columns: Collection[str], missing: Collection[str], decimal: str | None) -> Table:
+def _read_csv(
+    file: CsvFile, text_columns: Collection[str], missing: Collection[str], decimal: str | None
+) -> InputTable:
     names = file.header()
     forced = {i for i, name in enumerate(names) if name in text_columns}
     columns = file.columns(len(names), set(forced), missing)
-    table = Table({}, {}, len(columns[0]))
+    table = InputTable({}, {}, len(columns[0]))
     if unnamed := [str(i + 1) for i, name in enumerate(names) if not name]:
         table.notes.append(f"without a name, left out: column {', '.join(unnamed)}")
     with_commas = _with_commas(file, columns, forced, missing, decimal)
@@ -117,3 +117,52 @@ def _distinct(texts: np.ndarray) -> set[str]:
 
 def _possible_signs(texts: dict[int, set[str]]) -> dict[int, set[str]]:
     return {i: signs for i, different in texts.items() if (signs := decimal_signs(different)) is not None}
+
+
+def read_parquet(content: bytes, path: str) -> InputTable:
+    """Return the table in the bytes of a Parquet file."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError('Reading Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
+    try:
+        data = pyarrow.parquet.read_table(pyarrow.BufferReader(content))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise TableError(f"{path}: not a readable Parquet file: {error}") from None
+    kept = [i for i, name in enumerate(data.column_names) if not PANDAS_INDEX.fullmatch(name)]
+    check_names([data.column_names[i] for i in kept], path)
+    if not kept or data.num_rows == 0:
+        raise TableError(f"{path}: the file has no {'rows' if kept else 'columns'}")
+    table = InputTable({}, {}, data.num_rows)
+    for i in kept:
+        table.add(data.column_names[i], _values_of(data.column(i)))
+    return table
+
+
+def _values_of(values: Any) -> np.ndarray | str:
+    from pyarrow import float64, types
+
+    kind = values.type
+    if types.is_dictionary(kind):
+        return _values_of(values.cast(kind.value_type))
+    if str(kind) in {"string", "large_string", "string_view"}:
+        return interpreted(as_objects(values.to_pylist()))
+    if types.is_boolean(kind) and values.null_count < len(values):
+        return as_objects(values.to_pylist())
+    if any(is_kind(kind) for is_kind in (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)):
+        # Integers beyond 2**53 lose their last digits, like any number in a float64 column.
+        return np.array(values.cast(float64(), safe=False).to_numpy(), dtype=np.float64)
+    if types.is_null(kind):
+        return np.full(len(values), np.nan)
+    return DATES if types.is_temporal(kind) else f"values of type {kind}"
+
+
+def read_data(
+    args: argparse.Namespace, path: Path, text_columns: Collection[str] = (), missing: Collection[str] = ()
+) -> InputTable:
+    """Read a table as the options say, with `missing` as further missing values, and print notes about it."""
+    table = read_table(path, text_columns, {*args.missing_value, *missing}, args.decimal)
+    for note in [] if getattr(args, "quiet", False) else table.notes:
+        print(f"{path.name}: {note}", file=sys.stderr)
+    return table

@@ -10,7 +10,7 @@ import numpy as np
 
 from pydirect.cli.common import TableError
 from pydirect.cli.table_values import as_objects, field_numbers, is_missing, is_number, texts_among_numbers
-from pydirect.streams.tables import key_of
+from pydirect.tables.table import key_of
 
 # Texts are not taken for categories if most are numbers, and more different ones than this.
 _FEW_NUMBERS = 10
@@ -41,15 +41,10 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """Named columns of equal length.
+class InputTable:
+    """Named columns of equal length, in the order of the file: float64, or text as objects with None if missing.
 
-    - `columns`, (n_rows,): numbers and booleans as float64 with NaN for missing values; text as object arrays of str
-      with None for missing values. In the order of the file.
-    - `unusable`: columns that hold anything else, and what they hold.
-    - `n_rows`: number of rows.
-    - `booleans`: columns of numbers that were read as true and false.
-    - `notes`: what a user should know about how the file was read.
+    `unusable` columns hold anything else, `booleans` are those of numbers that were read as true and false.
     """
 
     columns: dict[str, np.ndarray]
@@ -107,11 +102,11 @@ class Table:
         values = {name: self.columns[name] for name in names}
         return Frame(values, (self.n_rows, len(values)))
 
-    def rows(self, chosen: np.ndarray) -> Table:
+    def rows(self, chosen: np.ndarray) -> InputTable:
         """Return some of the rows."""
         columns = {name: values[chosen] for name, values in self.columns.items()}
         n_rows = int(chosen.sum()) if chosen.dtype == bool else len(chosen)
-        return Table(columns, self.unusable, n_rows, self.booleans, self.notes)
+        return InputTable(columns, self.unusable, n_rows, self.booleans, self.notes)
 
     # --- what is wrong
 

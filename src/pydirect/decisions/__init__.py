@@ -3,9 +3,12 @@
 from pydirect.decisions.acquisition import (
     batch_of_draws,
     expected_improvement,
+    hypervolume,
+    hypervolume_improvement,
     improvement_of_draws,
     log_expected_improvement,
     log_probability_of_feasibility,
+    pareto_front,
     probability_of_feasibility,
     probability_of_improvement,
     thompson_batch,
@@ -14,7 +17,6 @@ from pydirect.decisions.acquisition import (
 from pydirect.decisions.active import CandidateBatch, select_batch
 from pydirect.decisions.bandits import LinearBandit, SharedBandit
 from pydirect.decisions.candidates import Candidates, greedy_batch
-from pydirect.decisions.pareto import hypervolume, hypervolume_improvement, pareto_front
 from pydirect.decisions.rewards import RewardPosteriors
 
 __all__ = [

@@ -1,10 +1,13 @@
-"""Acquisition functions: what a measurement promises, from mean and deviation in closed form, or from draws.
+"""Acquisition functions, from mean and deviation in closed form or from draws; Pareto fronts and their hypervolume.
 
 All of them seek maxima: to minimise, give means, values and the best so far with the opposite sign. Deviations are
 those of f, without the noise: ``predict_parts`` returns them, and ``sample_functions`` draws of f.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,18 +24,6 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> Fl
 
     Mockus 1975; Jones, Schonlau & Welch 1998. Where observations are noisy, `best` is the largest posterior *mean* at
     the rows seen, not the largest observation; `improvement_of_draws` also knows how uncertain it is.
-
-    Parameters
-    ----------
-    mean, std : array_like
-        Of f, of shapes that broadcast. Deviations of zero are allowed.
-    best : array_like
-        Largest value so far.
-
-    Returns
-    -------
-    ndarray
-        In units of f. It underflows far below the best: to compare such candidates, use `log_expected_improvement`.
     """
     return np.exp(log_expected_improvement(mean, std, best))
 
@@ -41,16 +32,6 @@ def log_expected_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -
     """Return the log of the expected improvement, accurate also where the improvement itself underflows.
 
     Ament et al. 2023, "Unexpected improvements to expected improvement for Bayesian optimization", equation 9.
-
-    Parameters
-    ----------
-    mean, std, best : array_like
-        As of `expected_improvement`.
-
-    Returns
-    -------
-    ndarray
-        −inf where f is certain to be no better.
     """
     mean, std, best = _moments(mean, std, best)
     certain = std == 0
@@ -75,42 +56,12 @@ def _log_h(z: FloatArray) -> FloatArray:
 
 
 def probability_of_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> FloatArray:
-    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it.
-
-    Parameters
-    ----------
-    mean : array_like
-        Means.
-    std : array_like
-        Standard deviations, of the same shape.
-    best : float or array_like
-        Best value so far: one number, or one per draw or row.
-
-    Returns
-    -------
-    ndarray
-        Probabilities.
-    """
+    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it."""
     return np.exp(log_probability_of_feasibility(mean, std, lower=best))
 
 
 def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) -> FloatArray:
-    """Return the upper confidence bound μ + n_std · σ of Gaussian f.
-
-    Parameters
-    ----------
-    mean : array_like
-        Means.
-    std : array_like
-        Standard deviations, of the same shape.
-    n_std : float, default=2.0
-        Number of standard deviations above the mean.
-
-    Returns
-    -------
-    ndarray
-        Bounds.
-    """
+    """Return the upper confidence bound μ + n_std · σ of Gaussian f."""
     mean, std, _ = _moments(mean, std, 0.0)
     return mean + as_number(n_std, "n_std", at_least=0.0) * std
 
@@ -118,24 +69,7 @@ def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) 
 def probability_of_feasibility(
     mean: ArrayLike, std: ArrayLike, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf
 ) -> FloatArray:
-    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds.
-
-    Parameters
-    ----------
-    mean : array_like
-        Means.
-    std : array_like
-        Standard deviations, of the same shape.
-    lower : array_like, default=-np.inf
-        Lower bound of g.
-    upper : array_like, default=np.inf
-        Upper bound of g.
-
-    Returns
-    -------
-    ndarray
-        Probabilities.
-    """
+    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds."""
     return np.exp(log_probability_of_feasibility(mean, std, lower, upper))
 
 
@@ -145,25 +79,6 @@ def log_probability_of_feasibility(
     """Return the log of P(lower ≤ g ≤ upper), accurate far from the bounds.
 
     Add it to `log_expected_improvement` for each constraint (Gardner et al. 2014), independent of f and of each other.
-
-    Parameters
-    ----------
-    mean, std : array_like
-        Of g.
-    lower : array_like, default=-np.inf
-        Lower bounds, which may be infinite.
-    upper : array_like, default=np.inf
-        Upper bounds, which may be infinite.
-
-    Returns
-    -------
-    ndarray
-        −inf where g is certain to be outside.
-
-    Raises
-    ------
-    ValueError
-        If a lower bound is above its upper one.
     """
     mean, std, _ = _moments(mean, std, 0.0)
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
@@ -191,82 +106,49 @@ def improvement_of_draws(values: ArrayLike, best: ArrayLike) -> FloatArray:
 
     With ``functions = model.sample_functions(n)``, ``functions(X_seen).max(axis=0)`` as `best` is the largest value at
     the rows seen for each draw: where observations are noisy, nobody knows which of them it is (Letham et al. 2019).
-
-    Parameters
-    ----------
-    values : array_like of shape (n_rows, n_functions)
-        Joint draws of f at the rows.
-    best : array_like of shape (n_functions,) or ()
-        Best value so far: one number, or one per draw or row.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Expected improvements.
     """
     drawn, largest = _draws(values, best)
     return np.maximum(drawn - largest, 0.0).mean(axis=1)
 
 
 def batch_of_draws(values: ArrayLike, best: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Choose a batch of `n` rows by their joint expected improvement, each the best given those before it.
+    """Choose a batch of `n` rows by their joint expected improvement, each the best given those before it, (n,).
 
     The improvement of a batch is E max(max_j f(x_j) − best, 0) over the draws; greedy choices reach at least 63 % of
     that of the best batch, as it is submodular (Wilson, Hutter & Deisenroth 2018).
-
-    Parameters
-    ----------
-    values : array_like of shape (n_rows, n_functions)
-        Joint draws of f at the rows.
-    best : array_like of shape (n_functions,) or ()
-        Best value so far: one number, or one per draw or row.
-    n : int
-        Number of rows to choose.
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
-        Different rows, the most promising first.
     """
     drawn, largest = _draws(values, best)
-    n = _batch_size(n, len(drawn))
-    chosen = np.empty(n, dtype=np.intp)
-    free = np.ones(len(drawn), dtype=bool)
-    for k in range(n):
-        gains = np.maximum(drawn - largest, 0.0).mean(axis=1)
-        if not gains[free].any():  # of no draw any is better: the likeliest to be close
-            gains = (drawn - largest).mean(axis=1)
-        chosen[k] = np.argmax(np.where(free, gains, -np.inf))
-        free[chosen[k]] = False
-        largest = np.maximum(largest, drawn[chosen[k]])
-    return chosen
+
+    def gains(chosen: list[int]) -> FloatArray:
+        best = np.maximum(largest, drawn[chosen].max(axis=0, initial=-np.inf))
+        found = np.maximum(drawn - best, 0.0).mean(axis=1)
+        if np.delete(found, chosen).any():
+            return found
+        return np.asarray((drawn - best).mean(axis=1))  # of no draw any is better: the likeliest to be close
+
+    return best_one_by_one(n, len(drawn), gains)
 
 
 def thompson_batch(values: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Choose a batch of `n` rows by Thompson sampling: where the first draw is largest, then the second, and so on.
-
-    Parameters
-    ----------
-    values : array_like of shape (n_rows, n_functions)
-        At least `n` functions.
-    n : int
-        Number of rows to choose.
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
-        Different rows: each draw's largest of those that are left.
-    """
+    """Choose a batch of `n` rows by Thompson sampling: where the first draw is largest, then the second, and so on."""
     drawn, _ = _draws(values, 0.0)
-    n = _batch_size(n, len(drawn))
-    if drawn.shape[1] < n:
+    if drawn.shape[1] < as_count(n, "n") <= len(drawn):
         raise ValueError(f"values must be of at least n = {n} functions, got {drawn.shape[1]}")
-    chosen = np.empty(n, dtype=np.intp)
-    free = np.ones(len(drawn), dtype=bool)
-    for k in range(n):
-        chosen[k] = np.argmax(np.where(free, drawn[:, k], -np.inf))
-        free[chosen[k]] = False
-    return chosen
+    return best_one_by_one(n, len(drawn), lambda chosen: drawn[:, len(chosen)])
+
+
+def best_one_by_one(n: int, n_rows: int, scores: Callable[[list[int]], FloatArray]) -> NDArray[np.intp]:
+    """Choose n different rows, each of the largest of the `scores` (n_rows,) that those chosen before it give."""
+    if as_count(n, "n") > n_rows:
+        raise ValueError(f"n must be at most the number of rows, {n_rows}, got {n}")
+    chosen: list[int] = []
+    free = np.ones(n_rows, dtype=bool)
+    for _ in range(n):
+        best = int(np.argmax(np.where(free, scores(chosen), -np.inf)))
+        best = best if free[best] else int(np.argmax(free))  # where nothing promises anything
+        chosen.append(best)
+        free[best] = False
+    return np.array(chosen, dtype=np.intp)
 
 
 def _moments(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -285,7 +167,89 @@ def _draws(values: ArrayLike, best: ArrayLike) -> tuple[FloatArray, FloatArray]:
     return drawn, largest
 
 
-def _batch_size(n: int, n_rows: int) -> int:
-    if as_count(n, "n") > n_rows:
-        raise ValueError(f"n must be at most the number of rows, {n_rows}, got {n}")
-    return int(n)
+BLOCK_NUMBERS = 2**22
+
+
+def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
+    """Return which rows are dominated by no other, (n_rows,); of equal rows the first."""
+    points = as_float_array(values, "values", ("n_rows", "n_objectives"))
+    # A row is dominated only by rows of a larger sum, or an equal one where rounding hides what differs, and a larger
+    # first value that differs: those stand before it.
+    order = np.lexsort((*-points.T[::-1], -points.sum(axis=1)))
+    front: list[int] = []
+    for i in order:
+        if not (points[front] >= points[i]).all(axis=1).any():
+            front.append(int(i))
+    mask = np.zeros(len(points), dtype=bool)
+    mask[front] = True
+    return mask
+
+
+def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
+    """Return the volume that rows dominate above a reference point, in the product of the objectives' units.
+
+    - `reference` (n_objectives,): Values that are just worth having; rows that are not above it in every objective add
+      nothing.
+    """
+    points, reference = _points(values, reference)
+    return _volume(points - reference)
+
+
+def _volume(points: FloatArray) -> float:
+    """Volume between the origin and points in the positive orthant: slabs of the last objective, from the top."""
+    points = points[(points > 0).all(axis=1)]
+    if points.shape[1] == 1 or not len(points):
+        return float(points.max(initial=0.0))
+    points = points[np.argsort(-points[:, -1])]
+    depths = points[:, -1] - np.append(points[1:, -1], 0.0)
+    return sum(float(depth) * _volume(points[: k + 1, :-1]) for k, depth in enumerate(depths) if depth > 0)
+
+
+def hypervolume_improvement(values: ArrayLike, front: ArrayLike, reference: ArrayLike) -> FloatArray:
+    """Return the expected growth of the hypervolume by one more row, from draws, (n_rows,).
+
+    - `values` (n_rows, n_objectives, n_functions) or (n_rows, n_objectives): Draws at candidates, as
+      ``sample_functions`` returns them for several outputs.
+    """
+    drawn = np.asarray(values, dtype=np.float64)
+    if drawn.ndim == 2:
+        drawn = drawn[:, :, None]
+    if drawn.ndim != 3:
+        raise ValueError(f"values must have shape (n_rows, n_objectives, n_functions), got {drawn.shape}")
+    seen, reference = _points(front, reference)
+    if drawn.shape[1] != len(reference):
+        raise ValueError(f"values must be of {len(reference)} objectives, as reference, got {drawn.shape[1]}")
+    lower, upper = _free_boxes(seen, reference)
+    found = np.empty(len(drawn))
+    size = max(1, BLOCK_NUMBERS // max(1, len(lower) * drawn.shape[2]))
+    for begin in range(0, len(drawn), size):
+        block = drawn[begin : begin + size, :, :, None]
+        edges = np.maximum(np.minimum(block, upper.T[:, None]) - lower.T[:, None], 0.0)
+        found[begin : begin + size] = edges.prod(axis=1).sum(axis=2).mean(axis=1)
+    return found
+
+
+def _free_boxes(points: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return corners of disjoint boxes, (n_boxes, n_objectives), that fill what no point dominates above a reference.
+
+    Slabs of the last objective: between two values of it, points count that are above both.
+    """
+    points = np.maximum(points, reference)
+    if len(reference) == 1:
+        return np.array([[points.max(initial=reference[0])]]), np.array([[np.inf]])
+    edges = np.unique(np.append(points[:, -1], [reference[-1], np.inf]))
+    lower, upper = [], []
+    for low, high in pairwise(edges):
+        above = points[points[:, -1] >= high, :-1]
+        inner = _free_boxes(above[pareto_front(above)] if len(above) else above, reference[:-1])
+        lower.append(np.column_stack([inner[0], np.full(len(inner[0]), low)]))
+        upper.append(np.column_stack([inner[1], np.full(len(inner[1]), high)]))
+    return np.vstack(lower), np.vstack(upper)
+
+
+def _points(values: ArrayLike, reference: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    corner = as_float_array(reference, "reference", ("n_objectives",))
+    points = np.asarray(values, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != len(corner) or not np.isfinite(points).all():
+        raise ValueError(f"values must be finite of shape (n_rows, {len(corner)}), got shape {points.shape}")
+    return points, corner

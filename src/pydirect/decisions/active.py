@@ -18,12 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import blas, cholesky
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread, threads
 from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, short_repr
+from pydirect.decisions.acquisition import best_one_by_one
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.regression import generator_of
 from pydirect.features.basis import Basis
-from pydirect.features.maps import NystroemFeatures, TransformerFeatures
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.features.maps import NystroemFeatures
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.linear.posterior import GaussianPosterior
 
 BLOCK_ROWS = 1024
 # At candidates and targets, beside those of a model that has seen few rows.
@@ -33,15 +36,9 @@ ROUNDING = 1e-13  # of the trace
 
 @dataclass(frozen=True)
 class CandidateBatch:
-    """Candidates to measure, best first.
+    """Rows of the candidates to measure, best first, and by how much each lowers the variance, given those before it.
 
-    Attributes
-    ----------
-    indices : ndarray of shape (n,)
-        Rows of the candidates.
-    reductions : ndarray of shape (n,)
-        By how much each lowers the variance of f given those before it, averaged over the targets and summed over
-        outputs; in squared units of y, or of the transformed y.
+    Reductions (n,) are averaged over the targets and summed over outputs, in squared units of the (transformed) y.
     """
 
     indices: NDArray[np.intp]
@@ -63,71 +60,34 @@ def select_batch(
     One after another, each the best given those before it; the best n together might be others. Reductions are those of
     the model refitted with the new rows, whatever their outcomes, at the kernel, noise and prior scale that it has.
 
-    A model that has seen few rows has few landmarks, and would have more after a refit. As long as it has fewer than
-    ``n_basis_functions``, up to 500 are added here at random candidates and targets; if that is all of them, reductions
-    are those of the exact Gaussian process.
-
-    Parameters
-    ----------
-    model : DirectRegressor
-        Fitted, with ``basis="decorrelated"``. Its weights count as Gaussian. Variance between landmarks, and of a local
-        process, is lowered by nothing and left out.
-    candidates : array_like of shape (n_candidates, n_features_in)
-        Rows that can be measured.
-    targets : array_like of shape (n_targets, n_features_in), optional
-        Where predictions matter; by default at the candidates.
-    n : int, default=10
-        Number of candidates to choose, none of them twice.
-    costs : array_like of shape (n_candidates,), optional
-        Positive; candidates are then chosen by their reduction per unit of cost.
-
-    Returns
-    -------
-    CandidateBatch
-        The chosen candidates.
-
-    Raises
-    ------
-    TypeError
-        If the model is none that has a Gaussian posterior in the decorrelated basis.
-    ValueError
-        If there are fewer candidates than `n`, or a cost is not positive.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pydirect import DirectRegressor
-    >>> from pydirect.decisions import select_batch
-    >>> x = np.linspace(0.0, 1.0, 101)[:, None]
-    >>> known = x[:40:4]  # nothing is known of the right part
-    >>> model = DirectRegressor(features="polynomial", noise=0.01).fit(known, np.sin(3 * known[:, 0]))
-    >>> select_batch(model, x, n=2).indices.tolist()
-    [100, 81]
+    - `costs` (n_candidates,): Positive; candidates are then chosen by their reduction per unit of cost.
     """
     as_instance(model, "model", DirectRegressor)
     check_is_fitted(model)
-    if not all(isinstance(posterior, DecorrelatedPosterior) for posterior in model.posteriors_):
-        raise TypeError(f"model must have basis='decorrelated', got basis={model.basis!r}")
+    if not all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors_):
+        raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
     as_count(n, "n")
-    x = model._check_rows(candidates)
+    x = model.encode_rows(candidates)
     if len(x) < n:
         raise ValueError(f"candidates must be at least n = {n} rows, got {len(x)}")
     cost = np.ones(len(x)) if costs is None else as_float_array(costs, "costs", (len(x),))
     if (cost <= 0).any():
         raise ValueError(f"costs must be positive, got {cost.min()}")
-    others = None if targets is None else model._check_rows(targets)
-    with single_blas_thread():  # the same bits for any number of threads
-        basis = _with_more_landmarks(model, x if others is None else np.vstack([x, others]))
-        outputs = [_reductions_of_output(model, basis, k, x, others) for k in range(len(model.posteriors_))]
+    others = None if targets is None else model.encode_rows(targets)
+    fitted, rng = model.model_, generator_of(model.random_state)
+    with threads(model.n_threads), single_blas_thread():  # the same bits for any number of threads
+        room = min(model.n_basis_functions - fitted.basis.n_weights, MORE_LANDMARKS)
+        basis = _with_more_landmarks(fitted.basis, x if others is None else np.vstack([x, others]), room, rng)
+        outputs = [_reductions_of_output(fitted, basis, k, x, others) for k in range(len(fitted.posteriors))]
         return choose_greedily(outputs, cost, n)
 
 
 def _reductions_of_output(
-    model: DirectRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
+    model: FittedRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
 ) -> Reductions:
-    posterior = model.posteriors_[k]
-    n_threads = 1 if isinstance(basis.map, TransformerFeatures) else resolve_n_threads(model.n_threads)
-    n_weights = model.features_.n_weights
+    posterior, scale = model.posteriors[k], float(model.latent.prior_scale[k])
+    n_threads = resolve_n_threads() if basis.map.parallel else 1
+    n_weights = model.basis.n_weights
     root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
     root[:n_weights, :n_weights] = posterior.covariance_root()
     rows_of = basis.projection(root)
@@ -141,49 +101,33 @@ def _reductions_of_output(
     aims = rows if targets is None else whitened(targets)
     # In units of the prior variance of the weights.
     noise = np.full(len(x), 1 / posterior.noise.precision)
-    if model.noise_model_ is not None:
-        weights, values = model._noise_of(x)[k]
+    if model.noise is not None:
+        weights, values = model.noise_of(x)[k]
         noise = values @ weights
-    unit = (model.calibration_scale_ * model.y_scale_[k] * model.prior_scale_[k]) ** 2
-    return Reductions(rows, aims, noise / model.prior_scale_[k] ** 2, unit, n_threads)
+    unit = (model.units.calibration * model.units.scale[k] * scale) ** 2
+    return Reductions(rows, aims, noise / scale**2, unit, n_threads)
 
 
-def _with_more_landmarks(model: DirectRegressor, rows: FloatArray) -> Basis:
-    """Return the basis with more landmarks, among rows, where it has fewer than it may have.
+def _with_more_landmarks(basis: Basis, rows: FloatArray, room: int, rng: np.random.Generator) -> Basis:
+    """Return the basis with up to `room` more landmarks among rows.
 
-    Its functions stay as they are, and others follow that tell what they miss; their weights have their prior.
+    Its functions stay as they are, and others follow for the residual; their weights have their prior.
     """
-    basis = model.features_
-    if not isinstance(basis.map, NystroemFeatures):
-        return basis
-    room = min(model.n_basis_functions - basis.n_weights, MORE_LANDMARKS)
-    if room <= 0:
+    if basis.map.residual_kernel is None or room <= 0:
         return basis
     known = basis.map.landmarks
     distinct, first = np.unique(np.vstack([known, basis.inputs(rows)]), axis=0, return_index=True)
     new = distinct[first >= len(known)]
     if len(new) > room:
-        new = new[np.sort(model._generator().choice(len(new), room, replace=False))]
+        new = new[np.sort(rng.choice(len(new), room, replace=False))]
     landmarks = np.vstack([known, new])
-    return replace(basis, map=NystroemFeatures.at(landmarks, basis.map.hyperparameters))
+    return replace(basis, map=NystroemFeatures.at(landmarks, basis.map.residual_kernel))
 
 
 class Reductions:
-    """By how much a measurement at each candidate lowers the variance over the targets.
+    """By how much a measurement at each candidate, with `noise`, lowers the variance over the targets.
 
-    Weights are in units in which their covariance was I before the first measurement.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_candidates, n_weights)
-        Of Φ.
-    targets : ndarray of shape (n_targets, n_weights)
-        Of Φ.
-    noise : ndarray of shape (n_candidates,)
-        Variance of the noise of a measurement.
-    unit : float
-        What a variance of one is worth.
-    n_threads : int
+    `rows` and `targets` are of Φ, in units in which the covariance of the weights was I before the first measurement.
     """
 
     def __init__(
@@ -233,12 +177,14 @@ def _compressed(targets: FloatArray) -> FloatArray:
 
 def choose_greedily(outputs: list[Reductions], cost: FloatArray, n: int) -> CandidateBatch:
     """Choose the candidates of largest reduction per cost, summed over outputs, one after another."""
-    indices, reductions = np.empty(n, dtype=np.intp), np.empty(n)
-    free = np.ones(len(cost), dtype=bool)
-    for i in range(n):
-        gains = np.sum([own.gains() for own in outputs], axis=0)
-        best = int(np.argmax(np.where(free, gains / cost, -np.inf)))
-        indices[i], reductions[i], free[best] = best, gains[best], False
+    every: list[FloatArray] = []
+
+    def gains(chosen: list[int]) -> FloatArray:
         for own in outputs:
-            own.measure(best)
-    return CandidateBatch(indices, reductions)
+            for best in chosen[-1:]:
+                own.measure(best)
+        every.append(np.sum([own.gains() for own in outputs], axis=0))
+        return np.asarray(every[-1] / cost)
+
+    indices = best_one_by_one(n, len(cost), gains)
+    return CandidateBatch(indices, np.array([found[i] for found, i in zip(every, indices, strict=True)]))

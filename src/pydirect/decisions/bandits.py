@@ -19,10 +19,10 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
-from pydirect.persistence.fields import Header, Writer, build_one
+from pydirect.persistence.schema import Arrays, Header, pack, unpack
 
 POLICIES = ("ucb", "thompson")
-# Floats of products held at a time while deciding.
+# Floats of products stored at a time while deciding.
 BLOCK_FLOATS = 2**22
 # Added to covariances of candidates, in units of the largest variance: those of equal candidates are singular.
 JITTER = 1e-12
@@ -107,19 +107,19 @@ class ContextualBandit(BaseEstimator):
             raise ValueError("save needs a bandit that has decided or learned, got a new one")
         if not isinstance(self.features, str | Basis):
             raise TypeError(f"features must be 'linear' or a Basis to be saved without pickle, got {self.features!r}")
-        writer = Writer()
+        arrays: Arrays = {}
         header = {
             "library": __version__,
-            "features": self.features if isinstance(self.features, str) else writer.fields(self.features, "features"),
+            "features": self.features if isinstance(self.features, str) else pack(self.features, "features", arrays)[0],
             "policy": self.policy,
             "exploration": self.exploration,
             "half_life": self.half_life,
             "n_features_in": self.n_features_in_,
-            "rewards": writer.fields(self.rewards_, "rewards"),
+            "rewards": pack(self.rewards_, "rewards", arrays)[0],
             "rng": self._rng.bit_generator.state,
             **self._own_fields(),
         }
-        write(path, f"pydirect.{type(self).__name__}", header, writer.arrays)
+        write(path, f"pydirect.{type(self).__name__}", header, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -140,12 +140,13 @@ class ContextualBandit(BaseEstimator):
         try:
             features = header["features"]
             if not isinstance(features, str):
-                features = build_one((Basis,), features, arrays, "features")
+                features = unpack(Basis, features, arrays, "features")
             bandit = cls._from_own_fields(header, features)
             bandit._check_parameters()
             bandit.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
-            bandit.rewards_ = build_one((RewardPosteriors,), header["rewards"], arrays, "rewards")
-            bandit.rewards_.check(bandit._first_arms(), bandit._phi(np.zeros((1, bandit.n_features_in_))).shape[1])
+            n_weights = bandit._phi(np.zeros((1, bandit.n_features_in_))).shape[1]
+            sizes = {"n_arms": bandit._first_arms(), "n_weights": n_weights}
+            bandit.rewards_ = unpack(RewardPosteriors, header["rewards"], arrays, "rewards", **sizes)
             bandit._rng = np.random.default_rng()
             bandit._rng.bit_generator.state = header["rng"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -229,11 +230,7 @@ class LinearBandit(ContextualBandit):
         random_state: Any = 0,
     ) -> None:
         super().__init__(
-            features=features,
-            policy=policy,
-            exploration=exploration,
-            half_life=half_life,
-            random_state=random_state,
+            features=features, policy=policy, exploration=exploration, half_life=half_life, random_state=random_state
         )
         self.arms = arms
 
@@ -335,9 +332,9 @@ class LinearBandit(ContextualBandit):
         Returns
         -------
         mean : ndarray of shape (n_rows, n_arms)
-            Expected rewards, and their standard deviations on request.
+            Expected rewards.
         std : ndarray of the same shape
-            Expected rewards, and their standard deviations on request.
+            Their posterior standard deviations; with `return_std` only.
         """
         rows = self._rows(X, "X")
         moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
@@ -470,9 +467,9 @@ class SharedBandit(ContextualBandit):
         Returns
         -------
         mean : ndarray of shape (n_rows,)
-            Expected rewards, and their standard deviations on request.
+            Expected rewards.
         std : ndarray of the same shape
-            Expected rewards, and their standard deviations on request.
+            Their posterior standard deviations; with `return_std` only.
         """
         mean, variance = self.rewards_.moments(self._phi(self._rows(X, "X")))
         return (mean[:, 0], np.sqrt(variance[:, 0])) if return_std else mean[:, 0]

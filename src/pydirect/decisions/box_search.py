@@ -3,17 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, logsumexp
 from sklearn.tree import DecisionTreeClassifier
 
 from pydirect._validation import FloatArray
-from pydirect.decisions.ascent import maximise
-from pydirect.decisions.criteria import ChebyshevImprovement, Criterion, Feasibility, Improvement, Term
-from pydirect.decisions.learned import LearnedFunction, Signed, Standardised
-from pydirect.decisions.space import Box
-from pydirect.decisions.surrogate import PreparedSurrogate
+from pydirect.decisions.acquisition import LOG_ROOT_TWO_PI, log_expected_improvement, log_probability_of_feasibility
+from pydirect.decisions.box import Box, maximise
+from pydirect.decisions.surrogate import LearnedFunction, PreparedSurrogate, Signed, StandardisedTargets
+
+# Nodes on [0, 1] of integrals over the improvement.
+NODES, NODE_WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(24))
+NODES = NODES + 0.5
+Slopes = Sequence[tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The sum of terms, as a function of the surrogates' inputs."""
+
+    terms: Sequence[Term]
+
+    def value(self, inputs: FloatArray) -> FloatArray:
+        """Return values, (n_rows,)."""
+        return np.sum([term.value([s.moments(inputs) for s in term.surrogates]) for term in self.terms], axis=0)
+
+    def gradient(self, inputs: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return values, (n_rows,), and gradients, (n_rows, n_inputs)."""
+        value, gradient = np.zeros(len(inputs)), np.zeros(inputs.shape)
+        for term in self.terms:
+            found = [s.gradients(inputs) for s in term.surrogates]
+            moments = [(mean, std) for mean, std, _, _ in found]
+            value += term.value(moments)
+            for (by_mean, by_std), (_, _, mean, std) in zip(term.slopes(moments), found, strict=True):
+                gradient += by_mean[:, None] * mean + by_std[:, None] * std
+        return value, gradient
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """log E max(f − best, 0)."""
+
+    surrogates: Sequence[PreparedSurrogate]
+    best: float
+
+    def value(self, moments: Slopes) -> FloatArray:
+        """Return log expected improvement."""
+        ((mean, std),) = moments
+        return log_expected_improvement(mean, std, self.best)
+
+    def slopes(self, moments: Slopes) -> Slopes:
+        """Return its derivatives, Φ(z)/EI and φ(z)/EI with z = (mean − best)/std."""
+        ((mean, std),) = moments
+        z, log_ei = (mean - self.best) / std, self.value(moments)
+        return [(np.exp(log_ndtr(z) - log_ei), np.exp(-0.5 * z * z - LOG_ROOT_TWO_PI - log_ei))]
+
+
+@dataclass(frozen=True)
+class Feasibility:
+    """log P(f ≤ threshold)."""
+
+    surrogates: Sequence[PreparedSurrogate]
+    threshold: float
+
+    def value(self, moments: Slopes) -> FloatArray:
+        """Return the log probability."""
+        ((mean, std),) = moments
+        return log_probability_of_feasibility(mean, std, upper=self.threshold)
+
+    def slopes(self, moments: Slopes) -> Slopes:
+        """Return its derivatives."""
+        ((mean, std),) = moments
+        z = (self.threshold - mean) / std
+        hazard = np.exp(-0.5 * z * z - LOG_ROOT_TWO_PI - log_ndtr(z)) / std
+        return [(-hazard, -z * hazard)]
+
+
+@dataclass(frozen=True)
+class ChebyshevImprovement:
+    """log E max(min_k u_k − best, 0), u_k = (f_k − reference_k)/direction_k, of independent objectives.
+
+    The expectation is ∫ Π P(u_k > t) dt from the best on. Directions drawn uniformly from the sphere make the expected
+    improvement of min_k u_k one of the hypervolume (Golovin & Zhang 2020, Random hypervolume scalarizations).
+    """
+
+    surrogates: Sequence[PreparedSurrogate]
+    reference: FloatArray
+    direction: FloatArray
+    best: float
+
+    def value(self, moments: Slopes) -> FloatArray:
+        """Return the log expectation."""
+        return self._integral(moments)[0]
+
+    def slopes(self, moments: Slopes) -> Slopes:
+        """Return its derivatives."""
+        value, log_integrand, z, std = self._integral(moments)
+        share = np.exp(log_integrand - value[:, None])
+        hazard = share * np.exp(-0.5 * z * z - LOG_ROOT_TWO_PI - log_ndtr(z))
+        by_mean = hazard.sum(axis=-1) / std
+        by_std = -(hazard * z).sum(axis=-1) / std
+        return [(m / d, s / d) for m, s, d in zip(by_mean, by_std, self.direction, strict=True)]
+
+    def _integral(self, moments: Slopes) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return the log integral, (n_rows,), log integrand where it decays, (n_rows, n_nodes), z and deviations."""
+        mean, std = np.stack(moments, axis=1)
+        mean = (mean - self.reference[:, None]) / self.direction[:, None]
+        std = std / self.direction[:, None]
+        # The integrand is one up to here, decays at this rate from here on, and ends 7 deviations beyond any mean.
+        begin = np.maximum((mean - 7 * std).min(axis=0), self.best)
+        z = (mean - begin) / std
+        rate = (np.exp(-0.5 * z * z - LOG_ROOT_TWO_PI - log_ndtr(z)) / std).sum(axis=0)
+        length = np.minimum((np.maximum(mean - begin, 0.0) + 7 * std).min(axis=0), 30 / np.maximum(rate, 1e-6))
+        t = begin[:, None] + length[:, None] * NODES
+        z = (mean[..., None] - t) / std[..., None]
+        log_integrand = log_ndtr(z).sum(axis=0) + np.log(length[:, None] * NODE_WEIGHTS)
+        with np.errstate(divide="ignore"):
+            value = np.logaddexp(np.log(begin - self.best), logsumexp(log_integrand, axis=1))
+        return value, log_integrand, z, std
+
 
 # Rows among which the incumbent is looked for: the best by their own values, which noise may flatter.
 N_LEADING = 200
@@ -23,23 +134,20 @@ N_GOOD = 5
 MARGIN = 0.1
 
 
+Term = Improvement | Feasibility | ChebyshevImprovement
+
+
 class BoxSearch:
     """Bayesian optimisation in a box: objectives are maximised where all constraints are at most zero.
 
     One objective: expected improvement on the best posterior mean. Several: of a random direction's scalarisation, a
     new one each time. Times the probabilities that constraints hold and that the evaluation does not fail.
-
-    Parameters
-    ----------
-    box : Box
-    n_objectives, n_constraints : int
-    rng : numpy.random.Generator
     """
 
     def __init__(self, box: Box, n_objectives: int, n_constraints: int, rng: np.random.Generator) -> None:
         self.box, self.n_objectives = box, n_objectives
         self._rng = rng
-        kinds = [Standardised] * n_objectives + [Signed] * (n_constraints + 1)
+        kinds = [StandardisedTargets] * n_objectives + [Signed] * (n_constraints + 1)
         self._functions = [LearnedFunction(box.tied, kind, rng) for kind in kinds]
         self._rows = np.empty((0, box.n_columns))
         self._outcomes = np.empty((0, n_objectives + n_constraints))
@@ -58,17 +166,7 @@ class BoxSearch:
             function.rng = rng
 
     def tell(self, rows: FloatArray, outcomes: FloatArray, failed: NDArray[np.bool_]) -> None:
-        """Add rows that were tried.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n_rows, n_columns)
-            NaN where a column does not apply.
-        outcomes : ndarray of shape (n_rows, n_objectives + n_constraints)
-            Objectives, then constraints; NaN is unknown.
-        failed : ndarray of bool, shape (n_rows,)
-            Rows that could not be evaluated.
-        """
+        """Add rows that were tried."""
         inputs = self.box.inputs(rows)
         labels = np.where(failed, 1.0, -1.0)
         for function, values in zip(self._functions, [*outcomes.T, labels], strict=True):

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import single_blas_thread, threads
 from pydirect._validation import FloatArray, as_count, as_instance, as_number
+from pydirect.decisions.acquisition import best_one_by_one
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.features.missing_process import missing_covariances
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.features.residual import residual_covariances
+from pydirect.linear.posterior import GaussianPosterior
 
 
 class Candidates:
@@ -23,18 +24,7 @@ class Candidates:
 
         μ' = μ + c (y_j − μ_j) / (c_j + σ²),   C' = C − c cᵀ / (c_j + σ²),   c = C e_j,
 
-    of which only the diagonal and the columns that are asked for are ever formed.
-
-    Parameters
-    ----------
-    mean : ndarray of shape (n_rows,)
-        Means of f.
-    variance : ndarray of shape (n_rows,)
-        Of f, without the noise.
-    column : callable
-        From the number of a row to its covariances with all rows, (n_rows,), before any measurement.
-    noise_variance : float or ndarray of shape (n_rows,)
-        Of measurements.
+    of which only the diagonal and the columns that are asked for, by `column`, are ever formed.
     """
 
     def __init__(
@@ -51,46 +41,32 @@ class Candidates:
 
     @classmethod
     def of(cls, model: DirectRegressor, X: ArrayLike) -> Self:
-        """Take the posterior of f at rows of X, in units of y, with the model's noise.
-
-        Parameters
-        ----------
-        model : DirectRegressor
-            Fitted in the decorrelated basis, to one target that was not transformed. A local process is left out.
-        X : array_like of shape (n_rows, n_features_in)
-            Memory is for two numbers per row and basis function.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the model is of another kind.
-        """
+        """Take the posterior of f at rows of X, in units of y, with the model's noise."""
         as_instance(model, "model", DirectRegressor)
         check_is_fitted(model)
-        posterior = model.posteriors_[0]
-        if not isinstance(posterior, DecorrelatedPosterior):
-            raise TypeError(f"model must have basis='decorrelated', got basis={model.basis!r}")
-        if len(model.posteriors_) > 1:
-            raise ValueError(f"model must be of one target, got {len(model.posteriors_)}")
-        if model._transform() is not None:
-            raise ValueError(f"model must have no transformed target, got {model.target_transform_}")
-        x, basis, unit = model._check_rows(X), model.features_, float(model.y_scale_[0] * model.calibration_scale_)
-        with single_blas_thread():
-            inputs, phi = model._features_of(x)
+        fitted = model.model_
+        latent, units, posterior = fitted.latent, fitted.units, fitted.posteriors[0]
+        if not isinstance(posterior, GaussianPosterior):
+            raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
+        if len(fitted.posteriors) > 1:
+            raise ValueError(f"model must be of one target, got {len(fitted.posteriors)}")
+        if units.active is not None:
+            raise ValueError(f"model must have no transformed target, got {units.active}")
+        x, basis, unit = model.encode_rows(X), latent.basis, float(units.scale[0] * units.calibration)
+        with threads(model.n_threads), single_blas_thread():
+            inputs, phi = latent.phi(x)
             rows = phi @ posterior.covariance_root()
-            mean = model.y_mean_[0] + model.y_scale_[0] * (phi @ model.coefficients_[:, 0])
+            mean = units.location[0] + units.scale[0] * (phi @ latent.coefficients[:, 0])
             variance = np.einsum("ij,ij->i", rows, rows)
-            missing = basis.missing_variance(inputs, phi, model.mean_missing_variance_)
-        scale = (unit * float(model.prior_scale_[0])) ** 2
-        weights, levels = model._noise_of(x)[0]
-
-        mean_missing = model.mean_missing_variance_  # the model may be fitted again
+            residual = basis.missing_variance(inputs, phi, latent.residual_variance)
+        scale = (unit * float(latent.prior_scale[0])) ** 2
+        weights, levels = fitted.noise_of(x)[0]
 
         def column(j: int) -> FloatArray:
             with single_blas_thread():
-                return scale * (rows @ rows[j] + missing_covariances(basis, inputs, phi, j, mean_missing))
+                return scale * (rows @ rows[j] + residual_covariances(basis, inputs, phi, j, latent.residual_variance))
 
-        total = variance if missing is None else variance + missing
+        total = variance if residual is None else variance + residual
         return cls(mean, scale * total, column, unit**2 * (levels @ weights))
 
     @property
@@ -99,18 +75,7 @@ class Candidates:
         return np.sqrt(self.variance)
 
     def covariances(self, row: int) -> FloatArray:
-        """Return covariances of f between all rows and one, given the measurements so far, (n_rows,).
-
-        Parameters
-        ----------
-        row : int
-            Number of the row.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Covariances.
-        """
+        """Return covariances of f between all rows and one, given the measurements so far, (n_rows,)."""
         found = self._column(row)
         for step in self._steps:
             found = found - step * step[row]
@@ -118,22 +83,7 @@ class Candidates:
         return found
 
     def measure(self, row: int, y: float | None = None) -> Self:
-        """Condition on a measurement at a row, in place.
-
-        `y`: what was measured; by default what is expected, so that only variances and covariances change.
-
-        Parameters
-        ----------
-        row : int
-            Number of the row.
-        y : float, optional
-            What was measured; by default what is expected.
-
-        Returns
-        -------
-        Self
-            The candidates themselves.
-        """
+        """Condition on a measurement at a row, in place."""
         if as_count(row, "row", 0) >= len(self.mean):
             raise ValueError(f"row must be below the number of rows, {len(self.mean)}, got {row}")
         total = self.variance[row] + self.noise_variance[row]
@@ -153,34 +103,15 @@ def greedy_batch(
 ) -> NDArray[np.intp]:
     """Choose a batch of `n` rows: each of the best score, given measurements of those before it as they are expected.
 
-    Means stay while the deviations near chosen rows shrink, so that the next choice goes elsewhere (Desautels, Krause &
-    Burdick 2014, "Parallelizing exploration-exploitation tradeoffs", for upper confidence bounds; the "kriging
-    believer" of Ginsbourger, Le Riche & Carraro 2010 for expected improvement).
-
-    Parameters
-    ----------
-    candidates : Candidates
-        Holds the measurements afterwards.
-    n : int
-        Number of rows to choose.
-    score : callable
-        From means and deviations of f, (n_rows,) each, to what is to be largest, such as
-        ``lambda mean, std: log_expected_improvement(mean, std, best)``.
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
-        Different rows, in the order of choice.
+    - `score`: From means and deviations of f, (n_rows,) each, to what is to be largest, such as ``lambda mean, std:
+      log_expected_improvement(mean, std, best)``.
     """
-    if as_count(n, "n") > len(candidates.mean):
-        raise ValueError(f"n must be at most the number of candidates, {len(candidates.mean)}, got {n}")
-    chosen = np.empty(n, dtype=np.intp)
-    free = np.ones(len(candidates.mean), dtype=bool)
-    for k in range(n):
-        scores = np.asarray(score(candidates.mean, candidates.std), dtype=np.float64)
-        best = np.argmax(np.where(free, scores, -np.inf))
-        if not free[best]:  # nothing promises anything
-            best = np.argmax(free)
-        chosen[k], free[best] = best, False
-        candidates.measure(int(best))
-    return chosen
+
+    def scores(chosen: list[int]) -> FloatArray:
+        for row in chosen[-1:]:
+            candidates.measure(row)
+        return np.asarray(score(candidates.mean, candidates.std), dtype=np.float64)
+
+    found = best_one_by_one(n, len(candidates.mean), scores)
+    candidates.measure(int(found[-1]))
+    return found

@@ -13,16 +13,16 @@ from the sums, whenever the number of rewards has doubled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, short_repr
+from pydirect._validation import FloatArray, short_repr
 from pydirect.linear.recursive import RecursivePosterior
-from pydirect.persistence.fields import require_array, require_number
+from pydirect.persistence.schema import AtLeast, Positive, Shape
 from pydirect.statistics.gaussian import TargetStatistics
 
 # Residuals below this fraction of the squares are rounding.
@@ -40,57 +40,28 @@ class RewardPosteriors:
     """Posteriors of the weights of all arms, changed in place.
 
     With forgetting, a reward that i others have followed counts 2^(−i / half-life): relative to the others always, and
-    absolutely after a refresh; until then all of them together count for up to 9 % too much.
-
-    Attributes
-    ----------
-    gram : ndarray of shape (n_arms, n_weights, n_weights)
-        A
-    cross, sums : ndarray of shape (n_arms, n_weights)
-        c = Φᵀy, and Φᵀ1.
-    totals : ndarray of shape (n_arms, 3)
-        Numbers of rewards, their sums and sums of squares.
-    means : ndarray of shape (n_arms, n_weights)
-        m
-    covariances : ndarray of shape (n_arms, n_weights, n_weights)
-        S, in units of σ².
-    baseline : float, default=0.0
-        β.
-    prior_precision : float, default=1.0
-        λ.
-    growth : float, default=1.0
-        Weight of the next reward; grows until a refresh divides all sums by it.
-    n_learned : int, default=0
-        Rewards so far.
-    next_refresh : int, default=1
-        How many rewards there will be at the next refresh.
+    absolutely after a refresh; until then all of them together count for up to 9 % too much. `gram` is A, `cross` c,
+    `sums` Φᵀ1, `totals` (n_arms, 3) numbers of rewards, their sums and sums of squares, `means` m, `covariances` S,
+    `baseline` β, `prior_precision` λ, and `growth` the weight of the next reward, until a refresh divides by it.
     """
 
-    gram: FloatArray
-    cross: FloatArray
-    sums: FloatArray
-    totals: FloatArray
-    means: FloatArray
-    covariances: FloatArray
+    gram: Annotated[FloatArray, Shape("n_arms", "n_weights", "n_weights")]
+    cross: Annotated[FloatArray, Shape("n_arms", "n_weights")]
+    sums: Annotated[FloatArray, Shape("n_arms", "n_weights")]
+    totals: Annotated[FloatArray, Shape("n_arms", 3)]
+    means: Annotated[FloatArray, Shape("n_arms", "n_weights")]
+    covariances: Annotated[FloatArray, Shape("n_arms", "n_weights", "n_weights")]
     baseline: float = 0.0
-    prior_precision: float = 1.0
-    growth: float = 1.0
-    n_learned: int = 0
+    prior_precision: Annotated[float, Positive] = 1.0
+    growth: Annotated[float, AtLeast(1.0)] = 1.0
+    n_learned: Annotated[int, AtLeast(0)] = 0
     next_refresh: int = 1
 
     __repr__ = short_repr
 
     @classmethod
     def prior(cls, n_arms: int, n_weights: int) -> Self:
-        """Return the prior: no rewards yet.
-
-        Parameters
-        ----------
-        n_arms : int
-            Number of arms.
-        n_weights : int
-            Number of weights.
-        """
+        """Return the prior: no rewards yet."""
         square, flat = (n_arms, n_weights, n_weights), (n_arms, n_weights)
         covariances = np.broadcast_to(np.eye(n_weights), square).copy()
         return cls(np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros((n_arms, 3)), np.zeros(flat), covariances)
@@ -102,26 +73,10 @@ class RewardPosteriors:
         for name in ("gram", "cross", "sums", "totals", "means", "covariances"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(new, name)]))
 
-    def check(self, n_arms: int, n_weights: int) -> None:
-        """Raise unless the posteriors are of these numbers of arms and weights and their numbers in their ranges.
-
-        Parameters
-        ----------
-        n_arms : int
-            Number of arms.
-        n_weights : int
-            Number of weights.
-        """
-        for name in ("gram", "covariances"):
-            require_array(getattr(self, name), name, n_arms, n_weights, n_weights)
-        for name in ("cross", "sums", "means"):
-            require_array(getattr(self, name), name, n_arms, n_weights)
-        require_array(self.totals, "totals", n_arms, 3)
-        require_number(self.baseline, "baseline")
-        require_number(self.prior_precision, "prior_precision", above=0.0)
-        require_number(self.growth, "growth", at_least=1.0)
-        as_count(self.n_learned, "n_learned", 0)
-        as_count(self.next_refresh, "next_refresh", self.n_learned + 1)
+    def check(self) -> None:
+        """Raise unless the next refresh is to come."""
+        if self.next_refresh <= self.n_learned:
+            raise ValueError("next_refresh must be above n_learned")
 
     @property
     def n_arms(self) -> int:
@@ -137,18 +92,7 @@ class RewardPosteriors:
         return float(residual / n) if n and residual > ROUNDING * squares else 1.0
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Φ of the contexts.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows, n_arms) each.
-        """
+        """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each."""
         n_arms, b = self.means.shape
         with single_blas_thread():
             images = (self.covariances.reshape(-1, b) @ phi.T).reshape(n_arms, b, len(phi))
@@ -158,16 +102,7 @@ class RewardPosteriors:
     def learn(self, phi: FloatArray, arms: NDArray[np.intp], rewards: FloatArray, half_life: float | None) -> None:
         """Add rewards of arms.
 
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Φ of the contexts.
-        arms : ndarray of shape (n_rows,)
-            Numbers of arms.
-        rewards : ndarray of shape (n_rows,)
-            Rewards.
-        half_life : float or None
-            Rewards after which a weight halves; None if all count alike.
+        - `half_life`: Rewards after which a weight halves; None if all count alike.
         """
         begin = 0
         while begin < len(phi):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,16 +12,14 @@ from scipy.special import logsumexp, xlogy
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, short_repr
-from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.levels import as_levels, pad_levels
+from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals, as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
-from pydirect.distributions.posterior import WeightMarginals
 from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.optimize.quadratic import OPTIMIZERS, RELATIVE_RISE, QuadraticProblem, run
-from pydirect.persistence.fields import require_array, require_log_masses, require_probabilities
+from pydirect.persistence.schema import Binds, LogMasses, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # Levels w around an offset much larger than their range lose their differences in second moments.
@@ -42,9 +40,9 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
         as that rounds.
     """
 
-    weights: FactorizedCategorical
+    weights: Annotated[FactorizedCategorical, Binds(n_weights="n_weights", n_levels="n_levels")]
     noise: NoisePosterior
-    log_prior: FloatArray
+    log_prior: Annotated[FloatArray, Shape("n_weights or 1", "n_levels"), LogMasses]
     outcome: Outcome
 
     __repr__ = short_repr
@@ -121,25 +119,6 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
             Weights.
         """
         return self.weights.sample(n_samples, rng)
-
-    def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-        """
-        self._check_factors(n_weights)
-
-    def _check_factors(self, n_factors: int) -> None:
-        levels, rows = self.weights.levels, len(self.log_prior)
-        n_levels = self.weights.q.shape[1]
-        require_probabilities(self.weights.q, "q", n_factors, n_levels)
-        require_array(levels, "levels", n_factors if len(levels) == n_factors else 1, n_levels)
-        require_log_masses(self.log_prior, "log_prior", n_factors if rows == n_factors else 1, n_levels)
-        self.noise.check()
-        self.outcome.check()
 
 
 def _divergences(q: FloatArray, logits: FloatArray) -> FloatArray:

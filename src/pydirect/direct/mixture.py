@@ -17,8 +17,8 @@ from pydirect.direct.mixture_entropy import ENTROPIES, pairwise_entropy
 from pydirect.direct.mixture_gradients import ascend_stochastic, ascend_taylor
 from pydirect.direct.mixture_posterior import MixturePosterior, as_component_count
 from pydirect.direct.mixture_split import split_components
-from pydirect.distributions.mixture_priors import MixturePrior, MixturePriorTable
 from pydirect.distributions.noise import warn_at_edge
+from pydirect.distributions.priors import MixturePrior, MixturePriorTable
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import OPTIMIZERS

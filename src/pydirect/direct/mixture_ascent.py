@@ -11,7 +11,7 @@ from pydirect import _core
 from pydirect._validation import FloatArray, as_instance
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_regression
 from pydirect.direct.mixture_posterior import MixturePosterior
-from pydirect.distributions.mixture_priors import MixturePriorTable
+from pydirect.distributions.priors import MixturePriorTable
 from pydirect.optimize.quadratic import MOVE_THRESHOLD, SMALL_PROBLEM
 
 # Rounds between weights and responsibilities of a mixture prior.

@@ -19,7 +19,7 @@ from pydirect.direct.mixture_entropy import (
     stochastic_entropy,
     taylor_entropy,
 )
-from pydirect.distributions.mixture_priors import MixturePriorTable
+from pydirect.distributions.priors import MixturePriorTable
 from pydirect.optimize.gradient import Adam, lbfgs, through_softmax
 from pydirect.optimize.outcome import Outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,10 @@ from scipy.special import logsumexp
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_generator, as_level_indices, short_repr
 from pydirect.direct.mixture_entropy import log_table, sample_indices
-from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
-from pydirect.distributions.posterior import WeightMarginals
 from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.persistence.fields import (
-    require_array,
-    require_log_masses,
-    require_number,
-    require_positive,
-    require_probabilities,
-)
+from pydirect.persistence.schema import LogMasses, Positive, Probabilities, Shape
 
 
 @dataclass
@@ -48,11 +41,11 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         takes a fixed number of steps, it has converged when the pairwise fit before them has.
     """
 
-    levels: FloatArray
-    component_q: FloatArray
-    alpha: FloatArray
+    levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]
+    component_q: Annotated[FloatArray, Shape("n_components", "n_weights", "n_levels"), Probabilities]
+    alpha: Annotated[FloatArray, Shape("n_components"), Probabilities, Positive]
     noise: NoisePosterior
-    log_prior: FloatArray
+    log_prior: Annotated[FloatArray, Shape("n_components or 1", "n_weights or 1", "n_levels"), LogMasses]
     entropy_lower: float
     entropy_upper: float
     outcome: Outcome
@@ -241,25 +234,10 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         """
         return self.components[0].values(self.sample_indices(n_samples, rng))
 
-    def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-        """
-        r, _, n_levels = self.component_q.shape
-        require_probabilities(self.component_q, "component_q", r, n_weights, n_levels)
-        require_probabilities(self.alpha, "alpha", r)
-        require_positive(self.alpha, "alpha", r)
-        require_array(self.levels, "levels", n_weights if len(self.levels) == n_weights else 1, n_levels)
-        sizes = zip(self.log_prior.shape[:2], (r, n_weights), strict=True)
-        require_log_masses(self.log_prior, "log_prior", *(n if size == n else 1 for size, n in sizes), n_levels)
-        lower = require_number(self.entropy_lower, "entropy_lower")
-        require_number(self.entropy_upper, "entropy_upper", at_least=lower)
-        self.noise.check()
-        self.outcome.check()
+    def check(self) -> None:
+        """Raise unless the bounds of the entropy are in order."""
+        if self.entropy_lower > self.entropy_upper:
+            raise ValueError("entropy_lower must be at most entropy_upper")
 
 
 def as_component_count(n_components: int) -> int:

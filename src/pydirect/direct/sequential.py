@@ -26,7 +26,7 @@ from pydirect.direct.sequential_posterior import (
     SequentialSampler,
     pack_codes,
 )
-from pydirect.distributions.levels import as_level_count, as_levels, evenly_spaced_levels
+from pydirect.distributions.categorical import as_level_count, as_levels, evenly_spaced_levels
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.distributions.priors import (
     DensityPrior,
@@ -486,7 +486,7 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
         f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
         f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
         f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} To represent "
-        f"such data better, {', '.join(remedies)}, or use the decorrelated basis",
+        f"such data better, {', '.join(remedies)}, or use Gaussian weights",
         CoarseLevelsWarning,
         stacklevel=stacklevel,
     )

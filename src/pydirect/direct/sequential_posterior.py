@@ -12,7 +12,7 @@ unbiased ELBO, an importance weight and a Metropolis ratio.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from scipy.special import logsumexp
 from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, short_repr
-from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
-from pydirect.distributions.posterior import WeightMarginals
 from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.persistence.fields import require_array, require_number, require_positive, require_type
+from pydirect.persistence.schema import AtLeast, Between, LogMasses, OneOf, Positive, Shape
 
 DRAW_KINDS = ("stratified", "independent")
 # Levels that are up to this number of conditional standard deviations apart lose less than .002 nat per weight.
@@ -73,12 +72,12 @@ class SequentialSampler:
         ``−(n/2) log 2πσ² − (τ/2) yᵀy + (τ²/2) cᵀH⁻¹c``
     """
 
-    factor: FloatArray
-    order: NDArray[np.int64]
-    scale: FloatArray
-    mean: FloatArray
-    levels: FloatArray
-    tilt: FloatArray
+    factor: Annotated[FloatArray, Shape("n_weights", "n_weights")]
+    order: Annotated[NDArray[np.int64], Shape("n_weights")]
+    scale: Annotated[FloatArray, Shape("n_weights"), Positive]
+    mean: Annotated[FloatArray, Shape("n_weights")]
+    levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]
+    tilt: Annotated[FloatArray, Shape("n_weights or 1", "n_levels"), LogMasses]
     constant: float
 
     __repr__ = short_repr
@@ -97,20 +96,14 @@ class SequentialSampler:
             whitened = solve_triangular(self.factor, own.T, trans="T", check_finite=False)
         return own @ self.mean, np.einsum("ji,ji->i", whitened, whitened)
 
-    def check(self, n_weights: int, n_levels: int) -> None:
-        """Raise unless the arrays fit each other and their numbers are in their ranges."""
-        require_array(self.factor, "factor", n_weights, n_weights)
-        require_positive(self.factor.diagonal(), "diagonal of factor", n_weights)
-        if self.order.dtype != np.int64 or not np.array_equal(np.sort(self.order), np.arange(n_weights)):
+    def check(self) -> None:
+        """Raise unless the factor is one, `order` is a permutation and each weight has a level."""
+        if (self.factor.diagonal() <= 0).any():
+            raise ValueError("diagonal of factor must be positive")
+        if not np.array_equal(np.sort(self.order), np.arange(len(self.order))):
             raise ValueError("order must be a permutation of the weights")
-        require_positive(self.scale, "scale", n_weights)
-        require_array(self.mean, "mean", n_weights)
-        require_array(self.levels, "levels", n_weights if len(self.levels) == n_weights else 1, n_levels)
-        if self.tilt.dtype != np.float64 or self.tilt.shape not in ((n_weights, n_levels), (1, n_levels)):
-            raise ValueError(f"tilt must have {n_levels} columns of floats, got {self.tilt.dtype} {self.tilt.shape}")
-        if not (self.tilt < np.inf).all() or not (self.tilt > -np.inf).any(axis=1).all():
-            raise ValueError("tilt must be finite or -inf, with a finite entry per weight")
-        require_number(self.constant, "constant")
+        if not (self.tilt > -np.inf).any(axis=1).all():
+            raise ValueError("tilt must have a finite entry per weight")
 
 
 @dataclass
@@ -120,7 +113,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     Attributes
     ----------
     packed_codes : ndarray of uint8
-        Level indices of the kept draws, two to a byte where levels are 16 or fewer; see `codes`.
+        Level indices of the stored draws, two to a byte where levels are 16 or fewer; see `codes`.
     packed_nearest : ndarray of uint8
         The same of the vector that takes the most probable level each time; see `most_probable`.
     unit_levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
@@ -135,7 +128,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         ρ: largest spacing of a weight's levels in units of its conditional standard deviation 1/r_jj. Up to 2.5 the
         levels cost nothing.
     log_weights : ndarray of shape (n_draws,)
-        log p(y, w) − log q(w) of the kept draws.
+        log p(y, w) − log q(w) of the stored draws.
     log_evidence_continuous : float
         Log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`.
     prior_variance : float
@@ -143,7 +136,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     has_gaussian_prior : bool
         Whether the prior of the weights is that of `log_evidence_continuous`.
     draw_kind : {"stratified", "independent"}
-        How the kept draws relate to each other.
+        How the stored draws relate to each other.
     noise : NoisePosterior
         Of one level.
     outcome : Outcome, optional
@@ -154,22 +147,22 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         Kept on request: draws as many as are asked for, and gives exact moments of continuous weights.
     """
 
-    packed_codes: Codes
-    packed_nearest: Codes
-    unit_levels: FloatArray
-    level_exponents: NDArray[np.int8]
-    centres: FloatArray
-    step: float
-    own_mean: NDArray[np.float32]
-    coarseness: NDArray[np.float32]
-    log_weights: FloatArray
+    packed_codes: Annotated[Codes, Shape("n_draws", "n_bytes")]
+    packed_nearest: Annotated[Codes, Shape(1, "n_bytes")]
+    unit_levels: Annotated[FloatArray, Shape("n_levels"), Shape("n_weights", "n_levels")]
+    level_exponents: Annotated[NDArray[np.int8], Shape("n_weights"), Between(-LARGEST_EXPONENT, LARGEST_EXPONENT)]
+    centres: Annotated[FloatArray, Shape("n_weights or 0")]
+    step: Annotated[float, Positive]
+    own_mean: Annotated[NDArray[np.float32], Shape("n_weights")]
+    coarseness: Annotated[NDArray[np.float32], Shape("n_weights")]
+    log_weights: Annotated[FloatArray, Shape("n_draws")]
     log_evidence_continuous: float
-    prior_variance: float
+    prior_variance: Annotated[float, Positive]
     has_gaussian_prior: bool
-    draw_kind: str
+    draw_kind: Annotated[str, OneOf(*DRAW_KINDS)]
     noise: NoisePosterior
     outcome: Outcome = field(default_factory=Outcome)
-    noise_factor: float = 1.0
+    noise_factor: Annotated[float, AtLeast(1.0)] = 1.0
     sampler: SequentialSampler | None = None
 
     __repr__ = short_repr
@@ -186,7 +179,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     @property
     def codes(self) -> Codes:
-        """Level indices of the kept draws, (n_draws, n_weights)."""
+        """Level indices of the stored draws, (n_draws, n_weights)."""
         return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
 
     def most_probable(self) -> Codes:
@@ -212,7 +205,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     @property
     def draws(self) -> FloatArray:
-        """Weights of the kept draws, (n_draws, n_weights)."""
+        """Weights of the stored draws, (n_draws, n_weights)."""
         return self.values(self.codes)
 
     def values(self, codes: Codes) -> FloatArray:
@@ -234,14 +227,14 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     @property
     def weights(self) -> FactorizedCategorical:
-        """Marginal frequencies of the weights' levels among the kept draws."""
+        """Marginal frequencies of the weights' levels among the stored draws."""
         codes, n_levels = self.codes, self.unit_levels.shape[-1]
         counts = np.stack([(codes == k).sum(axis=0) for k in range(n_levels)], axis=1)
         return FactorizedCategorical(self.levels, counts / self.n_draws)
 
     @property
     def coefficients(self) -> FloatArray:
-        """Posterior mean of the weights, (n_weights,): of the kept draws, or exactly as `latent_moments` has it."""
+        """Posterior mean of the weights, (n_weights,): of the stored draws, or exactly as `latent_moments` has it."""
         exact = self._exact_sampler()
         if exact is None:
             return self.mean
@@ -268,7 +261,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of the log evidence on the levels: importance sampling over the kept draws."""
+        """Estimate of the log evidence on the levels: importance sampling over the stored draws."""
         return float(logsumexp(self.log_weights) - np.log(self.n_draws))
 
     @property
@@ -279,7 +272,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     @property
     def sparsity(self) -> float:
-        """Fraction of exact zeros among the weights of the kept draws."""
+        """Fraction of exact zeros among the weights of the stored draws."""
         return self.weights.expected_sparsity()
 
     def summary(self) -> str:
@@ -372,7 +365,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return proposals.codes[chain], accepted / max(n_draws - 1, 1)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights): of the kept draws at random, or anew where the factor was kept.
+        """Draw weights of Φ, (n_samples, n_weights): of the stored draws at random, or anew where the factor was kept.
 
         Parameters
         ----------
@@ -395,7 +388,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             return self.values(self.draw(n_samples, "independent", rng).codes)
         if n_samples > self.n_draws:
             raise ValueError(
-                f"n_samples must be at most {self.n_draws}, the number of draws that were kept, got {n_samples}: fit "
+                f"n_samples must be at most {self.n_draws}, the number of stored draws, got {n_samples}: fit "
                 "with more n_draws, or with keep_factor=True where that is offered"
             )
         return self.draws[rng.permutation(self.n_draws)[:n_samples]]
@@ -414,7 +407,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* for rows of Φ; (n_rows,) each.
 
-        Of the kept draws; exact ones of continuous weights where the factor was kept and the prior is Gaussian.
+        Of the stored draws; exact ones of continuous weights where the factor was kept and the prior is Gaussian.
 
         Parameters
         ----------
@@ -432,7 +425,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return self.moments_of_draws(phi) if exact is None else exact.continuous_moments(phi)
 
     def moments_of_draws(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* over the kept draws for rows of Φ; (n_rows,) each.
+        """Mean and variance of f* over the stored draws for rows of Φ; (n_rows,) each.
 
         The mean of stratified draws has next to no error, so their variance is about it as it is; that of independent
         ones is unbiased, and includes that of their mean.
@@ -457,7 +450,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             return phi @ np.ascontiguousarray(self.draws.T)
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, of the kept draws or exactly as `latent_moments` has them; (n_rows,).
+        """Cumulants of f*, order 1 to 4, of the stored draws or exactly as `latent_moments` has them; (n_rows,).
 
         Parameters
         ----------
@@ -504,43 +497,15 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             sampler=None if sampler is None else replace(sampler, scale=sampler.scale / unit),
         )
 
-    def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights of Φ and its numbers are in their ranges.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-        """
-        n_levels, n_draws = self.unit_levels.shape[-1], len(self.log_weights)
-        per_weight = self.unit_levels.ndim > 1
-        require_array(self.unit_levels, "unit_levels", *((n_weights,) if per_weight else ()), n_levels)
-        if not n_draws:
-            raise ValueError("log_weights must be of one draw or more")
-        require_array(self.centres, "centres", n_weights if len(self.centres) else 0)
-        require_number(self.step, "step", above=0.0)
-        for name, dtype in (("level_exponents", np.int8), ("own_mean", np.float32), ("coarseness", np.float32)):
-            array = getattr(self, name)
-            if array.dtype != dtype or array.shape != (n_weights,) or not np.isfinite(array).all():
-                raise ValueError(f"{name} must be {n_weights} finite numbers of type {np.dtype(dtype)}")
-        if np.abs(self.level_exponents.astype(int)).max(initial=0) > LARGEST_EXPONENT:
-            raise ValueError(f"level_exponents must be at most {LARGEST_EXPONENT} in magnitude")
-        require_array(self.log_weights, "log_weights", n_draws)
-        for name, rows in (("packed_codes", n_draws), ("packed_nearest", 1)):
-            packed, shape = getattr(self, name), (rows, packed_width(n_weights, n_levels))
-            if packed.dtype != np.uint8 or packed.shape != shape:
-                raise ValueError(f"{name} must be bytes of shape {shape}, got {packed.dtype} {packed.shape}")
+    def check(self) -> None:
+        """Raise unless the codes are indices of levels."""
+        n_weights, n_levels = len(self.own_mean), self.unit_levels.shape[-1]
+        for name in ("packed_codes", "packed_nearest"):
+            packed = getattr(self, name)
+            if packed.shape[1] != packed_width(n_weights, n_levels):
+                raise ValueError(f"{name} must have {packed_width(n_weights, n_levels)} bytes per draw")
             if unpack_codes(packed, n_weights, n_levels).max(initial=0) >= n_levels:
                 raise ValueError(f"{name} must be indices of {n_levels} levels")
-        require_number(self.log_evidence_continuous, "log_evidence_continuous")
-        require_number(self.prior_variance, "prior_variance", above=0.0)
-        require_type(self.has_gaussian_prior, "has_gaussian_prior", bool)
-        as_choice(self.draw_kind, "draw_kind", DRAW_KINDS)
-        require_number(self.noise_factor, "noise_factor", at_least=1.0)
-        self.noise.check()
-        self.outcome.check()
-        if self.sampler is not None:
-            self.sampler.check(n_weights, n_levels)
 
 
 def packed_width(n_weights: int, n_levels: int) -> int:

@@ -3,45 +3,121 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import xlogy
+from scipy.special import roots_hermitenorm, xlogy
 
-from pydirect import _random
-from pydirect._validation import FloatArray, as_count, as_float_array_unbounded, as_generator, short_repr
-from pydirect.distributions.levels import as_levels
+from pydirect import _core, _random
+from pydirect._validation import (
+    FloatArray,
+    as_count,
+    as_float_array,
+    as_float_array_unbounded,
+    as_generator,
+    as_number,
+    short_repr,
+)
+from pydirect.persistence.schema import Probabilities, Shape
+
+
+def evenly_spaced_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
+    """Levels from ``-reach`` to ``reach``; an odd number of them has zero among them.
+
+    Parameters
+    ----------
+    n_levels : int
+        At least 2, at most 256.
+    reach : float, default=3.0
+        Largest level; 3 standard deviations of the prior in the paper (section 5.2).
+
+    Returns
+    -------
+    ndarray of shape (n_levels,)
+        Levels in ascending order.
+
+    Examples
+    --------
+    >>> from pydirect import evenly_spaced_levels
+    >>> evenly_spaced_levels(5, reach=2.0).tolist()
+    [-2.0, -1.0, 0.0, 1.0, 2.0]
+    """
+    n_levels = as_level_count(n_levels)
+    reach = as_number(reach, "reach", above=0.0)
+    levels = np.linspace(-reach, reach, n_levels)
+    return (levels - levels[::-1]) / 2  # exactly symmetric, hence exactly zero in the middle
+
+
+def power_of_two_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
+    """Levels 0 and ± powers of two times one number, up to `reach`: a product with one is a shift, (n_levels,)."""
+    if as_level_count(n_levels) % 2 == 0 or n_levels > 61:
+        raise ValueError(f"n_levels must be odd and at most 61 for powers of two, got {n_levels}")
+    reach = as_number(reach, "reach", above=0.0)
+    positive = np.ldexp(reach, np.arange(-(n_levels // 2) + 1, 1))
+    return np.concatenate([-positive[::-1], [0.0], positive])
+
+
+LEVEL_SHAPES = {"even": evenly_spaced_levels, "power_of_two": power_of_two_levels}
+
+
+def shared_levels(levels: ArrayLike | str | None, n_levels: int, n_weights: int) -> FloatArray:
+    """Return the levels that an estimator is given: by name, as they are, or None for evenly spaced ones."""
+    if levels is None or isinstance(levels, str):
+        levels = LEVEL_SHAPES["even" if levels is None else levels](n_levels)
+    return as_levels(levels, n_weights)
+
+
+@lru_cache
+def gauss_hermite(n_nodes: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of the Gauss quadrature of the standard normal distribution, (n_nodes,) each."""
+    nodes, weights = roots_hermitenorm(n_nodes)
+    return nodes, weights / weights.sum()
+
+
+def as_level_count(n_levels: int) -> int:
+    """Validate a number of levels: 2 to 256, so that an index fits into a byte."""
+    if as_count(n_levels, "n_levels", 2) > 256:
+        raise ValueError(f"n_levels must be at most 256, got {n_levels}")
+    return int(n_levels)
+
+
+def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
+    """Validate levels, shared (n_levels,), (1, n_levels) or per weight (n_weights, n_levels); returned as a matrix."""
+    raw = np.asarray(levels)
+    rows: int | str = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else (n_weights or "n_weights")
+    array = as_float_array(raw[None, :] if raw.ndim == 1 else raw, "levels", (rows, "n_levels"))
+    if not 1 <= array.shape[1] <= 256:
+        raise ValueError(f"levels must be 1 to 256 per weight, got {array.shape[1]}")
+    return array
+
+
+def pad_levels(levels: FloatArray, log_prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Pad tables to the kernels' width: extra levels have prior mass zero."""
+    extra = -levels.shape[-1] % _core.LEVEL_PADDING
+    padding = ((0, 0), (0, extra))
+    return np.pad(levels, padding), np.pad(log_prior, padding, constant_values=-np.inf)
 
 
 @dataclass(frozen=True)
 class FactorizedCategorical:
-    """Independent weights on discrete levels, ``q(w) = prod_j q_j(w_j)``.
+    """Independent weights on discrete levels, ``q(w) = prod_j q_j(w_j)``."""
 
-    Parameters
-    ----------
-    levels : ndarray of shape (n_weights, n_levels) or (1, n_levels)
-        Support; one row is shared by all weights.
-    q : ndarray of shape (n_weights, n_levels)
-        Probabilities, rows sum to one.
-    """
-
-    levels: FloatArray
-    q: FloatArray
+    levels: Annotated[FloatArray, Shape("n_factors* or 1", "n_levels")]  # one row is shared by all weights
+    q: Annotated[FloatArray, Shape("n_factors*", "n_levels"), Probabilities]
 
     __repr__ = short_repr
 
     @classmethod
-    def from_logits(cls, levels: ArrayLike, logits: ArrayLike) -> FactorizedCategorical:
-        """Build from free parameters: ``q_j = softmax(logits_j)``.
+    def of_gaussians(cls, mean: FloatArray, std: FloatArray, n_levels: int) -> FactorizedCategorical:
+        """Return Gauss–Hermite levels, with the moments up to order 2 n_levels − 1 of Gaussians; (n_weights,) each."""
+        nodes, q = gauss_hermite(n_levels)
+        return cls(mean[:, None] + std[:, None] * nodes, np.tile(q, (len(mean), 1)))
 
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-        logits : array_like of shape (n_weights, n_levels)
-            Finite or -inf (probability zero), not all -inf in a row.
-        """
+    @classmethod
+    def from_logits(cls, levels: ArrayLike, logits: ArrayLike) -> FactorizedCategorical:
+        """Build from free parameters: ``q_j = softmax(logits_j)``."""
         logits = as_float_array_unbounded(logits, "logits", ("n_weights", "n_levels"))
         if np.isnan(logits).any() or (logits == np.inf).any() or not (logits.max(axis=1) > -np.inf).all():
             raise ValueError("logits must be finite or -inf with at least one finite entry per weight")
@@ -88,33 +164,11 @@ class FactorizedCategorical:
         return np.einsum("jk,jk->j", self.q, np.broadcast_to(self.levels, self.q.shape) ** 2)
 
     def central_moment(self, order: int) -> FloatArray:
-        """``E (w_j - s_j)^order``, (n_weights,).
-
-        Parameters
-        ----------
-        order : int
-            Order of the moment.
-
-        Returns
-        -------
-        ndarray of shape (n_weights,)
-            Central moments.
-        """
+        """``E (w_j - s_j)^order``, (n_weights,)."""
         return np.einsum("jk,jk->j", self.q, (self.levels - self.mean[:, None]) ** order)
 
     def cumulant(self, order: int) -> FloatArray:
-        """Cumulants of order 1 to 4, (n_weights,); those of a sum of independent weights add.
-
-        Parameters
-        ----------
-        order : int
-            Order of the cumulant.
-
-        Returns
-        -------
-        ndarray of shape (n_weights,)
-            Cumulants.
-        """
+        """Cumulants of order 1 to 4, (n_weights,); those of a sum of independent weights add."""
         if order == 1:
             return self.mean
         if order in (2, 3):
@@ -124,69 +178,27 @@ class FactorizedCategorical:
         raise ValueError(f"order must be 1, 2, 3 or 4, got {order}")
 
     def entropy(self) -> float:
-        """``-sum_j q_jᵀ log q_j`` in nats.
-
-        Returns
-        -------
-        float
-            Entropy.
-        """
+        """``-sum_j q_jᵀ log q_j`` in nats."""
         return -float(xlogy(self.q, self.q).sum())
 
     def kl(self, log_prior: ArrayLike) -> float:
-        """``KL(q || p)`` in nats for a prior given as log masses of the levels.
-
-        Parameters
-        ----------
-        log_prior : array_like of shape (n_weights or 1, n_levels)
-            Log masses of the prior on the levels.
-
-        Returns
-        -------
-        float
-            Divergence.
-        """
+        """``KL(q || p)`` in nats for a prior given as log masses of the levels."""
         log_p = np.broadcast_to(np.asarray(log_prior, dtype=np.float64), self.q.shape)
         used = self.q > 0
         return float((xlogy(self.q, self.q)[used] - self.q[used] * log_p[used]).sum())
 
     def expected_sparsity(self) -> float:
-        """Return the expected fraction of exact zeros in a sample, ``mean_j q_j(w = 0)``.
-
-        Returns
-        -------
-        float
-            Between 0 and 1.
-        """
+        """Return the expected fraction of exact zeros in a sample, ``mean_j q_j(w = 0)``."""
         return float((self.q * (self.levels == 0.0)).sum(axis=1).mean())
 
     def most_probable(self) -> NDArray[np.uint8]:
-        """Return the indices of the most probable levels, (n_weights,).
-
-        Returns
-        -------
-        ndarray of uint8 of shape (n_weights,)
-            Indices of levels.
-        """
+        """Return the indices of the most probable levels, (n_weights,)."""
         return self.q.argmax(axis=1).astype(np.uint8)
 
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
-        """Draw level indices, (n_samples, n_weights) uint8; the same for any number of threads.
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        random_state : Generator or int, optional
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of uint8 of shape (n_samples, n_weights)
-            Indices of levels.
-        """
+        """Draw level indices, (n_samples, n_weights) uint8; the same for any number of threads."""
         generator = as_generator(random_state)
         out = np.empty((as_count(n_samples, "n_samples"), self.n_weights), dtype=np.uint8)
         cumulative = np.cumsum(self.q, axis=1)
@@ -195,35 +207,52 @@ class FactorizedCategorical:
         return out
 
     def values(self, indices: NDArray[np.uint8]) -> FloatArray:
-        """Weights of level indices (..., n_weights).
-
-        Parameters
-        ----------
-        indices : ndarray of uint8 of shape (..., n_weights)
-            Indices of levels.
-
-        Returns
-        -------
-        ndarray of shape (..., n_weights)
-            Weights.
-        """
+        """Weights of level indices (..., n_weights)."""
         if self.levels.shape[0] == 1:
             return self.levels[0][indices]
         return self.levels[np.arange(self.n_weights), indices]
 
     def sample(self, n_samples: int, random_state: np.random.Generator | int | None = None) -> FloatArray:
-        """Draw weights, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        random_state : Generator or int, optional
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw weights, (n_samples, n_weights)."""
         return self.values(self.sample_indices(n_samples, random_state))
+
+
+class WeightMarginals:
+    """Marginal moments and probabilities of the weights of a posterior, from `weights`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def weights(self) -> FactorizedCategorical:
+            """Marginal distributions of the weights; subclasses provide it."""
+            ...
+
+    @property
+    def sparsity(self) -> float:
+        """Expected fraction of weights that are exactly zero."""
+        return self.weights.expected_sparsity() if self.q.size else 0.0
+
+    @property
+    def q(self) -> FloatArray:
+        """Marginal probabilities, (n_weights, n_levels)."""
+        return self.weights.q
+
+    @property
+    def mean(self) -> FloatArray:
+        """Posterior means of the weights, (n_weights,)."""
+        return self.weights.mean
+
+    @property
+    def variance(self) -> FloatArray:
+        """Posterior variances of the weights, (n_weights,)."""
+        return self.weights.variance
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviations of the weights, (n_weights,)."""
+        return self.weights.std
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,)."""
+        return self.mean

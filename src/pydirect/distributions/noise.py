@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +11,7 @@ from scipy.special import logsumexp, xlogy
 
 from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, short_repr
 from pydirect._warnings import warn
-from pydirect.persistence.fields import require_positive, require_probabilities
+from pydirect.persistence.schema import Positive, Probabilities, Shape
 
 
 class NoiseGridWarning(UserWarning):
@@ -19,18 +20,10 @@ class NoiseGridWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NoisePosterior:
-    """Categorical posterior of the Gaussian noise variance.
+    """Categorical posterior of the Gaussian noise variance."""
 
-    Parameters
-    ----------
-    levels : ndarray of shape (n_noise_levels,)
-        Variances σ², ascending.
-    q : ndarray of shape (n_noise_levels,)
-        Probabilities of the levels.
-    """
-
-    levels: FloatArray
-    q: FloatArray
+    levels: Annotated[FloatArray, Shape("n_noise_levels"), Positive]  # variances, ascending
+    q: Annotated[FloatArray, Shape("n_noise_levels"), Probabilities]
 
     __repr__ = short_repr
 
@@ -45,53 +38,26 @@ class NoisePosterior:
         return float(self.q @ (1.0 / self.levels))
 
     def at_edge(self) -> str | None:
-        """Name of the edge that holds more than half of the mass of a grid, if one does.
-
-        Returns
-        -------
-        str or None
-            ``"lower"`` or ``"upper"``, or None.
-        """
+        """Name of the edge that holds more than half of the mass of a grid, if one does."""
         if self.levels.size <= 2:  # of two levels both are edges
             return None
         if self.q[0] > 0.5:
             return "lower"
         return "upper" if self.q[-1] > 0.5 else None
 
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_probabilities(self.q, "noise q", "n_noise_levels")
-        require_positive(self.levels, "noise levels", *self.q.shape)
-
 
 @dataclass(frozen=True)
 class NoiseGrid:
-    """Levels of the noise variance with their prior, and what the noise adds to the ELBO given R = E‖y − f‖².
+    """Levels of the noise variance with their prior, and what the noise adds to the ELBO given R = E‖y − f‖²."""
 
-    Parameters
-    ----------
-    levels : ndarray of shape (n_noise_levels,)
-        Variances σ², positive and ascending.
-    log_prior : ndarray of shape (n_noise_levels,)
-        Log masses.
-    """
-
-    levels: FloatArray
-    log_prior: FloatArray
+    levels: FloatArray  # (n_noise_levels,): variances σ², positive and ascending
+    log_prior: FloatArray  # (n_noise_levels,): log masses
 
     __repr__ = short_repr
 
     @classmethod
     def of(cls, levels: ArrayLike, log_prior: ArrayLike | None = None) -> NoiseGrid:
-        """Validate `noise_levels` and `log_noise_prior`, which is uniform by default; a number is a grid of one.
-
-        Parameters
-        ----------
-        levels : float or array_like of shape (n_noise_levels,)
-            Values that the noise variance can take.
-        log_prior : array_like of shape (n_noise_levels,), optional
-            Log masses of their prior, uniform by default.
-        """
+        """Validate `noise_levels` and `log_noise_prior`, which is uniform by default; a number is a grid of one."""
         array = as_float_array(np.atleast_1d(np.asarray(levels)), "noise_levels", ("n_noise_levels",))
         if not (array > 0).all() or not (np.diff(array) > 0).all():
             raise ValueError(f"noise_levels must be positive and ascending, got {array}")
@@ -108,54 +74,15 @@ class NoiseGrid:
         return len(self.levels)
 
     def precision(self, q: FloatArray) -> float:
-        """``τ = E σ⁻²``.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_noise_levels,)
-            Probabilities of the levels.
-
-        Returns
-        -------
-        float
-            Expected precision.
-        """
+        """``τ = E σ⁻²``."""
         return float((q / self.levels).sum())
 
     def log_joint(self, squared_error: float, n_samples: float) -> FloatArray:
-        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, (n_noise_levels,): the likelihood without its −(n/2) log 2π.
-
-        Parameters
-        ----------
-        squared_error : float
-            R, the expected sum of squared errors.
-        n_samples : float
-            Number n of rows, or the sum of their weights.
-
-        Returns
-        -------
-        ndarray of shape (n_noise_levels,)
-            In nats.
-        """
+        """``log p(σ²) − (n/2) log σ² − R/(2σ²)``, (n_noise_levels,): the likelihood without its −(n/2) log 2π."""
         return self.log_prior - 0.5 * n_samples * np.log(self.levels) - 0.5 * squared_error / self.levels
 
     def given(self, squared_error: float, n_samples: float) -> tuple[FloatArray, float]:
-        """Best q_σ given R, ``q ∝ p(σ²) exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters.
-
-        Parameters
-        ----------
-        squared_error : float
-            R, the expected sum of squared errors.
-        n_samples : float
-            Number n of rows, or the sum of their weights.
-
-        Returns
-        -------
-        q : ndarray of shape (n_noise_levels,)
-            The best q_σ, (n_noise_levels,), and the terms of the ELBO.
-        value : float
-            As of `share`: at this q the logarithm of the normaliser, −(n/2) log 2π included.
-        """
+        """Best q_σ given R, ``q ∝ p(σ²) exp(−(n/2) log σ² − R/(2σ²))``, and the terms of the ELBO that it enters."""
         log_joint = self.log_joint(squared_error, n_samples)
         highest = log_joint.max()
         with np.errstate(invalid="ignore"):  # an infinite R gives NaN, which training looks for
@@ -164,35 +91,14 @@ class NoiseGrid:
         return mass / total, float(highest + np.log(total) - 0.5 * n_samples * np.log(2 * np.pi))
 
     def share(self, q: FloatArray, squared_error: float, n_samples: float) -> float:
-        """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_noise_levels,)
-            Probabilities of the levels.
-        squared_error : float
-            R, the expected sum of squared errors.
-        n_samples : float
-            Number n of rows, or the sum of their weights.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """``E log N(y; f, σ²) − KL(q_σ ‖ p_σ)``: the terms of the ELBO that any q_σ enters, given R."""
         used = q > 0  # 0 · log 0 = 0
         prior = (q * np.where(used, self.log_prior, 0.0)).sum() - xlogy(q, q).sum()
         likelihood = np.log(2 * np.pi) + (q * np.log(self.levels)).sum()
         return float(prior - 0.5 * n_samples * likelihood - 0.5 * self.precision(q) * squared_error)
 
     def middle(self) -> FloatArray:
-        """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ².
-
-        Returns
-        -------
-        ndarray of shape (n_noise_levels,)
-            Probabilities.
-        """
+        """Return the q_σ to start from: all mass on the level next to the prior's mean of log σ², (n_noise_levels,)."""
         q = np.zeros(self.n_levels)
         mass = np.exp(self.log_prior - logsumexp(self.log_prior))
         target = np.exp(mass @ np.log(self.levels))
@@ -200,18 +106,7 @@ class NoiseGrid:
         return q
 
     def posterior(self, q: FloatArray) -> NoisePosterior:
-        """Return probabilities of the levels as a posterior.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_noise_levels,)
-            Probabilities of the levels.
-
-        Returns
-        -------
-        NoisePosterior
-            The posterior.
-        """
+        """Return probabilities of the levels as a posterior."""
         return NoisePosterior(self.levels, q)
 
 

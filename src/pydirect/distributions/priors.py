@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import gammaln, logsumexp
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln, logsumexp, softmax, xlogy
 
-from pydirect._validation import FloatArray, as_float_array_unbounded, as_number
+from pydirect import _core
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_float_array,
+    as_float_array_unbounded,
+    as_level_indices,
+    as_number,
+)
+from pydirect.distributions.categorical import as_levels
 
 
 class Prior(Protocol):
     """A prior on one weight, given by its density, or by its mass where it has atoms."""
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities of the levels, normalised over the last axis.
-
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-        """
+        """Log probabilities of the levels, normalised over the last axis."""
         ...  # pragma: no cover
 
 
@@ -33,11 +37,7 @@ def _finite_variance(variance: float, converged: bool = True) -> float:
 
 
 class DensityPrior:
-    """A prior with a density: the mass of a level is proportional to the density there.
-
-    Subclass with a method ``log_density(w)`` to make one of your own: positive, continuous, and with its detail near
-    zero.
-    """
+    """A prior with a density, to which level masses are proportional; subclass with ``log_density(w)`` for your own."""
 
     def log_density(self, w: FloatArray) -> FloatArray:
         """Log density at `w`, element-wise."""
@@ -45,13 +45,7 @@ class DensityPrior:
 
     @property
     def variance(self) -> float:
-        """Variance, by quadrature over many orders of magnitude unless a subclass knows it.
-
-        Raises
-        ------
-        ValueError
-            When it is not finite and positive.
-        """
+        """Variance, by quadrature over many orders of magnitude unless a subclass knows it."""
         half = np.exp(np.linspace(-40.0, 40.0, 20_001))
         w = np.concatenate([-half[::-1], half])
         with np.errstate(under="ignore"):
@@ -60,48 +54,23 @@ class DensityPrior:
         return _finite_variance(variance, mass[0] * w[0] ** 2 + mass[-1] * w[-1] ** 2 < 1e-6 * variance * mass.sum())
 
     def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-        """Log masses of levels that stand for cells of a width: density × spacing.
-
-        Parameters
-        ----------
-        levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-        spacing : ndarray of the shape of the levels
-            Widths of the cells.
-
-        Returns
-        -------
-        ndarray of the shape of the levels
-            In nats.
-        """
+        """Log masses of levels that stand for cells of a width: density × spacing."""
         return self.log_density(levels) + np.log(spacing)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
         """Log probabilities of the levels, normalised over the last axis.
 
         `levels`, (n_levels,) or (n_weights, n_levels).
-
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-
-        Returns
-        -------
-        ndarray of the shape of the levels
-            In nats.
         """
         log_p = self.log_density(np.asarray(levels, dtype=np.float64))
         return log_p - logsumexp(log_p, axis=-1, keepdims=True)
 
 
 def grid_log_mass(prior: DensityPrior | SpikeAndSlabPrior, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-    """Log masses density × spacing of levels, so that an ELBO approximates the continuous evidence; zero keeps a spike.
+    """Log masses density × spacing of levels (n_weights, n_levels); zero keeps the mass of a spike.
 
-    Masses that would sum to more than one, at a kink of the density or of levels much further apart than the prior is
-    wide, are normalised, so that the ELBO stays a bound.
-
-    `levels`, (n_weights, n_levels). `spacing`, (n_weights, 1) or (n_weights, n_levels).
+    An ELBO then approximates the continuous evidence. Masses that would sum to more than one are normalised, so that it
+    stays a bound.
     """
     log_mass = prior.log_grid_mass(levels, spacing)
     log_mass -= np.maximum(logsumexp(log_mass, axis=1, keepdims=True), 0.0)
@@ -132,22 +101,9 @@ class GaussianPrior(DensityPrior):
 
     @property
     def variance(self) -> float:
-        """Variance of a weight."""
         return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise.
-
-        Parameters
-        ----------
-        w : ndarray
-            Values of a weight.
-
-        Returns
-        -------
-        ndarray of the shape of w
-            In nats.
-        """
         return -0.5 * (w / self.scale) ** 2 - np.log(self.scale) - 0.5 * np.log(2 * np.pi)
 
 
@@ -168,22 +124,9 @@ class LaplacePrior(DensityPrior):
 
     @property
     def variance(self) -> float:
-        """Variance of a weight."""
         return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise.
-
-        Parameters
-        ----------
-        w : ndarray
-            Values of a weight.
-
-        Returns
-        -------
-        ndarray of the shape of w
-            In nats.
-        """
         diversity = self.scale / np.sqrt(2)
         return -np.abs(w) / diversity - np.log(2 * diversity)
 
@@ -209,22 +152,9 @@ class StudentTPrior(DensityPrior):
 
     @property
     def variance(self) -> float:
-        """Variance of a weight."""
         return _finite_variance(self.scale**2 * nu / (nu - 2) if (nu := self.degrees_of_freedom) > 2 else np.inf)
 
     def log_density(self, w: FloatArray) -> FloatArray:
-        """Log density at `w`, element-wise.
-
-        Parameters
-        ----------
-        w : ndarray
-            Values of a weight.
-
-        Returns
-        -------
-        ndarray of the shape of w
-            In nats.
-        """
         nu = self.degrees_of_freedom
         constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(nu * np.pi) - np.log(self.scale)
         return constant - (nu + 1) / 2 * np.log1p((w / self.scale) ** 2 / nu)
@@ -267,36 +197,12 @@ class SpikeAndSlabPrior:
         return self.slab
 
     def log_grid_mass(self, levels: FloatArray, spacing: FloatArray) -> FloatArray:
-        """Log masses of levels that stand for cells of a width: (1 − π) × density × spacing, and π more at zero.
-
-        Parameters
-        ----------
-        levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-        spacing : ndarray of the shape of the levels
-            Widths of the cells.
-
-        Returns
-        -------
-        ndarray of the shape of the levels
-            In nats.
-        """
+        """Log masses of levels that stand for cells of a width: (1 − π) × density × spacing, and π more at zero."""
         slab = np.log1p(-self.zero_probability) + self._density.log_density(levels) + np.log(spacing)
         return np.where(levels == 0.0, np.logaddexp(np.log(self.zero_probability), slab), slab)
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero.
-
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-
-        Returns
-        -------
-        ndarray of the shape of the levels
-            In nats.
-        """
+        """Log probabilities of the levels, normalised over the last axis; every weight needs a level at zero."""
         levels = np.asarray(levels, dtype=np.float64)
         zero = levels == 0.0
         if not zero.any(axis=-1).all():
@@ -320,18 +226,7 @@ class TablePrior:
     mass: ArrayLike
 
     def log_mass(self, levels: ArrayLike) -> FloatArray:
-        """Log probabilities, normalised; the table must fit the levels.
-
-        Parameters
-        ----------
-        levels : array_like of shape (n_levels,) or (n_weights, n_levels)
-            Values that a weight can take.
-
-        Returns
-        -------
-        ndarray of the shape of the levels
-            In nats.
-        """
+        """Log probabilities, normalised; the table must fit the levels."""
         table = np.asarray(self.mass, dtype=np.float64)
         shape = np.shape(levels)
         if table.shape[-1:] != shape[-1:]:
@@ -359,10 +254,7 @@ PRIORS = {
 
 
 def as_prior(prior: Prior | str) -> Prior:
-    """Return a prior given as itself or by its name, with its default parameters.
-
-    Raises ValueError when the name is unknown or the object has no ``log_mass``.
-    """
+    """Return a prior given as itself or by its name, with its default parameters."""
     if isinstance(prior, str) and prior in PRIORS:
         return PRIORS[prior]()
     if not isinstance(prior, str) and hasattr(prior, "log_mass"):
@@ -378,3 +270,185 @@ def as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> F
     if np.isnan(array).any() or (array == np.inf).any() or not (array.max(axis=1) > -np.inf).all():
         raise ValueError("log_prior must be finite or -inf with at least one finite entry per weight")
     return array
+
+
+PRIOR_BOUNDS = ("log_sum_exp", "jensen", "stochastic")
+
+
+@dataclass(frozen=True)
+class MixturePrior:
+    """A mixture of factorised priors; the weights of a group come from the same component.
+
+    Parameters
+    ----------
+    components : sequence of Prior
+        Each gives any levels their log masses; all must allow the same levels.
+    weights : array_like of shape (n_components,), optional
+        Probabilities π of the components; equal by default.
+    groups : array_like of int, shape (n_weights,), optional
+        Weights with equal numbers choose a component together, groups independently of each other. One group of all
+        weights by default. `DirectRegressor` with ``features="linear"`` also takes one number per column of X.
+    bound : {"log_sum_exp", "jensen", "stochastic"}, default="log_sum_exp"
+        Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
+        ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
+        never looser. ``"stochastic"``: unbiased gradients from samples, where the entropy is ``"stochastic"`` too and
+        the posterior has several components; log-sum-exp elsewhere.
+
+    Examples
+    --------
+    >>> prior = MixturePrior.of_scales([0.1, 1.0, 3.0])
+    >>> prior.log_mass([-1.0, 0.0, 1.0]).round(3).tolist()
+    [-1.607, -0.512, -1.607]
+    """
+
+    components: Sequence[Prior | str]
+    weights: ArrayLike | None = None
+    groups: ArrayLike | None = None
+    bound: str = "log_sum_exp"
+
+    def __post_init__(self) -> None:
+        as_choice(self.bound, "bound", PRIOR_BOUNDS)
+        if isinstance(self.components, str) or not isinstance(self.components, Sequence):
+            raise TypeError(f"components must be a sequence of priors, got {self.components!r}")
+        if len(self.components) == 0:
+            raise ValueError("components must be at least one prior, got none")
+        object.__setattr__(self, "components", tuple(as_prior(c) for c in self.components))
+        if self.weights is not None:
+            weights = as_float_array(self.weights, "weights", (len(self.components),))
+            if (weights <= 0).any():
+                raise ValueError(f"weights must be positive, got {weights.min()}")
+            object.__setattr__(self, "weights", tuple(weights.tolist()))
+        if self.groups is not None:
+            if np.ndim(self.groups) != 1 or np.asarray(self.groups).dtype.kind not in "iu":
+                raise ValueError("groups must be a vector of integers, one per weight")
+            object.__setattr__(self, "groups", tuple(np.asarray(self.groups).tolist()))
+
+    @classmethod
+    def of_scales(
+        cls, scales: ArrayLike, weights: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> MixturePrior:
+        """Gaussian priors of several standard deviations: which one holds is inferred."""
+        scales = as_float_array(scales, "scales", ("n_components",))
+        if (scales <= 0).any():
+            raise ValueError(f"scales must be positive, got {scales.min()}")
+        return cls(tuple(GaussianPrior(float(s)) for s in scales), weights, groups)
+
+    @classmethod
+    def switched(
+        cls,
+        groups: ArrayLike | None = None,
+        zero_probability: float = 0.5,
+        slab: Prior | str = "gaussian",
+        leak: float = 1e-3,
+    ) -> MixturePrior:
+        """Switch groups of weights on, to `slab`, or off together: a spike and a slab for each group."""
+        zero = as_number(zero_probability, "zero_probability", above=0.0, below=1.0)
+        slab = as_prior(slab)
+        spike = SpikeAndSlabPrior(1.0 - as_number(leak, "leak", above=0.0, below=1.0), slab)
+        return cls((spike, slab), (zero, 1.0 - zero), groups)
+
+    def log_mass(self, levels: ArrayLike) -> FloatArray:
+        """Log masses of one weight alone, the components mixed; normalised over the last axis."""
+        return _mixed(self._log_masses(levels), np.log(self._weights()))
+
+    def table(self, levels: ArrayLike, n_weights: int) -> MixturePriorTable:
+        """Return the prior on given levels of a given number of weights."""
+        levels = as_levels(levels, n_weights)
+        log_masses = self._log_masses(levels)
+        if (np.isfinite(log_masses) != np.isfinite(log_masses[0])).any():
+            raise ValueError(
+                "components must allow the same levels: a component that forbids one could never be chosen"
+            )
+        groups = np.zeros(n_weights, dtype=np.intp)
+        if self.groups is not None:
+            if np.shape(self.groups) != (n_weights,):
+                raise ValueError(
+                    f"groups must have one number per weight, {n_weights}, got shape {np.shape(self.groups)}"
+                )
+            groups = np.unique(self.groups, return_inverse=True)[1].astype(np.intp)
+        return MixturePriorTable(log_masses, np.log(self._weights()), groups, self.bound)
+
+    def _log_masses(self, levels: ArrayLike) -> FloatArray:
+        rows = [as_prior(c).log_mass(levels) for c in self.components]
+        return np.stack(np.broadcast_arrays(*rows, np.asarray(levels))[:-1])
+
+    def _weights(self) -> FloatArray:
+        k = len(self.components)
+        if self.weights is None:
+            return np.full(k, 1.0 / k)
+        weights = np.asarray(self.weights, dtype=np.float64)
+        return weights / weights.sum()
+
+
+def _mixed(log_masses: FloatArray, log_weights: FloatArray) -> FloatArray:
+    """Log masses of a mixture of components along the first axis."""
+    columns = log_weights.reshape(-1, *(1,) * (log_masses.ndim - 1))
+    return np.asarray(logsumexp(log_masses + columns, axis=0))
+
+
+@dataclass(frozen=True)
+class MixturePriorTable:
+    """A mixture prior on the levels of a problem."""
+
+    log_masses: FloatArray  # (n_components, n_weights or 1, n_levels)
+    log_weights: FloatArray  # (n_components,)
+    groups: NDArray[np.intp]  # (n_weights,): numbers from 0 to n_groups - 1
+    bound: str
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.groups.max()) + 1
+
+    @property
+    def marginal(self) -> FloatArray:
+        """Log masses of every weight alone, (n_weights or 1, n_levels)."""
+        return _mixed(self.log_masses, self.log_weights)
+
+    def scores(self, q: FloatArray) -> FloatArray:
+        """``Σ_{j in g} q_jᵀ log p_j^(k)`` for q (n_weights, n_levels); (n_groups, n_components)."""
+        shape = (len(self.log_masses), *q.shape)
+        finite = np.where(q > 0, np.broadcast_to(self.log_masses, shape), 0.0)  # 0 · log 0 = 0
+        scores = np.zeros((self.n_groups, shape[0]))
+        np.add.at(scores, self.groups, np.einsum("jl,kjl->jk", q, finite))
+        return scores
+
+    def responsibilities(self, q: FloatArray) -> FloatArray:
+        """Weights of the components in the bound, (n_groups, n_components): their posterior, or π for Jensen's."""
+        if self.bound == "jensen":
+            return np.tile(np.exp(self.log_weights), (self.n_groups, 1))
+        return np.asarray(softmax(self.log_weights + self.scores(q), axis=1))
+
+    def effective(self, responsibilities: FloatArray) -> FloatArray:
+        """``Σ_k ρ_gk log p_j^(k)``: log masses, not normalised, of a factorised prior; (n_weights, n_levels)."""
+        rho = responsibilities[self.groups]
+        finite = np.where(np.isfinite(self.log_masses), self.log_masses, 0.0)
+        mixed = np.einsum("jk,kjl->jl", rho, np.broadcast_to(finite, (rho.shape[1], len(rho), finite.shape[2])))
+        return np.where(np.isfinite(self.log_masses[0]), mixed, -np.inf)
+
+    def offset(self, responsibilities: FloatArray) -> float:
+        """``Σ_g Σ_k ρ_gk log (π_k / ρ_gk)``: what the bound has beside the expectation of `effective`."""
+        return float((responsibilities * self.log_weights).sum() - xlogy(responsibilities, responsibilities).sum())
+
+    def expectation(self, q: FloatArray) -> float:
+        """Bound of ``E_q log p`` for a factorised q, (n_weights, n_levels)."""
+        scores = self.scores(q)
+        if self.bound == "jensen":
+            return float((scores @ np.exp(self.log_weights)).sum())
+        return float(logsumexp(self.log_weights + scores, axis=1).sum())
+
+    def log_mass_of(self, indices: NDArray[np.uint8], n_threads: int = 1) -> FloatArray:
+        """``log p(w)``, exactly, of weight vectors given as level indices (n_samples, n_weights); (n_samples,).
+
+        Raises ValueError, TypeError when `indices` has another shape or type, or an index no level.
+        """
+        k, _, m = self.log_masses.shape
+        indices = as_level_indices(indices, "indices", len(self.groups), m)
+        table = np.broadcast_to(self.log_masses, (k, len(self.groups), m)).transpose(1, 2, 0)
+        total = np.zeros(len(indices))
+        for group in range(self.n_groups):
+            members = np.flatnonzero(self.groups == group)
+            chosen, masses = np.ascontiguousarray(indices[:, members]), np.ascontiguousarray(table[members])
+            sums = _core.component_log_masses(chosen, masses, n_threads)
+            total += logsumexp(sums + self.log_weights, axis=1)
+        return total

@@ -1,9 +1,7 @@
-"""scikit-learn estimators: the only room that imports scikit-learn."""
+"""Estimators with scikit-learn's interface, and what is asked of them."""
 
-from pydirect.estimators._local import LocalProcessWarning
-from pydirect.estimators._saving import load
-from pydirect.estimators._streamed import FeatureMapWarning
-from pydirect.estimators.comparison import compare_left_out
+from pydirect.estimators._incremental import FeatureMapWarning
+from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, Polynomial, Sequential
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
@@ -15,6 +13,8 @@ from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.search import DirectSearchCV
+from pydirect.estimators.summary import Summary
+from pydirect.fitted.regression import LocalProcessWarning
 
 __all__ = [
     "DVIClassifier",
@@ -25,14 +25,19 @@ __all__ = [
     "DirectSearchCV",
     "DirectStreamRegressor",
     "FeatureMapWarning",
+    "Fourier",
+    "Gaussian",
     "GroupedRegressor",
     "LocalProcessWarning",
+    "MeanField",
     "MonteCarloBNNClassifier",
     "MonteCarloBNNRegressor",
+    "Nystroem",
+    "Polynomial",
     "QuadraticBNNRegressor",
-    "compare_left_out",
+    "Sequential",
+    "Summary",
     "fit_groups",
     "fit_many",
-    "load",
     "merge_models",
 ]

@@ -10,9 +10,10 @@ from sklearn.exceptions import UndefinedMetricWarning
 
 from pydirect._validation import FloatArray
 from pydirect._warnings import warn
-from pydirect.estimators._leaving_out import left_out
-from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
+from pydirect.fitted.leave_one_out import left_out
+from pydirect.fitted.regression import FittedRegressor
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
@@ -21,11 +22,11 @@ from pydirect.statistics.standardised import Standardised
 SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 
 
-def squared_error(held: GaussianStatistics, model: DirectRegressor) -> FloatArray:
+def squared_error(held: GaussianStatistics, model: FittedRegressor) -> FloatArray:
     """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows standardised like the model's; (n_outputs,)."""
-    errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.coefficients_.T)]
-    error = np.array(errors) * model.y_scale_**2
-    rounding = 10 * np.finfo(float).eps * np.abs(model.y_mean_)
+    errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.latent.coefficients.T)]
+    error = np.array(errors) * model.units.scale**2
+    rounding = 10 * np.finfo(float).eps * np.abs(model.units.location)
     return np.where(error > held.n_samples * rounding**2, error, 0.0)
 
 
@@ -48,27 +49,23 @@ def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
 
 
 def standardised_rows(
-    lead: DirectRegressor, x: FloatArray, y: FloatArray, weight: FloatArray | None, shared: Standardised
+    basis: Basis, x: FloatArray, y: FloatArray, weight: FloatArray | None, shared: Standardised
 ) -> TrainingRows:
-    """Return rows with their targets, (n_rows,) or (n_rows, n_outputs), standardised as their sums are.
-
-    `lead`: model with the features, and the transform of the targets.
-    """
-    standardised = (lead._transformed(y.reshape(len(x), -1)) - shared.location) / shared.scale
+    """Return rows as models of sums over them see them, standardised by the sums."""
+    transform, targets = basis.target_transform, y.reshape(len(x), -1)
+    transformed = targets if transform is None or transform.is_identity else transform.forward(targets)
+    standardised = (transformed - shared.location) / shared.scale
     return TrainingRows(x, np.where(shared.gaussian.yty == 0, 0.0, standardised), weight)
 
 
 def scores_left_out(
-    models: Sequence[DirectRegressor],
+    models: Sequence[FittedRegressor],
     rows: TrainingRows,
     shared: Standardised,
     statistics: RunningStatistics,
     scoring: Any,
 ) -> list[float]:
-    """Score models of one feature map by predictions of their training rows without themselves.
-
-    `scoring`: one of `SCORES_OF_SUMS`, or anything else for the mean log density, in the targets' units as well.
-    """
+    """Score models of one feature map by rows that are left out one at a time."""
     scores = []
     for model, left in zip(models, left_out(models, rows, shared.rotated), strict=True):
         if scoring in SCORES_OF_SUMS:
@@ -76,7 +73,7 @@ def scores_left_out(
             error = squares.sum(axis=0) if rows.weight is None else rows.weight @ squares
             scores.append(score_of_errors(error, statistics, len(rows.x), scoring))
         else:
-            density = left.log_density(model, rows.y[left.first]) - np.log(shared.scale)
-            units = (model._log_derivative / model.n_samples_).mean()
+            density = left.log_density(rows.y[left.first]) - np.log(shared.scale)
+            units = (model.units.density_units / model.n_samples).mean()
             scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight) + units))
     return scores

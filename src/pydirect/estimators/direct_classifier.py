@@ -1,93 +1,72 @@
-"""`DirectClassifier`: logistic regression on basis functions, with discrete weights."""
+"""`DirectClassifier`: classes by latent functions on basis functions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit
-from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
-from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator
+from pydirect._threads import raise_if_set, resolve_n_threads
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
 from pydirect._warnings import ignored
-from pydirect.direct.mean_field import MeanFieldPosterior
-from pydirect.direct.sequential_posterior import SequentialPosterior
-from pydirect.distributions.levels import shared_levels
-from pydirect.distributions.mixture_priors import MixturePrior
-from pydirect.distributions.priors import as_prior
-from pydirect.estimators._label_problem import LabelProblem
-from pydirect.estimators._streamed_classifier import turned
-from pydirect.estimators._widening import WideningClassifier
-from pydirect.features.evidence import TrainingRows
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.search_record import HyperparameterSearch
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.logistic.discrete import LogisticFit
-from pydirect.logistic.expectations import softmax_log_probability
-from pydirect.logistic.fit import (
-    BOUNDS,
-    check_logistic_levels,
-    finish_decorrelated,
-    fit_logistic,
-    fit_logistic_decorrelated,
+from pydirect.distributions.priors import MixturePrior
+from pydirect.estimators._classifier import Classifier, indicators, require_classes
+from pydirect.estimators.choices import MeanField, Sequential, as_features, as_posterior
+from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_rows, label_source, one_against_rest
+from pydirect.estimators.classification import (
+    ClassificationPlan,
+    Labels,
+    ProblemMaker,
+    add_landmarks,
+    class_factors,
+    class_weighted,
+    infer,
+    infer_by_passes,
+    label_search,
+    label_variance_prior,
+    labelled_rows,
+    masses,
+    with_first_size,
 )
-from pydirect.logistic.gaussian import VariancePrior
-from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
-from pydirect.logistic.predictive import averaged_log_odds, averaged_softmax, log_sum_exp, predictive_log_odds
-from pydirect.logistic.start import state_of
-from pydirect.persistence.fields import Arrays, Header, Writer, require_array
+from pydirect.estimators.plans import check_common, feature_plan, refuse_ignored, require_same_features
+from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.features.basis import Basis
+from pydirect.features.evidence import TrainingRows
+from pydirect.features.fitting import fit_basis
+from pydirect.features.repeated import distinct_rows
+from pydirect.features.search_record import HyperparameterSearch
+from pydirect.fitted.classification import FittedClassifier
+from pydirect.logistic.fit import BOUNDS
+from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
-from pydirect.quantized.fitted import Outputs
+from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.encoded import EncodedSource
+from pydirect.streams.rows import Rows, StreamInterrupt
+from pydirect.streams.run import StreamRun
+from pydirect.tables.codebook import Codebook
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import Table
 
-# Standard deviation of the log prior variance about what the kernel's amplitudes say.
-KERNEL_LOG_VARIANCE_SD = 0.5
 
-
-class DirectClassifier(WideningClassifier):
-    """Bayesian logistic regression on basis functions, with discrete weights.
+class DirectClassifier(Classifier):
+    """Bayesian logistic regression on basis functions, with Gaussian or, on request, discrete weights.
 
     ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw`` for two classes, ``softmax(z)`` with one z per class for more.
 
     Parameters
     ----------
-    features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and amplitudes, shared by all classes, maximise the ELBO of
-        Gaussian processes under the softmax, of at most `max_hyperparameter_rows` rows; its gradient is that of a
-        regression on working responses (Khan & Lin 2017).
+    features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
+        As of `DirectRegressor`; the kernel has no normal scores of the columns by default.
     n_basis_functions : int, default=1000
-        Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
-        as long as the log loss of labels that are left out falls by a fortieth and the rows are not too many (384 from
-        30,000 rows on, 128 from 200,000 on); number of sines and cosines of ``"fourier"``.
-    degree : int, default=2
-        Degree of ``"polynomial"`` features.
-    basis : {"decorrelated", "raw"}, default="decorrelated"
-        ``"decorrelated"`` rotates the weights so that they do not interact, on levels at the quadrature nodes of each
-        one's posterior. ``"raw"`` keeps the weights of the basis functions themselves, on a few levels: 4-bit integers,
-        zero included, as small devices want them, and as accurate.
-    posterior : {"sequential", "mean_field"}, default="sequential"
-        Posterior of the raw basis. ``"sequential"``: weights drawn one after another, each given those before it; see
-        `pydirect.direct.fit_sequential`. ``"mean_field"``: independent weights, the published method.
-    prior : str or Prior, default="gaussian"
-        Prior of each weight, in units of its prior standard deviation, which is found by empirical Bayes: training
-        maximises the bound of the continuous model under a wide log-normal prior.
-    n_levels : int, default=15
-        Number of values that a weight can take; 16 or fewer fit into 4 bits. Odd with own level scales. In the
-        decorrelated basis any number from 2 on has the same moments and bound, and from 7 on with the exponential one.
-    levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Levels of the raw basis: evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices
-        multiply by shifts. In units of the prior standard deviation where all weights share them, of any unit where
-        scales are own.
-    level_scales : {"own", "centred", "shared"}, default="own"
-        Scales of the levels of a sequential posterior. ``"own"``: a power of two per weight. ``"centred"``: the same
-        about each weight's posterior mean, where 15 levels are too coarse otherwise; no weight is then zero, and
-        devices need floating point. ``"shared"``: the prior standard deviation for all.
-    n_draws : int, default=64
-        Number of draws of a sequential posterior to keep, two or more, half a byte per weight each; probabilities are
-        averages over them.
+        Largest number of basis functions of ``"nystroem"``, where more are added while labels that are left out become
+        likelier, and of sines and cosines of ``"fourier"``.
+    posterior : {"gaussian", "sequential", "mean_field"}, Gaussian, Sequential or MeanField, default="gaussian"
+        As of `DirectRegressor`. ``"mean_field"`` needs one of the published bounds.
     bound : {"auto", "softmax", "jaakkola", "exponential"}, default="auto"
         What is maximised; see `pydirect.logistic`. ``"softmax"``, the default: the ELBO of Gaussian weights under the
         softmax of all classes, exactly; the tightest and the most accurate. ``"jaakkola"`` and ``"exponential"``, the
@@ -95,40 +74,31 @@ class DirectClassifier(WideningClassifier):
     class_weight : dict, "balanced" or None, default=None
         Factors of the classes' predictive odds; zero leaves a class out. The fit takes the rows as they are, so that
         rows rank as without. With the published bounds, factors of the rows' weights.
-    rank_inputs : bool, default=False
-        Give the kernel every column twice: standardised, and as its normal scores.
-    length_scale : float or array_like of shape (n_features_in,), optional
-        Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
-    categories : "auto" or list of str or int, default="auto"
-        As for `DirectRegressor`.
-    missing : {"auto", "indicator", "raise"}, default="auto"
-        How tables with text and missing numbers are encoded; see `DirectRegressor`.
-    optimizer : str, default="pipeline"
-        Optimiser of mean field in the raw basis; see `pydirect.fit_mean_field`.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     max_iter : int, default=1000
-        Largest number of evaluations of the ELBO at all rows; of iterations for the exponential bound.
-    max_hyperparameter_rows : int, default=1000
-        Largest number of rows that find the kernel's hyperparameters, drawn by class: up to an equal share of each.
-        More than 500 are at most a quarter of all.
+        Largest number of iterations of any one stage.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
-        Seed of the rows for hyperparameters, landmarks, frequencies and batches.
+        Seed of the rows for hyperparameters, landmarks and frequencies.
     verbose : int, default=0
         1 reports stages on standard error.
 
     Attributes
     ----------
+    model_ : FittedClassifier
+        The fitted model as frozen data.
     classes_ : ndarray of shape (n_classes,)
         Labels, in ascending order.
-    posterior_ : DecorrelatedPosterior, SequentialPosterior or MeanFieldPosterior
+    posterior_ : GaussianPosterior, SequentialPosterior or MeanFieldPosterior
         A list of them for more than two classes.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
     search_ : HyperparameterSearch or None
-        What the search of the kernel's hyperparameters has tried, and whether subsets of the rows agree.
+        What the search of the kernel's hyperparameters has tried.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -145,7 +115,7 @@ class DirectClassifier(WideningClassifier):
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
     converged_ : bool
-        Whether the optimisation came to rest.
+        Whether the optimisation converged.
     interrupted_ : bool
         Whether Ctrl-C ended the fit early.
     sparsity_ : float
@@ -169,7 +139,7 @@ class DirectClassifier(WideningClassifier):
     -----
     With the default bound the posterior is the Gaussian that maximises the ELBO, Kullback and Leibler's nearest to the
     exact one; probabilities are integrals over it, not those of its mean. Several classes share one covariance, which
-    is too cautious where few of them are in question: in the decorrelated basis its precision is multiplied by the
+    is too cautious where few of them are in question: with Gaussian weights its precision is multiplied by the
     factor for which left-out labels are likeliest; see `pydirect.logistic.sharpness`. Log losses on held-out rows,
     beside those of scikit-learn's classifiers: ``bench/paper/classification.py``.
 
@@ -185,55 +155,75 @@ class DirectClassifier(WideningClassifier):
     >>> logit, std = model.predict_logit(X[1::2], return_std=True)
     """
 
-    _posterior_types = (MeanFieldPosterior, DecorrelatedPosterior, SequentialPosterior)
+    model_: FittedClassifier
+    features_: Basis
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassifier}
 
     def __init__(
         self,
         features: Any = "auto",
         n_basis_functions: int = 1000,
-        degree: int = 2,
-        basis: str = "decorrelated",
-        posterior: str = "sequential",
-        prior: Any = "gaussian",
-        n_levels: int = 15,
-        levels: ArrayLike | str | None = None,
-        level_scales: str = "own",
-        n_draws: int = 64,
+        posterior: Any = "gaussian",
         bound: str = "auto",
         class_weight: Any = None,
-        rank_inputs: bool = False,
-        length_scale: float | ArrayLike | None = None,
-        categories: Any = "auto",
-        missing: str = "auto",
-        optimizer: str = "pipeline",
+        columns: Any = None,
         max_iter: int = 1000,
-        max_hyperparameter_rows: int = 1000,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
         self.features = features
         self.n_basis_functions = n_basis_functions
-        self.degree = degree
-        self.basis = basis
         self.posterior = posterior
-        self.prior = prior
-        self.n_levels = n_levels
-        self.levels = levels
-        self.level_scales = level_scales
-        self.n_draws = n_draws
         self.bound = bound
         self.class_weight = class_weight
-        self.rank_inputs = rank_inputs
-        self.length_scale = length_scale
-        self.categories = categories
-        self.missing = missing
-        self.optimizer = optimizer
+        self.columns = columns
         self.max_iter = max_iter
-        self.max_hyperparameter_rows = max_hyperparameter_rows
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
+
+    def _restored(self) -> None:
+        super()._restored()
+        self.features_, self.classes_ = self.model_.basis, self.model_.classes
+
+    def _plan(self) -> ClassificationPlan:
+        self._check_columns()
+        posterior = as_posterior(self.posterior)
+        features, _ = feature_plan(self, posterior, rank_inputs=None)
+        check_common(self)
+        bound = as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
+        if isinstance(posterior, MeanField):
+            if bound == "softmax":
+                raise ValueError("bound must be 'jaakkola' or 'exponential' with posterior='mean_field', got 'softmax'")
+            if isinstance(posterior.prior, MixturePrior):
+                raise ValueError("prior must factorise over the weights of classes, got a MixturePrior")
+            if posterior.n_components > 1:
+                raise ValueError(f"MeanField(n_components=...) must be 1 for classes, got {posterior.n_components}")
+        elif isinstance(posterior, Sequential) and bound not in ("auto", "softmax"):
+            raise ValueError(
+                f"bound must be 'softmax' with posterior='sequential', got {bound!r}; use posterior='mean_field'"
+            )
+        if isinstance(self.class_weight, str):
+            as_choice(self.class_weight, "class_weight", ("balanced",))
+        elif self.class_weight is not None and not isinstance(self.class_weight, dict):
+            raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+        if bound == "auto":
+            bound = "jaakkola" if isinstance(posterior, MeanField) else "softmax"
+        if bound == "softmax":
+            features = with_first_size(features)
+        state = self.random_state
+        return ClassificationPlan(
+            features, posterior, bound, self.class_weight, as_count(self.max_iter, "max_iter"), state
+        )
+
+    def _takes_tables(self) -> bool:
+        try:
+            kind = as_features(self.features, as_posterior(self.posterior))[0]
+        except (TypeError, ValueError):  # raised again, at the fit
+            return True
+        return kind not in ("precomputed", "transformer")
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -264,323 +254,250 @@ class DirectClassifier(WideningClassifier):
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
         """
-        x, index, weight = self._start_fit(X, y, sample_weight)
-        n_threads = resolve_n_threads(self.n_threads)
-        rng = self._generator()
-        progress = Progress(self.verbose)
-
-        labels = self._set_problems(index, _masses(index.astype(np.intp), weight))
-        rows = TrainingRows(x, labels, weight)
-        with single_blas_thread():
-            with progress.stage("features"):
-                self.features_ = self._fit_features(rows, rng, n_threads)
-            problem = self._problem(rows, n_threads, progress)
-            if self._bound() == "softmax":
-                problem = self._widened(problem, rows, rng, n_threads, progress)
-            with progress.stage("inference"):
-                problem = problem.sharpened() if self.basis == "decorrelated" else problem
-                self._infer(problem, rng)
-            self._keep_left_out(problem.left_out if self.class_weight is None else np.empty(0), weight)
-        self._multiply_odds()
-        self.mean_missing_variance_ = problem.mean_missing_variance
-        self.fit_seconds_ = progress.seconds
-        self.n_samples_ = float(weight.sum())
-        self._set_results()
-        self._warn_if_unfinished()
+        with self._whole():
+            plan = self._plan()
+            table, given, weight = self._read(X, y, sample_weight)
+            with self._threads():
+                model, columns, seconds = self._fitted(plan, table, given, weight)
+            self.columns_, self.model_, self.features_, self.classes_ = columns, model, model.basis, model.classes
+            self.fit_seconds_ = seconds
+            self._warn_if_unfinished()
         return self
 
-    def _set_problems(self, index: FloatArray, mass: FloatArray) -> FloatArray:
-        """Set the functions' intercepts from the classes' total weights, and return the labels ±1 of each function."""
-        # One function for two classes, one per class for more.
-        self._one_dimensional = len(self.classes_) == 2
-        functions = [1] if self._one_dimensional else list(range(len(self.classes_)))
-        own, total = mass[functions] + 0.5, mass.sum() + 1.0
-        self.intercept_ = np.log(own / (total - own))
-        if self._bound() == "softmax" and not self._one_dimensional:
-            self.intercept_ = np.log(own) - np.log(own).mean()
-        return np.where(index[:, None] == functions, 1.0, -1.0)
+    def _fitted(
+        self, plan: ClassificationPlan, table: Table, y: NDArray[Any], weight: FloatArray
+    ) -> tuple[FittedClassifier, Any, dict[str, float]]:
+        """The stages of a fit: columns, labels, features, landmarks, weights."""
+        rng, progress, used = plan.generator(), Progress(self.verbose), weight > 0
+        columns = self._fitted_columns(table, indicators(y, weight), weight)
+        x = np.ascontiguousarray(columns.encode(table)[used])
+        x, kept, counts, log_factors = class_weighted(plan, x, y[used], weight[used])
+        classes, index = np.unique(kept, return_inverse=True)
+        require_classes(classes)
+        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+        x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), counts)
+        mass = masses(merged[:, 0].astype(np.intp), counts)
+        labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
+        rows = TrainingRows(x, labels.signs(merged[:, 0]), counts)
+        with progress.stage("features"):
+            search = label_search(plan.features.max_search_rows)
+            names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
+            basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
+        maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, progress)
+        if plan.is_softmax:
+            problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+        else:
+            problem = maker.of(basis)
+        with progress.stage("inference"):
+            model = infer(plan, labels, problem, basis, rng)
+        return model, columns, progress.seconds
 
-    # --- parameters
+    def fit_stream(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sample_rows: int = 20_000,
+        keep_features: bool = False,
+        drop_missing: bool = False,
+    ) -> Self:
+        """Fit to data that need not fit into memory, in passes over them; nothing is kept per row.
 
-    def _check_parameters(self) -> None:
-        if isinstance(self.prior, MixturePrior):
-            raise ValueError("prior must factorise over the weights, got a MixturePrior")
-        self._check_basis_parameters()
-        as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
-        if self.basis == "decorrelated":
-            check_logistic_levels(self.n_levels, as_prior(self.prior), self._bound())
-        if isinstance(self.class_weight, str):
-            as_choice(self.class_weight, "class_weight", ("balanced",))
-        elif self.class_weight is not None and not isinstance(self.class_weight, dict):
-            raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
-        if self._is_mean_field() and self.bound == "softmax":
-            raise ValueError("bound must be 'jaakkola' or 'exponential' with posterior='mean_field', got 'softmax'")
-        if self._is_sequential():
-            self._check_sequential_parameters()
+        The first pass checks every value, counts the classes and draws `sample_rows` rows uniformly, which fix the
+        feature map and its hyperparameters, and from a fit to which the iteration starts. The second finds the
+        directions about which the data carry information. Every other one is a step of the ELBO, for
+        all classes at once, until it converges: three to twelve of them, more where classes are far apart.
+        The posterior is that of `fit` at the same features, to the tolerance of the iteration.
 
-    def _check_sequential_parameters(self) -> None:
-        if self._bound() != "softmax":
-            raise ValueError(
-                f"bound must be 'softmax' with posterior='sequential', got {self.bound!r}; use posterior='mean_field'"
-            )
-        super()._check_sequential_parameters()
-
-    def _outputs(self) -> Outputs:
-        return Outputs.of_logits(self.intercept_, self.classes_, self._n_encoded(), self._feature_names())
-
-    def search_settings(self) -> SearchSettings:
-        """Return the parameters that `pydirect.fit_quantized` uses, with functions to weight and fit labels.
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            As in `DirectRegressor.fit_stream`, but the data are read several times: a list of blocks or a function that
+            returns an iterator, not an iterator.
+        y : str or array_like of shape (n_samples,), optional
+            Name of the column of labels, which may be strings, if X is a path; the labels if it is an array.
+        sample_weight : str or array_like, optional
+            How many times each row counts; by default once.
+        sample_rows : int, default=20_000
+            Number of rows in the sample.
+        keep_features : bool, default=False
+            Use the feature map that the model has, from `fit` or a file.
+        drop_missing : bool, default=False
+            Leave out rows with missing values or labels. Otherwise missing values of `X` are taken as
+            ``Columns(missing=...)`` says, and all others are an error.
 
         Returns
         -------
-        SearchSettings
-            The parameters.
+        Self
+            The model itself.
+
+        Raises
+        ------
+        pydirect.StreamError
+            When data cannot be read or used, or change between passes; the message says where.
+        ValueError, TypeError
+            When a parameter is not as described: the published bounds need all rows in memory.
+        KeyboardInterrupt
+            After Ctrl-C before there is a posterior of all rows. Later it ends the iteration, and the best posterior
+            found is kept, with ``interrupted_ = True``.
+
+        Warns
+        -----
+        ConvergenceWarning
+            When the iteration did not converge.
         """
-        return replace(super().search_settings(), classifier=ClassifierFits(self._class_weighted, self._fit_small))
+        with self._whole():
+            plan = self._plan()
+            as_count(sample_rows, "sample_rows", 2)
+            as_flag(keep_features, "keep_features")
+            as_flag(drop_missing, "drop_missing")
+            if isinstance(plan.posterior, MeanField):
+                raise ValueError("posterior must be 'gaussian' or 'sequential' for fit_stream, got 'mean_field'")
+            if not plan.is_softmax:
+                raise ValueError(f"bound must be 'softmax' for fit_stream, got {self.bound!r}")
+            if keep_features:
+                check_is_fitted(self, "features_")
+                self._require_same_features(plan)
+            codes = Codebook(gaps=self._column_options().missing != "raise") if self._takes_tables() else None
+            source, label_codes = label_source(X, y, sample_weight, codes)
+            progress, count = Progress(self.verbose), LabelMass()
+            run = StreamRun(source, progress, self.n_threads, drop_missing)
+            if keep_features:
+                self._require_columns(run.shape[0], run.names)
+            with self._threads():
+                sample = run.sample(sample_rows, int(plan.generator().integers(2**63)), count.look)
+                if not source.one_dimensional:
+                    raise ValueError("y must be one column of labels")
+                labels, problems = one_against_rest(plan, source, label_codes.labels, count.mass)
+                labelled = problems.rows(sample)
+                labelled = labelled[labelled.weight != 0]
+                if keep_features:
+                    x = EncodedSource(source, self.columns_).rows(labelled).x
+                else:
+                    with run.uncounted("features"):
+                        x = self._features_of_sample(plan, labels, labelled, run.names, source.codes)
+                model = self._passed(
+                    plan, labels, problems, replace(labelled, x=x), count.n_rows, drop_missing, progress
+                )
+            self.model_, self.classes_, self.fit_seconds_ = model, model.classes, progress.seconds
+            self._warn_if_unfinished()
+        return self
 
-    def _fit_small(
-        self, x: FloatArray, labels: np.ndarray, weight: FloatArray, *, features: str, n_basis_functions: int, seed: int
-    ) -> ClassifierFit:
-        """Fit a classifier on other features, with the remaining parameters of this one."""
-        model = type(self)(
-            features,
-            n_basis_functions,
-            rank_inputs=False,
-            max_hyperparameter_rows=self.max_hyperparameter_rows,
-            n_threads=self.n_threads,
-            random_state=seed,
-        )
-        with ignored():  # warnings of an intermediate fit
-            model.fit(x, labels, weight)
-        logit = np.reshape(model.predict_logit(x), (len(x), -1))
-        hyperparameters = model.features_.hyperparameters
-        return ClassifierFit(logit, model.intercept_, model.posteriors_, model.prior_scale_, hyperparameters)
-
-    def _rows_that_count(
-        self, x: FloatArray, y: np.ndarray, weight: FloatArray
-    ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Return rows of classes that count; factors of one softmax's odds are left for the end."""
-        self._log_factors = np.empty(0)
-        if self._bound() != "softmax" or self.class_weight is None:
-            return self._class_weighted(x, y, weight)
-        classes, index = np.unique(y, return_inverse=True)
-        factors = self._class_factors(classes, _masses(index, weight))
-        self._log_factors, used = np.log(factors[factors > 0]), factors[index] > 0
-        return np.ascontiguousarray(x[used]), y[used], weight[used]
-
-    def _class_weighted(
-        self, x: FloatArray, y: np.ndarray, weight: FloatArray
-    ) -> tuple[FloatArray, np.ndarray, FloatArray]:
-        """Multiply the rows' weights by those of their classes; rows whose weight is then zero are left out."""
-        if self.class_weight is None:
-            return x, y, weight
-        classes, index = np.unique(y, return_inverse=True)
-        weight = weight * self._class_factors(classes, _masses(index, weight))[index]
-        used = weight > 0
-        return np.ascontiguousarray(x[used]), y[used], weight[used]
-
-    def _class_factors(self, classes: np.ndarray, mass: FloatArray) -> FloatArray:
-        """Return the weights of classes, given the total weight of each class's rows."""
-        if self.class_weight is None:
-            return np.ones(len(classes))
-        if isinstance(self.class_weight, str):
-            factors = mass.sum() / (len(mass) * mass)
-        else:
-            factors = compute_class_weight(self.class_weight, classes=classes, y=classes)
-        if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
-            raise ValueError(f"class_weight must be finite and non-negative, not all zero, got {factors}")
-        return np.asarray(factors, dtype=np.float64)
-
-    def _learned_kernel(
+    def _passed(
         self,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        n_linear: int,
-        tied: NDArray[np.intp],
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-        max_rows = self.max_hyperparameter_rows
-        return fit_label_hyperparameters(
-            inputs,
-            y,
-            weight,
-            n_linear=n_linear,
-            rng=rng,
-            max_rows=max_rows,
-            n_threads=n_threads,
-            tied=tied,
+        plan: ClassificationPlan,
+        labels: Labels,
+        problems: OneAgainstRest,
+        sample: Rows,
+        n_rows: int,
+        drop_missing: bool,
+        progress: Progress,
+    ) -> FittedClassifier:
+        """Sum all rows, then pass over them once for every step of the bound."""
+        problems = replace(problems, source=EncodedSource(problems.source, self.columns_, drop_missing))
+        run = StreamRun(problems, progress, self.n_threads, drop_missing)
+        total = run.collected(RunningStatistics.empty(self.features_, problems.sign.shape[1]))
+        with progress.stage("inference"):
+            try:
+                passes = all_rows(problems, self.features_.n_weights, n_rows, drop_missing, progress)
+                return infer_by_passes(plan, labels, self.features_, passes, sample, total)
+            except KeyboardInterrupt:
+                raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
+
+    def _features_of_sample(
+        self,
+        plan: ClassificationPlan,
+        labels: Labels,
+        sample: Rows,
+        names: list[str] | None,
+        codes: Codebook | None,
+    ) -> FloatArray:
+        """Fix columns and feature map by a sample of labelled rows; return its encoded rows."""
+        self._begin()
+        self._set_input_names(sample.x.shape[1], names)
+        table = Table.of_numbers(sample.x, names) if codes is None else codes.table(sample.x, names)
+        self.columns_ = self._fitted_columns(table, sample.y, sample.weight)
+        x, rng = self.columns_.encode(table), plan.generator()
+        rows = TrainingRows(np.ascontiguousarray(x), sample.y, sample.weight)
+        search = label_search(plan.features.max_search_rows)
+        basis = fit_basis(
+            plan.features,
+            rows,
+            self.columns_,
+            search,
+            rng,
+            resolve_n_threads(),
+            names=self._feature_names() or None,
         )
+        basis = basis.for_one_pass()
+        if plan.features.learns_kernel and len(labels.intercept):
+            maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, Progress(0))
+            problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)
+            raise_if_set(problem.stop)
+        self.features_ = basis
+        return x
 
-    def _variance_prior(self, mean_square: float) -> VariancePrior:
-        """Prior of the weights' prior variance: narrow around what learned kernel hyperparameters imply, else wide."""
-        if self.features_.hyperparameters is not None and self.length_scale is None:
-            return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
-        return VariancePrior.wide(mean_square)
+    def _require_same_features(self, plan: ClassificationPlan) -> None:
+        require_same_features(self.features, plan.features, self.features_)
 
-    # --- files
+    # --- results
 
-    def _to_fields(self, writer: Writer) -> Header:
-        writer.arrays |= {"intercept": self.intercept_, "moves": self._moves}
-        return super()._to_fields(writer)
+    @property
+    def intercept_(self) -> FloatArray:
+        return self.model_.intercept
 
-    def _from_fields(self, header: Header, arrays: Arrays) -> None:
-        super()._from_fields(header, arrays)
-        n_outputs, two = len(self.posteriors_), len(self.classes_) == 2
-        if n_outputs != (1 if two else len(self.classes_)) or self._one_dimensional != two:
-            raise ValueError("posteriors do not fit the classes")
-        self.intercept_ = arrays["intercept"]
-        require_array(self.intercept_, "intercept", n_outputs)
-        self._moves = require_array(arrays["moves"], "moves", n_outputs)
+    @property
+    def prior_scale_(self) -> FloatArray:
+        return self.model_.latent.prior_scale
 
-    # --- inference
+    @property
+    def coefficients_(self) -> FloatArray:
+        return self.model_.latent.coefficients
 
-    def _infer(self, problem: LabelProblem, rng: np.random.Generator) -> None:
-        """Fit the posteriors in the informative directions, then in the raw basis if requested."""
-        if self._bound() != "softmax":
-            self._infer_one_against_rest(problem)
-            return
-        rotated = problem.rotated
-        assert problem.ascent is not None
-        if self._is_sequential():
-            self._set_fit(self._draw(rotated, problem.ascent, problem.vectors, rng, rotated.n_threads, problem.stop))
-        else:
-            options = self._decorrelated_options(problem.variance_prior)
-            fit = finish_decorrelated(
-                rotated,
-                problem.ascent,
-                **options,
-                max_iter=self.max_iter,
-                stop=problem.stop,
-                precision_factor=problem.precision_factor,
-            )
-            self._set_fit(turned(fit, problem.vectors))
+    @property
+    def coef_(self) -> FloatArray:
+        return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
 
-    def _infer_one_against_rest(self, problem: LabelProblem) -> None:
-        """Fit each class against the rest, several at a time."""
-        labels, stop, n_threads = problem.raw.t, problem.stop, problem.raw.n_threads
-        problems = range(labels.shape[1])
-        n_workers = min(len(problems), n_threads)
-        n_inner = n_threads if n_workers == 1 else 1
-        raw = problem.raw.held() if self._is_mean_field() else problem.raw
-        rotated, raw = replace(problem.rotated, n_threads=n_inner), replace(raw, n_threads=n_inner)
-        bound, published = self._bound(), "exponential" if self._bound() == "exponential" else None
+    @property
+    def left_out_probability_(self) -> FloatArray:
+        return self.model_.left_out_probability
 
-        def decorrelated(k: int) -> LogisticFit[DecorrelatedPosterior]:
-            return fit_logistic_decorrelated(
-                rotated.problem(labels[:, k], self.intercept_[k]),
-                bound=published if self.basis == "decorrelated" else None,
-                **self._decorrelated_options(problem.variance_prior),
-                max_iter=self.max_iter,
-                stop=stop,
-            )
+    @property
+    def sparsity_(self) -> float:
+        return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-        def mean_field(k: int) -> LogisticFit[MeanFieldPosterior]:
-            start = decorrelated(k)
-            levels = shared_levels(self.levels, self.n_levels, raw.n_weights)
-            rows = raw.problem(labels[:, k], self.intercept_[k])
-            posterior = fit_logistic(
-                rows,
-                levels * np.sqrt(start.variance),
-                as_prior(self.prior).log_mass(levels),
-                bound=bound,
-                start=state_of(rows, turned(start, problem.vectors)),
-                optimizer=self.optimizer,
-                max_iter=self.max_iter,
-                stop=stop,
-            )
-            return LogisticFit([posterior.in_units_of(np.sqrt(start.variance))], start.variance)
+    @property
+    def mean_missing_variance_(self) -> float:
+        return self.model_.latent.residual_variance
 
-        fits: list[LogisticFit[Any]]
-        if self._is_mean_field():
-            fits = list(for_each(mean_field, problems, n_workers, stop))
-        else:
-            fits = [turned(fit, problem.vectors) for fit in for_each(decorrelated, problems, n_workers, stop)]
-        self._set_posteriors([fit.posterior for fit in fits], [fit.variance for fit in fits])
+    @property
+    def search_(self) -> HyperparameterSearch | None:
+        check_is_fitted(self, "features_")
+        return self.features_.search
+
+    def summary(self) -> Summary:
+        """Describe the fitted model in words.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        return Summary("\n".join(lines_of_basis_model(self)))
 
     # --- prediction
 
-    def _log_odds(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the predictive probability of each function, or of each class where they are one softmax."""
-        x = self._check_rows(X)
-        drawn = isinstance(self.posteriors_[0], SequentialPosterior)
-        odds = self._log_odds_of_draws(x) if drawn else self._log_odds_of_moments(x)
-        if self._moves.any():  # of predictive odds, so that rows rank as without
-            odds += self._moves
-            odds = _normalised(odds) if self._is_softmax() else odds
-        return odds
-
-    def _log_odds_of_moments(self, x: FloatArray) -> FloatArray:
-        mean, variance = self._latent_moments(x, with_variance=True)
-        assert variance is not None
-        odds, several = np.empty_like(mean), self._is_softmax()
-        for rows in self._blocks(x):  # quadrature needs much memory per row
-            z = self.intercept_ - self._moves + mean[rows]
-            if several:  # whose variances are equal, but for a prior that is not Gaussian
-                odds[rows] = softmax_log_probability(z, variance[rows].mean(axis=1))
-            else:
-                odds[rows] = predictive_log_odds(z, variance[rows])
-        return odds
-
-    def _is_softmax(self) -> bool:
-        """Whether the functions are the logits of one softmax."""
-        return self._bound() == "softmax" and len(self.intercept_) > 1
-
-    def _log_odds_of_draws(self, x: FloatArray) -> FloatArray:
-        scaled = zip(self.posteriors_, self.prior_scale_, strict=True)
-        weights = np.stack([scale * posterior.draws.T for posterior, scale in scaled], axis=1)
-        odds = np.empty((len(x), weights.shape[1]))
-        with single_blas_thread():  # the same bits for any number of threads
-            for rows in self._blocks(x, weights[0].size):
-                inputs, phi = self._features_of(x[rows])
-                missing = self._missing_variance(inputs, phi)
-                logit = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
-                logit += (self.intercept_ - self._moves)[:, None]
-                if self._is_softmax():
-                    odds[rows] = averaged_softmax(logit, None if missing is None else missing[:, 0])
-                else:
-                    odds[rows, 0] = averaged_log_odds(logit[:, 0], None if missing is None else missing[:, 0])
-        return odds
-
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """Log-odds of the predictive probability of the second class, or log-probabilities of several classes.
-
-        With the published bounds, log-odds of each class against the rest.
-
-        Returns an array (n_rows,) or (n_rows, n_classes).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Log-odds or log-probabilities.
-        """
-        return self._shape(self._log_odds(X))
+        x = self.encode_rows(X)
+        with self._threads():
+            return self.model_.shape(self.model_.log_odds(x))
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
-
-        Probabilities are averages over the draws of a sequential posterior, and else expectations over Gaussian z.
-
-        Returns an array (n_rows, n_classes).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            In nats.
-        """
-        odds = self._log_odds(X)
-        return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else _normalised(odds)
+        x = self.encode_rows(X)
+        with self._threads():
+            return self.model_.log_proba(x)
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logit z: its posterior mean and, on request, its standard deviation.
@@ -598,21 +515,22 @@ class DirectClassifier(WideningClassifier):
         Returns
         -------
         mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Logit of the second class, or of each class.
+            Posterior mean of the logit of the second class, or of each class.
         std : ndarray of the same shape
-            The posterior means.
+            Posterior standard deviation of the same.
         """
-        mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)
-        mean = self._shape(self.intercept_ + mean)
-        return mean if variance is None else (mean, self._shape(np.sqrt(variance)))
+        x = self.encode_rows(X)
+        with self._threads():
+            mean, std = self.model_.logit(x, return_std)
+        return mean if std is None else (mean, std)
 
     def sample_proba(
         self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
     ) -> FloatArray:
         """Draw weights from the posterior and return the probabilities that each draw gives.
 
-        Returns an array (n_rows, n_classes, n_samples). Raises ValueError when a sequential posterior has kept fewer
-        draws.
+        Returns an array (n_rows, n_classes, n_samples). Raises ValueError when a sequential posterior has stored
+        fewer draws.
 
         Parameters
         ----------
@@ -628,23 +546,112 @@ class DirectClassifier(WideningClassifier):
         ndarray of shape (n_rows, n_classes, n_samples)
             Probabilities.
         """
-        x = self._check_rows(X)
-        n_samples = as_count(n_samples, "n_samples")
-        z = self.intercept_[:, None] + self._draw_latent(x, n_samples, as_generator(random_state))
-        if z.shape[1] == 1:
-            return expit(np.concatenate([-z, z], axis=1))
-        return np.exp(_normalised(z))
+        x = self.encode_rows(X)
+        n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
+        with self._threads():
+            return self.model_.sample_proba(x, n_samples, rng)
 
+    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
+        """Predict sets of labels that contain the right one with a given frequency.
 
-def _masses(index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
-    """Return the total weights of classes."""
-    return np.bincount(index, weights=weight).astype(np.float64)
+        A label is in the set when its predictive probability is at least that which the right labels of this share of
+        the training rows have without their own row. Whatever the model, that is what conformal prediction takes for
+        calibration (Sadinle, Lei & Wasserman 2019), with leaving out in place of rows held back. An uncertain row has
+        several labels; the most probable one is always in the set, so that coverage is at least the accuracy. With
+        discrete weights, and with a prior that is not Gaussian, left-out probabilities are those of Gaussian weights.
 
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        coverage : float in (0, 1), default=0.9
+            Over rows that are drawn like those of the fit, classes together.
 
-def _normalised(odds: FloatArray) -> FloatArray:
-    """Log-probabilities from log-odds of each class against the rest, axis 1, given that exactly one is right.
+        Returns
+        -------
+        ndarray of bool of shape (n_rows, n_classes)
+            Columns in the order of ``classes_``.
 
-    If independent events have probabilities p_k, the probability that the k-th alone happens is proportional to
-    p_k/(1 − p_k).
-    """
-    return odds - log_sum_exp(odds)[:, None]
+        Raises
+        ------
+        ValueError
+            If labels were not left out: of fits to streams, with a `class_weight`, and of the published bounds.
+        """
+        check_is_fitted(self)
+        coverage = as_number(coverage, "coverage", above=0.0, below=1.0)
+        known = self.left_out_probability_
+        if not len(known):
+            raise ValueError(
+                "predict_set needs labels that were left out: fit rows in memory with bound='softmax' and "
+                "class_weight=None"
+            )
+        rank = int((1 - coverage) * (len(known) + 1))  # of the least probability that is in a set
+        least = known[rank - 1] if rank else 0.0
+        probability = self.predict_proba(X)
+        return (probability >= least) | (np.arange(probability.shape[1]) == probability.argmax(axis=1)[:, None])
+
+    def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
+        """Predict the most probable class where it is probable enough.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        least : float in [0, 1], default=0.8
+            Predictive probability below which there is no prediction.
+
+        Returns
+        -------
+        numpy.ma.MaskedArray of shape (n_rows,)
+            Masked where no class is probable enough.
+        """
+        least = as_number(least, "least", at_least=0.0, at_most=1.0)
+        probability = self.predict_proba(X)
+        return np.ma.masked_array(self.classes_[probability.argmax(axis=1)], probability.max(axis=1) < least)
+
+    # --- devices
+
+    def quantizable(self) -> FittedBasisModel:
+        self._require_fitted()
+        return self.model_.quantizable(self.columns_.n_encoded, self._feature_names())
+
+    def search_settings(self) -> SearchSettings:
+        """Return what a search of small models takes over, `pydirect.fit_quantized`.
+
+        Returns
+        -------
+        SearchSettings
+            Limits, threads and the source of random numbers.
+        """
+        plan, state = self._plan(), self.random_state
+        refuse_ignored(self.get_params(deep=False))
+        rng = as_generator(0 if hasattr(state, "randint") else state)
+
+        def weighted(x: FloatArray, y: NDArray[Any], weight: FloatArray) -> tuple[FloatArray, NDArray[Any], FloatArray]:
+            if self.class_weight is None:
+                return x, y, weight
+            classes, index = np.unique(y, return_inverse=True)
+            factors = class_factors(self.class_weight, classes, masses(index, weight))
+            used = factors[index] > 0
+            return np.ascontiguousarray(x[used]), y[used], (weight * factors[index])[used]
+
+        small = ClassifierFits(weighted, self._fit_small)
+        return SearchSettings(plan.features.max_search_rows, resolve_n_threads(self.n_threads), rng, small)
+
+    def _fit_small(
+        self,
+        x: FloatArray,
+        labels: NDArray[Any],
+        weight: FloatArray,
+        *,
+        features: str,
+        n_basis_functions: int,
+        seed: int,
+    ) -> ClassifierFit:
+        """Fit a small classifier to encoded rows, as a search of small models asks for."""
+        model = type(self)(features, n_basis_functions, n_threads=self.n_threads, random_state=seed)
+        with ignored():  # warnings of an intermediate fit
+            model.fit(x, labels, weight)
+        logit = np.reshape(model.predict_logit(x), (len(x), -1))
+        kernel = model.features_.hyperparameters
+        return ClassifierFit(logit, model.intercept_, model.posteriors_, model.prior_scale_, kernel)

@@ -1,77 +1,90 @@
-"""`DirectCountRegressor`: Poisson and negative binomial regression on basis functions."""
+"""`DirectCountRegressor`: counts with a log link, Poisson or negative binomial."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
-from pydirect.distributions.priors import GaussianPrior
-from pydirect.estimators._count_problem import CountProblem
-from pydirect.estimators._streamed_classifier import turned
-from pydirect.estimators._widening import WideningModel
+from pydirect._warnings import warn
+from pydirect.estimators._estimator import Estimator
+from pydirect.estimators.choices import Gaussian, as_features
+from pydirect.estimators.classification import (
+    KERNEL_LOG_VARIANCE_SD,
+    ProblemMaker,
+    add_landmarks,
+    turned,
+    with_first_size,
+)
+from pydirect.estimators.plans import check_common, feature_plan
+from pydirect.estimators.regression import generator_of
+from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
-from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.logistic.count_kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
-from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
-from pydirect.logistic.count_predictive import CountDistribution, as_counts, draw_counts
+from pydirect.fitted.classification import FittedCounts
+from pydirect.fitted.latent import Latent
+from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
 from pydirect.logistic.count_rows import CountRows
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
-from pydirect.persistence.fields import Arrays, Header, Writer, require_number
-from pydirect.quantized.fitted import FittedBasisModel
-from pydirect.statistics.gaussian import FeatureMap
+from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
+from pydirect.logistic.problem import CountProblem
+from pydirect.statistics.gaussian import RowFeatures
+from pydirect.tables.encoding import ColumnEncoding
 
 FAMILIES = ("auto", "poisson", "negative_binomial")
-# Standard deviation of the log prior variance about what the kernel's amplitudes say.
-KERNEL_LOG_VARIANCE_SD = 0.5
 # Where no kernel has been learned: variance of the log rate of a typical row, the median of a wide prior.
 TYPICAL_LOG_RATE_VARIANCE = 1.0
 LOG_VARIANCE_SD = 1.5
+# Times the counts of the training rows that a fit may predict of them: at an optimum about once.
+MOST_PREDICTED = 10.0
 
 
-class DirectCountRegressor(RegressorMixin, WideningModel):
+@dataclass(frozen=True)
+class CountPlan:
+    """What a regressor of counts is asked for, checked."""
+
+    features: FeaturePlan
+    family: str
+    max_iter: int
+    random_state: Any
+
+    @property
+    def learns_dispersion(self) -> bool:
+        return self.family != "poisson"
+
+
+class DirectCountRegressor(RegressorMixin, Estimator):
     """Bayesian regression of counts on basis functions: Poisson or negative binomial, with a log link.
 
-    ``log E(y | w) = intercept + log exposure + φ(x)ᵀw``, with Gaussian weights in the decorrelated basis. Predictive
+    ``log E(y | w) = intercept + log exposure + φ(x)ᵀw``, with Gaussian weights. Predictive
     probabilities are integrals over their posterior.
 
     Parameters
     ----------
-    features : str or transformer, default="auto"
-        As in `DirectRegressor`. The kernel's length-scales and amplitudes maximise the ELBO of a Gaussian process of
-        log rates, of at most `max_hyperparameter_rows` rows.
+    features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
+        As of `DirectClassifier`.
     n_basis_functions : int, default=1000
-        Largest number of basis functions of ``"nystroem"``, which begins with 128 and goes on to 384 and to this number
-        as long as left-out counts become likelier by a fortieth of their log loss and rows are not too many; number of
-        sines and cosines of ``"fourier"``.
-    degree : int, default=2
-        Degree of ``"polynomial"`` features.
+        As of `DirectClassifier`.
     family : {"auto", "poisson", "negative_binomial"}, default="auto"
         ``"negative_binomial"`` learns the dispersion α of Var(y | μ) = μ + αμ² by the ELBO. ``"auto"`` does so too and
         takes Poisson, α = 0, unless left-out counts are likelier with a dispersion.
-    rank_inputs : bool, default=False
-        Give the kernel every column twice: standardised, and as its normal scores.
-    length_scale : float or array_like of shape (n_features_in,), optional
-        Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
-    categories : "auto" or list of str or int, default="auto"
-        As for `DirectRegressor`.
-    missing : {"auto", "indicator", "raise"}, default="auto"
-        How tables with text and missing numbers are encoded; see `DirectRegressor`.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     max_iter : int, default=1000
-        Largest number of evaluations of the ELBO at all rows, for each dispersion.
-    max_hyperparameter_rows : int, default=1000
-        Largest number of rows that find the kernel's hyperparameters. More than 500 are at most a quarter of all.
+        Largest number of iterations of any one stage.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -81,15 +94,17 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
 
     Attributes
     ----------
+    model_ : FittedCounts
+        The fitted model as frozen data.
     dispersion_ : float
         α; 0 for Poisson.
     intercept_ : float
         Log of the mean count per exposure in the data: the prior mean of log rates.
-    posterior_ : DecorrelatedPosterior
+    posterior_ : GaussianPosterior
         Posterior of the weights.
     features_ : Basis
         From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
     search_ : HyperparameterSearch or None
         What the search of the kernel's hyperparameters has tried.
@@ -104,7 +119,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     n_iter_ : int
         Number of iterations.
     converged_ : bool
-        Whether the optimisation came to rest.
+        Whether the optimisation converged.
     interrupted_ : bool
         Whether Ctrl-C ended the fit early.
     prior_scale_ : ndarray of shape (1,)
@@ -143,44 +158,27 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
     True
     """
 
-    _posterior_types = (DecorrelatedPosterior,)
-    _problem_type = CountProblem
-    # What other basis-function models choose.
-    basis = "decorrelated"
-    posterior = "sequential"
-    prior = "gaussian"
-    n_levels = 15
-    levels = None
-    level_scales = "own"
-    n_draws = 64
-    optimizer = "pipeline"
+    model_: FittedCounts
+    features_: Basis
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedCounts}
 
     def __init__(
         self,
         features: Any = "auto",
         n_basis_functions: int = 1000,
-        degree: int = 2,
         family: str = "auto",
-        rank_inputs: bool = False,
-        length_scale: float | ArrayLike | None = None,
-        categories: Any = "auto",
-        missing: str = "auto",
+        columns: Any = None,
         max_iter: int = 1000,
-        max_hyperparameter_rows: int = 1000,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
     ) -> None:
         self.features = features
         self.n_basis_functions = n_basis_functions
-        self.degree = degree
         self.family = family
-        self.rank_inputs = rank_inputs
-        self.length_scale = length_scale
-        self.categories = categories
-        self.missing = missing
+        self.columns = columns
         self.max_iter = max_iter
-        self.max_hyperparameter_rows = max_hyperparameter_rows
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
@@ -189,6 +187,25 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
+
+    def _takes_tables(self) -> bool:
+        try:
+            kind = as_features(self.features, Gaussian())[0]
+        except (TypeError, ValueError):  # raised again, at the fit
+            return True
+        return kind not in ("precomputed", "transformer")
+
+    def _restored(self) -> None:
+        super()._restored()
+        self.features_ = self.model_.basis
+
+    def _plan(self) -> CountPlan:
+        self._check_columns()
+        features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
+        check_common(self)
+        family = as_choice(self.family, "family", FAMILIES)
+        state = self.random_state
+        return CountPlan(with_first_size(features), family, as_count(self.max_iter, "max_iter"), state)
 
     def fit(
         self,
@@ -207,7 +224,7 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Counts: whole numbers from 0 on.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts; rows of weight zero count as absent.
-        exposure : array_like of shape (n_samples,), optional
+        exposure : float or array_like of shape (n_samples,), optional
             What the mean count is proportional to, such as time, area or number of people; positive, by default 1.
 
         Returns
@@ -224,131 +241,106 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         -----
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        UserWarning
+            If counts are so heavy-tailed that the fit is worse than one rate for all rows, which is then predicted.
         """
-        x, counts, weight = self._start_fit(X, y, sample_weight, exposure)
-        n_threads = resolve_n_threads(self.n_threads)
-        rng = self._generator()
-        progress = Progress(self.verbose)
-        rows = TrainingRows(x, counts, weight)
-        with single_blas_thread():
-            with progress.stage("features"):
-                self.features_ = self._fit_features(rows, rng, n_threads)
-            problem = self._widened(self._problem(rows, n_threads, progress), rows, rng, n_threads, progress)
-            assert isinstance(problem, CountProblem)
-            with progress.stage("inference"):
-                if self.family == "auto":
-                    problem = problem.likelier_family(self.max_iter)
-                self._infer(problem)
-        self.mean_missing_variance_ = problem.mean_missing_variance
-        self.fit_seconds_ = progress.seconds
-        self.n_samples_ = float(weight.sum())
-        self._set_results()
-        self._warn_if_unfinished()
+        with self._whole():
+            plan = self._plan()
+            x, given = self._validated(X, y, y_numeric=True)
+            counts = as_counts(given, "y")
+            log_exposure = _log_exposure(exposure, len(counts))
+            weight = as_sample_weight(sample_weight, len(counts))
+            weight = np.ones(len(counts)) if weight is None else weight
+            total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
+            intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
+            progress = Progress(self.verbose)
+            with self._threads():
+                spread = stabilised(counts, log_exposure + intercept)[:, None]
+                table = self._as_table(x)
+                self.columns_ = self._fitted_columns(table, spread, weight)
+                used, targets = weight > 0, np.stack([counts, log_exposure], axis=1)
+                # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+                rows = TrainingRows(
+                    *distinct_rows(np.ascontiguousarray(self.columns_.encode(table)[used]), targets[used], weight[used])
+                )
+                self.model_ = self._fitted(plan, rows, intercept, progress)
+            self.features_, self.fit_seconds_ = self.model_.basis, progress.seconds
+            self._warn_if_unfinished()
         return self
 
-    def _start_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, exposure: ArrayLike | None
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Validate the data and discard the earlier fit.
+    def _fitted(self, plan: CountPlan, rows: TrainingRows, intercept: float, progress: Progress) -> FittedCounts:
+        """The stages of a fit: features, landmarks, family, weights."""
+        rng = generator_of(plan.random_state)
+        with progress.stage("features"):
+            search, names = _count_search(plan, intercept), self._feature_names() or None
+            basis = fit_basis(plan.features, rows, self.columns_, search, rng, resolve_n_threads(), names=names)
+        maker = ProblemMaker(rows, _count_rows(plan, intercept), _count_variance_prior, CountProblem, progress)
+        problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+        with progress.stage("inference"):
+            if plan.family == "auto":
+                problem = problem.likelier_family(plan.max_iter)
+            fitted = _fitted_counts(problem, basis, rows, intercept)
+            if not problem.stop.is_set() and _runs_away(problem, fitted, rows):
+                fitted = self._restrained(plan, problem, basis, rows, intercept)
+        return fitted
 
-        Returns rows of positive weight, their counts and log exposures, (n_rows, 2), and weights.
-        """
-        x, given = self._validated(X, y, y_numeric=True)
-        counts = as_counts(given, "y")
-        log_exposure = _log_exposure(exposure, len(counts))
-        weight = as_sample_weight(sample_weight, len(counts))
-        self._check_parameters()
-        self._forget()
-        weight = np.ones(len(counts)) if weight is None else weight
-        total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
-        self.intercept_ = float(np.log(total / (weight @ np.exp(log_exposure))))
-        x = self._fit_columns(x, stabilised(counts, log_exposure + self.intercept_)[:, None], weight)
-        used, self._one_dimensional = weight > 0, True
-        targets = np.stack([counts, log_exposure], axis=1)
-        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-        return distinct_rows(np.ascontiguousarray(x[used]), targets[used], weight[used])
-
-    # --- parameters
-
-    def _check_parameters(self) -> None:
-        self._check_basis_parameters()
-        as_choice(self.family, "family", FAMILIES)
-
-    def _learned_kernel(
-        self,
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        n_linear: int,
-        tied: NDArray[np.intp],
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-        return fit_count_hyperparameters(
-            inputs,
-            y[:, 0],
-            self.intercept_ + y[:, 1],
-            RowCounts.of(inputs, y, weight).where_learned(weight),
-            learns_dispersion=self.family != "poisson",
-            n_linear=n_linear,
-            rng=rng,
-            max_rows=self.max_hyperparameter_rows,
-            n_threads=n_threads,
-            tied=tied,
+    def _restrained(
+        self, plan: CountPlan, problem: CountProblem, basis: Basis, rows: TrainingRows, intercept: float
+    ) -> FittedCounts:
+        """Fall back to Poisson or, where that runs away too, to one rate for all rows."""
+        if plan.family == "auto" and problem.dispersion > 0:
+            poisson = problem.as_poisson(plan.max_iter)
+            fitted = _fitted_counts(poisson, basis, rows, intercept)
+            if not _runs_away(poisson, fitted, rows):
+                return fitted
+        warn(
+            "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for all "
+            "rows, which is predicted; look for gross values in y, or cap it",
+            UserWarning,
+            stacklevel=4,
         )
+        return _fitted_counts(problem.at_constant_rate(plan.learns_dispersion, plan.max_iter), basis, rows, intercept)
 
-    def _variance_prior(self, mean_square: float) -> VariancePrior:
-        """Prior of the weights' prior variance: narrow around what learned kernel hyperparameters imply, else wide."""
-        if self.features_.hyperparameters is not None and self.length_scale is None:
-            return VariancePrior(LOG_RATE_UNIT**2, KERNEL_LOG_VARIANCE_SD)
-        return VariancePrior(TYPICAL_LOG_RATE_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
+    # --- results
 
-    def _rows_in(self, features: FeatureMap, inputs: FloatArray, rows: TrainingRows, n_threads: int) -> CountRows:
-        assert rows.weight is not None
-        y, offset = rows.y[:, :1], self.intercept_ + rows.y[:, 1:]
-        learns = self.family != "poisson"
-        counts = CountLikelihood(moment_dispersion(y[:, 0], offset[:, 0], rows.weight) if learns else 0.0)
-        return CountRows(features, inputs, y, rows.weight, offset, n_threads=n_threads, counts=counts)
+    @property
+    def intercept_(self) -> float:
+        return self.model_.intercept
 
-    # --- inference
+    @property
+    def dispersion_(self) -> float:
+        return self.model_.dispersion
 
-    def _infer(self, problem: CountProblem) -> None:
-        """Put the weights on levels that have their moments."""
-        assert problem.ascent is not None
-        fit = finish_decorrelated(
-            problem.rotated,
-            problem.ascent,
-            GaussianPrior(),
-            problem.variance_prior,
-            self.n_levels,
-            self.max_iter,
-            problem.stop,
-        )
-        self.posteriors_ = turned(fit, problem.vectors).posteriors
-        self.prior_scale_ = np.array([np.sqrt(fit.variance)])
-        self.dispersion_, self.left_out_log_loss_ = problem.dispersion, problem.log_loss
-        self._set_coefficients()
+    @property
+    def sparsity_(self) -> float:
+        return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    # --- files
+    @property
+    def mean_missing_variance_(self) -> float:
+        return self.model_.latent.residual_variance
 
-    def _to_fields(self, writer: Writer) -> Header:
-        return {
-            **super()._to_fields(writer),
-            "intercept": self.intercept_,
-            "dispersion": self.dispersion_,
-            "left_out_log_loss": self.left_out_log_loss_,
-        }
+    @property
+    def left_out_log_loss_(self) -> float:
+        return self.model_.left_out_log_loss
 
-    def _from_fields(self, header: Header, arrays: Arrays) -> None:
-        super()._from_fields(header, arrays)
-        if len(self.posteriors_) != 1 or not self._one_dimensional:
-            raise ValueError("counts have one posterior")
-        self.intercept_ = require_number(header["intercept"], "intercept")
-        self.dispersion_ = require_number(header["dispersion"], "dispersion", at_least=0.0)
-        self.left_out_log_loss_ = require_number(header["left_out_log_loss"], "left_out_log_loss")
+    @property
+    def coefficients_(self) -> FloatArray:
+        return self.model_.latent.coefficients
 
-    def quantizable(self) -> FittedBasisModel:
-        """Raise: integer models of counts are not supported."""
+    @property
+    def coef_(self) -> FloatArray:
+        return self.coefficients_[:, 0]
+
+    @property
+    def prior_scale_(self) -> FloatArray:
+        return self.model_.latent.prior_scale
+
+    @property
+    def search_(self) -> HyperparameterSearch | None:
+        check_is_fitted(self, "features_")
+        return self.features_.search
+
+    def quantizable(self) -> Any:
         raise TypeError("model must predict numbers or classes to be quantized, got DirectCountRegressor")
 
     # --- prediction
@@ -366,34 +358,51 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         Returns
         -------
         mean, std : ndarray of shape (n_rows,)
-            Log rates.
+            Posterior mean and standard deviation of the log rate.
         """
-        mean, variance = self._latent_moments(self._check_rows(X), with_variance=return_std)
-        log_rate = self.intercept_ + mean[:, 0]
-        return log_rate if variance is None else (log_rate, np.sqrt(variance[:, 0]))
+        x = self.encode_rows(X)
+        with self._threads():
+            mean, std = self.model_.log_rate(x, return_std)
+        return mean if std is None else (mean, std)
 
-    def predict_distribution(self, X: ArrayLike, exposure: ArrayLike | None = None) -> CountDistribution:
+    def predict_distribution(self, X: ArrayLike, *, exposure: ArrayLike | None = None) -> CountDistribution:
         """Predict the full distribution of the count.
 
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         CountDistribution
             One distribution per row.
         """
-        mean, variance = self._latent_moments(self._check_rows(X), with_variance=True)
-        assert variance is not None
-        log_mean = self.intercept_ + _log_exposure(exposure, len(mean)) + mean[:, 0]
-        return CountDistribution(log_mean, variance[:, 0], self.dispersion_)
+        return self._distribution(X, exposure)
+
+    def _distribution(self, X: ArrayLike, exposure: ArrayLike | None) -> CountDistribution:
+        x = self.encode_rows(X)
+        log_exposure = self._known_log_exposure(exposure, len(x))
+        with self._threads():
+            return self.model_.distribution(x, log_exposure)
+
+    def _known_log_exposure(self, exposure: ArrayLike | None, n_rows: int, stacklevel: int = 4) -> FloatArray:
+        """Return log exposures, (n_rows,); warn where there are none though the model was fitted with some."""
+        if exposure is None and self.model_.has_exposure:
+            warn(
+                "the model was fitted with exposure and predicts without: for an exposure of one. Give exposure=, "
+                "which may be 1 (through cross_val_score and searches by scikit-learn's metadata routing and "
+                "set_score_request(exposure=True))",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
+        return _log_exposure(exposure, n_rows)
 
     def predict(
-        self, X: ArrayLike, exposure: ArrayLike | None = None, return_std: bool = False
+        self, X: ArrayLike, return_std: bool = False, *, exposure: ArrayLike | None = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the mean count, over the posterior of the rate.
 
@@ -401,21 +410,24 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         ----------
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
         return_std : bool, default=False
             Also return the standard deviation of the count.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         mean, std : ndarray of shape (n_rows,)
             Mean counts.
         """
-        found = self.predict_distribution(X, exposure)
+        if not isinstance(return_std, bool | np.bool_):
+            raise TypeError("return_std must be True or False: give exposure by name, predict(X, exposure=...)")
+        found = self._distribution(X, exposure)
         return (found.mean, found.std) if return_std else found.mean
 
     def predict_interval(
-        self, X: ArrayLike, level: float = 0.9, exposure: ArrayLike | None = None
+        self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Predict central intervals that contain the count, ends included, with a probability of at least `level`.
 
@@ -425,17 +437,20 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Rows of inputs.
         level : float in (0, 1), default=0.9
             Probability that an interval contains.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,)
             Counts.
         """
-        return self.predict_distribution(X, exposure).interval(level)
+        return self._distribution(X, exposure).interval(level)
 
-    def log_predictive_probability(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> FloatArray:
+    def log_predictive_probability(
+        self, X: ArrayLike, y: ArrayLike, *, exposure: ArrayLike | None = None
+    ) -> FloatArray:
         """Log probability of observed counts, (n_rows,), in nats; arguments as of `fit`.
 
         Parameters
@@ -444,23 +459,25 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Rows of inputs.
         y : array_like of shape (n_rows,)
             Counts.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         ndarray of shape (n_rows,)
             In nats.
         """
-        return self.predict_distribution(X, exposure).log_probability(y)
+        return self._distribution(X, exposure).log_probability(y)
 
     def sample_y(
         self,
         X: ArrayLike,
         n_samples: int = 1,
         random_state: np.random.Generator | int | None = 0,
+        *,
         exposure: ArrayLike | None = None,
-    ) -> FloatArray:
+    ) -> NDArray[Any]:
         """Draw counts from the predictive distribution, jointly at all rows, (n_rows, n_samples).
 
         Rows of a draw share their weights; what the basis functions miss of the rate is drawn too.
@@ -473,19 +490,20 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Number of draws.
         random_state : Generator, int or None, default=0
             Source of the random numbers, or its seed.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         ndarray of shape (n_rows, n_samples)
             Counts.
         """
-        x = self._check_rows(X)
+        x = self.encode_rows(X)
         n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        z = self._draw_latent(x, n_samples, rng)[:, 0]
-        z += self.intercept_ + _log_exposure(exposure, len(x))[:, None]
-        return draw_counts(z, self.dispersion_, rng)
+        log_exposure = self._known_log_exposure(exposure, len(x), stacklevel=3)
+        with self._threads():
+            return self.model_.sample(x, n_samples, rng, log_exposure)
 
     def score(
         self,
@@ -504,15 +522,16 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
             Counts.
         sample_weight : array_like of shape (n_rows,), optional
             How many times each row counts; by default once.
-        exposure : array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one.
+        exposure : float or array_like of shape (n_rows,), optional
+            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+            warning if the model was fitted with exposure.
 
         Returns
         -------
         float
             D².
         """
-        mean = self.predict_distribution(X, exposure).mean
+        mean = self._distribution(X, exposure).mean
         counts = as_counts(as_float_array(y, "y", mean.shape), "y")
         weight = as_sample_weight(sample_weight, len(mean))
         weight = np.ones(len(mean)) if weight is None else weight
@@ -521,30 +540,97 @@ class DirectCountRegressor(RegressorMixin, WideningModel):
         unexplained, total = (float(weight @ poisson_deviance(counts, m)) for m in (mean, rate * size))
         return 1 - unexplained / total if total > 0 else float(unexplained == 0)
 
-    def summary(self) -> str:
+    def summary(self) -> Summary:
         """Describe the fitted model in words, its family and dispersion among them.
 
         Returns
         -------
-        str
-            Several lines.
+        Summary
+            Text, which notebooks show as a table.
         """
-        words = super().summary()
-        if self.dispersion_ == 0:
-            return f"{words}\nCounts: Poisson."
-        return f"{words}\nCounts: negative binomial, variance μ + {self.dispersion_:.3g} μ²."
+        self._require_fitted()
+        family = "Poisson."
+        if self.dispersion_:
+            family = f"negative binomial, variance μ + {self.dispersion_:.3g} μ²."
+        return Summary("\n".join([*lines_of_basis_model(self), f"Counts: {family}"]))
+
+
+def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, intercept: float) -> FittedCounts:
+    assert problem.ascent is not None and rows.weight is not None
+    fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
+    fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
+    latent = Latent.of(basis, fitted, problem.mean_missing_variance)
+    n_samples, has_exposure = float(rows.weight.sum()), bool(rows.y[:, 1].any())
+    return FittedCounts(latent, intercept, problem.dispersion, problem.log_loss, n_samples, has_exposure)
+
+
+def _runs_away(problem: CountProblem, fitted: FittedCounts, rows: TrainingRows) -> bool:
+    """Return whether a fit is worse than one rate for all rows, or predicts far more counts than there were."""
+    assert rows.weight is not None
+    if problem.is_worse_than_constant():
+        return True
+    predicted = fitted.distribution(rows.x, rows.y[:, 1]).mean
+    return bool(rows.weight @ predicted > MOST_PREDICTED * max(float(rows.weight @ rows.y[:, 0]), 1.0))
+
+
+def _count_search(plan: CountPlan, intercept: float) -> Any:
+    """Return the search of a kernel by the evidence of counts."""
+
+    def search(
+        inputs: FloatArray,
+        y: FloatArray,
+        weight: FloatArray,
+        n_linear: int,
+        tied: NDArray[np.intp],
+        axes: NDArray[np.intp],
+        rng: np.random.Generator,
+        n_threads: int,
+    ) -> Any:
+        return fit_count_hyperparameters(
+            inputs,
+            y[:, 0],
+            intercept + y[:, 1],
+            RowCounts.of(inputs, y, weight).where_learned(weight),
+            learns_dispersion=plan.learns_dispersion,
+            n_linear=n_linear,
+            rng=rng,
+            max_rows=plan.features.max_search_rows,
+            n_threads=n_threads,
+            tied=tied,
+        )
+
+    return search
+
+
+def _count_variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
+    if basis.hyperparameters is not None and basis.search is not None:
+        return VariancePrior(LOG_RATE_UNIT**2, KERNEL_LOG_VARIANCE_SD)
+    return VariancePrior(TYPICAL_LOG_RATE_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
+
+
+def _count_rows(plan: CountPlan, intercept: float) -> Any:
+    """Return what makes rows with counts of functions of their inputs."""
+
+    def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> CountRows:
+        assert rows.weight is not None
+        y, offset = rows.y[:, :1], intercept + rows.y[:, 1:]
+        dispersion = moment_dispersion(y[:, 0], offset[:, 0], rows.weight) if plan.learns_dispersion else 0.0
+        counts = CountLikelihood(dispersion)
+        return CountRows(features, inputs, y, rows.weight, offset, n_threads=resolve_n_threads(), counts=counts)
+
+    return rows_of
 
 
 def poisson_deviance(y: FloatArray, mean: FloatArray) -> FloatArray:
-    """2 (y log(y/μ) − y + μ), (n_rows,)."""
+    """Twice the log likelihood that means lose against the counts themselves, (n_rows,)."""
     return np.asarray(2 * (xlogy(y, y) - xlogy(y, mean) - y + mean))
 
 
 def _log_exposure(exposure: ArrayLike | None, n_rows: int) -> FloatArray:
-    """Return logs of positive exposures, (n_rows,)."""
     if exposure is None:
         return np.zeros(n_rows)
-    given = as_float_array(exposure, "exposure", (n_rows,))
+    each = np.full(n_rows, exposure) if np.ndim(exposure) == 0 else exposure
+    given = as_float_array(each, "exposure", (n_rows,))
     if (given <= 0).any():
         raise ValueError(f"exposure must be positive, got {given.min():g}")
     return np.log(given)

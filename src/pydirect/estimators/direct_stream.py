@@ -1,37 +1,43 @@
-"""`DirectStreamRegressor`: regression of a stream that forgets."""
+"""`DirectStreamRegressor`: rows one by one, in a world that drifts."""
 
 from __future__ import annotations
 
 import copy
 import datetime
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
-from pydirect.estimators._regressor import LARGEST_TARGET
-from pydirect.estimators._row_store import Codebook, CodedRows, RowStore
-from pydirect.estimators._stream_map import FEWEST_ROWS, LARGEST_SQUARE, SECOND, WATCHED_ROWS, is_time, seconds
-from pydirect.estimators._stream_results import StreamResults
-from pydirect.streams.tables import Table
+from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.choices import Gaussian, as_features
+from pydirect.estimators.plans import check_common, feature_plan
+from pydirect.estimators.regression import RegressionPlan
+from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
+from pydirect.estimators.summary import Summary, summary_of_stream
+from pydirect.estimators.target_transform import TransformPlan
+from pydirect.features.basis import Basis
+from pydirect.fitted.units import LARGEST_TARGET, check_target_size
+from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.tables.buffer import CodedRows
+from pydirect.tables.codebook import Codebook
+from pydirect.tables.encoding import ColumnEncoding
 
-# What the squared error of one row counts at most in the factor of predictive variances: twenty deviations.
-LARGEST_CALIBRATION = 400.0
-# Rows that are taken together when nothing is predicted.
-LARGE_BLOCK = 4096
+# Rows from which the kernel's hyperparameters are learned at most.
+MOST_SEARCHED = 500
 
 
-class DirectStreamRegressor(StreamResults):
+class DirectStreamRegressor(Regressor):
     """Bayesian regression of a stream of rows that learns row by row and forgets.
 
     Parameters
     ----------
-    features : str or transformer, default="auto"
+    features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
         As of `DirectRegressor`.
     n_basis_functions : int, default=500
-        Time of a row grows with its square.
+        Largest number of basis functions; the time of a row grows with its square.
     half_life : float or timedelta, optional
         Number of rows, or time, after which a row counts half: exponential forgetting. By default all rows count fully.
     window : int or timedelta, optional
@@ -41,12 +47,8 @@ class DirectStreamRegressor(StreamResults):
         at 8, 16, 32, ... rows, each time without loss.
     follow_inputs : bool, default=True
         Whether the feature map is learned again when the inputs have moved.
-    length_scale : float or array_like of shape (n_features_in,), optional
-        As of `DirectRegressor`.
-    categories : "auto" or list of str or int, default="auto"
-        As of `DirectRegressor`.
-    missing : {"auto", "indicator", "raise"}, default="auto"
-        As of `DirectRegressor`.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     n_threads : int, optional
         By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -67,11 +69,15 @@ class DirectStreamRegressor(StreamResults):
     log_score_ : float
         Mean log density of targets before they were learned, by `predict_then_learn`; of the latest rows, exponentially
         weighted with `half_life`, or `window` or `n_first_rows` in its place.
+    posterior_ : RecursivePosterior
+        Posterior of the weights of `features_` and of a constant, standardised; a list of them for several outputs.
     posteriors_ : list of RecursivePosterior
-        Posteriors of the weights of `features_` and of a constant, standardised, one per output.
+        `posterior_` as a list, one per output.
+    model_ : Stream
+        The state of the stream: what pickles and files hold.
     statistics_ : GaussianStatistics
         Sums of the rows as they count now, of `features_` and a constant, and of standardised targets.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
     mean_missing_variance_ : float
         Prior variance of f that the basis functions miss, averaged over the training rows.
@@ -97,6 +103,9 @@ class DirectStreamRegressor(StreamResults):
     (600, [-0.5])
     """
 
+    model_: Stream
+    _stored: ClassVar = {"model_": Stream}
+
     def __init__(
         self,
         features: Any = "auto",
@@ -106,9 +115,7 @@ class DirectStreamRegressor(StreamResults):
         window: int | datetime.timedelta | None = None,
         n_first_rows: int = 1000,
         follow_inputs: bool = True,
-        length_scale: float | ArrayLike | None = None,
-        categories: Any = "auto",
-        missing: str = "auto",
+        columns: Any = None,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -119,16 +126,21 @@ class DirectStreamRegressor(StreamResults):
         self.window = window
         self.n_first_rows = n_first_rows
         self.follow_inputs = follow_inputs
-        self.length_scale = length_scale
-        self.categories = categories
-        self.missing = missing
+        self.columns = columns
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
     # --- parameters
 
-    def _check_parameters(self) -> None:
+    def _takes_tables(self) -> bool:
+        try:
+            return as_features(self.features, Gaussian())[0] not in ("precomputed", "transformer")
+        except (TypeError, ValueError):  # raised again, at the first row
+            return True
+
+    def _plan(self) -> StreamPlan:
+        self._check_columns()
         as_count(self.n_first_rows, "n_first_rows", FEWEST_ROWS)
         as_flag(self.follow_inputs, "follow_inputs")
         if self.half_life is not None and self.window is not None:
@@ -141,10 +153,37 @@ class DirectStreamRegressor(StreamResults):
                 as_count(self.window, "window")
             elif not seconds(self.window) > 0:
                 raise ValueError(f"window must be a positive time, got {self.window!r}")
-        self._new_mapper()._check_parameters()
+        features, block_dtype = feature_plan(self, Gaussian(), rank_inputs=True)
+        check_common(self)
+        features = replace(features, max_search_rows=min(self.n_first_rows, MOST_SEARCHED, features.max_search_rows))
+        options: dict[str, Any] = {"block_dtype": block_dtype, "random_state": self.random_state}
+        return StreamPlan(
+            RegressionPlan(features, Gaussian(), TransformPlan(), "constant", None, **options),
+            self._column_options(),
+            self._takes_tables(),
+            self.half_life,
+            self.window,
+            self.n_first_rows,
+            self.follow_inputs,
+        )
 
-    def _needs_times(self) -> bool:
-        return is_time(self.half_life) or is_time(self.window)
+    def _restored(self) -> None:
+        self.model_.plan = self._plan()
+        if len(self.model_.book.values) != self.n_features_in_:
+            raise ValueError(f"book must be of {self.n_features_in_} columns")
+        if self.model_.regression.sliding != (self.window is not None):
+            raise ValueError("sums must be those of a window, with window, and only then")
+        copy.deepcopy(self.model_.regression).posteriors  # noqa: B018 - raises where sums are of no rows
+
+    def _followed(self) -> Stream:
+        """The stream, with what the parameters say now: how rows are forgotten may change as they come."""
+        self._require_fitted()
+        model, now = self.model_, (self.half_life, self.window, self.n_first_rows, self.follow_inputs)
+        if now != model.plan.forgetting:
+            if (model.plan.window is None) != (self.window is None):
+                raise ValueError("window must be given from the first row on: fit anew to change it")
+            model.plan = self._plan()
+        return model
 
     # --- learning
 
@@ -172,7 +211,7 @@ class DirectStreamRegressor(StreamResults):
             The model itself.
         """
         fresh = copy.copy(self)  # what is refused leaves the stream as it is
-        fresh._forget()
+        fresh._begin()
         fresh._learn(X, y, sample_weight, times, predict=False, at_once=True)
         self.__dict__ = fresh.__dict__
         return self
@@ -224,7 +263,7 @@ class DirectStreamRegressor(StreamResults):
             NaN for the first two rows ever.
         """
         found = self._learn(X, y, sample_weight, times, predict=True)
-        mean, std, log_density = (self._shape(values) for values in found)
+        mean, std, log_density = (self._units.shape(values) for values in found)
         return mean, std, log_density
 
     def forget(
@@ -255,32 +294,17 @@ class DirectStreamRegressor(StreamResults):
             If rows are none of those that count, as far as all are kept (with a `window`, or with no more than
             `n_first_rows` so far), or their sums show that they cannot have been; nothing is then forgotten.
         """
-        self._require_fitted()
-        x, targets, weight = self._checked_block(X, y, sample_weight, False)
+        model = self._followed()
+        x, targets, weight, _ = self._checked_block(X, y, sample_weight)
         weight = np.ones(len(targets)) if weight is None else weight
-        used = weight > 0
-        x, targets, weight = x[used], targets[used], weight[used]
-        places, latest = (store.places_of(x, targets, weight) for store in (self._store, self._latest))
-        if self._holds_all():
-            if (places < 0).any():
-                row = int(np.flatnonzero(places < 0)[0])
-                raise ValueError(f"X and y must be of rows that count, with their weights: row {row} is none of them")
-            if age is not None:
-                raise ValueError("age must be None while all rows are kept")
-            rows = self._rows_now(self._store)[places]
-        else:
-            if self.half_life is not None:
-                if age is None:
-                    raise ValueError("age must be given with half_life: how long ago each row came")
-                given = np.broadcast_to(np.asarray(age, dtype=np.float64), weight.shape)
-                ages = as_float_array(given, "age", (len(x),))
-                if (ages < 0).any():
-                    raise ValueError(f"age must not be negative, got {ages.min()}")
-                weight = weight * np.exp2(-ages / seconds(self.half_life))
-            rows = CodedRows(x, targets, weight, np.zeros(len(x)))
-        self._regression.remove(self._block(rows), places if self.window is not None else None)
-        self._store.remove(places[places >= 0])
-        self._latest.remove(latest[latest >= 0])
+        used, ages = weight > 0, None
+        if age is not None:
+            given = np.broadcast_to(np.asarray(age, dtype=np.float64), weight.shape)
+            ages = as_float_array(given, "age", (len(x),))[used]
+            if (ages < 0).any():
+                raise ValueError(f"age must not be negative, got {ages.min()}")
+        with self._threads():
+            model.forget(CodedRows(x[used], targets[used], weight[used], np.zeros(int(used.sum()))), ages)
         return self
 
     def merge(self, other: DirectStreamRegressor) -> Self:
@@ -307,28 +331,8 @@ class DirectStreamRegressor(StreamResults):
         ValueError
             If feature maps or half-lives differ, or rows leave a `window`.
         """
-        self._require_fitted()
-        other._require_fitted()
-        if other is self or self.features_ is None or self.features_ != other.features_:
-            raise ValueError("other must be another model with the same feature map: begin with copies of one model")
-        if self.window is not None or other.window is not None:
-            raise ValueError("window must be None to merge: it is not known which rows leave next")
-        if self.half_life != other.half_life:
-            raise ValueError(f"other must have half_life={self.half_life!r}, got {other.half_life!r}")
-        if len(self.y_mean_) != len(other.y_mean_):
-            raise ValueError(f"other must have {len(self.y_mean_)} outputs, got {len(other.y_mean_)}")
-        location, scale = (other.y_mean_ - self.y_mean_) / self.y_scale_, other.y_scale_ / self.y_scale_
-        ahead, others, theirs = other._now - self._now, other._regression, other._store.rows
-        if is_time(self.half_life):
-            share = float(np.exp2(-abs(ahead) / seconds(self.half_life)))
-            others = others if ahead > 0 else copy.deepcopy(others).fade(share)
-            self._regression.fade(share if ahead > 0 else 1.0)
-            self._now = max(self._now, other._now)
-        else:  # the latest row of either counts as the latest of both
-            theirs = replace(theirs, clock=theirs.clock - ahead)
-        self._regression.merge(others, location, scale)
-        self.n_seen_ += other.n_seen_
-        self._keep(theirs)
+        with self._threads():
+            self._followed().merge(other._followed())
         return self
 
     def emptied(self) -> Self:
@@ -341,14 +345,8 @@ class DirectStreamRegressor(StreamResults):
         """
         self._require_fitted()
         copied = copy.deepcopy(self)
-        copied._regression = self._new_regression(self._regression.noise, self._regression.prior)
-        copied._store, copied._latest = (RowStore(store.rows[:0]) for store in (self._store, self._latest))
+        copied.model_.empty()
         return copied
-
-    def _forget(self) -> None:
-        super()._forget()
-        for name in ("_regression", "_store", "features_", "columns_", "_book"):
-            self.__dict__.pop(name, None)
 
     def _learn(
         self,
@@ -359,67 +357,67 @@ class DirectStreamRegressor(StreamResults):
         predict: bool,
         at_once: bool = False,
     ) -> FloatArray:
-        """Learn rows; return means, deviations and log densities, (3, n_rows, n_outputs), if they are asked for."""
-        begins = not hasattr(self, "_regression")
-        if begins:
-            self._check_parameters()
-        elif self._regression.sliding != (self.window is not None):
-            raise ValueError("window must be given from the first row on: fit anew to change it")
-        x, targets, weight = self._checked_block(X, y, sample_weight, begins)
+        """Learn from rows, and predict each before; see `Stream.learn`."""
+        model = self._followed() if "model_" in vars(self) else None
+        plan = self._plan() if model is None else model.plan
+        book = None if model is not None else Codebook()
+        x, targets, weight, one_dimensional = self._checked_block(X, y, sample_weight, book)
         weight = np.ones(len(targets)) if weight is None else weight
         used = weight > 0
-        clock = self._checked_times(times, used, begins)
-        if begins:
-            self._begin(x, targets)
-        rows = CodedRows(x[used], targets[used], weight[used], clock[used])
+        clock = self._checked_times(times, used, model)
         found = np.full((3, len(targets), targets.shape[1]), np.nan)
-        first = min(len(rows), self.n_first_rows) if at_once else 0
-        if first:
-            self._take(rows[:first], predict)
-            self._learn_map()
-        learned = self._learn_rows(rows[first:], predict)
-        if predict:
-            found[:, used] = learned
+        with self._threads():
+            if model is None:
+                assert book is not None
+                model = Stream(plan, x, targets, one_dimensional, book)
+            found[:, used] = _padded(
+                model.learn(CodedRows(x[used], targets[used], weight[used], clock[used]), predict, at_once),
+                int(used.sum()),
+            )
+        self.model_ = model
         return found
 
     def _checked_block(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, begins: bool
-    ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Return rows as numbers and codes, targets (n_rows, n_outputs) and weights (n_rows,)."""
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, book: Codebook | None = None
+    ) -> tuple[FloatArray, FloatArray, FloatArray | None, bool]:
+        """Validate rows: numbers and codes, targets (n_rows, n_outputs), weights; `book` is that of a new stream."""
+        begins = book is not None
         quick = None if begins else self._valid_numbers(X, y)
         if quick is not None:
-            return *quick, as_sample_weight(sample_weight, len(quick[0]), all_zero=True)
+            return *quick, as_sample_weight(sample_weight, len(quick[0]), all_zero=True), self._units.one_dimensional
         x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=begins)
         weight = as_sample_weight(sample_weight, len(x), all_zero=not begins)
         targets = np.asarray(given, dtype=np.float64)
-        self._check_target_size(np.abs(targets).max())
-        if begins:
-            self._one_dimensional = targets.ndim == 1
+        check_target_size(np.abs(targets).max())
+        one_dimensional = targets.ndim == 1
         targets = targets.reshape(len(x), -1)
-        if not begins and targets.shape[1] != len(self.y_mean_):
-            raise ValueError(f"y must have {len(self.y_mean_)} outputs, as before, got {targets.shape[1]}")
-        if not isinstance(x, Table):
-            x = Table.of_numbers(x, list(getattr(self, "feature_names_in_", ())) or None)
-        if begins:
-            self._book = Codebook.of(x)
-        return self._book.coded(x), targets, weight
+        if not begins and targets.shape[1] != self._units.n_outputs:
+            raise ValueError(f"y must have {self._units.n_outputs} outputs, as before, got {targets.shape[1]}")
+        table = self._as_table(x)
+        if book is None:
+            book = self.model_.book
+        else:
+            book.names = table.names
+        return book.coded(table), targets, weight, one_dimensional
 
     def _valid_numbers(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray] | None:
-        """Return rows and targets that are finite numbers in arrays, which takes a fraction of full validation."""
-        x = self._valid_matrix(X) if self._book.is_numeric and self._book.numeric.all() else None
-        if x is None or type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 2 - self._one_dimensional:
+        """Return rows that need no more checks; to see this takes a tenth of the time."""
+        book, units = self.model_.book, self._units
+        x = self._valid_matrix(X) if book.holds_numbers else None
+        if x is None or type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 2 - units.one_dimensional:
             return None
         targets = y.reshape(len(y), -1)
-        if len(y) != len(x) or targets.shape[1] != len(self.y_mean_) or not (np.abs(y) <= LARGEST_TARGET).all():
+        if len(y) != len(x) or targets.shape[1] != units.n_outputs or not (np.abs(y) <= LARGEST_TARGET).all():
             return None
         return np.array(x), np.array(targets)
 
-    def _checked_times(self, times: ArrayLike | None, used: NDArray[np.bool_], begins: bool) -> FloatArray:
-        """Return when rows came, in seconds, or their numbers where only these matter, of the `used` ones."""
-        if not self._needs_times():
+    def _checked_times(self, times: ArrayLike | None, used: NDArray[np.bool_], model: Stream | None) -> FloatArray:
+        """Return the clock of rows: their numbers, or times in seconds."""
+        if not (is_time(self.half_life) or is_time(self.window)):
             if times is not None:
                 raise ValueError("times must be None unless half_life or window is a time")
-            return np.asarray(np.cumsum(used) + (-1.0 if begins or not self.n_seen_ else self._now), dtype=np.float64)
+            before = -1.0 if model is None or not model.n_seen else model.now
+            return np.asarray(np.cumsum(used) + before, dtype=np.float64)
         if times is None:
             raise ValueError("times must be given where half_life or window is a time")
         values = np.asarray(times)
@@ -428,107 +426,66 @@ class DirectStreamRegressor(StreamResults):
         if values.dtype.kind == "M":
             values = (values - np.datetime64(0, "s")) / SECOND
         clock = as_float_array(values, "times", used.shape)
-        if (np.diff(clock, prepend=clock[0] if begins else self._now) < 0).any():
+        if (np.diff(clock, prepend=clock[0] if model is None else model.now) < 0).any():
             raise ValueError("times must not decrease, got a row that came before the one before it")
         return clock
 
-    def _begin(self, x: FloatArray, targets: FloatArray) -> None:
-        self.n_seen_, self._now = 0, -np.inf
-        self._seed = int(self._generator().integers(2**31))
-        empty = np.empty((0, x.shape[1])), np.empty((0, targets.shape[1])), np.empty(0), np.empty(0)
-        self._store = RowStore(CodedRows(*empty))
-        self._score_sum = self._score_weight = self._calibration_sum = self._calibration_weight = 0.0
-        self._latest = RowStore(CodedRows(*empty))
-        self._n_watched, self._n_outside, self._squares = 0, 0, 0.0
-        self._n_learned, self._searched_at, self._moved_at = 0, 0, 0
-        self._learn_at: list[int] = []
-        self._lowest = self._highest = np.empty(0)
-        self.calibration_scale_, self.mean_missing_variance_, self.features_ = 1.0, 0.0, None
-        self.y_mean_, self.y_scale_ = targets[0].copy(), np.ones(targets.shape[1])
-        self._regression = self._new_regression()
+    def encode_rows(self, X: ArrayLike) -> FloatArray:
+        self._require_fitted()
+        values = self._valid_matrix(X)
+        return self.model_.encode(self._validated(X, reset=False) if values is None else values)
 
-    def _learn_rows(self, rows: CodedRows, predict: bool) -> FloatArray:
-        found = np.full((3, *rows.y.shape), np.nan)
-        begin = 0
-        while begin < len(rows):
-            end = min(len(rows), begin + self._rows_at_once(len(rows) - begin, predict))
-            part = rows[begin:end]
-            moments = self._take(part, predict)
-            if moments is not None and self.n_seen_ - len(part) >= 2:
-                found[:, begin:end] = self._scored(*moments, part.y)
-            self._after_rows()
-            begin = end
-        return found
+    def add_columns(self, n_columns: int) -> None:
+        """Take in columns, without names, that no row had so far.
 
-    def _rows_at_once(self, n_rows: int, predict: bool) -> int:
-        """Return after how many of so many more rows the feature map may change."""
-        if self.n_seen_ < self.n_first_rows:
-            steps = [step for step in self._steps() if step > self.n_seen_]
-            if not predict:  # those between would be of no use to anybody
-                steps = [step for step in steps if step <= self.n_seen_ + n_rows][-1:] or steps
-            return steps[0] - self.n_seen_
-        return WATCHED_ROWS - self.n_seen_ % WATCHED_ROWS if predict else LARGE_BLOCK
+        Parameters
+        ----------
+        n_columns : int
+            Number of new columns; they count once the feature map is learned again.
+        """
+        self._require_fitted()
+        self.n_features_in_ += n_columns
+        self.model_.add_columns(n_columns)
 
-    def _steps(self) -> list[int]:
-        """Return the numbers of rows at which the first rows are looked at again."""
-        doubled = [2**k for k in range(1, 64) if 2**k < self.n_first_rows]
-        return [1, *doubled, self.n_first_rows]
+    # --- results
 
-    def _after_rows(self) -> None:
-        if self.n_seen_ <= self.n_first_rows:
-            if self.n_seen_ in self._steps():
-                self._learn_map()
-        elif self.follow_inputs:
-            if self._have_moved():
-                self._moved_at = self.n_seen_
-                self._learn_at = [self.n_seen_ + after for after in (0, self.n_first_rows // 4, self.n_first_rows)]
-            if self._learn_at and self.n_seen_ >= self._learn_at[0]:
-                self._learn_at = [n for n in self._learn_at if n > self.n_seen_]
-                self._learn_map()
+    @property
+    def features_(self) -> Basis | None:
+        return self.model_.basis
 
-    def _take(self, rows: CodedRows, predict: bool) -> tuple[FloatArray, FloatArray] | None:
-        """Add rows under one feature map; return mean and variance of standardised targets before each."""
-        if not len(rows):
-            return None
-        small = len(rows) <= max(WATCHED_ROWS, self._regression.n_functions // 2)
-        one_by_one = predict or (small and not self._regression.is_stale)
-        block = self._block(rows, watch=True, sums_only=not one_by_one)
-        decay = self._decay(rows.clock)
-        leaving = n_left = None
-        before = len(self._store)
-        self._keep(rows)
-        if self.window is not None:
-            n_left = self._n_left(rows.clock, before)
-            gone = self._store.leave(int(n_left[-1]))
-            leaving = self._block(gone, sums_only=not one_by_one) if len(gone) else None
-        moments = None
-        if one_by_one:
-            mean, variance = self._regression.predict_then_learn(block, decay, leaving, n_left)
-            squares = (block.y - mean) ** 2 / variance
-            self._squares += float(np.minimum(squares, LARGEST_SQUARE).mean(axis=1).sum())
-            if self.n_seen_ < 2:  # their scale is not known yet
-                squares[...] = 1.0
-            calibrated = self._calibrated(np.minimum(squares, LARGEST_CALIBRATION).mean(axis=1))
-            moments = mean, variance * calibrated[:, None]
-        else:
-            self._calibrated(np.ones(len(rows)))
-            self._regression.learn(block, decay)
-            if leaving is not None:
-                self._regression.leave(leaving)
-        self.n_seen_ += len(rows)
-        self._now = float(rows.clock[-1])
-        return moments if predict else None
+    @property
+    def columns_(self) -> ColumnEncoding:  # type: ignore[override]
+        return self.model_.columns
 
-    def _decay(self, clock: FloatArray) -> FloatArray | None:
-        if self.half_life is None:
-            return None
-        ages = np.diff(clock, prepend=self._now if self.n_seen_ else clock[0])
-        return np.exp2(-ages / seconds(self.half_life))
+    @property
+    def mean_missing_variance_(self) -> float:
+        return self.model_.residual_variance
 
-    def _n_left(self, clock: FloatArray, before: int) -> NDArray[np.intp]:
-        """Return how many rows of the window have left when each new one has come."""
-        came = before + 1 + np.arange(len(clock))
-        if not is_time(self.window):
-            return np.maximum(came - int(seconds(self.window)), 0)
-        held = self._store.rows.clock
-        return np.minimum(np.searchsorted(held, clock - seconds(self.window), side="right"), came - 1)
+    @property
+    def n_seen_(self) -> int:
+        return self.model_.n_seen
+
+    @property
+    def log_score_(self) -> float:
+        return self.model_.log_score
+
+    @property
+    def statistics_(self) -> GaussianStatistics:
+        return self.model_.regression.statistics()
+
+    def summary(self) -> Summary:
+        """Describe where the stream stands, in words.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        return summary_of_stream(self)
+
+
+def _padded(found: FloatArray, n_rows: int) -> FloatArray:
+    """Rows that were learned together come first, and have no predictions."""
+    missing = n_rows - found.shape[1]
+    return np.pad(found, ((0, 0), (missing, 0), (0, 0)), constant_values=np.nan) if missing else found

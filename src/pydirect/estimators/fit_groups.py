@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,12 +14,26 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
-from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
+from pydirect.estimators.choices import Gaussian
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.regression import (
+    GivenRows,
+    RegressionPlan,
+    counted_repetitions,
+    fit_features,
+    fit_units,
+    initial_hyperparameters,
+    require_formula,
+)
+from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
-from pydirect.linear.decorrelated import DecorrelatedPosterior, with_precision
+from pydirect.fitted.latent import Latent
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.units import Units
 from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, gram_of
 from pydirect.statistics.rotated import decorrelate
 
@@ -181,8 +195,8 @@ def fit_groups(
     Parameters
     ----------
     model : DirectRegressor
-        Parameters, in the decorrelated basis with a Gaussian prior and without ``noise="varying"``, ``"student_t"``, a
-        number for ``local`` and ``store_loo``; a number for ``noise`` is that of every group. Of `n_basis_functions` at
+        Parameters, with ``posterior="gaussian"`` and without ``noise="varying"``, ``"student_t"`` and a number for
+        ``local``; a number for ``noise`` is that of every group. Of `n_basis_functions` at
         most 500 are used. It is not changed.
     X : array_like of shape (n_samples, n_features_in)
         Without the column of groups.
@@ -217,24 +231,63 @@ def fit_groups(
     """
     as_instance(model, "model", DirectRegressor)
     lead = clone(model)
-    lead._check_parameters()
-    lead._require_formula("groups cannot be fitted together")
-    lead._check_without_rows()
     lead.set_params(n_basis_functions=min(lead.n_basis_functions, MOST_BASIS_FUNCTIONS))
-    x, targets, standardised, weight = lead._start_fit(X, y, sample_weight)
+    plan = lead._sums_plan()
+    require_formula(plan, "groups cannot be fitted together")
+    table, targets, weight, lead._one_dimensional = lead._read(X, y, sample_weight)
     if targets.shape[1] > 1:
         raise ValueError(f"y must be one target, got {targets.shape[1]}: call fit_groups for each")
-    labels, codes = coded_groups(groups, len(x))
+    labels, codes = coded_groups(groups, len(table))
     if weight is not None:
         empty = np.flatnonzero(np.bincount(codes, weight, len(labels)) == 0)
         if len(empty):
             raise ValueError(f"sample_weight must leave rows of every group, got none of {shown(labels[empty[0]])}")
-    rows = TrainingRows(x, standardised, weight)
-    lead._set_counts(float(len(x) if weight is None else weight.sum()), rows.counts.repetitions)
-    rows = rows.divided(lead.repetitions_)
-    _fix_features(lead, rows)
-    with single_blas_thread():
-        return _fit(lead, rows, labels, *_sorted(codes, len(labels)))
+    with lead._threads():
+        given = lead._given(plan, table, targets, weight, lead._one_dimensional)
+        units, rows = fit_units(plan, given)
+        repetitions = counted_repetitions(plan, rows.counts.repetitions)
+        rows = rows.divided(repetitions)
+        basis = _shared_basis(plan, rows, given, units)
+        return _fit(_Shared(lead, plan, units, basis, repetitions), rows, labels, *_sorted(codes, len(labels)))
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the models of all groups share."""
+
+    lead: DirectRegressor
+    plan: RegressionPlan
+    units: Units
+    basis: Basis
+    repetitions: float
+
+    def model(
+        self,
+        posterior: tuple[GaussianPosterior, float],
+        residual_variance: float,
+        n_rows: float,
+        log_derivative: FloatArray,
+    ) -> DirectRegressor:
+        """Return the model of one group, with its posterior and the prior deviation of its weights."""
+        units = replace(self.units, log_derivative=log_derivative)
+        fitted = FittedRegressor(
+            Latent.of(self.basis, [posterior], residual_variance, single_from=0),
+            units,
+            n_rows * self.repetitions,
+            self.repetitions,
+            untried="by fit_groups",
+        )
+        return copy.copy(self.lead)._adopt(self.lead, fitted, {})
+
+
+def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, units: Units) -> Basis:
+    """Learn a feature map from some rows of all groups."""
+    assert rows.weight is not None
+    chosen = np.flatnonzero(rows.weight > 0)
+    if len(chosen) > SAMPLED_ROWS:
+        chosen = np.sort(plan.generator().choice(chosen, SAMPLED_ROWS, replace=False))
+    some = TrainingRows(np.ascontiguousarray(rows.x[chosen]), rows.y[chosen], rows.weight[chosen])
+    return fit_features(plan, some, given, units, plan.generator()).for_one_pass()
 
 
 def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArray[np.intp]]:
@@ -264,23 +317,14 @@ def _sorted(codes: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], N
     return np.argsort(codes, kind="stable"), bounds
 
 
-def _fix_features(lead: DirectRegressor, rows: TrainingRows) -> None:
-    """Fit the feature map to a sample of the rows."""
-    assert rows.weight is not None
-    chosen = np.flatnonzero(rows.weight > 0)
-    if len(chosen) > SAMPLED_ROWS:
-        chosen = np.sort(lead._generator().choice(chosen, SAMPLED_ROWS, replace=False))
-    lead._fix_features(TrainingRows(rows.x[chosen], rows.y[chosen], rows.weight[chosen]))
-
-
 def _fit(
-    lead: DirectRegressor,
+    shared: _Shared,
     rows: TrainingRows,
     labels: Sequence[Hashable],
     order: NDArray[np.intp],
     bounds: NDArray[np.intp],
 ) -> GroupedRegressor:
-    features, n_threads = lead.features_, resolve_n_threads(lead.n_threads)
+    features, n_threads = shared.basis, resolve_n_threads()
     assert rows.weight is not None
     inputs, y, weight = features.inputs(rows.x[order]), rows.y[order], rows.weight[order]
 
@@ -306,40 +350,28 @@ def _fit(
         total = sums if total is None else total + sums
         parts += found
     assert total is not None
-    initial = lead._initial_hyperparameters(0)
+    (initial,) = initial_hyperparameters(shared.plan, features, shared.units)
     target = decorrelate(total).target(0)
     common = CommonFunction.of(target, *initial.by_evidence(target))
     population = Population.of(parts, common, initial.fixed_noise)
-    lead.mean_missing_variance_ = features.mean_missing_variance(inputs, weight, total.mean_square)
-    derivatives = _log_derivatives(lead, y, weight, bounds)
+    residual = features.mean_missing_variance(inputs, weight, total.mean_square)
+    derivatives = _log_derivatives(shared, y, weight, bounds)
 
-    def posterior(k: int | None) -> tuple[DecorrelatedPosterior, float]:
+    n_noise = shared.plan.posterior.n_noise_levels if isinstance(shared.plan.posterior, Gaussian) else 1
+
+    def posterior(k: int | None) -> tuple[GaussianPosterior, float]:
         group = GroupRows.none(features.n_weights) if k is None else parts[k]
-        noise = population.noise(k, lead.n_noise_levels)
-        return group_posterior(group, common, population.scale, noise, lead.n_levels)
+        noise = population.noise(k, n_noise)
+        return group_posterior(group, common, population.scale, noise)
 
     def fitted(k: int) -> DirectRegressor:
-        return _model(lead, *posterior(k), parts[k].n_samples, derivatives[k])
+        return shared.model(posterior(k), residual, parts[k].n_samples, derivatives[k])
 
     models = dict(zip(labels, ordered_map(fitted, iter(range(len(labels))), n_threads), strict=True))
     unseen, unit = posterior(None)
-    unseen.outcome = unseen.outcome.at(sum(own.posteriors_[0].elbo for own in models.values()))
-    return GroupedRegressor(models, _model(lead, unseen, unit, total.n_samples, np.sum(derivatives, axis=0)))
-
-
-def _model(
-    lead: DirectRegressor, posterior: DecorrelatedPosterior, unit: float, n_rows: float, log_derivative: FloatArray
-) -> DirectRegressor:
-    """Return a fitted model with the features of another one; `unit`: of the posterior's weights."""
-    own = copy.copy(lead)
-    own.posteriors_, own.prior_scale_ = [posterior], np.array([unit])
-    own.local_, own._local_gain, own.noise_model_, own._untried = None, None, None, "by fit_groups"
-    own.n_samples_, own.effective_rows_, own._log_derivative = n_rows * lead.repetitions_, n_rows, log_derivative
-    own.fit_seconds_ = {}
-    own._set_coefficients()
-    own.posteriors_ = with_precision(own.posteriors_, np.float32)
-    own._set_results()
-    return own
+    unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
+    everything = np.sum(derivatives, axis=0)
+    return GroupedRegressor(models, shared.model((unseen, unit), residual, total.n_samples, everything))
 
 
 def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
@@ -356,13 +388,11 @@ def _in_single_precision(rows: GroupRows) -> GroupRows:
     return replace(rows, vectors=rows.vectors.astype(np.float32))
 
 
-def _log_derivatives(
-    lead: DirectRegressor, y: FloatArray, weight: FloatArray, bounds: NDArray[np.intp]
-) -> list[FloatArray]:
+def _log_derivatives(shared: _Shared, y: FloatArray, weight: FloatArray, bounds: NDArray[np.intp]) -> list[FloatArray]:
     """Return what a transform of the targets adds to each group's log density, (1,) each."""
-    transform = lead._transform()
+    units, transform = shared.units, shared.units.active
     if transform is None:
         return [np.zeros(1)] * (len(bounds) - 1)
-    derivative = transform.log_derivative(transform.inverse(lead.y_mean_ + lead.y_scale_ * y))[:, 0]
-    derivative = derivative * weight * lead.repetitions_
+    derivative = transform.log_derivative(transform.inverse(units.location + units.scale * y))[:, 0]
+    derivative = derivative * weight * shared.repetitions
     return [derivative[begin:end].sum(keepdims=True) for begin, end in pairwise(bounds)]

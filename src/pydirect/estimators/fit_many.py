@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import joblib
@@ -11,18 +12,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
-from pydirect._validation import as_instance, as_sample_weight, has_nan
-from pydirect.estimators._fitting import fit_to_rows
+from pydirect._validation import as_instance, has_nan
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.regression import GivenRows, RegressionPlan, fit_rows
 from pydirect.features.content import content
-from pydirect.streams.tables import Table
+from pydirect.tables.table import Table
 
 
 def feature_key(model: DirectRegressor) -> Hashable:
     """Return a key that is equal for models with equal feature maps, sums and random generators on the same rows."""
-    shape = np.asarray(model.length_scale).shape  # a shape that does not fit the rows is an error of that model alone
-    used = (model._feature_parameters(), model.block_dtype, model.random_state, shape)
-    return content(used, generator_states=True)
+    plan = model._plan()
+    # A shape that does not fit the rows is an error of that model alone.
+    shape = np.asarray(plan.features.length_scale).shape
+    return content((dict(plan.features.parameters), plan.block_dtype, model.random_state, shape), generator_states=True)
 
 
 def fit_many(
@@ -33,7 +35,7 @@ def fit_many(
 ) -> list[DirectRegressor]:
     """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
 
-    Each result equals that of the model's own ``fit``, to rounding, which may change draws in the raw basis. Models
+    Each result equals that of the model's own ``fit``, to rounding, which may change stored draws. Models
     with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
     target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
     models with the same target.
@@ -75,36 +77,54 @@ def fit_many(
     estimators = list(estimators)
     for k, model in enumerate(estimators):
         as_instance(model, f"estimators[{k}]", DirectRegressor)
-        model._check_parameters()
     if len({id(model) for model in estimators}) != len(estimators):
         raise ValueError("estimators must be different objects: clone them")
-    targets = _targets(y, len(estimators))
+    plans, targets = [model._plan() for model in estimators], _targets(y, len(estimators))
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
-    gaps = False
-    checked = {(id(t), m._takes_tables(), m.missing): (m, t) for m, t in zip(estimators, targets, strict=True)}
-    for model, target in checked.values():
-        gaps |= _has_gaps(copy.copy(model), X, target, sample_weight)
     groups: dict[tuple[Hashable, str], list[int]] = {}
-    for k, (model, target) in enumerate(zip(estimators, targets, strict=True)):
+    for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
+        table, own, _, _ = copy.copy(model)._read(X, target, sample_weight)  # one at a time: X may be converted
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
-        own = str(joblib.hash(np.asarray(target))) if model._needs_targets() or gaps else ""
-        groups.setdefault((feature_key(model), own), []).append(k)
+        needed = plan.features.learns_kernel or plan.transform.value is not None or _has_gaps(table)
+        groups.setdefault((feature_key(model), str(joblib.hash(own)) if needed else ""), []).append(k)
     for members in groups.values():
-        fit_to_rows([estimators[k] for k in members], X, [targets[k] for k in members], sample_weight, Progress(0))
+        _fit_together(
+            [estimators[k] for k in members],
+            [plans[k] for k in members],
+            X,
+            [targets[k] for k in members],
+            sample_weight,
+        )
     for model in estimators:
         model._warn_if_unfinished()
     return estimators
 
 
-def _has_gaps(model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> bool:
-    """Validate the data of a model's fit, and return whether numbers of X are missing."""
-    x, given = model._validated(X, y, multi_output=True, y_numeric=True)
-    weight = as_sample_weight(sample_weight, len(x))
-    model._standardise_targets(np.asarray(given, dtype=np.float64).reshape(len(x), -1), weight)
-    columns = x.columns if isinstance(x, Table) else [x]
-    return any(isinstance(c, np.ndarray) and has_nan(c) for c in columns)
+def _fit_together(
+    models: Sequence[DirectRegressor],
+    plans: Sequence[RegressionPlan],
+    X: ArrayLike,
+    targets: Sequence[Any],
+    sample_weight: ArrayLike | None,
+) -> None:
+    """Fit models of one feature map to the same rows."""
+    lead = models[0]
+    given: list[GivenRows] = []
+    with lead._threads():
+        for model, plan, target in zip(models, plans, targets, strict=True):
+            table, y, weight, model._one_dimensional = model._read(X, target, sample_weight)
+            model._begin()
+            # X may be converted for every model: only the first copy stays.
+            own = model._given(plan, table, y, weight, model._one_dimensional, lead.columns_ if given else None)
+            given.append(replace(own, x=given[0].x) if given else own)
+        for model, (fitted, seconds) in zip(models, fit_rows(plans, given, Progress(0)), strict=True):
+            model._accept(fitted, seconds)
+
+
+def _has_gaps(table: Table) -> bool:
+    return any(isinstance(c, np.ndarray) and has_nan(c) for c in table.columns)
 
 
 def _targets(y: Any, n_models: int) -> list[Any]:

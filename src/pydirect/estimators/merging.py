@@ -1,38 +1,25 @@
-"""Models that add: one of the rows of several, from their sums alone."""
+"""Models of rows at several sites: their sums added."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Protocol
 
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._progress import Progress
 from pydirect._validation import as_float_array
-from pydirect.estimators._streamed_regressor import StreamedRegressor
+from pydirect.features.basis import Basis
 from pydirect.statistics.running import RunningStatistics
 
 
-class MergingModel(StreamedRegressor):
-    """Base of regressors that add, because sums over rows do."""
+class SummedModel(Protocol):
+    """A model of sums over rows."""
 
-    def __add__(self, other: Any) -> Self:
-        """Return the model of the rows of both; see `merge_models`."""
-        return merge_models([self, other]) if isinstance(other, MergingModel) else NotImplemented
+    features_: Basis
+    statistics_: RunningStatistics
 
-    def __radd__(self, other: object) -> Self:
-        """Return the model itself for 0, with which ``sum`` begins."""
-        return self if isinstance(other, int) and other == 0 else NotImplemented
-
-    def _fitted_anew(self, statistics: RunningStatistics) -> Self:
-        """Return another model with the parameters and the feature map of this one, fitted to statistics."""
-        model = copy.copy(self)
-        model._check_parameters()
-        model._check_without_rows()
-        model._fit_to(statistics.with_features(self.features_), Progress(self.verbose))
-        return model
+    def _of_sums(self, statistics: RunningStatistics) -> Any: ...  # pragma: no cover
 
 
 def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any:
@@ -67,27 +54,34 @@ def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any
     --------
     >>> import copy
     >>> import numpy as np
-    >>> from pydirect import DirectRegressor, merge_models
+    >>> from pydirect import DirectRegressor, Fourier, merge_models
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (300, 2))
     >>> y = np.sin(3 * X[:, 0]) + X[:, 1]
-    >>> shared = DirectRegressor("fourier", 50, length_scale=1.0).fit_features([[-1, -1], [1, 1]])
+    >>> shared = DirectRegressor(Fourier(length_scale=1.0), 50).fit_features([[-1, -1], [1, 1]])
     >>> sites = [copy.deepcopy(shared).partial_fit(X[k::3], y[k::3]) for k in range(3)]
     >>> merge_models(sites).n_samples_
     300.0
     """
     models = list(models)
+    total = merged_statistics(models, weights)
+    return models[0]._of_sums(total)
+
+
+def merged_statistics(models: Sequence[Any], weights: ArrayLike | None = None) -> RunningStatistics:
+    """Add up the sums of models of one feature map, each times its weight."""
+    models = list(models)
     if not models:
         raise ValueError("models must be at least one, got none")
     for model in models:
-        if not isinstance(model, MergingModel):
+        if not hasattr(model, "_of_sums"):
             raise TypeError(
                 f"models must be regressors that keep sums over rows, as DirectRegressor, got {type(model).__name__}"
             )
         check_is_fitted(model)
         _require_sums(model)
     first = models[0]
-    total = _weighted(first, 1.0).emptied()
+    total = first.statistics_.emptied()
     factors = [1.0] * len(models) if weights is None else _as_weights(weights, len(models))
     for number, (model, factor) in enumerate(zip(models, factors, strict=True)):
         if model.features_ != first.features_:
@@ -95,26 +89,21 @@ def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any
                 f"models must have one feature map, but that of model {number} differs from that of model 0: fix it "
                 "once, by fit_features, and give copies to all"
             )
-        total.merge(_weighted(model, factor))
-    return first._fitted_anew(total)
+        total.merge(model.statistics_ if factor == 1.0 else model.statistics_.scaled(factor))
+    return total
 
 
-def _require_sums(model: MergingModel) -> None:
-    """Raise unless a model has sums of a feature map that was fixed before its rows were seen."""
-    if hasattr(model, "held_rows_"):
+def _require_sums(model: SummedModel) -> None:
+    if hasattr(model, "buffered_rows_"):
         raise ValueError(
-            "models must have a feature map that is fixed, got one that holds its rows while they are few and follows "
-            "them: fix it by fit_features before partial_fit, or give the rows of both to one model"
+            "models must have a feature map that is fixed, got one that buffers its rows while they are few and "
+            "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
         )
     if not hasattr(model, "statistics_"):
         raise ValueError(
             "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, or "
             "fit_stream"
         )
-
-
-def _weighted(model: MergingModel, factor: float) -> RunningStatistics:
-    return model.statistics_ if factor == 1.0 else model.statistics_.scaled(factor)
 
 
 def _as_weights(weights: ArrayLike, n_models: int) -> list[float]:

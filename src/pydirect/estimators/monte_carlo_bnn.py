@@ -2,102 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count
-from pydirect.estimators._networks import NetworkClassifier, NetworkModel, NetworkRegressor
+from pydirect._validation import as_choice, as_count
+from pydirect.estimators._networks import (
+    NetworkClassifier,
+    NetworkPlan,
+    NetworkRegressor,
+    Predictive,
+    as_network_prior,
+    as_schedule,
+    likelihood_of,
+)
+from pydirect.estimators.plans import check_common
 from pydirect.monte_carlo.divergence import MODES
-from pydirect.networks.base import VariationalNetwork
-from pydirect.networks.outputs import log_mean_softmax
-from pydirect.networks.prior import EmpiricalBayes
-from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.schedule import BATCH_SIZE, NETWORK_OPTIMIZERS
+from pydirect.networks.base import EmpiricalBayes
+from pydirect.networks.sampled import SampledNetwork
+from pydirect.networks.training import LEAST_STEPS, TrainingSchedule
 
 SAMPLINGS = ("weights", "pre_activations")
-# Seed of the draws that all predictions use.
-PREDICTIVE_SEED = 0
+DEFAULT_SCHEDULE = TrainingSchedule(n_steps=LEAST_STEPS)
 
 
-class SampledModel(NetworkModel):
-    """Base of the two estimators: parameters, training, outputs of networks sampled from the posterior."""
-
-    _posterior_types = (SampledPosterior,)
-    posterior: str
-    kl_mode: str
-    n_kl_draws: int
-    sampling: str
-    exact_last_layer: bool
-    n_predictive_draws: int
-    posteriors_: list[SampledPosterior]
-
-    def _network_to_train(self, network: VariationalNetwork, rng: np.random.Generator) -> VariationalNetwork:
-        assert isinstance(network, SampledNetwork)
-        return replace(network, seed=int(rng.integers(2**31)))  # of draws that are kept
-
-    def _inference(self) -> str:
-        """Return the name of the inference: L-BFGS needs the same draws at every step."""
-        if "lbfgs" in self.optimizer:
-            return "kept"
-        return "mcvi" if self.sampling == "weights" else "rmcvi"
-
-    def _check_parameters(self) -> None:
-        as_choice(self.sampling, "sampling", SAMPLINGS)
-        as_choice(self.kl_mode, "kl_mode", MODES)
-        as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
-        if self.sampling != "weights" and (self.optimizer != "adam" or self.posterior != "normal"):
-            raise ValueError(
-                "sampling must be 'weights' but for normal weights and optimizer='adam', got "
-                f"{self.sampling!r} with posterior={self.posterior!r} and optimizer={self.optimizer!r}"
-            )
-        if self.kl_mode != "fixed" and self.optimizer != "adam":
-            raise ValueError(f"optimizer must be 'adam' for kl_mode={self.kl_mode!r}, got {self.optimizer!r}")
-        super()._check_parameters()
-        as_count(self.n_predictive_draws, "n_predictive_draws")
-
-    def _network_with(self, n_inputs: int, n_outputs: int, likelihood: str) -> SampledNetwork:
-        prior = self.prior
-        named = isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str)
-        empirical = isinstance(prior, str) or named
-        return SampledNetwork(
-            n_inputs,
-            self.hidden_layer_sizes,
-            n_outputs,
-            likelihood=likelihood,
-            prior=EmpiricalBayes() if empirical else prior,
-            posterior=self.posterior,
-            weight_prior=tuple(prior) if named else (),
-            kl_mode=self.kl_mode,
-            n_kl_draws=self.n_kl_draws,
-            exact_last_layer=self.exact_last_layer,
+def inference_of(sampling: str, schedule: TrainingSchedule, posterior: str, kl_mode: str) -> str:
+    """Return the name of the inference, as `fit_network` takes it, if these choices go together."""
+    as_choice(sampling, "sampling", SAMPLINGS)
+    as_choice(kl_mode, "kl_mode", MODES)
+    optimizer = schedule.optimizer
+    if sampling != "weights" and (optimizer != "adam" or posterior != "normal"):
+        raise ValueError(
+            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+            f"{sampling!r} with posterior={posterior!r} and optimizer={optimizer!r}"
         )
-
-    def _set_results(self) -> None:
-        super()._set_results()
-        if self.posteriors_[0].network.weight_prior:
-            del self.prior_variances_  # there are none
-
-    def _n_columns(self) -> int:
-        return self._n_columns_of_draws(self.n_predictive_draws)
-
-    def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
-        """Return outputs of the sampled networks that predictions average over, (n_rows, n_outputs, n_draws) each."""
-        inputs, rng = self._inputs(rows), np.random.default_rng(PREDICTIVE_SEED)
-        return [p.forward(p.kept_weights(self.n_predictive_draws, rng), inputs) for p in self.posteriors_]
-
-    def _output_moments(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        moments = []
-        for outputs in self._drawn_outputs(rows):
-            mean = outputs.mean(axis=2)
-            centred = outputs - mean[:, :, None]
-            moments.append((mean, centred @ np.swapaxes(centred, 1, 2) / outputs.shape[2]))
-        return moments
+    if kl_mode != "fixed" and optimizer != "adam":
+        raise ValueError(f"optimizer must be 'adam' for kl_mode={kl_mode!r}, got {optimizer!r}")
+    if "lbfgs" in optimizer:  # which needs the same draws at every step
+        return "kept"
+    return "mcvi" if sampling == "weights" else "rmcvi"
 
 
-class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
+def priors_of(prior: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a Gaussian prior, and the name and parameters of another law, empty unless one is given."""
+    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):
+        return EmpiricalBayes(), tuple(prior)
+    return as_network_prior(prior), ()
+
+
+class MonteCarloBNNRegressor(NetworkRegressor):
     """Bayesian neural network with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
     Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers; the output
@@ -109,7 +60,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     ----------
     hidden_layer_sizes : sequence of int, default=(50,)
         Units of each hidden layer.
-    noise : {"heteroscedastic", "homoscedastic", "softplus"}, default="heteroscedastic"
+    noise : {"varying", "constant", "softplus"}, default="varying"
         As in `DVIRegressor`.
     posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
         Law of ξ. Radial: the weights of a matrix, or the biases of a layer, have a uniform direction and a normal
@@ -128,26 +79,18 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
         reparameterisation), which have a smaller variance; for normal weights only.
     exact_last_layer : bool, default=True
-        Integrate over the output layer's weights in closed form, for homoscedastic noise or normal weights.
-    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-        L-BFGS for ``kl_mode="fixed"`` only; the draws of the network, too, are then kept from the first step.
-    n_steps : int, default=3000
-        Steps of Adam.
-    learning_rate : float, default=0.01
-        Initial step size of Adam; it falls to zero along half a cosine.
-    batch_size : int or None, default=100
-        Rows per step of Adam; None for all of them.
-    kl_warmup, kl_ramp : float, default=0.0
-        Fraction of Adam's steps without the KL term, and of the following steps in which its weight rises to one; at
-        most 0.9 together.
-    max_iter : int, default=2000
-        Largest number of iterations of L-BFGS.
+        Integrate over the output layer's weights in closed form, for constant noise or normal weights.
+    schedule : TrainingSchedule, optional
+        Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
+        the network, too, are then kept from the first step.
     initial_scale : float, default=0.05
         Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
         Number of random starts; the one with the highest bound is kept.
     n_predictive_draws : int, default=200
         Number of sampled networks that predictions average over, the same for all rows and calls.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -182,7 +125,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Seconds of each stage.
     posteriors_ : list
         `posterior_` as a list, one per output.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
     input_map_ : InputMap
         Standardisation of the columns.
@@ -196,6 +139,8 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         Mean of the training targets, as they were modelled.
     y_scale_ : ndarray of shape (n_outputs,)
         Their standard deviation, one where it is zero: units of the posterior.
+    model_ : FittedNetworkRegressor
+        The fitted model as frozen data.
     n_features_in_ : int
         Number of columns of X.
 
@@ -210,11 +155,11 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import MonteCarloBNNRegressor
+    >>> from pydirect import MonteCarloBNNRegressor, TrainingSchedule
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (200, 1))
     >>> y = np.abs(X[:, 0]) + 0.05 * rng.standard_normal(200)
-    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", n_steps=1000).fit(X, y)
+    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", schedule=TrainingSchedule(n_steps=1000)).fit(X, y)
     >>> bool(abs(model.predict([[0.5]])[0] - 0.5) < 0.1)
     True
     """
@@ -222,7 +167,7 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
     def __init__(
         self,
         hidden_layer_sizes: Any = (50,),
-        noise: str = "heteroscedastic",
+        noise: str = "varying",
         posterior: str = "normal",
         prior: Any = "empirical_bayes",
         kl_mode: str = "exact",
@@ -230,16 +175,11 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         n_draws: int = 10,
         sampling: str = "weights",
         exact_last_layer: bool = True,
-        optimizer: str = "adam",
-        n_steps: int = 3000,
-        learning_rate: float = 0.01,
-        batch_size: int | None = BATCH_SIZE,
-        kl_warmup: float = 0.0,
-        kl_ramp: float = 0.0,
-        max_iter: int = 2000,
+        schedule: TrainingSchedule | None = None,
         initial_scale: float = 0.05,
         n_restarts: int = 1,
         n_predictive_draws: int = 200,
+        columns: Any = None,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -253,47 +193,49 @@ class MonteCarloBNNRegressor(SampledModel, NetworkRegressor):
         self.n_draws = n_draws
         self.sampling = sampling
         self.exact_last_layer = exact_last_layer
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.kl_warmup = kl_warmup
-        self.kl_ramp = kl_ramp
-        self.max_iter = max_iter
+        self.schedule = schedule
         self.initial_scale = initial_scale
         self.n_restarts = n_restarts
         self.n_predictive_draws = n_predictive_draws
+        self.columns = columns
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    # --- prediction
+    def _plan(self) -> NetworkPlan:
+        check_common(self)
+        schedule = as_schedule(self.schedule, DEFAULT_SCHEDULE)
+        inference = inference_of(self.sampling, schedule, self.posterior, self.kl_mode)
+        prior, weight_prior = priors_of(self.prior)
+        network = SampledNetwork(
+            1,
+            self.hidden_layer_sizes,
+            1,
+            likelihood=likelihood_of(self.noise),
+            prior=prior,
+            posterior=self.posterior,
+            weight_prior=weight_prior,
+            kl_mode=self.kl_mode,
+            n_kl_draws=self.n_kl_draws,
+            exact_last_layer=self.exact_last_layer,
+        )
+        return NetworkPlan(
+            network,
+            inference,
+            self.n_draws,
+            schedule,
+            self.initial_scale,
+            self.n_restarts,
+            self.random_state,
+            self._predictive(),
+            self.verbose,
+        )
 
-    def _drawn_outputs(self, rows: FloatArray) -> list[FloatArray]:
-        """Return draws of f and of the output l that gives the noise variance, constant for homoscedastic noise."""
-        outputs = super()._drawn_outputs(rows)
-        if self.noise != "homoscedastic":
-            return outputs
-        return [
-            np.concatenate([drawn, np.full_like(drawn, p.log_noise[0])], axis=1)
-            for drawn, p in zip(outputs, self.posteriors_, strict=True)
-        ]
-
-    def _target_components(self, rows: FloatArray) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
-        weights = np.full(self.n_predictive_draws, 1.0 / self.n_predictive_draws)
-        return [(weights, drawn[:, 0], self._noise_variances(drawn[:, 1])) for drawn in self._drawn_outputs(rows)]
-
-    def _variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        mean, epistemic, aleatoric = (np.empty((len(x), len(self.posteriors_))) for _ in range(3))
-        with single_blas_thread():
-            for rows in self._blocks(x):
-                for k, (_, means, noise) in enumerate(self._target_components(x[rows])):
-                    mean[rows, k], epistemic[rows, k] = means.mean(axis=1), means.var(axis=1)
-                    aleatoric[rows, k] = noise.mean(axis=1)
-        return mean, epistemic, aleatoric
+    def _predictive(self) -> Predictive:
+        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
 
 
-class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
+class MonteCarloBNNClassifier(NetworkClassifier):
     """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
     The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. The output
@@ -319,25 +261,17 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     sampling : {"weights", "pre_activations"}, default="weights"
         What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
         reparameterisation), which have a smaller variance; for normal weights only.
-    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
-        L-BFGS for ``kl_mode="fixed"`` only; the draws of the network, too, are then kept from the first step.
-    n_steps : int, default=3000
-        Steps of Adam.
-    learning_rate : float, default=0.01
-        Initial step size of Adam; it falls to zero along half a cosine.
-    batch_size : int or None, default=100
-        Rows per step of Adam; None for all of them.
-    kl_warmup, kl_ramp : float, default=0.0
-        Fraction of Adam's steps without the KL term, and of the following steps in which its weight rises to one; at
-        most 0.9 together.
-    max_iter : int, default=2000
-        Largest number of iterations.
+    schedule : TrainingSchedule, optional
+        Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
+        the network, too, are then kept from the first step.
     initial_scale : float, default=0.05
         Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
-        The last eight as in `DVIRegressor`.
+        Number of random starts; the one with the highest bound is kept.
     n_predictive_draws : int, default=200
         Number of sampled networks that predictions average over, the same for all rows and calls.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -367,7 +301,7 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         Whether Ctrl-C ended the fit early.
     fit_seconds_ : dict of str to float
         Seconds of each stage.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
     input_map_ : InputMap
         Standardisation of the columns.
@@ -375,6 +309,8 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         Expected fraction of weights that are exactly zero in a posterior sample.
     n_samples_ : float
         Sum of the weights of the training rows.
+    model_ : FittedNetworkClassifier
+        The fitted model as frozen data.
     n_features_in_ : int
         Number of columns of X.
 
@@ -388,8 +324,6 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
     True
     """
 
-    exact_last_layer = False  # the softmax has no closed form
-
     def __init__(
         self,
         hidden_layer_sizes: Any = (50,),
@@ -399,16 +333,11 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         n_kl_draws: int = 100,
         n_draws: int = 10,
         sampling: str = "weights",
-        optimizer: str = "adam",
-        n_steps: int = 3000,
-        learning_rate: float = 0.01,
-        batch_size: int | None = BATCH_SIZE,
-        kl_warmup: float = 0.0,
-        kl_ramp: float = 0.0,
-        max_iter: int = 2000,
+        schedule: TrainingSchedule | None = None,
         initial_scale: float = 0.05,
         n_restarts: int = 1,
         n_predictive_draws: int = 200,
+        columns: Any = None,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -420,22 +349,43 @@ class MonteCarloBNNClassifier(NetworkClassifier, SampledModel):
         self.n_kl_draws = n_kl_draws
         self.n_draws = n_draws
         self.sampling = sampling
-        self.optimizer = optimizer
-        self.n_steps = n_steps
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.kl_warmup = kl_warmup
-        self.kl_ramp = kl_ramp
-        self.max_iter = max_iter
+        self.schedule = schedule
         self.initial_scale = initial_scale
         self.n_restarts = n_restarts
         self.n_predictive_draws = n_predictive_draws
+        self.columns = columns
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
 
-    def _network(self, n_inputs: int, n_outputs: int) -> SampledNetwork:
-        return self._network_with(n_inputs, n_outputs, "classification")
+    def _plan(self) -> NetworkPlan:
+        check_common(self)
+        schedule = as_schedule(self.schedule, DEFAULT_SCHEDULE)
+        inference = inference_of(self.sampling, schedule, self.posterior, self.kl_mode)
+        prior, weight_prior = priors_of(self.prior)
+        network = SampledNetwork(
+            1,
+            self.hidden_layer_sizes,
+            2,
+            likelihood="classification",
+            prior=prior,
+            posterior=self.posterior,
+            weight_prior=weight_prior,
+            kl_mode=self.kl_mode,
+            n_kl_draws=self.n_kl_draws,
+            exact_last_layer=False,  # the softmax has no closed form
+        )
+        return NetworkPlan(
+            network,
+            inference,
+            self.n_draws,
+            schedule,
+            self.initial_scale,
+            self.n_restarts,
+            self.random_state,
+            self._predictive(),
+            self.verbose,
+        )
 
-    def _log_probabilities(self, x: FloatArray) -> FloatArray:
-        return log_mean_softmax(self._drawn_outputs(x)[0], classes=1, draws=2)
+    def _predictive(self) -> Predictive:
+        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import (
     FloatArray,
     as_choice,
@@ -20,30 +20,95 @@ from pydirect._validation import (
     as_flag,
     as_number,
     as_sample_weight,
-    as_verbosity,
     column_names,
 )
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
-from pydirect.estimators._base import fit_each
-from pydirect.estimators._network_tables import NetworkOfTables
-from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.features.inputs import InputMap, Rotation
-from pydirect.persistence.fields import Arrays, Header, Writer, build_one, require_array
-from pydirect.quadratic.coreset import NetworkCoreset, merged_tree
-from pydirect.quadratic.engines import INPUT_SCALE, NETWORK_ENGINES, NetworkShape
-from pydirect.quadratic.moments import n_moments
+from pydirect.estimators._networks import fit_each, require_inputs
+from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.plans import check_common
+from pydirect.estimators.regression import generator_of
+from pydirect.features.inputs import InputMap, InputRotation
+from pydirect.features.repeated import distinct_rows
+from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
+from pydirect.fitted.units import Units
+from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
+from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
-from pydirect.quantized.basis import NetworkBasis
 from pydirect.quantized.fitted import FittedNetwork
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
+from pydirect.tables.encoding import ColumnEncoding
 
 
-class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
+@dataclass(frozen=True)
+class QuadraticPlan:
+    """What the parameters ask for, checked; ``options`` are arguments of `fit_quadratic_network`."""
+
+    hidden_layer_sizes: Any
+    bias: bool
+    whiten: bool
+    options: dict[str, Any]
+    random_state: Any
+    verbose: int
+
+    @property
+    def depth(self) -> int:
+        """Number of hidden layers."""
+        return self.shape(1).depth
+
+    def shape(self, n_inputs: int) -> NetworkShape:
+        return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
+
+    def train(
+        self,
+        x: FloatArray,
+        y: FloatArray,
+        weight: FloatArray,
+        one_dimensional: bool,
+        starts: Sequence[NetworkPosterior] = (),
+    ) -> tuple[FittedQuadraticNetwork, dict[str, float]]:
+        """Fit a network per column of y (n_rows, n_outputs), with additional starts; seconds of each stage."""
+        rng, progress = generator_of(self.random_state), Progress(self.verbose)
+        units, z = Units.fit(y, weight, one_dimensional)
+        with progress.stage("inputs"):
+            input_map = InputMap.fit(x, weight, rank=False)
+            standardised = input_map.transform(x)
+            n_columns = standardised.shape[1]
+            rotation = (
+                InputRotation.whitening(standardised, weight) if self.whiten else InputRotation.identity(n_columns)
+            )
+            inputs = quadratic_inputs(input_map, rotation, self.shape(1).largest_input, x)
+        if inputs.shape[1] == 0 and not self.bias:
+            raise ValueError("X must have a column that varies when bias=False")
+        shape = self.shape(inputs.shape[1])
+
+        def fit(column: tuple[FloatArray, NetworkPosterior | None], interrupted: bool) -> NetworkPosterior:
+            target, start = column
+            fits = start is not None and start.shape == shape and start.q.shape[1] == self.options["n_levels"]
+            short = {"n_restarts": 1, "n_regrids": 0, "max_iter": 1} if interrupted else {}
+            with ignored(NoiseGridWarning):  # of a grid that is not the user's
+                return fit_quadratic_network(
+                    inputs,
+                    target,
+                    self.hidden_layer_sizes,
+                    sample_weight=weight,
+                    bias=self.bias,
+                    start=start if fits else None,
+                    random_state=rng,
+                    progress=_report if self.verbose else None,
+                    **self.options | short,
+                )
+
+        posteriors = fit_each(itertools.zip_longest(z.T, starts), progress, fit)
+        model = FittedQuadraticNetwork(input_map, rotation, tuple(posteriors), units, float(weight.sum()))
+        return model, progress.seconds
+
+
+class QuadraticBNNRegressor(Regressor):
     """Bayesian neural network with quadratic activations, trained exactly by discrete relaxation (DIRECT).
 
     Every weight takes one of a few levels; the evidence lower bound, its gradient and the predictive mean and variance
@@ -82,6 +147,8 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         depend on the number of rows.
     max_iter : int, default=150
         Maximum number of iterations per round.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
@@ -103,7 +170,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
     n_iter_ : int
         Number of iterations.
     converged_ : bool
-        Whether the optimisation came to rest.
+        Whether the optimisation converged.
     interrupted_ : bool
         Whether Ctrl-C ended the fit early.
     sparsity_ : float
@@ -118,7 +185,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Seconds of each stage.
     posteriors_ : list
         `posterior_` as a list, one per output.
-    columns_ : Columns
+    columns_ : ColumnEncoding
         From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
     input_map_ : InputMap
         Standardisation of the columns.
@@ -130,6 +197,8 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Mean of the training targets, as they were modelled.
     y_scale_ : ndarray of shape (n_outputs,)
         Their standard deviation, one where it is zero: units of the posterior.
+    model_ : FittedQuadraticNetwork
+        The fitted model as frozen data.
     n_features_in_ : int
         Number of columns of X.
 
@@ -147,11 +216,9 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
     >>> mean, std = model.predict(X[400:], return_std=True)
     """
 
+    model_: FittedQuadraticNetwork
     coreset_: NetworkCoreset
-    _posterior_types = (NetworkPosterior,)
-    input_map_: InputMap
-    rotation_: Rotation
-    fit_seconds_: dict[str, float]
+    _coreset_of_fit: NetworkCoreset | None = None  # while `fit` had no more rows than a coreset has
 
     def __init__(
         self,
@@ -167,6 +234,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         optimizer: str = "lbfgs",
         engine: str = "auto",
         max_iter: int = 150,
+        columns: Any = None,
         n_threads: int | None = None,
         random_state: Any = 0,
         verbose: int = 0,
@@ -183,6 +251,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         self.optimizer = optimizer
         self.engine = engine
         self.max_iter = max_iter
+        self.columns = columns
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose
@@ -193,7 +262,7 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         Parameters
         ----------
         X : array_like of shape (n_samples, n_features_in)
-            May hold text and gaps: see `pydirect.features.Columns`.
+            May hold text and gaps: see `pydirect.Columns`.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
         sample_weight : array_like of shape (n_samples,), optional
@@ -215,15 +284,21 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         ConvergenceWarning
             When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
-        self._check_parameters()
-        self._forget_rows()
-        x, standardised, counts = self._start_fit_to_distinct_rows(X, y, sample_weight)
-        self._fit_networks(x, standardised, counts, [None] * standardised.shape[1])
-        depth = self._shape_for(x.shape[1]).depth
-        if self._one_dimensional and self.columns_.is_plain and len(x) <= n_moments(x.shape[1], depth):
-            targets = self.y_mean_ + self.y_scale_ * standardised
-            self._coreset_of_fit = NetworkCoreset.from_data(x, targets[:, 0], depth, True, sample_weight=counts)
-        self._warn_if_unfinished()
+        with self._whole():
+            plan = self._plan()
+            table, targets, weight, one_dimensional = self._read(X, y, sample_weight)
+            self._begin()
+            with self._threads():
+                columns = self._columns_for(table, targets, weight)
+                # Training is not convex: data that differ only by rounding could lead to different optima.
+                x, targets, counts = distinct_rows(columns.encode(table), targets, weight)
+                model, seconds = plan.train(x, targets, counts, one_dimensional)
+                few = len(x) <= n_moments(x.shape[1], plan.depth)
+                if one_dimensional and columns.is_plain and few:
+                    coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
+                    self._coreset_of_fit = coreset
+            self.columns_, self.model_, self.fit_seconds_ = columns, model, seconds
+            self._warn_if_unfinished()
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -254,39 +329,33 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
             When the data or a parameter is not as described, the coreset would be too large, with its size, or there
             is none of an earlier fit.
         """
-        self._check_parameters()
-        earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
-        if earlier is None and hasattr(self, "posterior_"):
+        plan = self._plan()
+        earlier = getattr(self, "coreset_", self._coreset_of_fit)
+        if earlier is None and hasattr(self, "model_"):
             raise ValueError(
                 "the earlier rows must be known to go on, but fit keeps few numbers with one target only, and files "
                 "none of a fit: begin with partial_fit or fit_stream, whose coreset files keep"
             )
         x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=earlier is None)
         weight = as_sample_weight(sample_weight, len(x))
-        y_column = np.asarray(target, dtype=np.float64)
-        depth = self._shape_for(x.shape[1]).depth
-        if earlier is None:
-            self._take_numbers(x.shape[1], column_names(X))
-            coreset = NetworkCoreset.from_data(x, y_column, depth, True, sample_weight=weight)
-        elif depth > earlier.depth:
-            raise ValueError(
-                f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got {depth}"
-            )
-        else:
-            coreset = earlier.update(x, y_column, sample_weight=weight)
-        start = [None] if earlier is None else getattr(self, "posteriors_", [None])
-        self._forget()
-        self._one_dimensional = True
-        standardised = self._standardise_targets(coreset.y[:, None], coreset.weight)
-        self._fit_networks(coreset.x, standardised, coreset.weight, start)
-        self._forget_rows()
-        self.coreset_ = coreset
+        targets = np.asarray(target, dtype=np.float64)
+        with self._threads():
+            if earlier is None:
+                columns, starts = ColumnEncoding.of_numbers(x.shape[1], column_names(X)), []
+                coreset = NetworkCoreset.from_data(x, targets, plan.depth, True, sample_weight=weight)
+            elif plan.depth > earlier.depth:
+                raise ValueError(
+                    f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got "
+                    f"{plan.depth}"
+                )
+            else:
+                columns, starts = self.columns_, self.posteriors_
+                coreset = earlier.update(x, targets, sample_weight=weight)
+            model, seconds = plan.train(coreset.x, coreset.y[:, None], coreset.weight, True, starts)
+        self._begin()
+        self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, seconds
         self._warn_if_unfinished()
         return self
-
-    def _forget_rows(self) -> None:
-        for name in ("coreset_", "_coreset_of_fit"):
-            self.__dict__.pop(name, None)
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
         """Fit to data that need not fit into memory, in one pass that keeps a coreset.
@@ -318,182 +387,104 @@ class QuadraticBNNRegressor(NetworkOfTables, ProbabilisticRegressor):
         KeyboardInterrupt
             After Ctrl-C during the pass; nothing is kept then.
         """
-        self._check_parameters()
+        plan = self._plan()
         as_flag(drop_missing, "drop_missing")
         if is_dask(X):
             raise TypeError("X must not be a Dask collection, which only DirectRegressor sums: give a path or blocks")
         source = as_source(X, y, sample_weight)
         progress = Progress(self.verbose)
-        coreset = self._coreset_of_stream(source, drop_missing, progress)
-        self._forget()
-        self._one_dimensional = source.one_dimensional
-        self._set_input_names(coreset.x.shape[1], source.names)
-        self._take_numbers(coreset.x.shape[1], source.names)
-        targets = coreset.y.reshape(len(coreset.y), -1)
-        standardised = self._standardise_targets(targets, coreset.weight)
-        self._fit_networks(coreset.x, standardised, coreset.weight, [None] * targets.shape[1])
-        self._forget_rows()
-        self.coreset_ = coreset
-        self.fit_seconds_["coreset"] = progress.seconds["coreset"]
+        with self._threads():
+            coreset = coreset_of_stream(source, plan.depth, drop_missing, progress)
+            n_columns, names = coreset.x.shape[1], source.names
+            targets = coreset.y.reshape(len(coreset.y), -1)
+            model, seconds = plan.train(coreset.x, targets, coreset.weight, source.one_dimensional)
+        self._begin()
+        self._set_input_names(n_columns, names)
+        self.columns_ = ColumnEncoding.of_numbers(n_columns, names)
+        self.model_, self.coreset_ = model, coreset
+        self.fit_seconds_ = {**seconds, "coreset": progress.seconds["coreset"]}
         self._warn_if_unfinished()
         return self
 
-    def _coreset_of_stream(self, source: Source, drop_missing: bool, progress: Progress) -> NetworkCoreset:
-        row = 0
+    def _begin(self) -> None:
+        super()._begin()
+        self._coreset_of_fit = None
 
-        def parts(report: Any) -> Iterator[NetworkCoreset]:
-            nonlocal row
-            for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
-                counted = rows if rows.weight is None else rows[rows.weight > 0]
-                if len(counted):
-                    target = counted.y[:, 0] if source.one_dimensional else counted.y
-                    depth = self._shape_for(counted.x.shape[1]).depth
-                    yield NetworkCoreset.from_data(counted.x, target, depth, True, sample_weight=counted.weight)
-                row = end
-                report(end)
-
-        try:
-            with progress.stage("coreset"), progress.stream(source.n_rows) as report:
-                found = parts(report)
-                first = next(found, None)
-                if first is None:
-                    raise StreamError("no row with positive weight is left")
-                return merged_tree(itertools.chain([first], found))
-        except KeyboardInterrupt:
-            raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None
-
-    def _fit_networks(
-        self, x: FloatArray, y: FloatArray, weight: FloatArray | None, starts: Sequence[NetworkPosterior | None]
-    ) -> None:
-        rng = self._generator()
-        progress = Progress(self.verbose)
-        with single_blas_thread(), progress.stage("inputs"):
-            self.input_map_ = InputMap.fit(x, weight, rank=False)
-            standardised = self.input_map_.transform(x)
-            self.rotation_ = (
-                Rotation.whitening(standardised, weight) if self.whiten else Rotation.identity(standardised.shape[1])
-            )
-            inputs = self._inputs(x)
-        if inputs.shape[1] == 0 and not self.bias:
-            raise ValueError("X must have a column that varies when bias=False")
-        shape = self._shape_for(inputs.shape[1])
-
-        def fit(column: tuple[FloatArray, NetworkPosterior | None], interrupted: bool) -> NetworkPosterior:
-            target, start = column
-            fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
-            with ignored(NoiseGridWarning):  # of a grid that is not the user's
-                return fit_quadratic_network(
-                    inputs,
-                    target,
-                    self.hidden_layer_sizes,
-                    sample_weight=weight,
-                    bias=self.bias,
-                    prior=self.prior,
-                    prior_scale=self.prior_scale,
-                    fit_prior_scale=self.fit_prior_scale,
-                    n_levels=self.n_levels,
-                    n_restarts=1 if interrupted else self.n_restarts,
-                    n_regrids=0 if interrupted else self.n_regrids,
-                    optimizer=self.optimizer,
-                    engine=self.engine,
-                    max_iter=1 if interrupted else self.max_iter,
-                    start=start if fits else None,
-                    random_state=rng,
-                    n_threads=self.n_threads,
-                    progress=_report if self.verbose else None,
-                )
-
-        self.posteriors_ = fit_each(zip(y.T, starts, strict=True), progress, fit)
-        self.fit_seconds_ = progress.seconds
-        self.n_samples_ = float(len(x) if weight is None else weight.sum())
-        self._set_results()
-
-    def _check_parameters(self) -> None:
-        self._shape_for(1)
+    def _plan(self) -> QuadraticPlan:
+        NetworkShape(1, self.hidden_layer_sizes, self.bias)
         as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
         for name in ("whiten", "fit_prior_scale"):
             as_flag(getattr(self, name), name)
-        as_verbosity(self.verbose)
+        self._check_columns()
+        check_common(self)
         as_count(self.n_restarts, "n_restarts")
         as_count(self.max_iter, "max_iter")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.engine, "engine", NETWORK_ENGINES)
         check_regrids(self.n_regrids, self.n_levels, as_prior(self.prior))
+        passed = ("prior", "prior_scale", "fit_prior_scale", "n_levels", "n_restarts", "n_regrids")
+        options = {name: getattr(self, name) for name in (*passed, "optimizer", "engine", "max_iter")}
+        return QuadraticPlan(self.hidden_layer_sizes, self.bias, self.whiten, options, self.random_state, self.verbose)
 
-    # --- files
+    # --- results
 
-    def _to_fields(self, writer: Writer) -> Header:
-        coreset = getattr(self, "coreset_", None)
-        return {
-            **super()._to_fields(writer),
-            "input_map": writer.fields(self.input_map_, "input_map"),
-            "rotation": writer.fields(self.rotation_, "rotation"),
-            "coreset": None if coreset is None else writer.fields(coreset, "coreset"),
-        }
+    @property
+    def input_map_(self) -> InputMap:
+        return self.model_.input_map
 
-    def _from_fields(self, header: Header, arrays: Arrays) -> None:
-        super()._from_fields(header, arrays)
-        self.input_map_ = build_one((InputMap,), header["input_map"], arrays, "input_map")
-        n_inputs = self.input_map_.check(self._n_encoded())
-        self.rotation_ = build_one((Rotation,), header["rotation"], arrays, "rotation")
-        matrix = require_array(self.rotation_.matrix, "rotation", n_inputs, "n_outputs")
-        shape = self._shape_for(matrix.shape[1])
-        for posterior in self.posteriors_:
-            posterior.check(shape.n_weights)
-            if posterior.shape != shape:
-                raise ValueError("posteriors are not of the network's shape")
-        if header["coreset"] is not None:
-            self.coreset_ = build_one((NetworkCoreset,), header["coreset"], arrays, "coreset")
-            self.coreset_.check(self._n_encoded(), shape.depth)
+    @property
+    def rotation_(self) -> InputRotation:
+        return self.model_.rotation
 
-    def _shape_for(self, n_inputs: int) -> NetworkShape:
-        return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
+    @property
+    def coefs_(self) -> list[Any]:
+        layers = [p.shape.matrices(p.mean) for p in self.model_.posteriors]
+        return layers[0] if self._units.one_dimensional else layers
 
-    def _set_results(self) -> None:
-        super()._set_results()
-        layers = [p.shape.matrices(p.mean) for p in self.posteriors_]
-        self.coefs_ = layers[0] if self._one_dimensional else layers
-
-    # --- prediction
-
-    def _inputs(self, x: FloatArray) -> FloatArray:
-        """Return the network's inputs: rows of X standardised, rotated, scaled and clipped."""
-        inputs = INPUT_SCALE * self.rotation_.transform(self.input_map_.transform(x))
-        limit = self._shape_for(1).largest_input
-        return np.clip(inputs, -limit, limit, out=inputs)
+    @property
+    def sparsity_(self) -> float:
+        return float(np.mean([p.sparsity for p in self.posteriors_]))
 
     def quantizable(self) -> FittedNetwork:
-        """Return the fitted model as data that `pydirect.quantize` takes.
+        self._require_fitted()
+        return self.model_.quantizable(self.columns_.n_encoded, self._feature_names())
 
-        Returns
-        -------
-        FittedNetwork
-            What `pydirect.quantize` takes.
-        """
-        check_is_fitted(self)
-        basis = NetworkBasis.of(self.input_map_, self.rotation_, self.posteriors_[0].shape)
-        return FittedNetwork(basis, self.posteriors_, self._outputs())
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedQuadraticNetwork, "coreset_": NetworkCoreset}
 
-    def _n_columns(self) -> int:
-        return max(fan_in + fan_out for fan_out, fan_in in self.posteriors_[0].shape.layers)
+    def _restored(self) -> None:
+        plan, model = self._plan(), self.model_
+        require_inputs(self.n_features_in_, self.columns_, model.input_map)
+        shape = NetworkShape(model.posteriors[0].shape.n_inputs, plan.hidden_layer_sizes, plan.bias)
+        if model.posteriors[0].shape.key != shape.key:
+            raise ValueError("posteriors are not of the network's shape")
+        coreset = getattr(self, "coreset_", None)
+        if coreset is not None and (coreset.x.shape[1] != self.n_features_in_ or plan.depth > coreset.depth):
+            raise ValueError("the coreset must be of the columns and the depth of the network")
 
-    def _latent(self, rows: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        n_threads = resolve_n_threads(self.n_threads)
-        inputs = self._inputs(rows)
-        if not with_variance:
-            return np.stack([p.latent_mean(inputs, n_threads) for p in self.posteriors_], axis=1), None
-        moments = [p.latent_moments(inputs, n_threads) for p in self.posteriors_]
-        return np.stack([m for m, _ in moments], axis=1), np.stack([v for _, v in moments], axis=1)
 
-    def _sampler(self, n_samples: int, rng: np.random.Generator) -> Any:
-        weights = [p.sample_weights(n_samples, rng) for p in self.posteriors_]
+def coreset_of_stream(source: Source, depth: int, drop_missing: bool, progress: Progress) -> NetworkCoreset:
+    """Coreset of all rows of a source, in one pass, for networks of `depth` hidden layers."""
+    row = 0
 
-        def draw(rows: FloatArray) -> FloatArray:
-            inputs = self._inputs(rows)
-            pairs = zip(self.posteriors_, weights, strict=True)
-            return np.stack([p.sample_functions(inputs, w) for p, w in pairs], axis=1)
+    def parts(report: Any) -> Iterator[NetworkCoreset]:
+        nonlocal row
+        for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
+            counted = rows if rows.weight is None else rows[rows.weight > 0]
+            if len(counted):
+                target = counted.y[:, 0] if source.one_dimensional else counted.y
+                yield NetworkCoreset.from_data(counted.x, target, depth, True, sample_weight=counted.weight)
+            row = end
+            report(end)
 
-        return draw
+    try:
+        with progress.stage("coreset"), progress.stream(source.n_rows) as report:
+            found = parts(report)
+            first = next(found, None)
+            if first is None:
+                raise StreamError("no row with positive weight is left")
+            return merged_tree(itertools.chain([first], found))
+    except KeyboardInterrupt:
+        raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None
 
 
 def _report(finished: int, total: int, elbo: float) -> None:

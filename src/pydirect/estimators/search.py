@@ -19,11 +19,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect._warnings import warn
-from pydirect.estimators._fitting import fit_to_statistics
-from pydirect.estimators._row_noise import NOISE_OF_ROWS
 from pydirect.estimators._search_scores import (
     SCORES_OF_SUMS,
     score_of_errors,
@@ -33,12 +31,13 @@ from pydirect.estimators._search_scores import (
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
+from pydirect.estimators.regression import NOISE_OF_ROWS, fit_sums, require_formula
 from pydirect.features.evidence import TrainingRows
 from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.statistics.standardised import Standardised
-from pydirect.streams.tables import Table
+from pydirect.tables.table import Table
 
 # Sums over the rows of a training set, and the same with standardised targets.
 Trained = tuple[RunningStatistics, Standardised]
@@ -118,10 +117,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes
-    >>> from pydirect import DirectRegressor, DirectSearchCV
+    >>> from pydirect import DirectRegressor, DirectSearchCV, Polynomial
     >>> X, y = load_diabetes(return_X_y=True)
-    >>> grid = {"noise": [2500.0, 4e4], "prior": ["gaussian", "laplace"]}
-    >>> search = DirectSearchCV(DirectRegressor("polynomial"), grid)
+    >>> grid = {"noise": [2500.0, 4e4], "features__degree": [1, 2]}
+    >>> search = DirectSearchCV(DirectRegressor(Polynomial()), grid)
     >>> search.fit(X, y).best_params_["noise"]
     2500.0
     """
@@ -178,6 +177,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         x, given = checked._validated(X, y, multi_output=True, y_numeric=True)
         names = getattr(checked, "feature_names_in_", None)
         self._set_input_names(checked.n_features_in_, names)
+        x = x if names is None else checked._as_table(x)  # which knows the names
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)
@@ -188,10 +188,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         for model in models:
-            model._check_parameters()
             _require_sums(model)
             if leaving_one_out:
-                model._require_formula("cv must not be 'loo'")
+                require_formula(model._plan(), "cv must not be 'loo'")
                 if scoring in SCORES_OF_SUMS and model.target_transform is not None:
                     raise ValueError(
                         f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
@@ -203,23 +202,25 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
             same_features.setdefault(feature_key(model), []).append(k)
-        kept: dict[Hashable, tuple[DirectRegressor, RunningStatistics, float]] = {}
-        with single_blas_thread():
-            for key, members in same_features.items():
+        kept: dict[int, tuple[DirectRegressor, RunningStatistics, float]] = {}  # by candidate
+        with threads(self.estimator.n_threads):
+            for members in same_features.values():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
-                kept[key] = data.model, *data.total()
+                whole = data.model, *data.total()
+                kept |= dict.fromkeys(members, whole)
                 if leaving_one_out:
-                    total, shared = kept[key][1], Standardised.of(*kept[key][1:])
+                    total, shared = whole[1], Standardised.of(*whole[1:])
                     fits = _fitted([models[k] for k in members], data.model, total, shared)
                     begin = time.perf_counter()
-                    rows = standardised_rows(data.model, data.x, targets, weight, shared)
-                    scores[members, 0] = scores_left_out(fits, rows, shared, total, scoring)
+                    rows = standardised_rows(data.model.features_, data.x, targets, weight, shared)
+                    found = [fitted.model_ for fitted in fits]
+                    scores[members, 0] = scores_left_out(found, rows, shared, total, scoring)
                     score_seconds[members] = (time.perf_counter() - begin) / len(fits)
                     fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
                     continue
                 for f, (statistics, shared) in enumerate(data.training()):
                     held = None
-                    if scoring in SCORES_OF_SUMS and data.model._transform() is None:
+                    if scoring in SCORES_OF_SUMS and data.is_plain:
                         held = data.folds[f].gaussian(shared.location, shared.scale)
                     fits = _fitted([models[k] for k in members], data.model, statistics, shared)
                     for k, fitted in zip(members, fits, strict=True):
@@ -233,14 +234,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if self.refit:
             begin = time.perf_counter()
             best = models[self.best_index_]
-            lead, total, repetitions = kept[feature_key(best)]
-            with single_blas_thread():
+            lead, total, repetitions = kept[self.best_index_]
+            with threads(self.estimator.n_threads):
                 shared = Standardised.of(total, repetitions)
                 (self.best_estimator_,) = _fitted([best], lead, total, shared)
-                if best.store_loo:
-                    rows = standardised_rows(lead, lead.columns_.encode(x), targets, weight, shared)
-                    self.best_estimator_.store_left_out(rows, shared.rotated)
-            self.best_estimator_._set_input_names(self.n_features_in_, None if names is None else names.tolist())
             self.refit_time_ = time.perf_counter() - begin
         return self
 
@@ -288,7 +285,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ) -> float:
         rows = data.rows[fold]
         if held is not None:
-            return score_of_errors(squared_error(held, model), data.folds[fold], len(rows), scoring)
+            return score_of_errors(squared_error(held, model.model_), data.folds[fold], len(rows), scoring)
         weight = None if data.weight is None else data.weight[rows]
         return self._by_scorer(model, data.given(rows), data.y[rows], weight)
 
@@ -388,6 +385,12 @@ class _FoldedData:
         held = np.concatenate([np.empty(0, dtype=np.intp), *rows])
         self.rest = self._sums(np.setdiff1d(np.arange(len(x)), held))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether targets are modelled as they are."""
+        transform = self.model.features_.target_transform
+        return transform is None or transform.is_identity
+
     def given(self, rows: np.ndarray) -> Any:
         """Return rows of X before they were encoded."""
         return _safe_indexing(self._given, rows)
@@ -437,33 +440,27 @@ class _FoldedData:
 def _fitted(
     models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
 ) -> list[DirectRegressor]:
-    """Return copies of models fitted to the same sums, with the feature map of `lead`."""
-    copies = [_with_features(clone(model), lead) for model in models]
-    fit_to_statistics(copies, statistics, shared, Progress(0))
-    for model in copies:
+    """Fit models of one feature map to the same sums."""
+    plans = [model._sums_plan() for model in models]
+    fits = fit_sums(plans, lead.features_, statistics, shared, lead._one_dimensional, Progress(0))
+    found = [clone(model)._adopt(lead, *fit) for model, fit in zip(models, fits, strict=True)]
+    for model in found:
+        model.statistics_ = statistics
         model._warn_if_unfinished(stacklevel=4)  # at the caller of the search
-    return copies
+    return found
 
 
 def _require_sums(model: DirectRegressor) -> None:
-    """Raise if a candidate needs rows to fit to."""
+    """Raise if a fit needs more than sums over rows."""
     hint = "fit the best candidate with it afterwards, or compare with scikit-learn's GridSearchCV"
-    for name, constant in (("noise", model.noise not in NOISE_OF_ROWS), ("local", isinstance(model.local, bool | str))):
+    plan = model._plan()
+    for name, constant in (("noise", plan.noise not in NOISE_OF_ROWS), ("local", plan.local in (None, "auto"))):
         if not constant:
             raise ValueError(
                 f"{name}={getattr(model, name)!r} needs rows, but DirectSearchCV fits candidates to sums over the rows "
                 f"of each fold: {hint}"
             )
-    clone(model).set_params(store_loo=False)._check_without_rows()
 
 
 def _takes_weights(scorer: Callable[..., Any]) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
-
-
-def _with_features(model: DirectRegressor, shared: DirectRegressor) -> DirectRegressor:
-    """Give a model the feature map of another one."""
-    for name in ("features_", "y_scale_", "_one_dimensional", "n_features_in_", "feature_names_in_", "columns_"):
-        if hasattr(shared, name):
-            setattr(model, name, getattr(shared, name))
-    return model

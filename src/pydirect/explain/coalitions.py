@@ -1,14 +1,10 @@
 """Shapley values: what each column contributed to a number that depends on all of them.
 
 A coalition T of columns has the value v(T) = f(x_T, z_rest): a row x with the other columns from a background row z.
-The Shapley value of column j is the mean of v(T ∪ j) − v(T) over all orders in which columns join, with T those before
-j (Shapley 1953; for predictions Štrumbelj & Kononenko 2014). Values of several z are averaged. They add up to f(x)
-less the mean of f(z).
-
-Three ways: by sums over all coalitions; by orders drawn at random, with standard errors; and for a sum of products of
-functions of single columns in closed form. If every column joins with probability q, a product of factors a_k of x and
-b_k of z is on average ∏(qa_k + (1 − q)b_k), and the Shapley value of j is the integral over q of the rise with j (Owen
-1972),
+The Shapley value of column j is the mean of v(T ∪ j) − v(T) over all orders in which columns join (Shapley 1953; for
+predictions Štrumbelj & Kononenko 2014), averaged over z: by sums over all coalitions, by random orders with standard
+errors, or, for sums of products of functions of single columns, in closed form. With a_k of x and b_k of z it is (Owen
+1972)
 
     (a_j − b_j) ∫₀¹ ∏_{k≠j} (qa_k + (1 − q)b_k) dq,
 
@@ -29,7 +25,7 @@ from pydirect.features.products import ProductMap
 
 Factors = NDArray[Any]  # float64 or complex128
 Evaluate = Callable[[FloatArray], FloatArray]
-# Factors of pairs of terms that are held at a time: those of one player stay in the cache.
+# Factors of pairs of terms that are stored at a time: those of one player stay in the cache.
 BLOCK_NUMBERS = 2**17
 # Coalitions that are evaluated at a time.
 BLOCK_COALITIONS = 1024
@@ -39,15 +35,7 @@ BLOCK_COALITIONS = 1024
 
 
 def shares_of_products(of_row: Factors, of_background: Factors, degree: int) -> Factors:
-    """Return the Shapley values of products over players, (n_players, n_products).
-
-    Parameters
-    ----------
-    of_row, of_background : ndarray of shape (n_players, n_products)
-        Factors a and b.
-    degree : int
-        Largest number of players of which a product has factors other than one.
-    """
+    """Return the Shapley values of products over players, (n_players, n_products)."""
     nodes, weights = np.polynomial.legendre.leggauss(max(1, (degree + 1) // 2))
     total = np.zeros_like(of_row)
     for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
@@ -67,17 +55,7 @@ def _products_of_others(factors: Factors) -> Factors:
 def shares_of_functions(
     products: ProductMap, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], n_groups: int
 ) -> FloatArray:
-    """Return the Shapley values of all basis functions, (n_groups, n_weights): those of f = φᵀw are products with w.
-
-    Parameters
-    ----------
-    products : ProductMap
-    x, z : ndarray of shape (n_inputs,)
-        Inputs of the row and of the background row.
-    groups : ndarray of int, shape (n_inputs,)
-        The player that each input belongs to.
-    n_groups : int
-    """
+    """Return the Shapley values of all basis functions, (n_groups, n_weights): those of f = φᵀw are products with w."""
     shares = shares_of_products(
         products.factors(x, groups, n_groups), products.factors(z, groups, n_groups), products.degree(groups)
     )
@@ -85,19 +63,12 @@ def shares_of_functions(
 
 
 def shares_of_variance(
-    products: ProductMap,
-    covariance: FloatArray,
-    x: FloatArray,
-    z: FloatArray,
-    groups: NDArray[np.intp],
-    n_groups: int,
+    products: ProductMap, covariance: FloatArray, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], n_groups: int
 ) -> FloatArray:
     """Return the Shapley values of the variance of f, φᵀSφ, (n_groups,): products of two terms are products again.
 
     With Φ = Re uT it is ½ Re(uᵀTSTᴴū + uᵀTSTᵀu), and uᵀTSTᵀu of real terms. Where every basis function is one of a
     single player, the sums over pairs are (φ_j(x) − φ_j(z))ᵀS(φ(x) + φ(z)).
-
-    Arguments as of `shares_of_functions`; `covariance`, (n_weights, n_weights): S.
     """
     degree = products.degree(groups)
     a, b = (products.factors(row, groups, n_groups) for row in (x, z))
@@ -144,18 +115,7 @@ def mixed_rows(x: FloatArray, z: FloatArray, joined: NDArray[np.bool_], groups: 
 def shares_by_enumeration(
     evaluate: Evaluate, x: FloatArray, background: FloatArray, groups: NDArray[np.intp], n_players: int
 ) -> FloatArray:
-    """Return Shapley values by sums over all coalitions, (n_players, n_values).
-
-    Parameters
-    ----------
-    evaluate : callable
-        From rows (n_rows, n_columns) to values (n_rows, n_values).
-    x : ndarray of shape (n_columns,)
-    background : ndarray of shape (n_background, n_columns)
-    groups : ndarray of int, shape (n_columns,)
-        The player of each column, −1 for none.
-    n_players : int
-    """
+    """Return Shapley values by sums over all coalitions, (n_players, n_values)."""
     joined = (np.arange(2**n_players)[:, None] >> np.arange(n_players)) % 2 == 1
     size = joined.sum(axis=1)
     with_own = [1 / (n_players * comb(n_players - 1, max(s - 1, 0))) for s in range(n_players + 1)]
@@ -178,21 +138,7 @@ def shares_by_permutations(
     n_each: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Estimate Shapley values from random orders, each also backwards, and their standard errors.
-
-    Parameters
-    ----------
-    evaluate, x, background, groups, n_players
-        As of `shares_by_enumeration`.
-    n_each : int
-        Pairs of orders for every background row, two or more: errors are what they differ by.
-    rng : Generator
-
-    Returns
-    -------
-    shares, errors : ndarray of shape (n_players, n_values)
-        Shares add up exactly, whatever their errors.
-    """
+    """Estimate Shapley values from random orders, each also backwards, and their standard errors."""
     shares, variances = 0.0, 0.0
     for z in background:
         orders = np.stack([rng.permutation(n_players) for _ in range(n_each)])
@@ -205,10 +151,7 @@ def shares_by_permutations(
 def _shares_in_orders(
     evaluate: Evaluate, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], orders: NDArray[np.intp]
 ) -> FloatArray:
-    """Return what players add as they join in an order and in its reverse, on average, (n_orders, n_players, n_values).
-
-    `orders`, (n_orders, n_players): permutations.
-    """
+    """Return what players add in orders and their reverses, on average, (n_orders, n_players, n_values)."""
     n_orders, n = orders.shape
     place = np.argsort(orders, axis=1)[:, None, :]
     steps = np.arange(n + 1)[:, None]

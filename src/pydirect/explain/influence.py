@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_instance, as_sample_weight, short_repr
-from pydirect.distributions.priors import GaussianPrior, as_prior
-from pydirect.estimators._noise_model import CONSTANT, HEAVY_TAILED
+from pydirect._threads import single_blas_thread, threads
+from pydirect._validation import FloatArray, as_sample_weight, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.linear.influence import InfluencePosterior, cooks_distance
+from pydirect.explain.leave_one_out import gaussian_regressor, require_total, targets_of_fit
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.linear.influence import cooks_distance, influence_of_each, influence_of_few, influence_of_group
+from pydirect.linear.posterior import FactoredPosterior
+from pydirect.noise.model import CONSTANT, HEAVY_TAILED
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.standardised import Standardised
 
 # Of standardised means at the training rows, from those of the model: larger ones are of other rows, as directions
 # about which the rows say next to nothing, which models drop, move them by less than this.
 LARGEST_DIFFERENCE = 1e-2
-# Relative, of the total weight of the rows.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class RowEffects:
     """What rows did to predictions: with all rows, less without these.
 
-    Attributes
-    ----------
-    mean, std : ndarray of shape (n_places, n_rows), (n_places,), or with one more axis of n_outputs
-        Change of the predictive mean and of the predictive standard deviation, noise included, in the target's units.
-        A row never adds to the variance: `std` is not positive.
+    - `mean`, `std` (n_places, n_rows): Change of the predictive mean and of the predictive standard deviation, noise
+      included, in the target's units.
     """
 
     mean: FloatArray
@@ -52,8 +47,8 @@ class RowInfluence:
     Parameters
     ----------
     model : DirectRegressor
-        Fitted, with ``basis="decorrelated"``, a Gaussian prior, no `target_transform`, no local process, and noise that
-        does not vary from row to row.
+        Fitted, with Gaussian weights, no `target_transform`, no local process, and noise that does not vary from row
+        to row.
     X : array_like of shape (n_rows, n_features_in)
         The rows of the fit, or any of them where the model holds sums over rows (`partial_fit`, `fit_stream`).
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
@@ -94,14 +89,17 @@ class RowInfluence:
     def __init__(
         self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        as_instance(model, "model", DirectRegressor)
-        check_is_fitted(model)
-        _require_formula(model)
-        self.model = model
-        self._x = model._check_rows(X)
-        targets = model._check_targets(y, len(self._x))
+        self._fitted = _with_formula(model)
+        self.model, units = model, self._fitted.units
+        self._x = model.encode_rows(X)
+        targets = targets_of_fit(self._fitted, y, len(self._x))
         self._weight = as_sample_weight(sample_weight, len(self._x), all_zero=True)
-        standardised = (targets - model.y_mean_) / model.y_scale_
+        standardised = (targets - units.location) / units.scale
+        with threads(model.n_threads):
+            self._find(standardised)
+
+    def _find(self, standardised: FloatArray) -> None:
+        units = self._fitted.units
         posteriors = self._posteriors(standardised)
         errors, variances = self._errors_and_variances(posteriors, standardised)
         self._each = list(zip(posteriors, errors.T, variances.T, strict=True))
@@ -115,123 +113,96 @@ class RowInfluence:
             )
         leverage = np.clip(leverage, 0.0, 1.0)
         pairs = zip(errors.T, leverage.T, precisions.T, strict=True)
-        self.leverage_, self.residual_ = model._shape(leverage), model._shape(model.y_scale_ * errors)
-        self.cooks_distance_ = model._shape(np.stack([cooks_distance(*pair) for pair in pairs], axis=1))
+        self.leverage_, self.residual_ = units.shape(leverage), units.shape(units.scale * errors)
+        self.cooks_distance_ = units.shape(np.stack([cooks_distance(*pair) for pair in pairs], axis=1))
 
     def __repr__(self) -> str:
         return f"<RowInfluence of {len(self._x)} rows on {self.model!r}>"
 
-    def _posteriors(self, standardised: FloatArray) -> list[InfluencePosterior]:
+    def _posteriors(self, standardised: FloatArray) -> list[FactoredPosterior]:
         """Return the posterior of every output's weights, at the noise and prior variances of the model."""
-        model = self.model
-        if hasattr(model, "statistics_"):
-            sums = Standardised.of(model.statistics_, 1.0).gaussian
+        model, latent = self._fitted, self._fitted.latent
+        if hasattr(self.model, "statistics_"):
+            sums = Standardised.of(self.model.statistics_, 1.0).gaussian
         else:
-            total = float(len(self._x) if self._weight is None else self._weight.sum())
-            if abs(total - model.n_samples_) > ROUNDING * model.n_samples_:
-                raise ValueError(f"X must be the rows of the fit, {model.n_samples_:g} by their weights, got {total:g}")
+            require_total(model, len(self._x), self._weight)
             sums = self._sums(self._x, standardised, self._weight)
-        repetitions = model.n_samples_ / model.effective_rows_
-        noise = [repetitions / posterior.noise.precision for posterior in model.posteriors_]
-        each = enumerate(zip(noise, model.prior_scale_**2, strict=True))
-        return [InfluencePosterior.of(sums.target(k), *variances) for k, variances in each]
+        noise = [model.repetitions / posterior.noise.precision for posterior in latent.posteriors]
+        each = enumerate(zip(noise, latent.prior_scale**2, strict=True))
+        return [FactoredPosterior.of(sums.target(k), *variances) for k, variances in each]
 
     def _sums(self, x: FloatArray, targets: FloatArray, weight: FloatArray | None) -> GaussianStatistics:
-        options: dict[str, Any] = {"block_dtype": self.model.block_dtype, "n_threads": self.model.n_threads}
-        basis = self.model.features_.for_sums(len(x), 0.0)  # of Φ: nothing magnifies their rounding
-        return collect_statistics(basis.map, basis.inputs(x), targets, weight, **options)
+        basis = self._fitted.basis.for_sums(len(x), 0.0)  # of Φ: nothing magnifies their rounding
+        return collect_statistics(basis.map, basis.inputs(x), targets, weight)
 
     def _errors_and_variances(
-        self, posteriors: list[InfluencePosterior], standardised: FloatArray
+        self, posteriors: list[FactoredPosterior], standardised: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return y − Φm and variances of f at the rows, (n_rows, n_outputs) each."""
         errors, variances, differences = np.empty((3, *standardised.shape))
         for rows, phi in self._blocks():
             for k, posterior in enumerate(posteriors):
-                mean = phi @ posterior.mean
-                errors[rows, k], variances[rows, k] = standardised[rows, k] - mean, posterior.variances(phi)
-                differences[rows, k] = mean - phi @ self.model.coefficients_[:, k]
+                mean, variances[rows, k] = posterior.moments(phi)
+                errors[rows, k] = standardised[rows, k] - mean
+                differences[rows, k] = mean - phi @ self._fitted.latent.coefficients[:, k]
         if np.sqrt(np.mean(np.square(differences))) > LARGEST_DIFFERENCE:
             raise ValueError("X, y and sample_weight must be those of the fit, got others")
         return errors, variances
 
     def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         with single_blas_thread():
-            for rows in self.model._blocks(self._x):
-                yield rows, self.model._features_of(self._x[rows])[1]
+            for rows in self._fitted.blocks(self._x):
+                yield rows, self._fitted.latent.phi(self._x[rows])[1]
 
     def leave_one_out(self, X: ArrayLike) -> RowEffects:
         """Return what every training row did to predictions at the rows of X.
 
-        A row is taken out with its whole weight. Of a row that was given several times, one copy is: take out all of
+        A row is taken out with its whole weight. Of a row with duplicates, one is: take out all of
         them with `leave_out`.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_places, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        RowEffects
-            Arrays of shape (n_places, n_rows) or (n_places, n_rows, n_outputs).
         """
         at, with_all = self._places(X)
         mean, variance = np.empty((2, len(at), len(self._x), len(self._each)))
         for rows, phi in self._blocks():
             weight = None if self._weight is None else self._weight[rows]
             for k, (posterior, errors, variances) in enumerate(self._each):
-                effects = posterior.of_each(at, phi, errors[rows], weight, variances[rows])
+                effects = influence_of_each(posterior, at, phi, errors[rows], weight, variances[rows])
                 mean[:, rows, k], variance[:, rows, k] = effects
         return self._in_units(with_all[:, None], mean, variance)
 
     def leave_out(self, rows: ArrayLike, X: ArrayLike) -> RowEffects:
-        """Return what a group of training rows did together to predictions at the rows of X.
-
-        Parameters
-        ----------
-        rows : array_like of int or bool
-            Indices of the group among the training rows, or a mask, (n_rows,).
-        X : array_like of shape (n_places, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        RowEffects
-            Arrays of shape (n_places,) or (n_places, n_outputs).
-        """
+        """Return what a group of training rows did together to predictions at the rows of X."""
         index = _as_index(rows, len(self._x))
         at, with_all = self._places(X)
         group, weight = self._x[index], None if self._weight is None else self._weight[index]
         mean, variance = np.empty((2, len(at), len(self._each)))
         if len(index) < at.shape[1] or (weight is not None and not weight.any()):
-            phi = self.model._features_of(group)[1]
+            phi = self._fitted.latent.phi(group)[1]
             for k, (posterior, errors, _) in enumerate(self._each):
-                mean[:, k], variance[:, k] = posterior.of_few(at, phi, errors[index], weight)
+                mean[:, k], variance[:, k] = influence_of_few(posterior, at, phi, errors[index], weight)
         else:
             sums = self._sums(group, np.stack([errors[index] for _, errors, _ in self._each], axis=1), weight)
             for k, (posterior, *_) in enumerate(self._each):
-                mean[:, k], variance[:, k] = posterior.of_group(at, sums.target(k))
+                mean[:, k], variance[:, k] = influence_of_group(posterior, at, sums.target(k))
         return self._in_units(with_all, mean, variance)
 
     def _places(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return Φ at the rows of X, and the variance of y there, standardised, (n_places, n_outputs)."""
-        x = self.model._check_rows(X)
-        inputs, at = self.model._features_of(x)
-        noise = [values @ weights for weights, values in self.model._noise_of(x)]
-        latent = [posterior.variances(at) for posterior, *_ in self._each]
-        missing = self.model._missing_variance(inputs, at)
-        return at, np.stack(latent, axis=1) + np.stack(noise, axis=1) + (0.0 if missing is None else missing)
+        x = self.model.encode_rows(X)
+        inputs, at = self._fitted.latent.phi(x)
+        noise = [values @ weights for weights, values in self._fitted.noise_of(x)]
+        latent = [posterior.moments(at)[1] for posterior, *_ in self._each]
+        beyond = self._fitted.latent.beyond(inputs, at)
+        return at, np.stack(latent, axis=1) + np.stack(noise, axis=1) + (0.0 if beyond is None else beyond)
 
     def _in_units(self, with_all: FloatArray, mean: FloatArray, variance: FloatArray) -> RowEffects:
         """Return effects in units of the targets, from standardised ones; outputs are the last axis.
 
         `with_all`: variance of y.
         """
-        model = self.model
+        units = self._fitted.units
         std = np.sqrt(with_all) - np.sqrt(with_all - np.minimum(variance, 0.0))
-        effects = model.y_scale_ * mean, model.calibration_scale_ * model.y_scale_ * std
-        return RowEffects(*(effect[..., 0] if model._one_dimensional else effect for effect in effects))
+        effects = units.scale * mean, units.calibration * units.scale * std
+        return RowEffects(*(effect[..., 0] if units.one_dimensional else effect for effect in effects))
 
 
 def _as_index(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
@@ -251,19 +222,14 @@ def _as_index(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     return index.astype(np.intp)
 
 
-def _require_formula(model: DirectRegressor) -> None:
-    """Raise unless the posterior is that of continuous weights, given sums over rows of equal noise."""
+def _with_formula(model: DirectRegressor) -> FittedRegressor:
+    """Return the fitted model, or raise unless it is of Gaussian weights, given sums over rows of equal noise."""
     problem = "effects of rows have no exact form"
-    if hasattr(model, "noisy_statistics_"):
-        raise ValueError(f"{problem} where only sums with noise are known: fit to the rows")
-    if model.basis != "decorrelated":
-        raise ValueError(f"{problem} with basis={model.basis!r}: fit with basis='decorrelated'")
-    if not isinstance(as_prior(model.prior), GaussianPrior):
-        raise ValueError(f"{problem} with a prior that is not Gaussian: fit with prior='gaussian'")
-    if model._transform() is not None:
+    fitted = gaussian_regressor(model, problem)
+    if fitted.units.active is not None:
         raise ValueError(f"{problem} with target_transform={model.target_transform!r}: fit to transformed targets")
-    if model.local_ is not None:
+    if fitted.local is not None:
         raise ValueError(f"{problem} with a local process: fit with local=False")
-    noise = model.noise_model_
-    if noise is not None and not {*noise.choices} <= {CONSTANT, HEAVY_TAILED}:
+    if fitted.noise is not None and not {*fitted.noise.choices} <= {CONSTANT, HEAVY_TAILED}:
         raise ValueError(f"{problem} where the noise varies or is Student-t: fit with noise='constant'")
+    return fitted

@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import single_blas_thread, threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
-from pydirect.estimators._noise_model import CONSTANT, HEAVY_TAILED, STUDENT_T
-from pydirect.estimators._regressor import ProbabilisticRegressor
-from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators._regressor import Regressor
 from pydirect.explain.coalitions import (
     shares_by_enumeration,
     shares_by_permutations,
     shares_of_functions,
     shares_of_variance,
 )
-from pydirect.features.products import ProductMap
-from pydirect.linear.decorrelated import DecorrelatedPosterior, latent_variances
+from pydirect.fitted.predictor import Predictor
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.linear.posterior import GaussianPosterior, latent_variances
+from pydirect.noise.model import CONSTANT, HEAVY_TAILED, STUDENT_T
 
 EXPLAINED = ("mean", "variance")
 # Numbers that exact ways go through for one row, a second or two; beyond, random orders take their place.
@@ -42,24 +42,14 @@ Shares = tuple[FloatArray, FloatArray, FloatArray | None]
 class ShapleyValues:
     """Contributions of columns to predictions: they add up to the prediction less the average one.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_rows, n_columns) or (n_rows, n_columns, n_outputs)
-        In units of the target, or of its square if the variance is explained.
-    base : float or ndarray of shape (n_outputs,)
-        Average prediction of the background rows.
-    prediction : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-        What was explained: `base` and the row's values added up.
-    of : {"mean", "variance"}
-    names : tuple of str
-        Names of the columns.
-    data : ndarray of object, shape (n_rows, n_columns)
-        The rows, as they were given.
-    standard_error : ndarray of the shape of `values`, or None, optional
-        Errors of values from random orders; None where they are exact.
-    std : ndarray of the shape of `values`, or None, optional
-        Posterior standard deviation of contributions to the mean, which are linear in the weights, where the model is
-        one of weights alone: how well the data tell them.
+    - `values` (n_rows, n_columns) or (n_rows, n_columns, n_outputs): In units of the target, or of its square if the
+      variance is explained.
+    - `base` (n_outputs,): Average prediction of the background rows.
+    - `prediction` (n_rows,) or (n_rows, n_outputs): What was explained: `base` and the row's values added up.
+    - `data` (n_rows, n_columns): The rows, as they were given.
+    - `standard_error`: Errors of values from random orders; None where they are exact.
+    - `std`: Posterior standard deviation of contributions to the mean, which are linear in the weights, where the model
+      is one of weights alone: how well the data tell them.
     """
 
     values: FloatArray
@@ -75,7 +65,7 @@ class ShapleyValues:
 
 
 def shapley_values(
-    model: ProbabilisticRegressor,
+    model: Regressor,
     X: ArrayLike,
     background: ArrayLike | None = None,
     *,
@@ -124,25 +114,29 @@ def shapley_values(
     >>> shapley_values(model, [[1.0, 1.0, 1.0]], [[0.0, 0.0, 0.0]]).values.round(1).tolist()
     [[2.0, -1.0, 0.0]]
     """
-    if not isinstance(model, ProbabilisticRegressor):
+    if not isinstance(model, Regressor):
         raise TypeError(f"model must be a regressor with predictive distributions, got {type(model).__name__}")
     check_is_fitted(model)
     as_choice(of, "of", EXPLAINED)
     as_count(n_permutations, "n_permutations", 4)
     rng = as_generator(random_state)
-    x = model._check_rows(X)
-    z = _mean_row(model) if background is None else model._check_rows(background)
-    game = _Game(model, of, z)
-    each = [game.shares(row, n_permutations, rng) for row in x]
-    outputs = 0 if model._one_dimensional else slice(None)
+    x = model.encode_rows(X)
+    z = _mean_row(model) if background is None else model.encode_rows(background)
+    fitted: Predictor = model.model_
+    origins = model.columns_.origins if hasattr(model, "columns_") else np.arange(z.shape[1])
+    game = _Game(fitted, of, z, origins, model.n_features_in_)
+    with threads(model.n_threads):
+        each = [game.shares(row, n_permutations, rng) for row in x]
+        base, predicted = game.predicted(z).mean(axis=0), game.predicted(x)
+    one = fitted.units.one_dimensional
+    outputs = 0 if one else slice(None)
     values = np.stack([shares[0] for shares in each])[..., outputs]
     errors = np.stack([shares[1] for shares in each])[..., outputs]
     stds = [shares[2] for shares in each if shares[2] is not None]
-    base = game.predicted(z).mean(axis=0)
     return ShapleyValues(
         values,
-        float(base[0]) if model._one_dimensional else base,
-        model._shape(game.predicted(x)),
+        float(base[0]) if one else base,
+        fitted.units.shape(predicted),
         of,
         _names(model, X),
         np.asarray(X, dtype=object),
@@ -151,48 +145,60 @@ def shapley_values(
     )
 
 
-def _names(model: ProbabilisticRegressor, X: ArrayLike) -> tuple[str, ...]:
+def _names(model: Regressor, X: ArrayLike) -> tuple[str, ...]:
     given = column_names(X) or getattr(model, "feature_names_in_", None)
     names = [f"column {j}" for j in range(model.n_features_in_)] if given is None else given
     return tuple(map(str, names))
 
 
-def _mean_row(model: ProbabilisticRegressor) -> FloatArray:
-    """Return the means of the encoded training rows, (1, n_encoded)."""
-    if not isinstance(model, DirectRegressor) or model._feature_kind() in ("precomputed", "transformer"):
+def _mean_row(model: Regressor) -> FloatArray:
+    """Means of the encoded training rows, (1, n_encoded)."""
+    fitted = model.model_
+    if not isinstance(fitted, FittedRegressor) or fitted.basis.map.kind in ("precomputed", "transformer"):
         raise ValueError("background must be rows to compare with, got None: this model does not know mean rows")
-    return model.features_.input_map.mean[None]
+    return fitted.basis.input_map.mean[None]
 
 
 class _Game:
     """What coalitions of columns are worth, in units of the targets.
 
-    - `background`, (n_background, n_encoded).
+    ``background`` (n_background, n_encoded), ``origins`` (n_encoded,) the column of each encoded one.
     """
 
-    def __init__(self, model: Any, of: str, background: FloatArray) -> None:
-        self.model, self.of, self.background = model, of, background
-        n_encoded = background.shape[1]
-        self.origins = model.columns_.origins if hasattr(model, "columns_") else np.arange(n_encoded)
-        alone = isinstance(model, DirectRegressor) and model._transform() is None and model.local_ is None
-        self.products, self.weights_alone = None, alone and of == "mean"
-        if alone and (of == "mean" or _has_constant_variance(model)):
-            self.products = ProductMap.of(model.features_.map)
+    def __init__(
+        self, model: Predictor, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int
+    ) -> None:
+        self.model, self.of, self.background, self.origins, self.n_columns = model, of, background, origins, n_columns
+        self.linear = None  # the model where the mean is linear in weights
+        if isinstance(model, FittedRegressor) and model.units.active is None and model.local is None:
+            self.linear = model
+        self.products, self.weights_alone = None, self.linear is not None and of == "mean"
+        if self.linear is not None and (of == "mean" or _has_constant_variance(self.linear)):
+            self.products = self.linear.basis.map.products()
+
+    @property
+    def _linear(self) -> FittedRegressor:
+        assert self.linear is not None
+        return self.linear
+
+    @property
+    def n_outputs(self) -> int:
+        return self.model.units.n_outputs
 
     def predicted(self, rows: FloatArray) -> FloatArray:
-        """Return predictive means or variances, (n_rows, n_outputs)."""
-        model, of_variance = self.model, self.of == "variance"
-        if isinstance(model, DirectRegressor) and model._transform() is not None:
-            return model._moments_in_units(rows)[int(of_variance)]
+        """Predictive means or variances, (n_rows, n_outputs)."""
+        units, of_variance = self.model.units, self.of == "variance"
+        if units.active is not None:
+            return self.model.moments_in_units(rows)[int(of_variance)]
         if of_variance:
-            return np.asarray(model.y_scale_**2 * model._moments(rows)[1])
-        return np.asarray(model.y_mean_ + model.y_scale_ * model._latent_moments(rows, with_variance=False)[0])
+            return np.asarray(units.scale**2 * self.model.moments(rows)[1])
+        return np.asarray(units.location + units.scale * self.model.latent_moments(rows, with_variance=False)[0])
 
     def shares(self, x: FloatArray, n_permutations: int, rng: np.random.Generator) -> Shares:
         """Return the Shapley values of all columns for an encoded row, (n_columns, n_outputs) each."""
         columns = np.unique(self.origins[(x != self.background).any(axis=0)])
-        shape = (self.model.n_features_in_, len(self.model.y_mean_))
-        place = np.full(self.model.n_features_in_, -1)
+        shape = (self.n_columns, self.n_outputs)
+        place = np.full(self.n_columns, -1)
         place[columns] = np.arange(len(columns))
         n_pairs = max(FEWEST_PAIRS, -(-n_permutations // (2 * len(self.background))))
         with single_blas_thread():
@@ -211,7 +217,7 @@ class _Game:
     ) -> Shares:
         """Return what each player contributes; `groups`, (n_encoded,): players of encoded columns."""
         if n_players == 0:
-            nothing = np.zeros((0, len(self.model.y_mean_)))
+            nothing = np.zeros((0, self.n_outputs))
             return nothing, nothing, nothing if self.weights_alone else None
         by_products, by_enumeration = self._work_of_products(groups, n_players), self._work_of_rows(2.0**n_players)
         if by_products <= min(by_enumeration, MOST_NUMBERS):
@@ -226,7 +232,7 @@ class _Game:
 
     def _work_of_rows(self, n_rows: float) -> float:
         """Return that of predictions at a number of rows for each background row."""
-        width = max(self.model._n_columns(), FEWEST_NUMBERS)
+        width = max(self.model.n_columns, FEWEST_NUMBERS)
         return len(self.background) * n_rows * width * (1.0 if self.of == "mean" else 1 + width / PRODUCTS_PER_NUMBER)
 
     def _work_of_products(self, groups: NDArray[np.intp], n_players: int) -> float:
@@ -242,40 +248,40 @@ class _Game:
 
     def _inputs_of(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the players of the inputs of the feature map, those of no player together as one more."""
-        inputs = self.model.features_.input_map
+        inputs = self._linear.basis.input_map
         own = groups[np.concatenate([inputs.kept, inputs.scored])]
         return np.where(own < 0, groups.max() + 1, own)
 
     def _by_products(self, x: FloatArray, groups: NDArray[np.intp], n_players: int) -> Shares:
         assert self.products is not None
-        model, players = self.model, (self._inputs_of(groups), n_players + 1)
-        at, *others = model.features_.inputs(np.vstack([x, self.background]))
+        model, players = self._linear, (self._inputs_of(groups), n_players + 1)
+        at, *others = model.basis.inputs(np.vstack([x, self.background]))
         if self.of == "mean":
             each = [shares_of_functions(self.products, at, z, *players)[:n_players] for z in others]
             phi = np.mean(each, axis=0)
-            values = model.y_scale_ * (phi @ model.coefficients_)
+            values = model.units.scale * (phi @ model.latent.coefficients)
             return values, np.zeros_like(values), self._deviations(phi)
-        values = self._shares_of_missing_variance(at, np.stack(others), players[0], n_players)
+        values = self._shares_of_clipped_variance(at, np.stack(others), players[0], n_players)
         for k, covariance in enumerate(self._covariances):
             each = [shares_of_variance(self.products, covariance, at, z, *players)[:n_players] for z in others]
             values[:, k] += np.mean(each, axis=0)
-        values *= (model.calibration_scale_ * model.y_scale_) ** 2
+        values *= (model.units.calibration * model.units.scale) ** 2
         return values, np.zeros_like(values), None
 
     @cached_property
     def _covariances(self) -> list[FloatArray]:
         """Posterior covariances of every output's weights, which all rows share."""
-        model = self.model
-        return [t * each.covariance for each, t in zip(model.posteriors_, model.prior_scale_**2, strict=True)]
+        latent = self._linear.latent
+        return [t * each.covariance for each, t in zip(latent.posteriors, latent.prior_scale**2, strict=True)]
 
-    def _shares_of_missing_variance(
+    def _shares_of_clipped_variance(
         self, x: FloatArray, others: FloatArray, groups: NDArray[np.intp], n_players: int
     ) -> FloatArray:
         """Return what players contribute to the variance that a clipped linear part lacks, (n_players, n_outputs).
 
         It is a sum over inputs. `x`, (n_inputs,); `others`, (n_background, n_inputs).
         """
-        kernel, unit = self.model.features_.hyperparameters, self.model.prior_scale_**2
+        kernel, unit = self._linear.basis.hyperparameters, self._linear.latent.prior_scale**2
         if kernel is None:
             return np.zeros((n_players, len(unit)))
         own = groups == np.arange(n_players)[:, None]
@@ -286,26 +292,25 @@ class _Game:
 
     def _functions(self, rows: FloatArray) -> FloatArray:
         """Return predictive means, then k(x, Z) or Φ, of which they are linear functions; (n_rows, n_values)."""
-        model = self.model
-        functions = model.features_.functions(model.features_.inputs(rows))
-        return np.hstack([model.y_mean_ + model.y_scale_ * (functions @ model._function_weights.T), functions])
+        latent, units = self._linear.latent, self._linear.units
+        functions = latent.basis.functions(latent.basis.inputs(rows))
+        return np.hstack([units.location + units.scale * (functions @ latent.function_weights.T), functions])
 
     def _parts(self, shares: FloatArray, errors: FloatArray) -> Shares:
-        n_outputs = len(self.model.y_mean_)
+        n_outputs = self.n_outputs
         if not self.weights_alone:
             return shares, errors, None
-        phi = self.model.features_.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
+        phi = self._linear.basis.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
         return shares[:, :n_outputs], errors[:, :n_outputs], self._deviations(phi)
 
     def _deviations(self, phi: FloatArray) -> FloatArray:
         """Return posterior standard deviations of contributions, given those of the basis functions."""
-        model = self.model
-        variances = latent_variances(model.posteriors_, model.prior_scale_, phi)
-        return np.asarray(model.calibration_scale_ * model.y_scale_ * np.sqrt(variances))
+        latent, units = self._linear.latent, self._linear.units
+        variances = latent_variances(latent.posteriors, latent.prior_scale, phi)
+        return np.asarray(units.calibration * units.scale * np.sqrt(variances))
 
 
-def _has_constant_variance(model: DirectRegressor) -> bool:
+def _has_constant_variance(model: FittedRegressor) -> bool:
     """Whether the variance is that of weights whose covariance is known, and of noise that is the same everywhere."""
-    noise = model.noise_model_
-    constant = noise is None or {*noise.choices} <= {CONSTANT, HEAVY_TAILED, STUDENT_T}
-    return constant and all(isinstance(posterior, DecorrelatedPosterior) for posterior in model.posteriors_)
+    constant = model.noise is None or {*model.noise.choices} <= {CONSTANT, HEAVY_TAILED, STUDENT_T}
+    return constant and all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors)

@@ -1,9 +1,7 @@
 """Feature maps from columns of X to basis functions Φ: input scaling, kernels, random and Nyström features."""
 
 from pydirect.features.basis import Basis
-from pydirect.features.columns import Columns, TableWarning
 from pydirect.features.evidence import fit_hyperparameters
-from pydirect.features.gaps import Gaps
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -15,22 +13,18 @@ from pydirect.features.maps import (
     TransformerFeatures,
 )
 from pydirect.features.repeated import distinct_rows
-from pydirect.features.search_record import HyperparameterSearch, HyperparameterSearchWarning
+from pydirect.features.search_record import HyperparameterSearch
 
 __all__ = [
     "Basis",
-    "Columns",
     "FourierFeatures",
-    "Gaps",
     "HyperparameterSearch",
-    "HyperparameterSearchWarning",
     "InputMap",
     "KernelHyperparameters",
     "LinearFeatures",
     "NystroemFeatures",
     "PolynomialFeatures",
     "PrecomputedFeatures",
-    "TableWarning",
     "TransformerFeatures",
     "distinct_rows",
     "fit_hyperparameters",

@@ -1,4 +1,4 @@
-"""Comparison of parameters by content: copies are equal, and changes in place are noticed."""
+"""Comparison of parameters by content: equal content compares equal, and changes in place are noticed."""
 
 from __future__ import annotations
 

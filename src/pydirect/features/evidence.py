@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.nearest_search import NearestRows
+from pydirect.features.parts import try_product
 from pydirect.features.repeated import RowCounts, distinct_index, merge_repeated
 from pydirect.features.screen import screen_columns
 from pydirect.features.search import MAX_ROWS, Referee, search
@@ -32,31 +35,6 @@ def fit_hyperparameters(
     """Fit kernel hyperparameters: maximise marginal likelihood times priors, on few rows first, then up to `max_rows`.
 
     Rows should be distinct, as returned by `distinct_rows`.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n_samples, n_inputs)
-        Standardised inputs, then their normal scores.
-    y : ndarray of shape (n_samples, n_outputs)
-        Standardised targets.
-    sample_weight : ndarray of shape (n_samples,)
-        Positive: how many times each row is repeated; see `pydirect.features.repeated`.
-    n_linear : int
-        Number of leading inputs that enter the linear part.
-    rng : numpy.random.Generator
-        Selects the rows.
-    max_rows : int, default=1000
-        Largest number of rows in the marginal likelihood.
-    n_threads : int, default=1
-        Number of threads; results have the same bits for any.
-    referee : callable, optional
-        From hyperparameters to the evidence of all rows, which chooses between searches on several subsets where there
-        are many more rows than `max_rows`.
-
-    Returns
-    -------
-    KernelHyperparameters
-        The best that were found.
     """
     counts = RowCounts.of(x, y, sample_weight).where_learned(sample_weight)
     return search_hyperparameters(x, y, counts, n_linear, rng, max_rows=max_rows, n_threads=n_threads, referee=referee)[
@@ -75,29 +53,34 @@ def search_hyperparameters(
     n_threads: int = 1,
     referee: Referee | None = None,
     tied: NDArray[np.intp] | None = None,
+    axes: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Return what `fit_hyperparameters` does, and the record of the search.
 
     `counts`, (n_samples,): how many rows each counts for, as of `RowCounts.where_learned`, for the referee too. `tied`,
-    (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
+    (n_inputs,): the length-scale of each input; see `MarginalLikelihood`. `axes`: inputs of which a product is tried.
     """
 
     def objective(rows: NDArray[np.intp]) -> MarginalLikelihood:
         return MarginalLikelihood(x[rows], y[rows], counts[rows], n_linear, n_threads, tied)
 
+    def nearest(rows: NDArray[np.intp], first: MarginalLikelihood) -> NearestRows:
+        return NearestRows(x[rows], y[rows], counts[rows], first)
+
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], y, rng, n_threads)
-        return search(objective, len(x), scores, rng, max_rows=max_rows, referee=referee)
+        options: dict[str, Any] = {"max_rows": max_rows, "referee": referee, "nearest": nearest}
+        found, record = search(objective, len(x), scores, rng, **options)
+        return (
+            (found, record)
+            if axes is None
+            else try_product(objective, found, record, axes, len(x), rng, max_rows, referee)
+        )
 
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows that features are fitted to.
-
-    - `x`, (n_rows, n_features_in).
-    - `y`, (n_rows, n_outputs): standardised targets, or labels ±1.
-    - `weight`, (n_rows,).
-    """
+    """Rows x (n_rows, n_features_in), standardised targets or labels ±1 (n_rows, n_outputs), weights (n_rows,)."""
 
     x: FloatArray
     y: FloatArray

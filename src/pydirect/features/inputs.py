@@ -7,6 +7,7 @@ with length-scales per column, the marginal likelihood chooses between them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,41 +15,41 @@ from scipy.special import ndtri
 
 from pydirect import _core
 from pydirect._validation import FloatArray, short_repr
-from pydirect.persistence.fields import require_array, require_positive
+from pydirect.persistence.schema import AnyFinite, Ascending, Indices, Limits, Positive, Shape
+from pydirect.statistics.location_scale import weighted_location_scale
 
 # Largest number of knots of a column's normal scores: enough for any shape, few enough to store.
 MAX_KNOTS = 512
 # Largest magnitude of inputs to features: squares of the features, in the units of any target, stay finite.
 LARGEST = 1e50
+# Share of the rows that may be gross errors, in no fewer rows than that, and share of the variance that they leave.
+FEW_ROWS, FEWEST_ROWS = 0.01, 20
+NEGLIGIBLE_SHARE = 1e-3
 # Directions of standardised inputs that carry less than this, relative to the largest, may be rounding alone.
 SMALLEST_SINGULAR_VALUE = 1e-6
 
 
 @dataclass(frozen=True)
 class InputMap:
-    """Standardisation of columns, with normal scores appended on request.
+    """Standardisation of the columns in `kept`, with normal scores of those in `scored` appended on request.
 
-    Parameters
-    ----------
-    mean, scale : ndarray of shape (n_features_in,)
-        Location and unit of each column; indicators of one column of categories share theirs.
-    kept : ndarray of int, shape (n_kept,)
-        Columns that are not constant.
-    knots, scores : ndarray of shape (n_scored, n_knots) or (0, 0)
-        Values of each column with normal scores, ascending, and these scores, standardised; padded with the last if a
-        column has fewer.
-    scored : ndarray of int, shape (n_scored,)
-        Columns with normal scores: kept ones of more than two values, as the scores of two are these values again.
+    `mean` and `scale` are of all columns; indicators of one column of categories share theirs. `knots` and `scores`
+    (n_scored, n_knots) are ascending values and their standardised normal scores, padded with the last.
     """
 
-    mean: FloatArray
-    scale: FloatArray
-    kept: NDArray[np.intp]
-    knots: FloatArray
-    scores: FloatArray
-    scored: NDArray[np.intp]
+    mean: Annotated[FloatArray, Shape("n_features_in"), AnyFinite]
+    scale: Annotated[FloatArray, Shape("n_features_in"), AnyFinite, Positive]
+    kept: Annotated[NDArray[np.intp], Shape("n_kept*"), Indices("n_features_in")]
+    knots: Annotated[FloatArray, Shape("n_scored*", "n_knots*"), AnyFinite, Ascending]
+    scores: Annotated[FloatArray, Shape("n_scored*", "n_knots*"), Limits(LARGEST)]
+    scored: Annotated[NDArray[np.intp], Shape("n_scored*")]
 
     __repr__ = short_repr
+
+    @property
+    def n_features_in(self) -> int:
+        """Columns that go in."""
+        return len(self.mean)
 
     @property
     def n_outputs(self) -> int:
@@ -60,29 +61,24 @@ class InputMap:
         """Number of leading columns that are standardised inputs."""
         return len(self.kept)
 
+    @property
+    def axes(self) -> NDArray[np.intp]:
+        """Outputs that have every kept column once: its normal scores or, where it has none, the column itself."""
+        unscored = np.flatnonzero(~np.isin(self.kept, self.scored))
+        return np.concatenate([unscored, self.n_standardised + np.arange(len(self.knots))])
+
     @classmethod
     def fit(
         cls,
         x: FloatArray,
         sample_weight: FloatArray | None,
         *,
-        rank: bool,
+        rank: bool | None,
         groups: NDArray[np.intp] | None = None,
     ) -> InputMap:
         """Fit the standardisation, and the normal scores on request, to the training rows.
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_samples, n_features_in)
-            Rows of inputs.
-        sample_weight : ndarray of shape (n_samples,) or None
-            How many times each row counts; None for once.
-        rank : bool
-            Whether to append the normal scores.
-        groups : ndarray of int, shape (n_features_in,), optional
-            Equal numbers from 0 for the indicators of one column of categories, −1 for numbers. Together, indicators
-            have variance one as a column of numbers has, and all of their categories are equally far apart; else many
-            rare ones would drown the other columns.
+        With `rank` None, only columns have scores in which a few rows carry nearly all variance.
         """
         mean, scale = weighted_location_scale(x, sample_weight)
         kept = np.flatnonzero(scale > 0)
@@ -90,7 +86,8 @@ class InputMap:
             scale = _shared_scales(scale, groups)
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
-        columns = {int(j): _normal_scores(x[:, j], weight) for j in kept} if rank else {}
+        scored = kept if rank else [j for j in kept if rank is None and _is_gross(x[weight > 0, j])]
+        columns = {int(j): _normal_scores(x[:, j], weight) for j in scored}
         columns = {j: (knots, scores) for j, (knots, scores) in columns.items() if len(knots) > 2}
         if not columns:
             return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)), np.empty(0, dtype=np.intp))
@@ -101,13 +98,7 @@ class InputMap:
 
     @classmethod
     def identity(cls, n_features_in: int) -> InputMap:
-        """Return the map that changes nothing.
-
-        Parameters
-        ----------
-        n_features_in : int
-            Number of columns.
-        """
+        """Return the map that changes nothing."""
         d = n_features_in
         return cls(np.zeros(d), np.ones(d), np.arange(d), np.empty((0, 0)), np.empty((0, 0)), np.arange(0))
 
@@ -115,16 +106,6 @@ class InputMap:
         """Return a number from 0 for each output, (n_outputs,), in their order, the same for indicators of one group.
 
         `groups`, (n_features_in,): as in `fit`.
-
-        Parameters
-        ----------
-        groups : ndarray of int of shape (n_features_in,)
-            Number of the group of every column, as in `fit`.
-
-        Returns
-        -------
-        ndarray of int of shape (n_outputs,)
-            Numbers of the groups.
         """
         own = np.where(groups < 0, groups.max(initial=-1) + 1 + np.arange(len(groups)), groups)[self.kept]
         _, first, where = np.unique(own, return_index=True, return_inverse=True)
@@ -132,64 +113,34 @@ class InputMap:
         return np.concatenate([number, len(first) + np.arange(len(self.knots))])
 
     def transform(self, x: FloatArray) -> FloatArray:
-        """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs)
-            Inputs of the feature map.
-        """
+        """Return the standardised kept columns, then their normal scores; (n_rows, n_outputs)."""
         out = np.empty((len(x), self.n_outputs))
         x = np.ascontiguousarray(x, dtype=np.float64)
         standardised = self.kept, self.mean, self.scale, LARGEST
         _core.map_inputs(x, *standardised, self.scored, self.knots, self.scores, out)
         return out
 
-    def check(self, n_features_in: int) -> int:
-        """Raise unless the map takes this number of columns and its numbers are in range; return `n_outputs`.
-
-        Parameters
-        ----------
-        n_features_in : int
-            Number of columns.
-
-        Returns
-        -------
-        int
-            Number of outputs.
-        """
-        d, knots = n_features_in, self.knots
-        require_array(self.mean, "mean", d, largest=np.inf)
-        require_positive(self.scale, "scale", d, largest=np.inf)
-        if self.kept.dtype.kind != "i" or self.kept.ndim != 1 or not np.isin(self.kept, np.arange(d)).all():
-            raise ValueError(f"kept must be columns below {d}")
-        require_array(knots, "knots", *knots.shape, largest=np.inf)
-        require_array(self.scores, "scores", *knots.shape, largest=LARGEST)
-        if self.scored.dtype.kind != "i" or self.scored.ndim != 1 or not np.isin(self.scored, self.kept).all():
+    def check(self) -> None:
+        """Raise unless the columns with normal scores are kept ones, with knots."""
+        if not np.isin(self.scored, self.kept).all():
             raise ValueError("scored must be kept columns")
-        if len(knots) != len(self.scored) or (knots.size == 0 and knots.shape != (0, 0)) or (np.diff(knots) < 0).any():
-            raise ValueError("knots must ascend for every column with normal scores")
-        return self.n_outputs
+        if (self.knots.shape[0] == 0) != (self.knots.shape[1] == 0):
+            raise ValueError("knots must be of every column with normal scores")
 
 
 @dataclass(frozen=True)
-class Rotation:
+class InputRotation:
     """Linear map of standardised columns.
 
     - `matrix`, (n_inputs, n_outputs).
     """
 
-    matrix: FloatArray
+    matrix: Annotated[FloatArray, Shape("n_columns*", "n_rotated")]
 
     __repr__ = short_repr
 
     @classmethod
-    def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> Rotation:
+    def whitening(cls, x: FloatArray, sample_weight: FloatArray | None) -> InputRotation:
         """Return the map to principal axes of unit variance; directions without variance, up to rounding, are dropped.
 
         `x`, (n_samples, n_inputs): columns of mean zero. `sample_weight`, (n_samples,).
@@ -206,7 +157,7 @@ class Rotation:
         return cls(np.ascontiguousarray(axes.T / singular[kept]))
 
     @classmethod
-    def identity(cls, n_inputs: int) -> Rotation:
+    def identity(cls, n_inputs: int) -> InputRotation:
         """Return the map that changes nothing."""
         return cls(np.eye(n_inputs))
 
@@ -220,24 +171,6 @@ class Rotation:
         return x @ self.matrix
 
 
-def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    """Mean and standard deviation of columns; the deviation of a column that is constant up to rounding is zero."""
-    if x.shape[1] == 0:
-        return np.empty(0), np.empty(0)
-    if sample_weight is not None:
-        x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
-    # Relative to the first row, so that a large common offset loses no digits, and in units of a power of two, so that
-    # squares neither overflow nor underflow and scaling does not round.
-    size = np.abs(x).max(axis=0)
-    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 2, -1000))
-    origin = x[0] / unit
-    shifted = x / unit - origin
-    mean = np.average(shifted, axis=0, weights=sample_weight)
-    scale = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=sample_weight))
-    noise = 10 * np.finfo(float).eps * (size / unit)
-    return unit * (origin + mean), np.where(scale > noise, unit * scale, 0.0)
-
-
 def _shared_scales(scale: FloatArray, groups: NDArray[np.intp]) -> FloatArray:
     """Return the deviations of columns, of indicators that of their whole group: the root of Σ p(1 − p)."""
     own = groups >= 0
@@ -245,6 +178,17 @@ def _shared_scales(scale: FloatArray, groups: NDArray[np.intp]) -> FloatArray:
     shared = scale.copy()
     shared[own] = np.sqrt(total[groups[own]])
     return shared
+
+
+def _is_gross(column: FloatArray) -> bool:
+    """Whether the rest of a column has next to no variance beside `FEW_ROWS` of its rows."""
+    n_few = max(1, int(FEW_ROWS * len(column)))
+    if len(column) < FEWEST_ROWS:
+        return False
+    away = np.abs(column - np.median(column))
+    away = np.partition(away / away.max(), len(away) - n_few)
+    rest = float(np.square(away[:-n_few]).sum())
+    return 0 < rest < NEGLIGIBLE_SHARE * float(np.square(away).sum())
 
 
 def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count, short_repr
+from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import LARGEST
-from pydirect.persistence.fields import require_array, require_number
+from pydirect.persistence.schema import AtLeast, Between, OneOf, Positive, Shape
 
 # Smoothness ν of the Matérn part for which there are kernels: 1/2 is continuous, 5/2 twice differentiable.
 SMOOTHNESS = (0.5, 1.5, 2.5)
@@ -37,43 +38,34 @@ class PreparedRows:
         weights = order * (LOG2_E / p.length_scales) ** 2
         isotropic_weight = (LOG2_E / p.isotropic_length_scale) ** 2
         amplitudes = p.amplitudes
-        if p.ard_amplitude == 0:  # the exponential part is the Matérn function of smoothness 1/2
+        product_weights = LOG2_E * p.product_rates if p.product_amplitude > 0 else np.empty(0)
+        if p.ard_amplitude == 0 == p.product_amplitude:  # the exponential part is the Matérn function of smoothness 1/2
             order, weights, amplitudes[:2] = 1, np.full_like(weights, isotropic_weight), (p.isotropic_amplitude, 0.0)
-        self.arguments = others, weights, isotropic_weight, amplitudes, LINEAR_REACH, order
+        self.arguments = others, weights, isotropic_weight, product_weights, amplitudes, LINEAR_REACH, order
 
 
 @dataclass(frozen=True)
 class KernelHyperparameters:
     """Hyperparameters of the covariance function, for standardised targets.
 
-    Attributes
-    ----------
-    noise_variance : float
-    ard_amplitude : float
-    length_scales : ndarray of shape (n_inputs,)
-        Length-scales of the Matérn part.
-    isotropic_amplitude : float
-    isotropic_length_scale : float
-        Length-scale of the exponential part.
-    linear_amplitude : float
-        Variance of the linear part at a typical row.
-    n_linear : int
-        Number of leading inputs in the linear part.
-    smoothness : {1.5, 0.5, 2.5}, default=1.5
-        ν of the Matérn part.
-    n_evaluations : int, default=0
-        Number of evaluations of the marginal likelihood that were needed to find them.
+    `linear_amplitude` is the variance of the linear part, of the leading `n_linear` inputs, at a typical row. The
+    exponential part is isotropic or a product over axes, ``product_amplitude exp(−Σ product_rates |x − x'|)``: rates
+    are inverse length-scales, zero for inputs that it does not see. Of the two amplitudes at most one is not zero.
     """
 
-    noise_variance: float
-    ard_amplitude: float
-    length_scales: FloatArray
-    isotropic_amplitude: float
-    isotropic_length_scale: float
-    linear_amplitude: float
-    n_linear: int
-    smoothness: float = 1.5
+    noise_variance: Annotated[float, Positive]
+    ard_amplitude: Annotated[float, Between(0.0, LARGEST)]
+    length_scales: Annotated[FloatArray, Shape("n_inputs"), AtLeast(1 / LARGEST)]
+    isotropic_amplitude: Annotated[float, Between(0.0, LARGEST)]
+    isotropic_length_scale: Annotated[float, AtLeast(1 / LARGEST)]
+    linear_amplitude: Annotated[float, Between(0.0, LARGEST)]
+    n_linear: Annotated[int, AtLeast(0)]
+    smoothness: Annotated[float, OneOf(*SMOOTHNESS)] = 1.5
     n_evaluations: int = 0
+    product_amplitude: Annotated[float, Between(0.0, LARGEST)] = 0.0
+    product_rates: Annotated[FloatArray, Shape("n_inputs or 0"), Between(0.0, LARGEST)] = field(
+        default_factory=lambda: np.empty(0)
+    )
 
     __repr__ = short_repr
 
@@ -83,108 +75,38 @@ class KernelHyperparameters:
     def amplitudes(self) -> FloatArray:
         """Amplitudes in the order of the C++ kernels: Matérn, exponential, linear per input, constant; (4,)."""
         linear = self.linear_amplitude / max(self.n_linear, 1)
-        return np.array([self.ard_amplitude, self.isotropic_amplitude, linear, self.constant])
+        exponential = self.isotropic_amplitude + self.product_amplitude  # one of them is zero
+        return np.array([self.ard_amplitude, exponential, linear, self.constant])
 
     def diagonal(self, x: FloatArray) -> FloatArray:
-        """Prior variance of f at the rows of x, (n_rows,).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Variances.
-        """
+        """Prior variance of f at the rows of x, (n_rows,)."""
         linear = linear_inputs(x, self.n_linear)
-        ard, isotropic, slope, constant = self.amplitudes
-        return ard + isotropic + constant + slope * np.einsum("ij,ij->i", linear, linear)
+        ard, exponential, slope, constant = self.amplitudes
+        return ard + exponential + constant + slope * np.einsum("ij,ij->i", linear, linear)
 
     def cut_off_inputs(self, x: FloatArray) -> FloatArray:
-        """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_linear)
-            Differences.
-        """
+        """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear)."""
         return x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
 
     def cut_off_variance(self, x: FloatArray) -> FloatArray:
-        """Prior variance that the linear part loses by clipping its inputs, (n_rows,).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Variances.
-        """
+        """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
         beyond = self.cut_off_inputs(x)
         return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
 
     def prepared(self, x: FloatArray) -> PreparedRows:
-        """Return rows with which others are compared again and again.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Returns
-        -------
-        PreparedRows
-            The rows, scaled for the kernel.
-        """
+        """Return rows with which others are compared again and again."""
         return PreparedRows(self, x)
 
     def covariance(self, x: FloatArray, other: FloatArray | PreparedRows, n_threads: int = 1) -> FloatArray:
-        """Covariance of f between rows, (len(x), len(other)).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        other : ndarray of shape (n_other, n_inputs) or PreparedRows
-            Rows to compare with.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_other)
-            Covariances.
-        """
+        """Covariance of f between rows, (len(x), len(other)), (n_rows, n_other)."""
         others = other if isinstance(other, PreparedRows) else self.prepared(other)
         out = np.empty((len(x), others.n_rows))
         _core.cross_covariance(np.ascontiguousarray(x), *others.arguments, out, n_threads)
         return out
 
-    def check(self, n_inputs: int) -> None:
-        """Raise unless the hyperparameters fit the number of inputs and are in range.
-
-        Parameters
-        ----------
-        n_inputs : int
-            Number of inputs.
-        """
-        if (require_array(self.length_scales, "length_scales", n_inputs) < 1 / LARGEST).any():
-            raise ValueError(f"length_scales must be at least {1 / LARGEST:g}")
-        require_number(self.noise_variance, "noise_variance", above=0.0)
-        require_number(self.isotropic_length_scale, "isotropic_length_scale", at_least=1 / LARGEST)
-        if require_number(self.smoothness, "smoothness") not in SMOOTHNESS:
-            raise ValueError(f"smoothness must be one of {SMOOTHNESS}, got {self.smoothness}")
-        for name in ("ard_amplitude", "isotropic_amplitude", "linear_amplitude"):
-            require_number(getattr(self, name), name, at_least=0.0, at_most=LARGEST)
-        if as_count(self.n_linear, "n_linear", 0) > n_inputs:
-            raise ValueError(f"n_linear must be at most {n_inputs}, got {self.n_linear}")
+    def check(self) -> None:
+        """Raise unless the linear part is of no more than all inputs and there is one exponential part at most."""
+        if self.n_linear > len(self.length_scales):
+            raise ValueError(f"n_linear must be at most {len(self.length_scales)}, got {self.n_linear}")
+        if self.product_amplitude > 0 and (self.isotropic_amplitude > 0 or not self.product_rates.size):
+            raise ValueError("product_amplitude must be 0 beside an isotropic part or without product_rates")

@@ -1,16 +1,17 @@
-"""Feature maps: from standardised inputs to basis functions Φ.
+"""Feature maps: from standardised inputs to basis functions Φ; immutable, because statistics are sums over Φ.
 
-A feature map is immutable, because statistics are sums over its outputs. Each map checks its own numbers after it was
-read from a file.
+Code outside asks the map and not for its class: `FeatureMap` holds the answers of maps whose basis functions are all
+there is, `NystroemFeatures` those of one that approximates a kernel and leaves a residual.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,9 +20,11 @@ from scipy.linalg import blas, lapack
 from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
+from pydirect.features.derivatives import Along, Direction, kernel_gradient, linear_rates, rates_of_inputs
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, PreparedRows, linear_inputs
-from pydirect.persistence.fields import require_array, require_number, require_type
+from pydirect.features.products import ProductMap
+from pydirect.persistence.schema import AtLeast, Limits, Shape, Size
 
 Block = NDArray[Any]
 # Sums are of kernel functions where this bounds what rounding adds to them, as a fraction of the noise variance:
@@ -31,18 +34,91 @@ LARGEST_ROUNDING = 4e-3
 MANY_ROWS = 1e6
 
 
+class FeatureMap(ABC):
+    """From inputs of the map to basis functions Φ, and what is known about them.
+
+    Sums and products may be of `functions` F, cheaper than Φ = F W: `whiten` turns rows of F into rows of Φ.
+    """
+
+    kind: ClassVar[str]
+    parallel: ClassVar[bool] = True  # whether several threads may use it at once
+    sums_of_kernel: bool = False
+
+    if TYPE_CHECKING:  # fields of some maps, properties of others
+
+        @property
+        def n_features_in(self) -> int: ...
+        @property
+        def n_weights(self) -> int: ...
+
+        # Z and W, where there is a residual kernel
+        @property
+        def landmarks(self) -> FloatArray: ...
+        @property
+        def whitening(self) -> FloatArray: ...
+
+    @property
+    def largest_input(self) -> float:
+        """Magnitude to which inputs are clipped, so that nothing overflows."""
+        return LARGEST
+
+    @property
+    def residual_kernel(self) -> KernelHyperparameters | None:
+        """Kernel k of which Φ leaves the residual k(x, x') − Φ(x)ᵀΦ(x'); None if Φ is all there is."""
+        return None
+
+    @abstractmethod
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        """Return Φ (n_rows, n_weights) at inputs (n_rows, n_features_in); the same bits for any number of threads."""
+
+    def functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Return F (n_rows, n_weights) in float64."""
+        return np.asarray(self.transform(x, np.float64, n_threads))
+
+    def whiten(self, functions: FloatArray) -> FloatArray:
+        """Return Φ from rows of F, in their memory."""
+        return functions
+
+    def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
+        """Return B (n_weights, n_columns) with F B = Φ `matrix`."""
+        return matrix
+
+    def gradient(self, x: FloatArray) -> Along:
+        """Return the function from a direction to the derivatives of F along it, (n_rows, n_weights)."""
+        raise TypeError(f"features must be built in to have gradients, got a {self.kind}")
+
+    def residual_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return k(x, x) − ‖Φ(x)‖² (n_rows,): the prior variance of f that the basis functions leave out."""
+        return np.zeros(len(x))
+
+    def summands(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Return what sums over rows are of where `sums_of_kernel`: F (n_rows, n_weights)."""
+        return self.functions(x, n_threads)
+
+    def products(self) -> ProductMap | None:
+        """Return Φ as sums of products of functions of single inputs; None if it has no such form."""
+        return None
+
+    def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
+        """Return the same map, whose sums over rows are of F if that is accurate enough, else of Φ."""
+        return self
+
+    def prepare(self, whitening: bool) -> None:  # noqa: B027
+        """Compute what is computed once, before several threads need it."""
+
+    def check(self) -> None:  # noqa: B027
+        """Raise unless all numbers are in their ranges."""
+
+
 @dataclass(frozen=True)
-class PrecomputedFeatures:
+class PrecomputedFeatures(FeatureMap):
     """Precomputed features: the inputs are the basis functions.
 
-    Parameters
-    ----------
-    n_features_in : int
-        Number of inputs.
+    - `n_features_in`: Number of inputs.
     """
 
     kind: ClassVar[str] = "precomputed"
-    n_features_in: int
+    n_features_in: Annotated[int, Size("n_inputs")]
 
     @property
     def n_weights(self) -> int:
@@ -50,43 +126,26 @@ class PrecomputedFeatures:
         return self.n_features_in
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ = X.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
+        """Return Φ = X."""
         return np.ascontiguousarray(x, dtype=dtype)
 
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_type(self.n_features_in, "n_features_in", int)
+    def gradient(self, x: FloatArray) -> Along:
+        return lambda direction: rates_of_inputs(x.shape, direction)
+
+    def products(self) -> ProductMap:
+        d = self.n_features_in
+        return ProductMap(np.empty((d, 0)), np.eye(d, dtype=np.intp), 0, np.eye(d))
 
 
 @dataclass(frozen=True)
-class LinearFeatures:
+class LinearFeatures(FeatureMap):
     """Linear features: the inputs and a constant, whose weight is the intercept.
 
-    Parameters
-    ----------
-    n_features_in : int
-        Number of inputs.
-    intercept_scale : float, default=1.0
-        Value of the constant feature: the prior standard deviation of the intercept relative to that of a weight.
+    `intercept_scale`: the prior standard deviation of the intercept relative to that of a weight.
     """
 
     kind: ClassVar[str] = "linear"
-    n_features_in: int
+    n_features_in: Annotated[int, Size("n_inputs")]
     intercept_scale: float = 1.0
 
     @property
@@ -95,53 +154,32 @@ class LinearFeatures:
         return self.n_features_in + 1
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return [X | intercept_scale].
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
+        """Return [X | intercept_scale]."""
         out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
         out[:, :-1] = x
         out[:, -1] = self.intercept_scale
         return out
 
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_type(self.n_features_in, "n_features_in", int)
-        require_number(self.intercept_scale, "intercept_scale")
+    def gradient(self, x: FloatArray) -> Along:
+        return lambda direction: rates_of_inputs((len(x), self.n_weights), direction)
+
+    def products(self) -> ProductMap:
+        d = self.n_features_in
+        matrix = np.diag(np.append(np.ones(d), self.intercept_scale))
+        return ProductMap(np.empty((d, 0)), np.eye(d + 1, d, dtype=np.intp), 0, matrix)
 
 
 @dataclass(frozen=True)
-class PolynomialFeatures:
+class PolynomialFeatures(FeatureMap):
     """Polynomial features: all monomials of the inputs up to a degree, including the constant.
 
-    Parameters
-    ----------
-    n_features_in : int
-        Number of inputs.
-    degree : int, default=2
-        Largest degree of a monomial.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 20,000 monomials.
+    - `n_features_in`: Number of inputs.
+    - `degree`: Largest degree of a monomial.
     """
 
     kind: ClassVar[str] = "polynomial"
-    n_features_in: int
-    degree: int = 2
+    n_features_in: Annotated[int, Size("n_inputs")]
+    degree: Annotated[int, AtLeast(1)] = 2
 
     def __post_init__(self) -> None:
         as_count(self.degree, "degree")
@@ -168,22 +206,7 @@ class PolynomialFeatures:
         return float(LARGEST ** (1 / self.degree))
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the monomials; each is computed as a shorter one times one more input.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
+        """Return the monomials; each is computed as a shorter one times one more input."""
         column = {m: k for k, m in enumerate(self.monomials)}
         out = np.empty((self.n_weights, x.shape[0]), dtype=dtype)
         out[0] = 1.0
@@ -192,35 +215,41 @@ class PolynomialFeatures:
                 np.multiply(out[column[m[:-1]]], x[:, m[-1]], out=out[k], casting="same_kind")
         return np.ascontiguousarray(out.T)
 
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_type(self.n_features_in, "n_features_in", int)
+    def gradient(self, x: FloatArray) -> Along:
+        phi = self.transform(x)
+        column = {m: k for k, m in enumerate(self.monomials)}
+
+        def along(direction: Direction) -> FloatArray:
+            """Differentiate by the product rule: each monomial is a shorter one times one more input."""
+            rates, out = rates_of_inputs(x.shape, direction), np.zeros_like(phi)
+            for m, k in column.items():
+                if m:
+                    shorter = column[m[:-1]]
+                    out[:, k] = out[:, shorter] * x[:, m[-1]] + phi[:, shorter] * rates[:, m[-1]]
+            return np.asarray(out)
+
+        return along
+
+    def products(self) -> ProductMap:
+        powers = np.zeros((self.n_weights, self.n_features_in), dtype=np.intp)
+        for m, monomial in enumerate(self.monomials):
+            np.add.at(powers[m], list(monomial), 1)
+        return ProductMap(np.empty((self.n_features_in, 0)), powers, 0, np.eye(self.n_weights))
 
 
 @dataclass(frozen=True)
-class FourierFeatures:
-    """Random Fourier features of a stationary kernel, beside scaled inputs and a constant.
+class FourierFeatures(FeatureMap):
+    """Random Fourier features Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant].
 
-    Φ(x) = [a ⊙ cos(xW) | a ⊙ sin(xW) | x ⊙ linear_scale | constant], so that a standard Gaussian prior on the weights
-    is a Gaussian process with the kernel Σ a² cos(W·(x − x′)) plus a linear one (Rahimi & Recht 2007; Evans & Nair
-    2018, section 5.2 and appendix E).
-
-    Parameters
-    ----------
-    frequencies : ndarray of shape (n_features_in, n_frequencies)
-        Radians per unit of x.
-    amplitudes : ndarray of shape (n_frequencies,)
-        a: √(signal variance / n_frequencies) when all frequencies are of one kernel.
-    linear_scale : ndarray of shape (n_linear,) or None, optional
-        Standard deviations of the weights of the leading inputs, which are clipped to ±5; None for no linear features.
-    constant : float or None, optional
-        Value of the constant feature; None for none.
+    A standard Gaussian prior on the weights is a process with the kernel Σ a² cos(W·(x − x′)) plus a linear one
+    (Rahimi & Recht 2007; Evans & Nair 2018, section 5.2 and appendix E). `frequencies` W (n_features_in, n_frequencies)
+    are in radians per unit of x; the leading inputs of the linear part are clipped to ±5.
     """
 
     kind: ClassVar[str] = "fourier"
-    frequencies: FloatArray
-    amplitudes: FloatArray
-    linear_scale: FloatArray | None = None
+    frequencies: Annotated[FloatArray, Shape("n_inputs", "n_frequencies")]
+    amplitudes: Annotated[FloatArray, Shape("n_frequencies")]
+    linear_scale: Annotated[FloatArray, Shape("n_linear*")] | None = None
     constant: float | None = None
 
     __repr__ = short_repr
@@ -264,22 +293,6 @@ class FourierFeatures:
         }
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in), float64
-            Rows of inputs.
-        dtype : {float64, float32}, default=np.float64
-            Type of Φ.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
         dtype = np.dtype(dtype)
         out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
         x = np.ascontiguousarray(x)
@@ -294,36 +307,48 @@ class FourierFeatures:
             out[:, -1] = self.constant
         return out
 
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_array(self.frequencies, "frequencies", "n_features_in", "n_frequencies")
-        require_array(self.amplitudes, "amplitudes", self.n_frequencies)
-        if self.linear_scale is not None:
-            require_array(self.linear_scale, "linear_scale", *self.linear_scale.shape[:1])
-        if self.constant is not None:
-            require_number(self.constant, "constant")
+    def gradient(self, x: FloatArray) -> Along:
+        n = self.n_frequencies
+        phi = self.transform(x)
+        cosine, sine = phi[:, :n], phi[:, n : 2 * n]
+
+        def along(direction: Direction) -> FloatArray:
+            turning = sum(np.outer(rate, self.frequencies[p]) for p, rate in direction)
+            out = np.zeros((len(x), self.n_weights))
+            np.multiply(sine, -turning, out=out[:, :n])
+            np.multiply(cosine, turning, out=out[:, n : 2 * n])
+            if self.linear_scale is not None:
+                n_linear = len(self.linear_scale)
+                out[:, 2 * n : 2 * n + n_linear] = self.linear_scale * linear_rates(x, n_linear, direction)
+            return out
+
+        return along
+
+    def products(self) -> ProductMap:
+        f = self.n_frequencies
+        scale = np.empty(0) if self.linear_scale is None else self.linear_scale
+        monomials = np.append(scale, [] if self.constant is None else self.constant)
+        matrix = np.zeros((f + len(monomials), self.n_weights), dtype=np.complex128)
+        waves, rest, linear = np.arange(f), np.arange(len(monomials)), np.arange(len(scale))
+        matrix[waves, waves] = self.amplitudes  # a cos = Re a u
+        matrix[waves, f + waves] = -1j * self.amplitudes  # a sin = Re −ia u
+        matrix[f + rest, 2 * f + rest] = monomials
+        powers = np.zeros((len(monomials), self.n_features_in), dtype=np.intp)
+        powers[linear, linear] = 1
+        return ProductMap(self.frequencies, powers, len(scale), matrix)
 
 
 @dataclass(frozen=True)
-class NystroemFeatures:
+class NystroemFeatures(FeatureMap):
     """Nyström features, whitened kernel functions at landmarks Z: Φ(x) = k(x, Z) L⁻ᵀ with LLᵀ = k(Z, Z).
 
-    A standard Gaussian prior on the weights is the Gaussian process projected onto the landmarks: exact at
-    the landmarks, and everywhere if all training rows are landmarks (Williams & Seeger 2001).
-
-    Parameters
-    ----------
-    landmarks : ndarray of shape (n_landmarks, n_features_in)
-        Rows Z.
-    hyperparameters : KernelHyperparameters
-        Those of the kernel k.
-    sums_of_kernel : bool, default=False
-        Whether sums over rows are of k(x, Z), whitened once in the end, L⁻¹(Σkkᵀ)L⁻ᵀ, instead of row by row, which
-        takes as long as the sums themselves. Rounding is then magnified by the condition of k(Z, Z); see `rounding`.
+    A standard Gaussian prior on the weights is the Gaussian process projected onto the landmarks: exact there, and
+    everywhere if all training rows are landmarks (Williams & Seeger 2001). With `sums_of_kernel`, sums over rows are of
+    k(x, Z), whitened once in the end; rounding is then magnified by the condition of k(Z, Z), see `rounding`.
     """
 
     kind: ClassVar[str] = "nystroem"
-    landmarks: FloatArray
+    landmarks: Annotated[FloatArray, Shape("n_landmarks", "n_inputs"), Limits(LARGEST)]
     hyperparameters: KernelHyperparameters
     sums_of_kernel: bool = False
 
@@ -336,37 +361,14 @@ class NystroemFeatures:
         """Build from landmarks, and raise unless their covariance can be factorised.
 
         `n_rows` that sums will be over, at the noise variance of the hyperparameters, decide what the sums are of.
-
-        Parameters
-        ----------
-        landmarks : ndarray of shape (n_landmarks, n_inputs)
-            Rows Z.
-        hyperparameters : KernelHyperparameters
-            Those of the kernel k.
-        n_rows : float, default=1e6
-            Number of rows that sums will be over.
         """
         features = cls(landmarks, hyperparameters)
         features.prepare(whitening=True)
-        return features.for_sums(n_rows, hyperparameters.noise_variance)
+        return features.for_sums(n_rows)
 
-    def for_sums(self, n_rows: float, noise_variance: float) -> NystroemFeatures:
-        """Return the same features with sums over rows of k(x, Z) if that is accurate enough, else of Φ.
-
-        Parameters
-        ----------
-        n_rows : float
-            Number of rows that sums will be over.
-        noise_variance : float
-            Variance σ² of the noise.
-
-        Returns
-        -------
-        NystroemFeatures
-            The features.
-        """
-        accurate = self.rounding(n_rows) <= LARGEST_ROUNDING * noise_variance
-        chosen = replace(self, sums_of_kernel=accurate)
+    def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
+        noise = self.hyperparameters.noise_variance if noise_variance is None else noise_variance
+        chosen = replace(self, sums_of_kernel=self.rounding(n_rows) <= LARGEST_ROUNDING * noise)
         chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared")})
         return chosen
 
@@ -375,16 +377,6 @@ class NystroemFeatures:
 
         Errors of ε Σk² are magnified by ‖L⁻¹‖² at most, whose bound ‖L⁻¹‖₁ ‖L⁻¹‖∞ and a factor of four also cover that
         errors of many entries add up.
-
-        Parameters
-        ----------
-        n_rows : float
-            Number of rows that sums will be over.
-
-        Returns
-        -------
-        float
-            The bound.
         """
         whitening, mean_square = self._factorised
         size = np.abs(whitening)
@@ -404,7 +396,7 @@ class NystroemFeatures:
     def _factorised(self) -> tuple[FloatArray, float]:
         """L⁻ᵀ, and the mean square of k(Z, Z)."""
         with single_blas_thread():  # the same bits for any number of threads
-            k = self.kernel_functions(self.landmarks)
+            k = self.functions(self.landmarks)
             factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
             if factor is not None:
                 inverse = np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
@@ -415,13 +407,6 @@ class NystroemFeatures:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
 
     def prepare(self, whitening: bool) -> None:
-        """Compute what is computed once: rows scaled for the kernel and, on request, the whitening.
-
-        Parameters
-        ----------
-        whitening : bool
-            Whether the whitening is needed too.
-        """
         if whitening:
             self._factorised  # noqa: B018
         self._prepared  # noqa: B018
@@ -441,80 +426,33 @@ class NystroemFeatures:
         return self.landmarks.shape[0]
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights).
+        return np.ascontiguousarray(self.whiten(self.functions(x, n_threads)), dtype=dtype)
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
-        return np.ascontiguousarray(self.whitened(self.kernel_functions(x, n_threads)), dtype=dtype)
-
-    def kernel_functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
-        """Return k(x, Z), (n_rows, n_landmarks).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_landmarks)
-            Kernel functions.
-        """
+    def functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
+        """Return k(x, Z), (n_rows, n_landmarks)."""
         return self.hyperparameters.covariance(x, self._prepared, n_threads)
 
-    def whitened(self, k: FloatArray) -> FloatArray:
-        """Return Φ = k L⁻ᵀ, in the memory of k.
-
-        Parameters
-        ----------
-        k : ndarray of shape (n_rows, n_landmarks)
-            k(x, Z); overwritten.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
-        if len(k) == 1:
-            return blas.dtrmv(self.whitening, k[0], trans=1, overwrite_x=1)[None]
+    def whiten(self, functions: FloatArray) -> FloatArray:
+        """Return Φ = k L⁻ᵀ, in the memory of k."""
+        if len(functions) == 1:
+            return blas.dtrmv(self.whitening, functions[0], trans=1, overwrite_x=1)[None]
         # To BLAS a C-ordered matrix is its transpose: the factor stands on the left.
-        return np.asarray(blas.dtrmm(1.0, self.whitening, k.T, trans_a=1, overwrite_b=1).T)
+        return np.asarray(blas.dtrmm(1.0, self.whitening, functions.T, trans_a=1, overwrite_b=1).T)
 
-    def missing_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
-        """Prior variance of f that the landmarks miss: k(x, x) − ‖Φ(x)‖², (n_rows,).
+    def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
+        """Return L⁻ᵀ `matrix`: sums of k(x, Z) need no whitening."""
+        with single_blas_thread():
+            return np.asarray(self.whitening @ matrix)
 
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
+    def gradient(self, x: FloatArray) -> Along:
+        return kernel_gradient(self.hyperparameters, x, self.landmarks)
 
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Variances.
-        """
+    @property
+    def residual_kernel(self) -> KernelHyperparameters:
+        return self.hyperparameters
+
+    def residual_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
         return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
-
-    def check(self) -> None:
-        """Raise unless all numbers are in their ranges."""
-        require_array(self.landmarks, "landmarks", "n_landmarks", "n_features_in", largest=LARGEST)
-        require_type(self.sums_of_kernel, "sums_of_kernel", bool)
 
 
 def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | None:
@@ -534,12 +472,13 @@ def random_fourier_features(
 ) -> FourierFeatures:
     """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
-    Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the exponential part;
-    each part gets a share in proportion to its amplitude, at least a tenth.
+    Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the isotropic part;
+    those of a product over axes are independent Cauchy variables. Each part gets a share in proportion to its
+    amplitude, at least a tenth.
     """
     p = hyperparameters
     d = len(p.length_scales)
-    share = p.ard_amplitude / (p.ard_amplitude + p.isotropic_amplitude)
+    share = p.ard_amplitude / p.amplitudes[:2].sum()
     n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
     counts = (n_ard, n_frequencies - n_ard)
     parts = []
@@ -547,55 +486,31 @@ def random_fourier_features(
     for count, freedom, length_scale in zip(counts, (2 * p.smoothness, 1), length_scales, strict=True):
         radius = np.sqrt(freedom / rng.chisquare(freedom, count))
         parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
+    if p.product_amplitude > 0:
+        parts[1] = p.product_rates[:, None] * rng.standard_cauchy((d, counts[1]))
     amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
     linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
     return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
 
 
 @dataclass(frozen=True)
-class TransformerFeatures:
-    """The output of a fitted scikit-learn transformer.
-
-    Parameters
-    ----------
-    transformer : object
-        Fitted, with a method ``transform(X)``.
-    n_features_in : int
-        Number of inputs.
-    n_weights : int
-        Number of columns of its output.
-    """
+class TransformerFeatures(FeatureMap):
+    """The output, `n_weights` columns, of a fitted scikit-learn transformer."""
 
     kind: ClassVar[str] = "transformer"
+    parallel: ClassVar[bool] = False  # nobody knows whether it may be
     transformer: Any
     n_features_in: int
     n_weights: int
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the transformer's output as a dense array.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
+        """Return the transformer's output as a dense array."""
         out = self.transformer.transform(x)
         out = out.toarray() if hasattr(out, "toarray") else np.asarray(out)
         return np.ascontiguousarray(as_float_array(out, "transformed X", (x.shape[0], self.n_weights)), dtype=dtype)
 
-    def check(self) -> None:
-        """Raise, because files cannot contain transformers."""
-        raise TypeError("features must be built in, got a transformer")
 
-
-FixedFeatures = PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures
-FeatureMap = FixedFeatures | TransformerFeatures
+# What a saved basis may hold.
+AnyMap = (
+    PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures | TransformerFeatures
+)

@@ -1,16 +1,15 @@
 """Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
 
-The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``: a smooth
-part that learns which columns matter, a rough part for the remainder, and a linear part. Priors on the logarithms
-prevent over-fitting of length-scales to small data sets: the prior median of the length-scales grows with √d (Hvarfner,
-Hellsten & Nardi 2024), and the tails are heavy enough for a column that truly needs a short length-scale and for a part
-of the covariance that is not needed at all.
+The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``, or with a
+product over axes in place of the last, ``a_P exp(−Σ|x_j − x_j'|/ℓ_j)``, rough along axes. Priors on
+the logarithms prevent over-fitting of length-scales to few rows: their prior median grows with √d (Hvarfner, Hellsten &
+Nardi 2024), and the tails are heavy enough for a short length-scale or a part of the covariance that is not needed.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,23 +28,23 @@ LOG_NOISE_BOUNDS = (float(np.log(1e-5)), float(np.log(4.0)))
 LOG_BOUNDS = (-12.0, 12.0)
 # Value returned for parameters whose covariance cannot be factorised.
 BAD_POINT = 1e10
+# The product over axes starts flat: the median of its length-scales is this many times the number of axes.
+LOG_PRODUCT = (np.log(0.3), 2.0)
+LOG_AXIS = (np.log(3.0), 1.5)
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
 
 class MarginalLikelihood:
-    """−log posterior of the log parameters θ on fixed rows, with its gradient.
+    """−log posterior of the log parameters θ on fixed rows, with its gradient; outputs share θ.
 
-    θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L].
-
-    - `x`, (n_rows, n_inputs).
-    - `y`, (n_rows, n_outputs): standardised; outputs share the parameters.
-    - `sample_weight`, (n_rows,): how many times each row counts.
-    - `tied`, (n_inputs,): the length-scale of each input, in their order; by default every input has its own. The
-      indicators of a column of categories share one: how far apart categories are is learned from all of them.
-    - `smoothness`: of the Matérn part.
+    θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L]; `with_product` has log a_P, log ℓ_P
+    (n_axes) in the place of log a_I, log ℓ_I. `tied` (n_inputs,): the length-scale of each input; the indicators
+    of a column of categories share one.
     """
 
     smoothness = 1.5
+    axes: NDArray[np.intp] | None = None
+    axis_columns: FloatArray  # (n_axes, stride)
     iterations_between_updates = 1000
 
     def __init__(
@@ -86,7 +85,12 @@ class MarginalLikelihood:
     @property
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
-        return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (self.d + 4)]
+        return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (len(self.mean) - 1)]
+
+    @property
+    def amplitude_places(self) -> tuple[int, int, int]:
+        """Where θ holds log amplitudes."""
+        return 1, 2 + self.d, 4 + self.d
 
     def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness; both share their memory."""
@@ -94,26 +98,55 @@ class MarginalLikelihood:
         other.smoothness = smoothness
         return other
 
+    def with_product(self, axes: NDArray[np.intp]) -> Self:
+        """Return the same with a product over some inputs, `axes`, in place of the isotropic part."""
+        other = copy.copy(self)
+        other.axes, other.axis_columns = axes, np.ascontiguousarray(self.x[:, axes].T)
+        d, flat = self.d, np.full(len(axes), LOG_AXIS[0] + np.log(len(axes)))
+
+        def changed(values: FloatArray, *part: FloatArray | float) -> FloatArray:
+            return np.concatenate([values[: 2 + d], *np.atleast_1d(*part), values[4 + d :]])
+
+        other.mean = changed(self.mean, LOG_PRODUCT[0], flat)
+        other.sd = changed(self.sd, LOG_PRODUCT[1], np.full(len(axes), LOG_AXIS[1]))
+        other.start = changed(self.start, LOG_PRODUCT[0], flat)
+        return other
+
+    def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
+        """Return θ of a kernel; with a product, its part as it starts."""
+        theta, d = self.start.copy(), self.d
+        theta[[0, 1, -1]] = np.log([kernel.noise_variance, kernel.ard_amplitude, kernel.linear_amplitude])
+        theta[2 : 2 + d][self.tied] = np.log(kernel.length_scales)
+        if self.axes is None:
+            theta[2 + d : 4 + d] = np.log([kernel.isotropic_amplitude, kernel.isotropic_length_scale])
+        return theta
+
     def update(self, theta: FloatArray) -> None:
         """Do nothing: this is the posterior itself."""
 
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the parameters of θ."""
         d, value = self.d, np.exp(theta)
+        product: dict[str, Any] = {}
+        if self.axes is not None:
+            rates = np.zeros(len(self.tied))
+            rates[self.axes] = 1 / value[3 + d : -1]
+            product = {"product_amplitude": float(value[2 + d]), "product_rates": rates}
         return KernelHyperparameters(
             noise_variance=float(value[0]),
             ard_amplitude=float(value[1]),
             length_scales=value[2 : 2 + d][self.tied],
-            isotropic_amplitude=float(value[2 + d]),
-            isotropic_length_scale=float(value[3 + d]),
-            linear_amplitude=float(value[4 + d]),
+            isotropic_amplitude=0.0 if product else float(value[2 + d]),
+            isotropic_length_scale=1.0 if product else float(value[3 + d]),
+            linear_amplitude=float(value[-1]),
             n_linear=self.n_linear,
             smoothness=self.smoothness,
             n_evaluations=n_evaluations,
+            **product,
         )
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_scales + 5,)."""
+        """Return the value and the gradient, (n_parameters,)."""
         value, gradient = self.negative_log_likelihood(theta)
         if value == BAD_POINT:
             return value, gradient
@@ -139,7 +172,11 @@ class MarginalLikelihood:
         scaled, shrink = self.x / p.length_scales, p.isotropic_length_scale**-2
         # The lower triangle of a C-ordered array is BLAS's and LAPACK's upper one.
         blas.dsyrk(1.0, scaled.T, c=self.ard.T, trans=1, overwrite_c=1)
-        np.multiply(self.products, shrink, out=self.isotropic)
+        axes = np.empty((0, 0))
+        if self.axes is None:
+            np.multiply(self.products, shrink, out=self.isotropic)
+        else:
+            axes = self.axis_columns * p.product_rates[self.axes, None]
         arguments = (
             self.ard[:n],
             self.isotropic,
@@ -150,7 +187,7 @@ class MarginalLikelihood:
             amplitudes,
         )
         self.matrix[n:] = 0.0
-        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness))
+        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness), axes)
         self.matrix[self.padding, self.padding] = 1.0  # a block of its own
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
@@ -164,9 +201,8 @@ class MarginalLikelihood:
         if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
             inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
         first = np.ascontiguousarray(alpha[:, 0])
-        rough, rough_distance, linear, total = _core.covariance_gradient(
-            *arguments, inverse, first, self.distance_weight, self.n_threads
-        )
+        sums = _core.covariance_gradient(*arguments, inverse, first, self.distance_weight, self.n_threads, axes)
+        rough, rough_distance, linear, total = sums[:4]
         diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
         noise = p.noise_variance * (diagonal / self.weight).sum()
         _, _, linear_amplitude, constant = amplitudes
@@ -184,8 +220,8 @@ class MarginalLikelihood:
         )
         gradient[2 : 2 + d] = np.bincount(self.tied, -4.0 * spread, d)
         gradient[2 + d] = rough
-        gradient[3 + d] = rough_distance
-        gradient[4 + d] = linear
+        gradient[3 + d : -1] = rough_distance if self.axes is None else sums[4:]
+        gradient[-1] = linear
         return float(value), gradient
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from pydirect._validation import FloatArray
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.screen import RELEVANT
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
@@ -25,29 +28,23 @@ class Objective(Protocol):
     @property
     def n_rows(self) -> int:
         """Rows that it is a sum over."""
-        ...  # pragma: no cover
 
     @property
     def n_values(self) -> int:
         """Targets or labels of which it is the density: with so many, its curvature grows."""
-        ...  # pragma: no cover
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
-        ...  # pragma: no cover
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient."""
-        ...  # pragma: no cover
 
     def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness."""
-        ...  # pragma: no cover
 
     def update(self, theta: FloatArray) -> None:
         """Make the bound that stands for the posterior tight at θ, if it is one."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -59,14 +56,10 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Run:
+class RaceRun:
     """Where a start has led.
 
-    - `name`: of the start.
     - `theta`, (n_parameters,).
-    - `value`: −log posterior.
-    - `smoothness`: of the kernel.
-    - `n_evaluations`: of the last descent.
     - `scale`, (n_parameters,): root of the inverse curvature of the value per target, so far as known.
     """
 
@@ -78,13 +71,8 @@ class Run:
     scale: FloatArray | None = None
 
 
-def descend(objective: Objective, run: Run, n_iterations: int, patience: Patience | None = None) -> Run:
-    """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z.
-
-    The value per target has much the same curvature on any rows: what earlier descents have learned of it serves again.
-    While nothing is known, neither θ nor the value is scaled: the first step then goes as far as bounds allow, which is
-    how short length-scales are found.
-    """
+def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Patience | None = None) -> RaceRun:
+    """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z."""
     objective = objective.at(run.smoothness)
     n, bounds = 1 if run.scale is None else objective.n_values, np.array(objective.bounds, dtype=np.float64)
     theta, value, n_evaluations = np.clip(run.theta, *bounds.T), run.value, 0
@@ -125,6 +113,62 @@ def descend(objective: Objective, run: Run, n_iterations: int, patience: Patienc
     return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, scale=scale)
 
 
-def race(objective: Objective, starts: Iterable[Run], n_iterations: int = RACE_ITERATIONS) -> list[Run]:
+def race(objective: Objective, starts: Iterable[RaceRun], n_iterations: int = RACE_ITERATIONS) -> list[RaceRun]:
     """Return the runs from all starts, in their order."""
     return [descend(objective, start, n_iterations) for start in starts]
+
+
+class KernelObjective(Objective, Protocol):
+    """A negative log posterior of the hyperparameters of a kernel."""
+
+    d: int
+    tied: NDArray[np.intp]
+    mean: FloatArray
+    start: FloatArray
+
+    def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
+        """Return the hyperparameters of θ."""
+
+
+@dataclass(frozen=True)
+class SubsetSearch:
+    """Result of a search on one subset of the rows, and what led to it; see `HyperparameterSearch`."""
+
+    kernel: KernelHyperparameters
+    starts: tuple[str, ...]
+    start_values: FloatArray
+    smoothness_values: FloatArray
+    n_evaluations: int
+
+
+def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[RaceRun]:
+    """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
+    d, long = likelihood.d, likelihood.start
+    short = long.copy()
+    short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
+    runs = [RaceRun("long", long), RaceRun("short", short)]
+    relevant = _relevant(likelihood, scores)
+    if relevant.size:
+        runs.append(RaceRun("screened", _screened(likelihood, relevant)))
+    return runs
+
+
+def near_start(likelihood: KernelObjective, scores: FloatArray) -> RaceRun:
+    """Return a start with very short length-scales of the columns that a screen suggests, or of all."""
+    relevant = _relevant(likelihood, scores)
+    theta = _screened(likelihood, relevant) if relevant.size else likelihood.start.copy()
+    theta[2 + (relevant if relevant.size else np.arange(likelihood.d))] += np.log(0.1)
+    return RaceRun("near", theta)
+
+
+def _relevant(likelihood: KernelObjective, scores: FloatArray) -> NDArray[np.intp]:
+    return np.unique(likelihood.tied[np.flatnonzero(scores > RELEVANT)])
+
+
+def _screened(likelihood: KernelObjective, relevant: NDArray[np.intp]) -> FloatArray:
+    d, theta = likelihood.d, likelihood.start.copy()
+    theta[1] = 0.0
+    theta[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
+    theta[2 + relevant] = 0.25 * np.log(relevant.size)
+    theta[2 + d] = np.log(0.1)
+    return theta

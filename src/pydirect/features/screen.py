@@ -34,14 +34,6 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
 
     Effects are normal deviates of the sums of squares between classes or cells: beyond `RELEVANT` hardly by chance,
     also among thousands of pairs. Weights play no part. Zeros for fewer than 50 rows, or fewer rows than columns.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_columns)
-    y : ndarray of shape (n_rows, n_outputs)
-    rng : numpy.random.Generator
-        Chooses rows and columns where there are more than can be looked at.
-    n_threads : int
     """
     n, d = x.shape
     scores = np.zeros(d)

@@ -1,9 +1,7 @@
 """Frequencies of Fourier features by marginal likelihood: the sparse-spectrum Gaussian process.
 
-Random frequencies approximate the kernel from whose spectral density they are drawn, but a small number of them does
-so badly. Optimised frequencies explain the data better with the same number (Lázaro-Gredilla, Quiñonero-Candela,
-Rasmussen & Figueiras-Vidal 2010). They have no prior: with many inputs the mode of the spectral density, zero, is far
-from typical frequencies. Instead, few optimisation steps keep them close to their start.
+Optimised frequencies explain the data better than the same number of random ones (Lázaro-Gredilla, Quiñonero-Candela,
+Rasmussen & Figueiras-Vidal 2010). They have no prior: few optimisation steps keep them close to their start.
 """
 
 from __future__ import annotations
@@ -25,14 +23,8 @@ SMALLEST_NOISE = 1e-6
 class SparseSpectrumLikelihood:
     """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
 
-    ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity,
-    ``−log p = ½ yᵀα + ½ log|B| + ½ n log σ²``, ``α = W (y − Φw)/σ²``, with w the posterior mean; summed over the
-    outputs, which share θ.
-
-    - `features`: fix everything except the frequencies.
-    - `x`, (n_rows, n_inputs).
-    - `y`, (n_rows, n_outputs).
-    - `sample_weight`, (n_rows,): relative precision of each row: its noise variance is σ²/ω.
+    ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity, ``−log p = ½ yᵀα + ½ log|B| +
+    ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean, summed over outputs; W are the rows' weights.
     """
 
     def __init__(self, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
-from pydirect.persistence.fields import Arrays, Header, require_array, require_number, require_positive
+from pydirect.persistence.schema import AtLeast, AtMost, Binds, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
 from pydirect.statistics.window import FadingSum, WindowSum
 
@@ -76,6 +76,27 @@ def with_constant(phi: FloatArray) -> FloatArray:
     rows = np.empty((len(phi), phi.shape[1] + 1))
     rows[:, :-1], rows[:, -1] = phi, CONSTANT
     return rows
+
+
+@dataclass(frozen=True)
+class SavedRegression:
+    """`AdaptiveRegression` in files, without its whitening."""
+
+    noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    prior: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    first_prior: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    prior_of_posteriors: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    sums: Annotated[FadingSum | WindowSum, Binds(n_columns="n_columns")]
+    since: Annotated[int, AtLeast(0)]
+    faded: Annotated[float, Positive, AtMost(1.0)]
+    n_samples: Annotated[float, AtLeast(0.0)]
+    posteriors: Annotated[tuple[RecursivePosterior, ...], Shape("n_outputs")] | None
+
+    def check(self) -> None:
+        """Raise unless the posteriors are of the functions that the sums are of, and a constant."""
+        n_weights = self.sums.n_columns - len(self.noise)
+        if n_weights < 1 or any(len(posterior.mean) != n_weights for posterior in self.posteriors or ()):
+            raise ValueError("posteriors must be of the weights that the sums are of")
 
 
 class AdaptiveRegression:
@@ -340,66 +361,28 @@ class AdaptiveRegression:
 
     # --- files
 
-    def to_fields(self, name: str, arrays: Arrays) -> Header:
-        """Return the header of a file and add arrays to it."""
+    def to_saved(self) -> SavedRegression:
+        """Return what files hold."""
         with _REFRESHING:
-            return self._fields(name, arrays)
-
-    def _fields(self, name: str, arrays: Arrays) -> Header:
-        arrays |= {
-            f"{name}.noise": self.noise,
-            f"{name}.prior": self.prior,
-            f"{name}.first_prior": self._first_prior,
-            f"{name}.prior_of_posteriors": self._prior_of_posteriors,
-        }
-        header: Header = {
-            "sums": self.sums.to_fields(f"{name}.sums", arrays),
-            "since": self._since,
-            "faded": self._faded,
-            "n_samples": self._n_samples,
-            "posteriors": None,
-        }
-        if self._posteriors is not None:
-            for k, posterior in enumerate(self._posteriors):
-                arrays[f"{name}.mean{k}"], arrays[f"{name}.covariance{k}"] = posterior.mean, posterior.covariance
-            numbers = ("noise_variance", "prior_variance", "n_samples")
-            header["posteriors"] = [[getattr(own, n) for n in numbers] for own in self._posteriors]
-        return header
+            posteriors = None if self._posteriors is None else tuple(self._posteriors)
+            priors = self.prior, self._first_prior, self._prior_of_posteriors
+            return SavedRegression(
+                self.noise, *priors, self.sums, self._since, self._faded, self._n_samples, posteriors
+            )
 
     @classmethod
-    def from_fields(
-        cls,
-        header: Header,
-        arrays: Arrays,
-        name: str,
-        n_functions: int,
-        n_outputs: int,
-        *,
-        sliding: bool,
-        whitening: FloatArray | None,
-    ) -> Self:
-        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
-        noise, prior = arrays[f"{name}.noise"], arrays[f"{name}.prior"]
-        require_positive(noise, "noise", n_outputs)
-        require_positive(prior, "prior", n_outputs)
-        made = cls(n_functions, noise, prior, sliding, whitening)
-        made._first_prior = arrays[f"{name}.first_prior"]
-        require_positive(made._first_prior, "first_prior", n_outputs)
-        kind, b = type(made.sums), n_functions + 1
-        made.sums = kind.from_fields(header["sums"], arrays, f"{name}.sums", b + n_outputs)
-        made._since = as_count(header["since"], "since", 0)
-        made._faded = require_number(header["faded"], "faded", above=0.0, at_most=1.0)
-        made._n_samples = require_number(header["n_samples"], "n_samples", at_least=0.0)
-        made._prior_of_posteriors = arrays[f"{name}.prior_of_posteriors"]
-        require_positive(made._prior_of_posteriors, "prior_of_posteriors", n_outputs)
-        if header["posteriors"] is not None:
-            made._posteriors = []
-            for k in range(n_outputs):
-                mean, covariance = arrays[f"{name}.mean{k}"], arrays[f"{name}.covariance{k}"]
-                require_array(mean, "mean", b)
-                require_array(covariance, "covariance", b, b)
-                numbers = [require_number(own, "posterior", above=0.0) for own in header["posteriors"][k]]
-                made._posteriors.append(RecursivePosterior(mean, covariance, *numbers))
+    def from_saved(cls, saved: SavedRegression) -> Self:
+        """Rebuild from what files hold."""
+        n_functions = saved.sums.n_columns - 1 - len(saved.noise)
+        made = cls(n_functions, saved.noise, saved.prior, isinstance(saved.sums, WindowSum), None)
+        made.sums, made._first_prior, made._prior_of_posteriors = (
+            saved.sums,
+            saved.first_prior,
+            saved.prior_of_posteriors,
+        )
+        made._since, made._faded, made._n_samples = saved.since, saved.faded, saved.n_samples
+        if saved.posteriors is not None:
+            made._posteriors = list(saved.posteriors)
         return made
 
     def _fade_sums(self, factor: float) -> None:

@@ -9,8 +9,10 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.linear.decorrelated import TO_ROUNDING
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
+
+# Two parameters are found to rounding, so that data that differ by rounding only give models that do.
+TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
 
 
 def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale: float) -> tuple[float, FloatArray]:

@@ -111,7 +111,7 @@ def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[Ev
     if any(problem.statistics.A is not a for problem in problems):
         raise ValueError("problems must share A, got statistics with different arrays: search for each apart")
     ridges = _Ridges(a, [problem.statistics for problem in problems])
-    searches = [_Search(problem, k, ridges) for k, problem in enumerate(problems)]
+    searches = [_FactorSearch(problem, k, ridges) for k, problem in enumerate(problems)]
     wanted = {searches[0]: searches[0].start}
     unresolved = searches
     while unresolved and len(ridges.solved) < MOST_FACTORISATIONS:
@@ -283,7 +283,7 @@ class _Point:
         return float(np.log(max(self.rise, TINY) / max(self.fall, TINY)))
 
 
-class _Search:
+class _FactorSearch:
     """The search for one target's maximum."""
 
     def __init__(self, problem: EvidenceProblem, k: int, ridges: _Ridges) -> None:

@@ -13,13 +13,8 @@ from scipy.linalg import blas
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.maps import NystroemFeatures
-from pydirect.linear.decorrelated import (
-    DecorrelatedPosterior,
-    latent_variances,
-    variances_of_rotated,
-    with_precision,
-)
+from pydirect.features.maps import FeatureMap
+from pydirect.linear.posterior import GaussianPosterior, latent_variances, variances_of_rotated, with_precision
 
 # Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
 FOLDING_ERROR = 1e-3
@@ -45,10 +40,10 @@ class Folded(NamedTuple):
     images: FloatArray
 
     @classmethod
-    def of(cls, features: NystroemFeatures, vectors: NDArray[Any]) -> Folded:
+    def of(cls, features: FeatureMap, vectors: NDArray[Any]) -> Folded:
         """Fold the whitening of kernel functions into a rotation."""
         whitening, rows = features.whitening, _some(features.landmarks, N_RANGE_LANDMARKS)
-        k, rng = features.kernel_functions(rows), np.random.default_rng(0)
+        k, rng = features.functions(rows), np.random.default_rng(0)
         directions = np.linalg.qr(k.T @ rng.standard_normal((len(k), min(N_LEADING, len(k)))))[0]
         for _ in range(2):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
             directions = np.linalg.qr(k.T @ (k @ directions))[0]
@@ -68,7 +63,7 @@ class Folded(NamedTuple):
 
 
 class LatentVariances:
-    """Variances of functions of one basis, scale · φᵀw, and of what the basis functions miss.
+    """Variances of functions of one basis, scale · φᵀw, and their residual variance.
 
     Where Φ = k(x, Z) L⁻ᵀ is rotated by a square V, k(x, Z) (L⁻ᵀV) has the same length as Φ, and all variances follow
     from it. Where landmarks are close and noise is low, L⁻ᵀV is too ill-conditioned for single precision: it is used
@@ -93,8 +88,7 @@ class LatentVariances:
 
     def prepare(self) -> None:
         """Compute what the first rows need, before several threads do."""
-        if isinstance(self.basis.map, NystroemFeatures):
-            self.basis.map.prepare(whitening=True)
+        self.basis.map.prepare(whitening=True)
         if self.folded is None:
             self._double  # noqa: B018
 
@@ -108,7 +102,7 @@ class LatentVariances:
     def folded(self) -> Folded | None:
         """What replaces whitening and rotation; None where nothing does."""
         features, first = self.basis.map, self.posteriors[0]
-        if not isinstance(features, NystroemFeatures) or not isinstance(first, DecorrelatedPosterior):
+        if features.residual_kernel is None or not isinstance(first, GaussianPosterior):
             return None
         vectors = first.vectors
         shared = all(posterior.vectors is vectors for posterior in self.posteriors)
@@ -118,8 +112,8 @@ class LatentVariances:
         inputs = np.vstack([chosen, 0.5 * (chosen[1:] + chosen[:-1])])
         with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             folded = Folded.of(features, vectors)
-            found = self._by_folding(inputs, features.kernel_functions(inputs), folded)
-            expected = self._plain(inputs, features.kernel_functions(inputs))
+            found = self._by_folding(inputs, features.functions(inputs), folded)
+            expected = self._plain(inputs, features.functions(inputs))
             same = (np.abs(found - expected) <= FOLDING_ERROR * expected).all()
         if same:
             self.__dict__.pop("_double", None)  # not needed any more
@@ -131,14 +125,14 @@ class LatentVariances:
 
     def _plain(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
         phi = self.basis.whitened(functions)
-        return self._with_missing(latent_variances(self._double, self.scale, phi), inputs, phi)
+        return self._with_residual(latent_variances(self._double, self.scale, phi), inputs, phi)
 
     def _by_folding(self, inputs: FloatArray, functions: FloatArray, folded: Folded) -> FloatArray:
         rotated = folded.rotate(functions)
         variances = self.scale**2 * variances_of_rotated(self.posteriors, rotated, np.zeros(len(rotated)))
-        return self._with_missing(variances, inputs, rotated)
+        return self._with_residual(variances, inputs, rotated)
 
-    def _with_missing(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
-        """Add what the basis functions miss to variances; `phi` may be rotated."""
-        missing = self.basis.missing_variance(inputs, phi, self.mean_missing)
-        return variances if missing is None else variances + missing[:, None] * self.scale**2
+    def _with_residual(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Add the residual variance to variances; `phi` may be rotated."""
+        residual = self.basis.missing_variance(inputs, phi, self.mean_missing)
+        return variances if residual is None else variances + residual[:, None] * self.scale**2

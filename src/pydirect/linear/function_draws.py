@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.distributions.priors import GaussianPrior
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.statistics.rotation import Rotation
 
 
@@ -35,22 +34,15 @@ class WeightDraws:
     outside: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, posterior: Any, prior: Any, n_draws: int, rng: np.random.Generator) -> Self:
-        """Draw from a posterior of weights.
-
-        With a Gaussian `prior`, rotated weights are drawn from the Gaussian posterior of continuous weights, whose
-        moments the levels have; else as ``posterior.sample_weights`` draws them.
-        """
-        if not isinstance(posterior, DecorrelatedPosterior):
+    def of(cls, posterior: Any, n_draws: int, rng: np.random.Generator) -> Self:
+        """Draw from a posterior of weights, as ``posterior.sample_weights`` does unless it is Gaussian."""
+        if not isinstance(posterior, GaussianPosterior):
             drawn = posterior.sample_weights(n_draws, rng) - posterior.coefficients
             return cls(np.ascontiguousarray(drawn.T))
         rotation = posterior.rotation
         n_weights, n_directions = rotation.shape
-        if isinstance(prior, GaussianPrior):
-            inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
-            inside *= np.sqrt(posterior.variance).astype(np.float32)[:, None]
-        else:
-            inside = (posterior.weights.sample(n_draws, rng) - posterior.mean).T.astype(np.float32)
+        inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
+        inside *= posterior.std.astype(np.float32)[:, None]
         outside = None
         if n_directions < n_weights:
             outside = rng.standard_normal((n_weights, n_draws), dtype=np.float32)

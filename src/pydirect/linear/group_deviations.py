@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pydirect._validation import FloatArray, short_repr
-from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.categorical import gauss_hermite
 from pydirect.distributions.noise import NoisePosterior
-from pydirect.distributions.priors import GaussianPrior
-from pydirect.linear.decorrelated import NEGLIGIBLE_INFORMATION, DecorrelatedPosterior
-from pydirect.linear.tilted import hermite, tilt
+from pydirect.linear.fit import NEGLIGIBLE_INFORMATION
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import RotatedTarget
@@ -159,7 +158,7 @@ class Population:
             log_noise, deviation = self.log_noise, self.spread
         else:
             log_noise, deviation = float(self.log_noises[group]), float(self.deviations[group])
-        nodes, q = hermite(n_levels if deviation > 0 else 1)
+        nodes, q = gauss_hermite(n_levels if deviation > 0 else 1)
         return NoisePosterior(np.exp(log_noise + deviation * nodes), q)
 
 
@@ -197,11 +196,11 @@ class _Table:
 
 
 def group_posterior(
-    rows: GroupRows, common: CommonFunction, scale: float, noise: NoisePosterior, n_levels: int
-) -> tuple[DecorrelatedPosterior, float]:
+    rows: GroupRows, common: CommonFunction, scale: float, noise: NoisePosterior
+) -> tuple[GaussianPosterior, float]:
     """Return the posterior of a group's weights m + d_g, and their unit.
 
-    Exactly Gaussian, at the expected precision of the noise; its ELBO is the log evidence at that precision. The unit
+    At the expected precision of the noise; its ELBO is the log evidence at that precision. The unit
     is the root of the variance of what no row has seen: the common function's and the deviation's prior variance.
     """
     precision, unit = noise.precision, float(np.sqrt(common.scale + scale))
@@ -214,11 +213,8 @@ def group_posterior(
     if length > SMALLEST_LENGTH * np.linalg.norm(common.weights):
         vectors = np.column_stack([vectors, beyond / length])
         eigenvalues, targets, middle = np.append(eigenvalues, 0.0), np.append(targets, 0.0), np.append(middle, length)
-    roots = np.sqrt(scale * eigenvalues)
-    centre = np.divide(targets, roots, out=np.zeros_like(targets), where=roots > 0)
-    weights = tilt(GaussianPrior(), centre, precision * roots**2)
-    factors, log_prior = weights.on_levels(n_levels)
-    sd = np.sqrt(scale)
+    variance = scale / (1 + scale * precision * eigenvalues)
+    mean = middle + variance * precision * np.sqrt(eigenvalues) * targets
     total = 1 / precision + scale * own.eigenvalues
     elbo = -0.5 * float(
         (rows.n_samples - len(total)) * np.log(1 / precision)
@@ -227,12 +223,6 @@ def group_posterior(
         + own.rest * precision
         + (own.targets**2 / total).sum()
     )
-    posterior = DecorrelatedPosterior(
-        FactorizedCategorical((middle[:, None] + sd * factors.levels) / unit, factors.q),
-        noise,
-        log_prior,
-        Outcome(elbo, np.array([elbo]), 1, True),
-        rotation=Rotation(np.ascontiguousarray(vectors)),
-        prior_variance=float(scale / unit**2),
-    )
-    return posterior, unit
+    outcome, rotation = Outcome(elbo, np.array([elbo]), 1, True), Rotation(np.ascontiguousarray(vectors))
+    square = unit**2
+    return GaussianPosterior(rotation, mean / unit, variance / square, float(scale / square), noise, outcome), unit

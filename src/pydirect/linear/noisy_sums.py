@@ -24,11 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg import cho_solve, cholesky, eigh, solve_triangular
 from scipy.optimize import minimize, minimize_scalar
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_instance, as_number, short_repr
+from pydirect.optimize.cholesky import ridge_factor
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.noisy import NoisyStatistics
 
@@ -192,7 +193,7 @@ def _corrected(noisy: NoisyStatistics, gram: GramPosterior, known: float | None)
         root = cholesky(omega, lower=True)
         whitened = solve_triangular(root, gram.mean, lower=True)
         information, pull = whitened.T @ whitened, whitened.T @ solve_triangular(root, c, lower=True)
-        precision = cho_factor(information + np.eye(b) / scale, lower=True)
+        precision = ridge_factor(information.copy(), 1 / scale), True
         mean, covariance = cho_solve(precision, pull), cho_solve(precision, np.eye(b))
         step = (np.outer(mean, mean) + covariance - second_moment) / 2  # whole ones may go to and fro
         second_moment = second_moment + step

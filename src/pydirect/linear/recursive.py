@@ -11,23 +11,25 @@ at a cost of b² for each row and without a pass over earlier ones (Plackett 195
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import blas, cho_solve, lapack, solve_triangular
+from scipy.linalg import blas
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_number, short_repr
-from pydirect.linear.leave_one_out import ridge_factor
+from pydirect.linear.posterior import FactoredPosterior
+from pydirect.persistence.schema import AtLeast, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
-# Rows that are taken together: enough for products at the machine's peak, few enough that K costs little.
+# Rows that are taken together: enough for products at the machine's peak, few enough that those among them cost little.
 BLOCK_ROWS = 128
-# Fewer rows change S later, together with others: what they change it by is kept.
+# Up to this many rows change S later, together with others: what they change it by is kept.
 FEW_ROWS = 16
+# Up to this many, products of S with one row after another are faster.
+ROWS_APART = 8
 # Several threads may ask for S at a time.
 _SETTLING = threading.Lock()
 
@@ -69,11 +71,11 @@ class RecursivePosterior:
     ([1.5], [[0.25]])
     """
 
-    mean: FloatArray
-    covariance: FloatArray
-    noise_variance: float
-    prior_variance: float
-    n_samples: float = 0.0
+    mean: Annotated[FloatArray, Shape("n_weights")]
+    covariance: Annotated[FloatArray, Shape("n_weights", "n_weights")]
+    noise_variance: Annotated[float, Positive]
+    prior_variance: Annotated[float, Positive]
+    n_samples: Annotated[float, AtLeast(0.0)] = 0.0
 
     __repr__ = short_repr
 
@@ -95,17 +97,7 @@ class RecursivePosterior:
 
     @classmethod
     def prior(cls, n_weights: int, noise_variance: float, prior_variance: float = 1.0) -> Self:
-        """Return the prior N(0, tI): no rows yet.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-        noise_variance : float
-            Variance σ² of the noise.
-        prior_variance : float, default=1.0
-            Prior variance of the weights.
-        """
+        """Return the prior N(0, tI): no rows yet."""
         noise, t = _positive(noise_variance, prior_variance)
         return cls(np.zeros(n_weights), t * np.eye(n_weights), noise, t)
 
@@ -113,27 +105,11 @@ class RecursivePosterior:
     def of(
         cls, statistics: GaussianStatistics | TargetStatistics, noise_variance: float, prior_variance: float = 1.0
     ) -> Self:
-        """Return the posterior of the rows of statistics, of one target.
-
-        Parameters
-        ----------
-        statistics : GaussianStatistics or TargetStatistics
-            Sums over the rows.
-        noise_variance : float
-            Variance σ² of the noise.
-        prior_variance : float, default=1.0
-            Prior variance of the weights.
-        """
+        """Return the posterior of the rows of statistics, of one target."""
         noise, t = _positive(noise_variance, prior_variance)
         target = as_target_statistics(statistics)
-        factor = ridge_factor(target.A / noise, 1 / t)
-        with single_blas_thread():
-            mean = cho_solve((factor, True), target.c / noise)
-            inverse, info = lapack.dpotri(factor, lower=1, overwrite_c=1)
-        assert info == 0
-        covariance = inverse.T
-        _core.mirror_upper_triangle(covariance, 1)
-        return cls(mean, covariance, noise, t, target.n_samples)
+        posterior = FactoredPosterior.of(target, noise, t)
+        return cls(posterior.coefficients, posterior.covariance, noise, t, target.n_samples)
 
     @property
     def n_weights(self) -> int:
@@ -141,65 +117,22 @@ class RecursivePosterior:
         return len(self.mean)
 
     def copy(self) -> Self:
-        """Return an independent copy.
-
-        Returns
-        -------
-        Self
-            The copy.
-        """
+        """Return an independent copy."""
         return replace(self, mean=self.mean.copy(), covariance=self.covariance.copy())
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
-        """
+        """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each."""
         with single_blas_thread():
             variance = np.einsum("ij,ij->i", self._images(phi), phi)
             return phi @ self.mean, np.maximum(variance, 0.0)
 
     def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
-        """Covariances of f between rows of Φ, (n_rows, n_other).
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        other : ndarray of shape (n_other, n_weights)
-            Other rows of Φ.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_other)
-            Covariances.
-        """
+        """Covariances of f between rows of Φ, (n_rows, n_other)."""
         with single_blas_thread():
             return np.asarray(phi @ (self.covariance @ other.T))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw weights, (n_samples, n_weights)."""
         with single_blas_thread():
             factor = np.linalg.cholesky(self.covariance)
             return np.asarray(self.mean + rng.standard_normal((n_samples, self.n_weights)) @ factor.T)
@@ -237,9 +170,6 @@ class RecursivePosterior:
     ) -> tuple[FloatArray, FloatArray]:
         """Add or remove rows one after another, and return what was predicted for each before its turn.
 
-        With the triangular K = L diag(s) Lᵀ, s the signs of the weights, and u = L⁻¹(y − Φm) the prediction of row i
-        from those before it is y_i − L_ii u_i, so that a block of rows costs three products of matrices.
-
         Parameters
         ----------
         phi : ndarray of shape (n_rows, n_weights)
@@ -255,25 +185,16 @@ class RecursivePosterior:
             Of f, without the noise.
         """
         weight = np.ones(len(phi)) if weight is None else weight
+        phi, y, weight = (np.ascontiguousarray(part, dtype=np.float64) for part in (phi, y, weight))
         mean, variance = np.empty((2, len(phi)))
         with single_blas_thread():
-            for rows in _blocks(len(phi)):
-                mean[rows], variance[rows] = self._change(phi[rows], y[rows], weight[rows])
+            for begin in range(0, len(phi), BLOCK_ROWS):
+                rows = slice(begin, begin + BLOCK_ROWS)
+                self._change(phi[rows], y[rows], weight[rows], mean[rows], variance[rows])
         return mean, variance
 
     def fade(self, factor: float) -> Self:
-        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting.
-
-        Parameters
-        ----------
-        factor : float
-            Between 0 and 1.
-
-        Returns
-        -------
-        Self
-            The posterior itself.
-        """
+        """Let all rows so far, and the prior, count `factor` times as much, in place: exponential forgetting."""
         kept = self._kept
         self._kept = kept._replace(scale=kept.scale / factor)
         if kept.n_waiting:
@@ -305,48 +226,35 @@ class RecursivePosterior:
         noise = (error + self.noise_variance) / (rest + 1)
         return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1)
 
-    def _change(self, phi: FloatArray, y: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-        images = self._images(phi)
-        f, signs = images @ phi.T, np.sign(weight)
-        factor = _signed_factor(f + np.diag(self.noise_variance / weight), signs)
-        directions = blas.dtrsm(1.0, factor.T, images.T, side=1).T
-        errors = solve_triangular(factor, y - phi @ self.mean, lower=True, check_finite=False)
-        earlier = np.tril(factor, -1)
-        self.mean += directions.T @ (signs * errors)
-        self._subtract(directions, signs)
+    def _change(
+        self, phi: FloatArray, y: FloatArray, weight: FloatArray, f_mean: FloatArray, f_variance: FloatArray
+    ) -> None:
+        """Add or remove at most `BLOCK_ROWS` rows; `f_mean` and `f_variance`, (n_rows,), become what was predicted."""
+        if self._kept.n_waiting + len(phi) > BLOCK_ROWS:
+            self._kept = self._settled(self._kept)
+        if not len(self._waiting):
+            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
+        n, mean = self._kept.n_waiting, self.mean.copy()
+        self._waiting[n : n + len(phi)] = _products(self._kept, phi)
+        if not _core.recursive_update(
+            phi, y, weight, self.noise_variance, n, self._waiting, self._signs, mean, f_mean, f_variance
+        ):
+            raise ValueError("rows to remove must be among those added, got others")
+        self.mean[:] = mean  # in place, as the caller may hold it
+        self._kept = self._kept._replace(n_waiting=n + len(phi))
         self.n_samples += float(weight.sum())
-        return y - factor.diagonal() * errors, np.maximum(f.diagonal() - np.square(earlier) @ signs, 0.0)
+        if len(phi) > FEW_ROWS:
+            self._kept = self._settled(self._kept)
 
     # --- S as it was some rows ago, and what has changed it since
 
     def _images(self, phi: FloatArray) -> FloatArray:
         """Return ΦS."""
-        kept = self._kept
-        if len(phi) == 1:
-            images = blas.dsymv(1.0, kept.matrix.T, phi[0], lower=1)[None]
-        else:
-            images = blas.dsymm(1.0, kept.matrix.T, phi.T, lower=1).T
-        if kept.scale != 1:
-            images *= kept.scale
+        kept = self._kept  # another thread may bring S up to date
+        images, waiting = _products(kept, phi), self._waiting[: kept.n_waiting]
         if kept.n_waiting:
-            waiting = self._waiting[: kept.n_waiting]
             images -= ((phi @ waiting.T) * self._signs[: kept.n_waiting]) @ waiting
-        return np.asarray(images)
-
-    def _subtract(self, directions: FloatArray, signs: FloatArray) -> None:
-        """Subtract Σ ± ddᵀ over directions, (n_rows, n_weights), from S."""
-        n, kept = len(directions), self._kept
-        if n > FEW_ROWS:
-            matrix = _less_products(self._settled(kept).matrix, directions, signs)
-            self._kept = _Kept(matrix, False, 1.0, 0)
-            return
-        if kept.n_waiting + n > BLOCK_ROWS:
-            kept = self._settled(kept)
-        if not len(self._waiting):
-            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
-        rows = slice(kept.n_waiting, kept.n_waiting + n)
-        self._waiting[rows], self._signs[rows] = directions, signs
-        self._kept = kept._replace(n_waiting=rows.stop)
+        return images
 
     def _settled(self, kept: _Kept) -> _Kept:
         """Bring S up to date in the matrix of `kept`."""
@@ -357,6 +265,14 @@ class RecursivePosterior:
             with single_blas_thread():
                 matrix, is_mirrored = _less_products(matrix, self._waiting[:n], self._signs[:n]), False
         return _Kept(matrix, is_mirrored, 1.0, 0)
+
+
+def _products(kept: _Kept, phi: FloatArray) -> FloatArray:
+    """Return Φ times S as it was before the rows that wait."""
+    if len(phi) <= ROWS_APART:
+        images = [blas.dsymv(kept.scale, kept.matrix.T, row, lower=1) for row in phi]
+        return np.array(images).reshape(phi.shape)
+    return np.asarray(blas.dsymm(kept.scale, kept.matrix.T, phi.T, lower=1).T)
 
 
 def _less_products(matrix: FloatArray, directions: FloatArray, signs: FloatArray) -> FloatArray:
@@ -371,31 +287,6 @@ def _less_products(matrix: FloatArray, directions: FloatArray, signs: FloatArray
 # A field of the dataclass, brought up to date whenever it is looked at.
 _up_to_date: Any = property(RecursivePosterior._covariance, RecursivePosterior._set_covariance)
 RecursivePosterior.covariance = _up_to_date
-
-
-def _signed_factor(matrix: FloatArray, signs: FloatArray) -> FloatArray:
-    """Return the triangular L with L diag(signs) Lᵀ = matrix, whose pivots must have these signs."""
-    try:
-        if (signs == signs[0]).all():
-            return np.linalg.cholesky(signs[0] * matrix)
-        return _factor_of_mixed_signs(matrix, signs)
-    except np.linalg.LinAlgError:
-        raise ValueError("rows to remove must be among those added, got others") from None
-
-
-def _factor_of_mixed_signs(rest: FloatArray, signs: FloatArray) -> FloatArray:
-    lower = np.zeros_like(rest)
-    for i, sign in enumerate(signs):
-        pivot = sign * rest[i, i]
-        if not pivot > 0:
-            raise np.linalg.LinAlgError
-        lower[i:, i] = column = sign * rest[i:, i] / np.sqrt(pivot)
-        rest[i:, i:] -= np.outer(sign * column, column)
-    return lower
-
-
-def _blocks(n_rows: int) -> Iterator[slice]:
-    return (slice(begin, begin + BLOCK_ROWS) for begin in range(0, n_rows, BLOCK_ROWS))
 
 
 def _positive(noise_variance: float, prior_variance: float) -> tuple[float, float]:

@@ -1,11 +1,10 @@
-"""Classification with discrete weights: p(y | w) = σ(tz) for two classes, softmax(z) for more, z = offset + φᵀw.
+"""Classification: p(y | w) = σ(tz) for two classes, softmax(z) for more, z = offset + φᵀw.
 
 What is maximised:
 
 - ``"softmax"``: the ELBO itself. For Gaussian weights the expectation of the log-likelihood is an integral of one
-  dimension for any number of classes (`pydirect.logistic.expectations`), so that the bound on the log evidence is as
-  tight as a Gaussian allows. The classes share the covariance of their weights, and with it one factorisation. In the
-  decorrelated basis discrete weights have the moments of these Gaussian ones, and the ELBO is reported for the latter.
+  dimension for any number of classes (`pydirect.logistic.likelihood`), so that the bound on the log evidence is as
+  tight as a Gaussian allows. The classes share the covariance of their weights, and with it one factorisation.
 - ``"jaakkola"``: log σ(tz) ≥ log σ(ξ) + (tz − ξ)/2 − λ(ξ)(z² − ξ²), λ(ξ) = tanh(ξ/2)/(4ξ), best at ξ² = E z²
   (Jaakkola & Jordan 2000); each class against the rest. It needs only the first two moments of z, and so is a bound for
   discrete weights of any kind: mean field's.
@@ -18,14 +17,12 @@ Weights drawn one after another come from a quadratic expansion of the softmax a
 takes the likelihood of the draws as it is: an unbiased estimate of a lower bound.
 """
 
-from pydirect.logistic.count_fit import ascend_counts
-from pydirect.logistic.count_likelihood import CountLikelihood
-from pydirect.logistic.count_predictive import CountDistribution
-from pydirect.logistic.count_rows import CountRows
+from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood
+from pydirect.logistic.count_rows import CountRows, ascend_counts
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
-from pydirect.logistic.predictive import predictive_probability
+from pydirect.logistic.likelihood import predictive_probability
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 

@@ -4,7 +4,7 @@ At logits of given moments every likelihood of `pydirect.logistic.likelihood` lo
 precisions h and residuals r of the rows, A = Φᵀdiag(h)Φ, and the mean of the weights moves by S(Φᵀr − m/τ),
 S = (A + I/τ)⁻¹. For the Jaakkola bound this is its fixed-point iteration, for the softmax Newton's. The rows answer
 through a `RowSource`: rows held in memory (`pydirect.logistic.rows`), or passes over a stream
-(`pydirect.logistic.passes`). Anderson's method extrapolates from the last few steps, and a step that lowers the bound
+(`pydirect.logistic.rows`). Anderson's method extrapolates from the last few steps, and a step that lowers the bound
 is shortened.
 """
 
@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.optimize.anderson import Anderson
+from pydirect.optimize.cholesky import ridge_factor
+from pydirect.optimize.gradient import Anderson
 from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
@@ -33,7 +34,7 @@ MEMORY = 5
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)
 
 
-class Latent(Protocol):
+class LatentGaussian(Protocol):
     """A posterior of the weights of all functions, by its moments."""
 
     @property
@@ -45,36 +46,30 @@ class Latent(Protocol):
 
 
 @dataclass(frozen=True)
-class RowMoments:
+class LikelihoodMoments:
     """A posterior whose moments at all rows are known.
 
-    - `mean`, (n_weights, n_functions): of the weights.
     - `row_mean`, (n_rows, n_functions) and `row_variance`, (n_rows,): of φᵀw.
     """
 
-    mean: FloatArray
+    mean: FloatArray  # (n_weights, n_functions): of the weights
     row_mean: FloatArray
     row_variance: FloatArray
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A posterior at the rows.
+class BoundEvaluation:
+    """A posterior at the rows."""
 
-    - `log_likelihood`: Σ ω E log p(y | z), or a lower bound on it.
-    - `gram`: A = Σ ω h φφᵀ, (n_weights, n_weights).
-    - `gradient`: Σ ω φ rᵀ, (n_weights, n_functions).
-    """
-
-    log_likelihood: float
-    gram: FloatArray
-    gradient: FloatArray
+    log_likelihood: float  # Σ ω E log p(y | z), or a lower bound on it
+    gram: FloatArray  # A = Σ ω h φφᵀ, (n_weights, n_weights)
+    gradient: FloatArray  # Σ ω φ rᵀ, (n_weights, n_functions)
 
 
 class RowSource(Protocol):
     """Rows with labels."""
 
-    def evaluate(self, latent: Any) -> Evaluation:
+    def evaluate(self, latent: Any) -> BoundEvaluation:
         """Evaluate a posterior at all rows. Raises KeyboardInterrupt when the user interrupts."""
 
 
@@ -87,12 +82,12 @@ class State:
     log_variance: float
 
     @classmethod
-    def after(cls, found: Evaluation, mean: FloatArray, log_variance: float) -> State:
+    def after(cls, found: BoundEvaluation, mean: FloatArray, log_variance: float) -> State:
         """Return the state that a step from given means leads to."""
-        precision, variance = found.gram.copy(), float(np.exp(log_variance))
-        np.einsum("jj->j", precision)[...] += 1 / variance
+        variance = float(np.exp(log_variance))
+        factor = ridge_factor(found.gram.copy(), 1 / variance)
         with single_blas_thread():
-            step = cho_solve(cho_factor(precision, lower=True, overwrite_a=True), found.gradient - mean / variance)
+            step = cho_solve((factor, True), found.gradient - mean / variance)
         return cls(found.gram, mean + step, log_variance)
 
     def towards(self, other: State, share: float) -> State:
@@ -106,8 +101,7 @@ class State:
     @property
     def targets(self) -> FloatArray:
         """Return c of the regression with these means, (n_weights, n_functions)."""
-        with single_blas_thread():
-            return self.gram @ self.mean + self.mean / np.exp(self.log_variance)
+        return self.gram @ self.mean + self.mean / np.exp(self.log_variance)
 
 
 Posterior = TypeVar("Posterior")
@@ -115,22 +109,16 @@ Posterior = TypeVar("Posterior")
 
 @dataclass(frozen=True)
 class Solution(Generic[Posterior]):
-    """The posterior at a state.
+    """The posterior at a state."""
 
-    - `state`: the one given, or a better one that it was moved to.
-    - `latent`: its moments, with weights in their own units.
-    - `cost`: what is subtracted from the expected log-likelihood: the divergence from the prior, and −log of the prior
-      variance's prior.
-    - `log_variance`: log of the prior variance for the next step.
-    - `interrupted`: whether the user interrupted the regression.
-    """
-
-    state: State
+    state: State  # the one given, or a better one that it was moved to
     posterior: Posterior
-    latent: Latent | RowMoments
+    latent: LatentGaussian | LikelihoodMoments  # its moments, with weights in their own units
+    # What is subtracted from the expected log-likelihood: the divergence from the prior, and −log of the prior
+    # variance's prior.
     cost: float
-    log_variance: float
-    interrupted: bool = False
+    log_variance: float  # log of the prior variance for the next step
+    interrupted: bool = False  # whether the user interrupted the regression
 
 
 Solve = Callable[[State], Solution[Posterior]]
@@ -147,11 +135,8 @@ class Step(Generic[Posterior]):
 class Ascent(Generic[Posterior]):
     """The iteration: solve, evaluate, solve, … until the bound no longer rises.
 
-    - `solve`: from a `State` to a `Solution`.
-    - `max_iter`: largest number of evaluations.
-    - `solution`: the one to evaluate next.
-    - `best`: the best step so far; the start, with a bound of −inf, until there is an evaluation.
-    - `trace`: bound of the best step after each evaluation.
+    `solution` is to be evaluated next, `best` the best step so far (the start, with a bound of −inf, at first), `trace`
+    its bound after each evaluation.
     """
 
     def __init__(self, solve: Solve[Posterior], start: State, max_iter: int) -> None:
@@ -170,15 +155,12 @@ class Ascent(Generic[Posterior]):
         return self.converged or len(self.trace) >= self.max_iter
 
     def result(self, stop: threading.Event) -> Outcome:
-        """Return how the iteration ended, with the best bound.
-
-        Raises KeyboardInterrupt when there is no bound: the user interrupted too early.
-        """
+        """Return how the iteration ended, or raise KeyboardInterrupt: the user interrupted before there was a bound."""
         if not self.trace:
             raise KeyboardInterrupt
         return ended(Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged), stop)
 
-    def take(self, found: Evaluation) -> None:
+    def take(self, found: BoundEvaluation) -> None:
         """Go on with the evaluation of `solution`."""
         bound, before = found.log_likelihood - self.solution.cost, self.best.bound
         self.trace.append(max(bound, before))
@@ -209,10 +191,7 @@ class Ascent(Generic[Posterior]):
 
 
 def climb(source: RowSource, ascent: Ascent[Any], stop: threading.Event) -> None:
-    """Iterate until the bound converges or `stop` is set.
-
-    An interruption sets `stop`. There is one evaluation at least, unless the source refuses it.
-    """
+    """Iterate until the bound converges or `stop` is set, as an interruption does; there is one evaluation at least."""
     try:
         with single_blas_thread():
             while True:
@@ -223,12 +202,6 @@ def climb(source: RowSource, ascent: Ascent[Any], stop: threading.Event) -> None
                     return
     except KeyboardInterrupt:
         stop.set()
-
-
-def raise_if_set(stop: threading.Event) -> None:
-    """Interrupt this thread too when the user has interrupted another."""
-    if stop.is_set():
-        raise KeyboardInterrupt
 
 
 def ended(outcome: Outcome, stop: threading.Event) -> Outcome:

@@ -5,7 +5,7 @@ With dispersion α, y has the mean μ and the variance μ + αμ²; α = 0 is Po
 - Poisson: E log p(y | z) = ym − exp(m + v/2) − log y!, in closed form.
 - Negative binomial, r = 1/α: log p(y | z) = yu − (y + r) log(1 + exp u) + const with u = z − log r: the likelihood of
   y successes in y + r trials with the logit u, so that its expectation is the one that classification integrates
-  (`pydirect.logistic.expectations`).
+  (`pydirect.logistic.likelihood`).
 
 Their first and second derivatives in m are the residual and minus the precision of a Gaussian regression, which is how
 the weighted passes of `pydirect.logistic` fit them: by the variational bound of a Gaussian posterior (Opper &
@@ -17,12 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import betaln, gammaln, log_expit
+from scipy.special import betainc, betaln, expit, gammaincc, gammaln, log_expit, ndtr, polygamma
+from scipy.stats import nbinom
 
-from pydirect._validation import FloatArray
-from pydirect.logistic.expectations import expected_sigmoid
-from pydirect.logistic.likelihood import RowTerms
+from pydirect._validation import FloatArray, as_count, as_generator, as_number
+from pydirect.logistic.likelihood import RowTerms, expected_sigmoid, log_sum_exp
 
 # Largest log mean whose exponential is taken: beyond it no count is that large.
 LARGEST_LOG_MEAN = 100.0
@@ -34,15 +35,9 @@ LEAST_DISPERSION, MOST_DISPERSION = 1e-4, 1e2
 
 @dataclass(frozen=True)
 class CountLikelihood:
-    """Poisson or negative binomial likelihood of counts y with mean exp(z).
+    """Poisson or negative binomial likelihood of counts y with mean exp(z)."""
 
-    Parameters
-    ----------
-    dispersion : float, default=0.0
-        α of the variance μ + αμ²; 0 for Poisson.
-    """
-
-    dispersion: float = 0.0
+    dispersion: float = 0.0  # α of the variance μ + αμ²; 0 for Poisson
 
     @property
     def size(self) -> float:
@@ -50,59 +45,20 @@ class CountLikelihood:
         return 1 / self.dispersion if self.dispersion > 0 else np.inf
 
     def log_normaliser(self, y: FloatArray) -> FloatArray:
-        """Return what log p(y | z) has beyond the terms in z: −log y!, or log Γ(y + r)/(Γ(r) y!), the shape of y.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows, 1)
-            Counts.
-
-        Returns
-        -------
-        ndarray
-            In nats.
-        """
+        """Return what log p(y | z) has beyond the terms in z: −log y!, or log Γ(y + r)/(Γ(r) y!), the shape of y."""
         if self.dispersion == 0:
             return np.asarray(-gammaln(y + 1))
         return np.asarray(-betaln(self.size, y + 1) - np.log(y + self.size))
 
     def log_probability(self, y: FloatArray, z: FloatArray) -> FloatArray:
-        """Log p(y | z); arguments broadcast against each other.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows, 1)
-            Counts.
-        z : ndarray
-            Log means.
-
-        Returns
-        -------
-        ndarray
-            In nats.
-        """
+        """Log p(y | z); arguments broadcast against each other."""
         if self.dispersion == 0:
             return y * z - _exp(z) + self.log_normaliser(y)
         u = z - np.log(self.size)
         return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
 
     def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,).
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows, 1)
-            Counts.
-        mean : ndarray of shape (n_rows, 1)
-            Means of z.
-        variance : ndarray of shape (n_rows,)
-            Variances of z.
-
-        Returns
-        -------
-        RowTerms
-            Expectations and their derivatives at every row.
-        """
+        """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,)."""
         count, m = y[:, 0], mean[:, 0]
         if self.dispersion == 0:
             rate, slope, curvature = _continued_exp(m + 0.5 * variance, np.log(count + 1) + FARTHEST)
@@ -113,24 +69,7 @@ class CountLikelihood:
         return RowTerms(value, (count - trials * expected.probability)[:, None], trials * expected.curvature)
 
     def at_best(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> CountLikelihood:
-        """Return the negative binomial whose dispersion maximises Σ ω E log p(y | z); arguments as of `terms`.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows, 1)
-            Counts.
-        mean : ndarray of shape (n_rows, 1)
-            Means of z.
-        variance : ndarray of shape (n_rows,)
-            Variances of z.
-        weight : ndarray of shape (n_rows,)
-            How many times each row counts.
-
-        Returns
-        -------
-        CountLikelihood
-            With the best dispersion.
-        """
+        """Return the negative binomial whose dispersion maximises Σ ω E log p(y | z); arguments as of `terms`."""
 
         def loss(log_dispersion: float) -> float:
             return -float(weight @ CountLikelihood(float(np.exp(log_dispersion))).terms(y, mean, variance).value)
@@ -140,23 +79,7 @@ class CountLikelihood:
         return CountLikelihood(float(np.exp(found.x)))
 
     def first_guess(self, y: FloatArray, offset: FloatArray) -> FloatArray:
-        """Return log rates, relative to their prior means `offset`, about which to expand first; all of one shape.
-
-        Half-way between the count and its prior mean: an expansion about the latter is useless where they are far
-        apart.
-
-        Parameters
-        ----------
-        y : ndarray of shape (n_rows, 1)
-            Counts.
-        offset : ndarray
-            Prior means of z.
-
-        Returns
-        -------
-        ndarray
-            Log rates.
-        """
+        """Return log rates, relative to their prior means, about which to expand first: half-way to the counts."""
         return np.asarray(np.log((y + _exp(offset)) / (2 * _exp(offset))))
 
 
@@ -164,10 +87,20 @@ POISSON = CountLikelihood()
 
 
 def moment_dispersion(y: FloatArray, offset: FloatArray, weight: FloatArray) -> float:
-    """Return the dispersion by moments of counts whose log means are `offset`, (n_rows,): where a search begins."""
+    """Return the dispersion by moments of counts whose log means are `offset`, (n_rows,): where a search begins.
+
+    Where a few counts make it the largest that is considered, it is the likeliest instead: moments say nothing there.
+    """
     expected = _exp(offset)
     excess = float(weight @ ((y - expected) ** 2 - expected)) / max(float(weight @ expected**2), 1e-300)
-    return float(np.clip(excess, LEAST_DISPERSION, MOST_DISPERSION))
+    if excess >= MOST_DISPERSION:
+        return likeliest_dispersion(y, offset, weight)
+    return max(excess, LEAST_DISPERSION)
+
+
+def likeliest_dispersion(y: FloatArray, offset: FloatArray, weight: FloatArray) -> float:
+    """Return the dispersion that is likeliest for counts whose log means are `offset`, (n_rows,)."""
+    return CountLikelihood().at_best(y[:, None], offset[:, None], np.zeros(len(y)), weight).dispersion
 
 
 def _continued_exp(z: FloatArray, limit: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -181,3 +114,243 @@ def _continued_exp(z: FloatArray, limit: FloatArray) -> tuple[FloatArray, FloatA
 
 def _exp(z: FloatArray) -> FloatArray:
     return np.asarray(np.exp(np.minimum(z, LARGEST_LOG_MEAN)))
+
+
+# Nodes of the trapezoidal rule in widths of the integrand, whose tails may fall off more slowly than its middle; and
+# the largest distance of nodes, as exp(−exp z) is analytic in a strip of the width π alone.
+REACH, SPACING = 22.0, 0.6
+LARGEST_SPACING = 0.4
+NEWTON_STEPS = 60
+# Most steps to either side of the mode: only a fit that has diverged would take more.
+MOST_STEPS = 2**12
+# Entries of nodes held at a time, and hardly more nodes than there are for a row.
+BLOCK, NODES = 2**20, 500
+# Largest log mean whose exponential is finite with room to square it.
+LARGEST_LOG = 300.0
+# Largest count that quantiles reach.
+LARGEST_COUNT = 2.0**53
+
+
+@dataclass(frozen=True)
+class CountDistribution:
+    """Distribution of counts: Poisson or negative binomial with log means that are Gaussian."""
+
+    log_mean: FloatArray  # (n_rows,): mean of the log of μ
+    log_variance: FloatArray  # (n_rows,): its variance: what is not known about μ
+    dispersion: float = 0.0  # α of the variance μ + αμ² at a known μ; 0 for Poisson
+
+    @property
+    def n_rows(self) -> int:
+        """Number of distributions."""
+        return len(self.log_mean)
+
+    @property
+    def mean(self) -> FloatArray:
+        """E y = exp(m + v/2), (n_rows,)."""
+        return np.exp(np.minimum(self.log_mean + 0.5 * self.log_variance, LARGEST_LOG))
+
+    @property
+    def variance(self) -> FloatArray:
+        """Var y = E μ + α E μ² + Var μ, (n_rows,)."""
+        square = np.exp(2 * np.minimum(self.log_mean + 0.5 * self.log_variance, LARGEST_LOG))
+        growth = np.minimum(self.log_variance, LARGEST_LOG / 3)
+        return self.mean + square * (np.expm1(growth) + self.dispersion * np.exp(growth))
+
+    @property
+    def std(self) -> FloatArray:
+        """Standard deviation of y, (n_rows,)."""
+        return np.sqrt(self.variance)
+
+    def log_probability(self, y: ArrayLike) -> FloatArray:
+        """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts)."""
+        counts = self._counts(y)
+        mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
+        found = log_predictive_probability(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
+        return found.reshape(counts.shape)
+
+    def probability(self, counts: ArrayLike) -> FloatArray:
+        """Probability of each of some counts at every row, (n_rows, n_counts)."""
+        wanted = as_counts(counts, "counts").reshape(1, -1)
+        return np.exp(self.log_probability(np.repeat(wanted, self.n_rows, axis=0)))
+
+    def cdf(self, y: ArrayLike) -> FloatArray:
+        """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
+        counts = self._counts(y, least=-1.0)
+        mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
+        found = probability_up_to(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
+        return found.reshape(counts.shape)
+
+    def quantile(self, levels: ArrayLike) -> FloatArray:
+        """Smallest counts k with Pr(y ≤ k) of at least each level, (n_rows, n_levels), or (n_rows,) of a number."""
+        wanted = np.asarray(levels, dtype=np.float64)
+        if not ((wanted > 0) & (wanted < 1)).all():
+            raise ValueError(f"levels must be between 0 and 1, got {wanted.ravel()[:3].tolist()}")
+        found = [self._quantile(float(level)) for level in wanted.ravel()]
+        return found[0] if wanted.ndim == 0 else np.stack(found, axis=1)
+
+    def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Return the quantiles between which y lies, both included, with a probability of at least `level`."""
+        tail = 0.5 * (1 - as_number(level, "level", above=0.0, below=1.0))
+        return self._quantile(tail), self._quantile(1 - tail)
+
+    def sample(self, n_samples: int = 1, random_state: np.random.Generator | int | None = 0) -> FloatArray:
+        """Draw counts, rows independently of each other, (n_rows, n_samples)."""
+        rng, shape = as_generator(random_state), (self.n_rows, as_count(n_samples, "n_samples"))
+        z = self.log_mean[:, None] + np.sqrt(self.log_variance)[:, None] * rng.standard_normal(shape)
+        return draw_counts(z, self.dispersion, rng)
+
+    def randomised_pit(self, y: ArrayLike, random_state: np.random.Generator | int | None = 0) -> FloatArray:
+        """Pr(count < y) + u p(y) with uniform u, (n_rows,): uniform if the distributions are right (Smith 1985)."""
+        counts = self._counts(y)
+        below = self.cdf(counts - 1)
+        return np.asarray(below + as_generator(random_state).random(len(counts)) * (self.cdf(counts) - below))
+
+    def _counts(self, y: ArrayLike, least: float = 0.0) -> FloatArray:
+        counts = as_counts(y, "y", least)
+        if counts.ndim not in (1, 2) or len(counts) != self.n_rows:
+            raise ValueError(f"y must have {self.n_rows} rows, got shape {counts.shape}")
+        return counts
+
+    def _quantile(self, level: float) -> FloatArray:
+        """Bracket the quantile, from that of a negative binomial of the same moments, and bisect."""
+        high = self._guessed_quantile(level)
+        low, reached = high.copy(), self._up_to(high) >= level
+        above, below, step = ~reached, reached, 1.0
+        while above.any():
+            low[above] = high[above]
+            high[above] = np.minimum(high[above] + step, LARGEST_COUNT)
+            above &= (self._up_to(high, above) < level) & (high < LARGEST_COUNT)
+            step *= 2
+        step = 1.0
+        while below.any():
+            high[below] = low[below]
+            low[below] = np.maximum(low[below] - step, -1.0)  # Pr(y ≤ −1) is below every level
+            below &= self._up_to(low, below) >= level
+            step *= 2
+        while (wide := high - low > 1).any():
+            middle = np.floor(0.5 * (low + high))
+            reached = self._up_to(middle, wide) >= level
+            high = np.where(wide & reached, middle, high)
+            low = np.where(wide & ~reached, middle, low)
+        return high
+
+    def _guessed_quantile(self, level: float) -> FloatArray:
+        mean = np.clip(self.mean, 1e-9, LARGEST_COUNT / 4)
+        excess = np.clip(self.variance / mean - 1, 1e-9, 1e9)
+        guess = nbinom.ppf(level, mean / excess, 1 / (1 + excess))
+        return np.where(np.isfinite(guess), np.clip(guess, 0.0, LARGEST_COUNT), 0.0)
+
+    def _up_to(self, counts: FloatArray, rows: NDArray[np.bool_] | None = None) -> FloatArray:
+        """Return Pr(y ≤ k) for one k per row; of some of the rows alone where the rest does not matter."""
+        used = np.ones(self.n_rows, dtype=bool) if rows is None else rows
+        found = np.zeros(self.n_rows)
+        found[used] = probability_up_to(counts[used], self.log_mean[used], self.log_variance[used], self.dispersion)
+        return found
+
+
+def as_counts(y: ArrayLike, name: str, least: float = 0.0) -> FloatArray:
+    """Return counts as floats; raise unless they are whole numbers from `least` on."""
+    counts = np.asarray(y, dtype=np.float64)
+    wrong = ~((counts >= least) & (counts == np.floor(counts)) & (counts < LARGEST_COUNT))
+    if wrong.any():
+        raise ValueError(f"{name} must hold counts, whole numbers from {least:g} on, got {counts[wrong][0]:g}")
+    return counts
+
+
+def draw_counts(z: FloatArray, dispersion: float, rng: np.random.Generator) -> FloatArray:
+    """Draw counts with log means z, of any shape."""
+    rate = np.exp(np.minimum(z, 42.0))  # NumPy draws no larger ones
+    if dispersion > 0:
+        rate = np.minimum(rng.gamma(1 / dispersion, dispersion * rate), np.exp(42.0))
+    return rng.poisson(rate).astype(np.float64)
+
+
+def log_predictive_probability(y: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
+    """Log E p(y | z) for Gaussian z, (n,), to about ten digits; all arguments but the last (n,)."""
+    likelihood, sd = CountLikelihood(dispersion), np.sqrt(variance)
+    mode, width = _mode(y, mean, variance, likelihood)
+    spacing = np.minimum(SPACING * width, LARGEST_SPACING)
+    reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
+    steps = np.arange(-reach, reach + 1)
+    found = np.empty(len(y))
+    size = max(1, BLOCK // len(steps))
+    for begin in range(0, len(y), size):
+        part = slice(begin, begin + size)
+        z = mode[part, None] + spacing[part, None] * steps
+        terms = likelihood.log_probability(y[part, None], z)
+        known = sd[part] == 0
+        deviate = (z - mean[part, None]) / np.where(known, 1.0, sd[part])[:, None]
+        terms = terms - 0.5 * deviate**2
+        weight = np.log(spacing[part] / np.where(known, 1.0, sd[part])) - 0.5 * np.log(2 * np.pi)
+        found[part] = log_sum_exp(terms) + weight
+        found[part][known] = likelihood.log_probability(y[part][known], mean[part][known])
+    return np.minimum(found, 0.0)
+
+
+def _mode(
+    y: FloatArray, mean: FloatArray, variance: FloatArray, likelihood: CountLikelihood
+) -> tuple[FloatArray, FloatArray]:
+    """Return where N(z; m, v) p(y | z) is largest, and its width there, by Newton's method from above."""
+    variance = np.maximum(variance, np.finfo(float).tiny)
+    z, size = np.minimum(mean + variance * y, np.maximum(mean, np.log(y + 1.0))), likelihood.size
+    precision = 1 / variance
+    for _ in range(NEWTON_STEPS):
+        slope, curvature = _slope(y, z, size)
+        step = (slope - (z - mean) * precision) / (curvature + precision)
+        z = z + np.clip(step, -2.0, 2.0)
+        if (np.abs(step) <= 1e-6).all():
+            break
+    curvature = _slope(y, z, size)[1]
+    return z, 1 / np.sqrt(curvature + precision)
+
+
+def _slope(y: FloatArray, z: FloatArray, size: float) -> tuple[FloatArray, FloatArray]:
+    """Return the derivative of log p(y | z) in z, and minus its second derivative."""
+    if np.isinf(size):
+        rate = np.exp(np.minimum(z, LARGEST_LOG))
+        return y - rate, rate
+    share = expit(z - np.log(size))
+    return y - (y + size) * share, (y + size) * share * (1 - share)
+
+
+def probability_up_to(k: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
+    """Pr(y ≤ k) for Gaussian log means, (n,); all arguments but the last (n,), k from −1 on."""
+    size, sd = CountLikelihood(dispersion).size, np.sqrt(variance)
+    found, counted = np.zeros(len(k)), k >= 0
+    width = np.sqrt(polygamma(1, np.maximum(k, 0) + 1) + (0.0 if np.isinf(size) else polygamma(1, size)))
+    wide = sd > width
+    for part, up_to in ((counted & ~wide, _sum_over_means), (counted & wide, _sum_over_thresholds)):
+        index = np.flatnonzero(part)
+        for rows in np.array_split(index, max(1, len(index) * NODES // BLOCK)):
+            if len(rows):
+                found[rows] = up_to(k[rows, None], mean[rows, None], sd[rows, None], size, width[rows, None])
+    return np.clip(found, 0.0, 1.0)
+
+
+def _sum_over_means(k: FloatArray, mean: FloatArray, sd: FloatArray, size: float, width: FloatArray) -> FloatArray:
+    """E Pr(T_k > z) over nodes of z."""
+    spacing = min(0.5, LARGEST_SPACING / float(sd.max())) if sd.any() else 0.5
+    deviates = np.arange(-8.5, 8.5 + spacing, spacing)
+    masses = np.exp(-0.5 * deviates**2)
+    masses /= masses.sum()
+    z = mean + sd * deviates
+    if np.isinf(size):
+        return np.asarray(gammaincc(k + 1, np.exp(np.minimum(z, LARGEST_LOG))) @ masses)
+    return np.asarray(betainc(size, k + 1, expit(np.log(size) - z)) @ masses)
+
+
+def _sum_over_thresholds(k: FloatArray, mean: FloatArray, sd: FloatArray, size: float, width: FloatArray) -> FloatArray:
+    """E Φ((T_k − m)/sd) over nodes of T_k."""
+    poisson = np.isinf(size)
+    mode = np.log(k + 1) if poisson else np.log(k + 1) - np.log(size)
+    spacing = np.minimum(0.25 * width, 0.25)
+    steps = np.arange(-np.ceil(45 * float((width / spacing).max())), np.ceil(20 * float((width / spacing).max())) + 1)
+    t = mode + spacing * steps
+    if poisson:
+        log_density = (k + 1) * (t - mode) - (k + 1) * np.expm1(t - mode)
+    else:
+        log_density = np.asarray(-(k + 1) * np.logaddexp(0, -t) - size * np.logaddexp(0, t))
+        log_density -= log_density.max(axis=1, keepdims=True)
+        t = t + np.log(size)
+    density = np.exp(log_density)
+    return np.asarray((ndtr((t - mean) / sd) * density).sum(axis=1) / density.sum(axis=1))

@@ -1,4 +1,4 @@
-"""Posteriors of discrete weights: in the decorrelated basis, or on shared levels."""
+"""Posteriors of the weights of several functions: Gaussian and rotated, or on shared levels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 
 from pydirect._validation import FloatArray
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
-from pydirect.distributions.priors import DensityPrior
-from pydirect.linear.decorrelated import DecorrelatedPosterior, fit_decorrelated
+from pydirect.linear.fit import fit_gaussian
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import Posterior, Solution, Solve, State
-from pydirect.logistic.gaussian import VariancePrior
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
@@ -20,19 +19,21 @@ from pydirect.statistics.rotated import decorrelate
 
 @dataclass(frozen=True)
 class LogisticFit(Generic[Posterior]):
-    """Posteriors, decorrelated or sequential, and what was found with them.
+    """Posteriors, Gaussian or sequential, and what was found with them.
 
     Attributes
     ----------
-    posteriors : list of DecorrelatedPosterior or SequentialPosterior
+    posteriors : list of GaussianPosterior or SequentialPosterior
         One per function, of weights in units of √variance. The sum of their ELBOs, in equal shares, is that of the
         problem, less the penalty of the variance's prior.
     variance : float
         Prior variance of the weights.
     """
 
+    # One per function, of weights in units of √variance. The sum of their ELBOs, in equal shares, is that of the
+    # problem, less the penalty of the variance's prior.
     posteriors: list[Posterior]
-    variance: float
+    variance: float  # prior variance of the weights
 
     @property
     def posterior(self) -> Posterior:
@@ -45,7 +46,7 @@ class LogisticFit(Generic[Posterior]):
 class DiscreteLatent:
     """Moments of f* of posteriors of several functions, with weights in units of √variance."""
 
-    posteriors: list[DecorrelatedPosterior] | list[MeanFieldPosterior]
+    posteriors: list[GaussianPosterior] | list[MeanFieldPosterior]
     variance: float = 1.0
     mean: FloatArray = field(init=False)
 
@@ -67,29 +68,16 @@ def with_shares(posteriors: list[Posterior], outcome: Outcome) -> list[Posterior
     return [cast(Any, replace)(posterior, outcome=share) for posterior in posteriors]
 
 
-def decorrelated_solve(
-    prior: DensityPrior, n_levels: int, variance_prior: VariancePrior
-) -> Solve[list[DecorrelatedPosterior]]:
-    """Return the step with discrete weights in the basis where they do not interact, at a fixed prior variance."""
-
-    def solve(state: State) -> Solution[list[DecorrelatedPosterior]]:
-        variance = float(np.exp(state.log_variance))
-        n_functions = state.mean.shape[1]
-        rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
-        c = rotated.rotation.transposed_times(state.targets)
-        rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
-        posteriors = [
-            fit_decorrelated(rotated.target(k).scaled(variance), 1.0, prior=prior, n_levels=n_levels, n_noise_levels=1)
-            for k in range(n_functions)
-        ]
-        # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
-        posteriors = [replace(posterior, rotation=posteriors[0].rotation) for posterior in posteriors]
-        kl = sum(posterior.weights.kl(posterior.log_prior) for posterior in posteriors)
-        cost = kl + variance_prior.penalty(variance)
-        interrupted = any(posterior.interrupted for posterior in posteriors)
-        return Solution(state, posteriors, DiscreteLatent(posteriors, variance), cost, state.log_variance, interrupted)
-
-    return solve
+def gaussian_posteriors(state: State, prior_variance: float) -> list[GaussianPosterior]:
+    """Return the posteriors of rotated weights at a state, in units of √variance, with this prior variance there."""
+    n_functions = state.mean.shape[1]
+    rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
+    c = rotated.rotation.transposed_times(state.targets)
+    rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
+    targets = [rotated.target(k).scaled(float(np.exp(state.log_variance))) for k in range(n_functions)]
+    posteriors = [fit_gaussian(target, 1.0, prior_variance=prior_variance, n_noise_levels=1) for target in targets]
+    # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
+    return [replace(posterior, rotation=posteriors[0].rotation) for posterior in posteriors]
 
 
 def mean_field_solve(

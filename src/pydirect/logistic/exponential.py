@@ -11,13 +11,12 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from pydirect import _core
+from pydirect._threads import raise_if_set
 from pydirect._validation import FloatArray
 from pydirect.direct.mean_field import MeanFieldPosterior
-from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.priors import DensityPrior, GaussianPrior
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.linear.tilted import TiltedPriors, tilt
-from pydirect.logistic.ascent import raise_if_set, with_outcome
+from pydirect.distributions.categorical import FactorizedCategorical, gauss_hermite
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.logistic.ascent import with_outcome
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.start import start_size
 from pydirect.optimize.gradient import lbfgs
@@ -38,13 +37,9 @@ _Posterior = TypeVar("_Posterior", bound=MeanFieldPosterior)
 
 
 def exponential_bound(rows: LabelledRows, levels: FloatArray, q: FloatArray) -> tuple[float, FloatArray]:
-    """``−Σ ω E exp(−t z)``, Theorem 2's lower bound on Σ ω E log σ(t z), and its gradient.
+    """``−Σ ω E exp(−t z)``, Theorem 2's lower bound on Σ ω E log σ(t z), and its gradient in q (n_weights, n_levels).
 
-    A product over the weights in every row, computed in log space:
-    ``log E exp(−t z) = −t offset + Σ_j log q_jᵀ exp(−t φ_j w̄_j)``.
-
-    `levels`, (n_weights or 1, n_levels). `q`, (n_weights, n_levels). Returns `value`: −inf where a term overflows;
-    `gradient`, (n_weights, n_levels): in q.
+    In log space, ``log E exp(−t z) = −t offset + Σ_j log q_jᵀ exp(−t φ_j w̄_j)``; −inf where a term overflows.
     """
     table = _ExponentialTable(levels, q)
     gradient = np.zeros((table.n_levels, table.padded))
@@ -162,11 +157,7 @@ def fit_exponential(
     max_iter: int,
     stop: threading.Event,
 ) -> _Posterior:
-    """Maximise the exponential bound from a posterior on the same levels.
-
-    Coordinate ascent, or L-BFGS for rows that are not held. `max_iter`: largest number of iterations. `stop`: ends the
-    fit when it is set, and is set by an interruption.
-    """
+    """Maximise the exponential bound from a posterior on the same levels: by coordinates, or by L-BFGS without Φ."""
     objective = _ExponentialObjective(rows, start.levels, np.broadcast_to(start.log_prior, start.q.shape), stop)
     if rows.is_held:
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
@@ -186,7 +177,7 @@ def fit_exponential(
 def _ascend_weight_by_weight(
     objective: _ExponentialObjective, q: FloatArray, max_iter: int
 ) -> tuple[FloatArray, Outcome]:
-    """Coordinate ascent on held rows: the bound is linear in q_j, so ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best q_j.
+    """Coordinate ascent, Φ in memory: the bound is linear in q_j, so ``q_j ∝ p_j exp(∂bound/∂q_j)`` is the best q_j.
 
     ``∂bound/∂q_jk = −Σ_i ω_i exp(−t_i offset) exp(−t_i φ_ij w̄_jk) Π_{l≠j} E exp(−t_i φ_il w_l)``. Gradients in logits
     vanish where q is nearly certain, as it often is at the start; this step does not.
@@ -226,49 +217,40 @@ def _log(q: FloatArray) -> FloatArray:
 
 def fit_exponential_decorrelated(
     rows: LabelledRows,
-    start: DecorrelatedPosterior,
+    start: GaussianPosterior,
     *,
     variance: float,
-    prior: DensityPrior,
+    n_levels: int,
     max_iter: int,
     stop: threading.Event,
-) -> DecorrelatedPosterior:
-    """Maximise the exponential bound in the basis of a decorrelated posterior, moving levels along with the posterior.
+) -> GaussianPosterior:
+    """Maximise the exponential bound in the basis of a Gaussian posterior, on levels that move along with it.
 
-    Levels and their prior masses are those of `TiltedPriors.on_levels` for likelihoods that put the posterior where it
-    was last. Of the model on these levels the ELBO is a bound; of continuous weights it is one as far as Gauss
+    Levels w_k are the Gauss–Hermite nodes of N(m, v), m and v those of the last posterior, with prior masses
+    q_k p(w_k)/N(w_k; m, v). Of the model on these levels the ELBO is a bound; of continuous weights it is one as far as
     quadrature is exact where a likelihood is not Gaussian: from `FEWEST_LEVELS` on it was never above that of many
-    levels by more than some ten-thousandths of a nat, and it lies below it with heavy tails, which it cuts in
-    directions that the rows hardly inform. The first levels surround zero and Jaakkola and Jordan's means: means under
-    the exponential bound are about half of those.
+    levels by more than some ten-thousandths of a nat. The first levels surround zero and Jaakkola and Jordan's means:
+    means under the exponential bound are about half of those.
 
-    `start`: of weights in units of √variance. `prior`: in units of √variance. `max_iter`, `stop`: as in
-    `fit_exponential`.
+    `start`: of weights in units of √variance. `max_iter`, `stop`: as in `fit_exponential`. Returns a Gaussian with the
+    means and variances on the levels.
     """
-    turned = rows.rotated(np.sqrt(variance) * start.vectors)
+    turned, t = rows.rotated(np.sqrt(variance) * start.vectors), float(start.prior_variance)
+    nodes, q = gauss_hermite(n_levels)
     centre, spread = start.mean, np.maximum(start.std, 0.25 * np.abs(start.mean))
-    posterior = start
+    posterior: GaussianPosterior | MeanFieldPosterior = start
     for left in range(PLACEMENTS - 1, -1, -1):
-        weights, log_prior = _about(prior, centre, spread).on_levels(start.q.shape[1])
-        deviation = (weights.levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]
-        log_width = log_prior - prior.log_density(weights.levels)
-        weights = FactorizedCategorical.from_logits(weights.levels, log_width - 0.5 * deviation**2)
-        posterior = replace(posterior, weights=weights, log_prior=log_prior)
+        # With at least a tenth of the prior's precision from the rows.
+        width = 1 / (np.maximum(1 / spread**2 - 1 / t, 0.1 / t) + 1 / t)
+        levels = centre[:, None] + np.sqrt(width)[:, None] * nodes
+        log_width = np.log(q) + 0.5 * nodes**2  # of the level's share of the line, up to a constant
+        log_prior = log_width - 0.5 * levels**2 / t + 0.5 * np.log(width / t)[:, None]
+        deviation = (levels - posterior.mean[:, None]) / np.maximum(posterior.std, 1e-3 * spread)[:, None]
+        weights = FactorizedCategorical.from_logits(levels, log_width - 0.5 * deviation**2)
+        placed = MeanFieldPosterior(weights, start.noise, log_prior, start.outcome)
         iterations = min(max_iter, PLACEMENT_ITERATIONS) if left else max_iter
-        posterior = fit_exponential(turned, posterior, max_iter=iterations, stop=stop)
+        posterior = fit_exponential(turned, placed, max_iter=iterations, stop=stop)
         if posterior.interrupted:
             break
         centre, spread = posterior.mean, np.maximum(posterior.std, 0.25 * spread)
-    return posterior
-
-
-def _about(prior: DensityPrior, centre: FloatArray, spread: FloatArray) -> TiltedPriors:
-    """Return the prior times likelihoods for which the posteriors have about these means and deviations.
-
-    With a prior that is not Gaussian posteriors are rather narrower: levels far out would have E exp(−t z) run away.
-    """
-    variance = prior.variance
-    if isinstance(prior, GaussianPrior):
-        precision = np.maximum(1 / spread**2 - 1 / variance, 0.1 / variance)
-        return tilt(prior, centre * (1 + 1 / (variance * precision)), precision)
-    return tilt(prior, centre, np.maximum(1 / spread**2, 0.1 / variance))
+    return replace(start, mean=posterior.mean, variance=posterior.variance, outcome=posterior.outcome)

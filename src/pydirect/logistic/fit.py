@@ -8,24 +8,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.direct.mean_field import MeanFieldPosterior
-from pydirect.distributions.levels import as_levels
-from pydirect.distributions.priors import DensityPrior, GaussianPrior, Prior, as_log_masses
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.linear.tilted import check_level_count
-from pydirect.logistic.ascent import Ascent, RowSource, State, climb, with_outcome
-from pydirect.logistic.discrete import LogisticFit, decorrelated_solve, mean_field_solve, with_shares
+from pydirect.distributions.categorical import as_level_count, as_levels
+from pydirect.distributions.priors import as_log_masses
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.logistic.ascent import Ascent, State, climb, with_outcome
+from pydirect.logistic.discrete import LogisticFit, gaussian_posteriors, mean_field_solve, with_shares
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
-from pydirect.logistic.passes import RowPasses
-from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.sharpness import sharpest
+from pydirect.logistic.rows import LabelledRows, RowPasses, sharpest
 from pydirect.logistic.start import ascend_rows, ascend_stream, starting_state
 
 BOUNDS = ("jaakkola", "exponential")
 
 
+@single_blas_thread()
 def fit_logistic(
     rows: LabelledRows,
     levels: ArrayLike,
@@ -110,10 +109,9 @@ def _require_jaakkola(rows: LabelledRows, what: str) -> None:
         raise ValueError(f"rows must have likelihood='jaakkola' for {what}, got {rows.likelihood!r}")
 
 
-def check_logistic_levels(n_levels: int, prior: Prior, bound: str) -> None:
+def check_logistic_levels(n_levels: int, bound: str) -> None:
     """Raise unless posteriors in the decorrelated basis can be put on a number of levels."""
-    check_level_count(n_levels, prior)
-    if bound == "exponential" and n_levels < FEWEST_LEVELS:
+    if as_level_count(n_levels) < FEWEST_LEVELS and bound == "exponential":
         raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} for the exponential bound, got {n_levels}")
 
 
@@ -124,32 +122,32 @@ def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
     return float(((mass * w**2).sum(axis=1) - (mass * w).sum(axis=1) ** 2).mean())
 
 
+@single_blas_thread()
 def fit_logistic_decorrelated(
     rows: LabelledRows,
     *,
-    prior: DensityPrior | None = None,
+    prior_variance: float = 1.0,
     variance_prior: VariancePrior | None = None,
     n_levels: int = 15,
     bound: str | None = None,
     max_iter: int = 1000,
     stop: threading.Event | None = None,
-) -> LogisticFit[DecorrelatedPosterior]:
-    """Fit in the basis where weights do not interact, on levels that have the moments of each one's posterior.
+) -> LogisticFit[GaussianPosterior]:
+    """Fit Gaussian weights in the basis where they do not interact.
 
-    The ELBO's precisions and, by empirical Bayes, the prior variance of the weights are found with continuous weights.
-    The basis is then that of A = Φᵀdiag(h)Φ at these precisions; only a prior that is not Gaussian moves them again.
+    The ELBO's precisions and, by empirical Bayes, the prior variance of the weights are found first. The basis is then
+    that of A = Φᵀdiag(h)Φ at these precisions.
 
     Parameters
     ----------
     rows : LabelledRows
         Rows with labels.
-    prior : DensityPrior, optional
-        In units of the prior standard deviation; standard Gaussian by default. With another one, several functions have
-        their logits' mean variance in place of their own.
+    prior_variance : float, default=1.0
+        Of the weights in units of the variance that is found.
     variance_prior : VariancePrior, optional
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
     n_levels : int, default=15
-        As in `fit_decorrelated`: neither moments nor the ELBO depend on it. The exponential bound needs at least 7.
+        Of each weight under the exponential bound, at least 7.
     bound : {None, "exponential"}, optional
         By default that of the rows' likelihood; the exponential one starts from Jaakkola's.
     max_iter : int, default=1000
@@ -166,69 +164,54 @@ def fit_logistic_decorrelated(
         as_choice(bound, "bound", ("exponential",))
         _require_jaakkola(rows, "the exponential bound")
     as_count(max_iter, "max_iter")
-    prior = GaussianPrior() if prior is None else prior
-    check_logistic_levels(n_levels, prior, bound or rows.likelihood)
+    check_logistic_levels(n_levels, bound or rows.likelihood)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior.wide(rows.mean_square())
-    continuous = ascend_rows(rows, variance_prior.scaled(prior.variance), max_iter=max_iter, stop=stop)
-    fit = finish_decorrelated(rows, continuous, prior, variance_prior, n_levels, max_iter, stop)
+    continuous = ascend_rows(rows, variance_prior.scaled(prior_variance), max_iter=max_iter, stop=stop)
+    fit = finish_decorrelated(continuous, prior_variance, stop)
     if bound is None or fit.posterior.interrupted or fit.posterior.rotation.shape[1] == 0:
         return fit
     posterior = fit_exponential_decorrelated(
-        rows, fit.posterior, variance=fit.variance, prior=prior, max_iter=max_iter, stop=stop
+        rows, fit.posterior, variance=fit.variance, n_levels=n_levels, max_iter=max_iter, stop=stop
     )
     outcome = posterior.outcome.less(variance_prior.penalty(fit.variance))
     return replace(fit, posteriors=[replace(posterior, outcome=outcome)])
 
 
 def finish_decorrelated(
-    source: RowSource,
-    continuous: Ascent[FullGaussian],
-    prior: DensityPrior,
-    variance_prior: VariancePrior,
-    n_levels: int,
-    max_iter: int,
-    stop: threading.Event,
-    precision_factor: float = 1.0,
-) -> LogisticFit[DecorrelatedPosterior]:
-    """Put continuous weights on levels; with a prior that is not Gaussian, go on with the weights' own posteriors.
+    continuous: Ascent[FullGaussian], prior_variance: float, stop: threading.Event, precision_factor: float = 1.0
+) -> LogisticFit[GaussianPosterior]:
+    """Return the posteriors of rotated weights, in units of the prior deviation over √prior_variance.
 
-    `precision_factor`: of A in the covariance with a Gaussian prior; see `pydirect.logistic.sharpness`.
+    `precision_factor`: of A in the covariance; see `pydirect.logistic.sharpness`.
     """
-    solve, rest = decorrelated_solve(prior, n_levels, variance_prior), continuous.best.solution.state
-    start = replace(rest, log_variance=rest.log_variance - float(np.log(prior.variance)))
-    if isinstance(prior, GaussianPrior):
-        start = replace(start, gram=precision_factor * rest.gram)
-    ascent = Ascent(solve, start, max_iter)
-    outcome = continuous.result(stop)
-    if not isinstance(prior, GaussianPrior) and not stop.is_set():
-        climb(source, ascent, stop)
-        outcome = ascent.result(stop) if ascent.trace else outcome
-    best = ascent.best
-    return LogisticFit(with_shares(best.solution.posterior, outcome), float(np.exp(best.solution.state.log_variance)))
+    rest = continuous.best.solution.state
+    log_variance = rest.log_variance - float(np.log(prior_variance))
+    state = replace(rest, log_variance=log_variance, gram=precision_factor * rest.gram)
+    posteriors = with_shares(gaussian_posteriors(state, prior_variance), continuous.result(stop))
+    return LogisticFit(posteriors, float(np.exp(log_variance)))
 
 
 # --- rows that are not held
 
 
+@single_blas_thread()
 def fit_passes_decorrelated(
     passes: RowPasses,
     sample: LabelledRows,
     *,
-    prior: DensityPrior,
+    prior_variance: float,
     variance_prior: VariancePrior,
-    n_levels: int,
     max_iter: int,
-) -> LogisticFit[DecorrelatedPosterior]:
+) -> LogisticFit[GaussianPosterior]:
     """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
 
-    `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts. `prior`,
-    `variance_prior`, `n_levels`, `max_iter`: as in `fit_logistic_decorrelated`. The sample's left-out labels choose the
-    factor of the classes' precision; see `pydirect.logistic.sharpness`. Raises KeyboardInterrupt when the user
-    interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
+    `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts; its left-out labels
+    choose the factor of the classes' precision, see `pydirect.logistic.sharpness`. Raises KeyboardInterrupt when the
+    user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
-    continuous = ascend_stream(passes, sample, variance_prior.scaled(prior.variance), max_iter, passes.stop)
+    continuous = ascend_stream(passes, sample, variance_prior.scaled(prior_variance), max_iter, passes.stop)
     factor = sharpest(sample, continuous)[0] if sample.n_functions > 1 and not passes.stop.is_set() else 1.0
-    return finish_decorrelated(passes, continuous, prior, variance_prior, n_levels, max_iter, passes.stop, factor)
+    return finish_decorrelated(continuous, prior_variance, passes.stop, factor)

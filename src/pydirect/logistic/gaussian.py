@@ -16,8 +16,9 @@ from scipy.linalg import blas, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.linear.decorrelated import NEGLIGIBLE_INFORMATION
-from pydirect.logistic.ascent import RowMoments, Solution, Solve, State
+from pydirect.linear.fit import NEGLIGIBLE_INFORMATION
+from pydirect.logistic.ascent import LikelihoodMoments, Solution, Solve, State
+from pydirect.optimize.cholesky import ridge_factor
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
@@ -34,24 +35,19 @@ LEAST_CURVATURE = 0.1
 
 @dataclass(frozen=True)
 class FullGaussian:
-    """Posterior of continuous weights.
+    """Posterior of continuous weights."""
 
-    - `root`, (n_weights, n_weights): R, upper triangular, with covariance RRᵀ for each function.
-    - `mean`, (n_weights, n_functions).
-    """
-
-    root: FloatArray
-    mean: FloatArray
+    root: FloatArray  # (n_weights, n_weights): R, upper triangular, with covariance RRᵀ for each function
+    mean: FloatArray  # (n_weights, n_functions)
 
     @classmethod
     def solve(cls, gram: FloatArray, mean: FloatArray, variance: float) -> FullGaussian:
         """Posterior with given means, and the covariance of regression with A, noise variance 1 and a prior's."""
-        precision = gram.copy()
-        np.einsum("jj->j", precision)[...] += 1 / variance
+        try:
+            factor = ridge_factor(gram.copy(), 1 / variance)
+        except np.linalg.LinAlgError:
+            raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features") from None
         with single_blas_thread():
-            factor, info = lapack.dpotrf(precision, lower=1, overwrite_a=1)
-            if info != 0:
-                raise np.linalg.LinAlgError("ΦᵀΦ must be positive semi-definite: rescale the features")
             inverse, _ = lapack.dtrtri(factor, lower=1, overwrite_c=1)
         return cls(np.ascontiguousarray(np.tril(inverse).T), mean)
 
@@ -94,82 +90,30 @@ class FullGaussian:
 
 @dataclass(frozen=True)
 class VariancePrior:
-    """Log-normal prior of the prior variance of the weights.
+    """Log-normal prior of the prior variance of the weights."""
 
-    Parameters
-    ----------
-    centre : float
-        Its median.
-    sd : float
-        Of the logarithm; 0 fixes the variance.
-    """
-
-    centre: float
-    sd: float
+    centre: float  # its median
+    sd: float  # of the logarithm; 0 fixes the variance
 
     @classmethod
     def wide(cls, mean_square: float) -> VariancePrior:
-        """Prior around the variance at which z has its typical variance, from the mean of φᵀφ.
-
-        Parameters
-        ----------
-        mean_square : float
-            Mean of φᵀφ over the rows.
-        """
+        """Prior around the variance at which z has its typical variance, from the mean of φᵀφ."""
         return cls(TYPICAL_LOGIT_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
 
     def scaled(self, factor: float) -> VariancePrior:
-        """Prior of the variance times a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Factor of the variance.
-
-        Returns
-        -------
-        VariancePrior
-            The prior.
-        """
+        """Prior of the variance times a factor."""
         return VariancePrior(self.centre * factor, self.sd)
 
     def penalty(self, variance: float) -> float:
-        """Return −log density, zero at the median.
-
-        Parameters
-        ----------
-        variance : float
-            Prior variance.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """Return −log density, zero at the median."""
         return 0.5 * (np.log(variance / self.centre) / self.sd) ** 2 if self.sd > 0 else 0.0
 
     def best(self, gram: FloatArray, posterior: FullGaussian, log_variance: float) -> float:
-        """Log of the best prior variance for given A and c of the regression, by secants from where a posterior is.
-
-        Parameters
-        ----------
-        gram : ndarray of shape (n_weights, n_weights)
-            A = Φᵀdiag(h)Φ.
-        posterior : FullGaussian
-            Posterior to start from.
-        log_variance : float
-            Log of the prior variance to start from.
-
-        Returns
-        -------
-        float
-            Log of the variance.
-        """
+        """Log of the best prior variance for given A and c of the regression, by secants from where a posterior is."""
         if self.sd == 0:
             return log_variance
         precision, centre, variance = self.sd**-2, float(np.log(self.centre)), float(np.exp(log_variance))
-        with single_blas_thread():
-            targets = gram @ posterior.mean + posterior.mean / variance
+        targets = gram @ posterior.mean + posterior.mean / variance
         slope = posterior.slope(variance) - precision * (log_variance - centre)
         curvature = 0.5 * posterior.determined(variance) + precision  # the largest it can be
         least = LEAST_CURVATURE * curvature
@@ -180,25 +124,21 @@ class VariancePrior:
                 break
             variance = float(np.exp(log_variance))
             posterior = FullGaussian.solve(gram, posterior.mean, variance)
-            with single_blas_thread():
-                posterior = replace(posterior, mean=posterior.root @ (posterior.root.T @ targets))
+            posterior = replace(posterior, mean=posterior.root @ (posterior.root.T @ targets))
             before, slope = slope, posterior.slope(variance) - precision * (log_variance - centre)
             curvature = max((before - slope) / step, least)
         return log_variance
 
 
 def gaussian_solve(
-    variance_prior: VariancePrior, improved: Callable[[FullGaussian, float], RowMoments] | None = None
+    variance_prior: VariancePrior, improved: Callable[[FullGaussian, float], LikelihoodMoments] | None = None
 ) -> Solve[FullGaussian]:
-    """Return the step with continuous weights: one factorisation, and a step of empirical Bayes.
-
-    `improved`: from a posterior and the prior variance to one with better means.
-    """
+    """Return the step with continuous weights: one factorisation, means `improved` if given, empirical Bayes."""
 
     def solve(state: State) -> Solution[FullGaussian]:
         variance = float(np.exp(state.log_variance))
         posterior = FullGaussian.solve(state.gram, state.mean, variance)
-        latent: FullGaussian | RowMoments = posterior
+        latent: FullGaussian | LikelihoodMoments = posterior
         if improved is not None:
             latent = improved(posterior, variance)
             posterior, state = replace(posterior, mean=latent.mean), replace(state, mean=latent.mean)
@@ -211,11 +151,10 @@ def gaussian_solve(
 def informative_directions(
     statistics: GaussianStatistics, variance: float, largest_precision: float = 0.25
 ) -> FloatArray:
-    """Directions of Φ about which the data carry information whatever the posterior.
+    """Orthonormal directions of Φ, (n_weights, n_directions), about which the data say anything whatever the posterior.
 
-    Returns orthonormal columns, (n_weights, n_directions). Precisions of labelled rows are at most 1/4, so the
-    information of a direction is at most a quarter of that of ΦᵀΦ; prior variances are considered up to
-    `VARIANCE_MARGIN` times `variance`, the typical one.
+    Precisions of labels are at most 1/4; prior variances are considered up to `VARIANCE_MARGIN` times `variance`, the
+    typical one.
     """
     rotated = decorrelate(statistics)
     informative = largest_precision * VARIANCE_MARGIN * variance * rotated.eigenvalues > NEGLIGIBLE_INFORMATION

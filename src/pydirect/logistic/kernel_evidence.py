@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +27,11 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.features.race import Patience, descend, race
+from pydirect.features.race import Patience, descend, race, starting_points
 from pydirect.features.repeated import RowCounts
 from pydirect.features.screen import screen_columns
-from pydirect.features.search import starting_points
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
 from pydirect.logistic.likelihood import RowTerms, softmax_terms
 
 # Unit of logits: divided by it, they have the priors of standardised targets.
@@ -55,37 +54,12 @@ STEP_GAIN = 0.001
 LEAST_PRECISION = 1e-5
 
 
-class RowLikelihood(Protocol):
-    """Likelihood of the rows, as a function of contrasts u that are zero a priori."""
-
-    @property
-    def n_contrasts(self) -> int:
-        """Number of contrasts."""
-        ...  # pragma: no cover
-
-    def first_guess(self) -> FloatArray:
-        """Return the contrasts about which the likelihood is first expanded, (n_rows, n_contrasts)."""
-        ...  # pragma: no cover
-
-    def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        """Integrate over contrasts of given means, (n_rows, n_contrasts), and variances, (n_rows,)."""
-        ...  # pragma: no cover
-
-    def improved(self, moments: Moments, weight: FloatArray) -> Self:
-        """Return the likelihood with parameters of its own as they fit best, given moments of the contrasts."""
-        ...  # pragma: no cover
-
-
 @dataclass(frozen=True)
 class LabelLikelihood:
-    """Likelihood of labels, as a function of contrasts of the logits.
+    """Likelihood of labels, as a function of contrasts of the logits."""
 
-    - `t`, (n_rows, n_problems): −1 or 1; one column for two classes, one per class for more.
-    - `weight`, (n_rows,).
-    """
-
-    t: FloatArray
-    weight: FloatArray
+    t: FloatArray  # (n_rows, n_problems): −1 or 1; one column for two classes, one per class for more
+    weight: FloatArray  # (n_rows,)
 
     @cached_property
     def contrasts(self) -> FloatArray:
@@ -123,14 +97,10 @@ class LabelLikelihood:
 
 @dataclass(frozen=True)
 class Sites:
-    """A Gaussian likelihood per row, exp(first·u − ½ second |u|²) up to a factor.
+    """A Gaussian likelihood per row, exp(first·u − ½ second |u|²) up to a factor."""
 
-    - `first`, (n_rows, n_contrasts).
-    - `second`, (n_rows,).
-    """
-
-    first: FloatArray
-    second: FloatArray
+    first: FloatArray  # (n_rows, n_contrasts)
+    second: FloatArray  # (n_rows,)
 
     @classmethod
     def at(cls, moments: Moments, terms: RowTerms, weight: FloatArray) -> Sites:
@@ -175,29 +145,18 @@ class Sites:
 
 @dataclass(frozen=True)
 class Moments:
-    """A Gaussian q of the contrasts at the rows.
+    """A Gaussian q of the contrasts at the rows."""
 
-    - `mean`, (n_rows, n_contrasts).
-    - `variance`, (n_rows,).
-    - `log_evidence`: of the sites' responses.
-    - `minus_kl`: −KL from its prior.
-    """
-
-    mean: FloatArray
-    variance: FloatArray
-    log_evidence: float
-    minus_kl: float
+    mean: FloatArray  # (n_rows, n_contrasts)
+    variance: FloatArray  # (n_rows,)
+    log_evidence: float  # of the sites' responses
+    minus_kl: float  # −KL from its prior
 
 
 class LatentMarginalLikelihood:
-    """Negative ELBO of rows and negative log prior of the log parameters θ, see `MarginalLikelihood`, and gradient.
+    """Negative ELBO of rows minus the log prior of the log parameters θ, and its gradient; see `MarginalLikelihood`.
 
-    The value and the gradient are exact where q was last brought up to date.
-
-    - `x`, (n_rows, n_inputs).
-    - `likelihood`: of labels or counts.
-    - `weight`, (n_rows,).
-    - `unit`: of the contrasts; divided by it, they have the priors of standardised targets.
+    Exact where q was last brought up to date. Contrasts divided by `unit` have the priors of standardised targets.
     """
 
     iterations_between_updates = 5
@@ -205,7 +164,7 @@ class LatentMarginalLikelihood:
     def __init__(
         self,
         x: FloatArray,
-        likelihood: RowLikelihood,
+        likelihood: LabelLikelihood | CountContrast,
         weight: FloatArray,
         *,
         n_linear: int,
@@ -223,6 +182,12 @@ class LatentMarginalLikelihood:
         self.start[0] = -2 * np.log(unit)  # noise variances 1/h in units of the contrasts
         self.bounds = [(self.start[0], self.start[0]), *self.regression.bounds[1:]]
         self._forget()
+
+    def limit_amplitudes(self, largest: float) -> None:
+        """Allow no log amplitude above a number."""
+        for place in self.regression.amplitude_places:
+            low, high = self.bounds[place]
+            self.bounds[place] = (low, min(high, largest))
 
     def _forget(self) -> None:
         self.sites: Sites | None = None
@@ -298,15 +263,8 @@ def fit_label_hyperparameters(
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of labels times the priors: a race of starts on few rows, then the best.
 
-    - `x`, (n_samples, n_inputs): standardised inputs, then their normal scores.
-    - `t`, (n_samples, n_problems): labels, −1 or 1; one column for two classes, one per class for more.
-    - `sample_weight`, (n_samples,).
-    - `n_linear`: leading inputs that the linear part sees.
-    - `rng`: chooses the rows.
-    - `max_rows`: largest number of rows, drawn by class; of more than 500, at most a quarter of all.
-    - `tied`, (n_inputs,): the length-scale of each input; see `MarginalLikelihood`.
-
-    Returns the hyperparameters, amplitudes in squared units of `LOGIT_UNIT`, and the record of the search.
+    `x` holds standardised inputs, of which the linear part sees the first `n_linear`, then their normal scores; `t`,
+    (n_samples, n_problems), labels −1 or 1. Amplitudes found are in squared units of `LOGIT_UNIT`.
     """
     index = t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)
     weight = counts_without_classes(x, index, sample_weight)
@@ -334,14 +292,7 @@ def search_few_then_many(
     scores: FloatArray,
     n_rows: int,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Race starts on the first of the chosen rows, and go on with the best on all of them.
-
-    - `objective`: from indices of rows.
-    - `scores`, (n_columns,): of the screen.
-    - `n_rows`: in all.
-
-    Returns what `fit_label_hyperparameters` does.
-    """
+    """Race starts on the first of the chosen rows, and go on with the best on all of them."""
     with single_blas_thread(), np.errstate(under="ignore"):
         few = objective(np.sort(chosen[:RACE_ROWS]))
         raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
@@ -353,8 +304,10 @@ def search_few_then_many(
         columns=np.arange(len(scores)),
         scores=scores,
         starts=tuple(run.name for run in raced),
-        start_values=-np.array([[run.value for run in raced]]),
-        smoothness_values=np.empty((1, 0)),
+        start_values=-np.array([run.value for run in raced]),
+        smoothness_values=np.empty(0),
+        nearest_starts=(),
+        nearest_values=np.empty(0),
         evidences=np.empty(0),
         smoothness=best.smoothness,
         n_rows=(few.n_rows, many.n_rows, n_rows),
@@ -364,10 +317,7 @@ def search_few_then_many(
 
 
 def rows_by_class(index: NDArray[np.intp], size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw rows, up to an equal share of each class, and fill up with others; any first part of them has the same mix.
-
-    `index`, (n_rows,): class of each row.
-    """
+    """Draw rows, up to an equal share of each class, then others; any first part of them has the same mix."""
     n_of = np.bincount(index)
     size = min(size, len(index))
     share = size // np.count_nonzero(n_of)
@@ -383,7 +333,6 @@ def counts_without_classes(x: FloatArray, index: NDArray[np.intp], weight: Float
     """Return how many rows each counts for where the kernel is learned, whatever the classes' own weights, (n_rows,).
 
     Weights of classes shift the logits, as drawing by class does, but a class does not know more for them.
-    `index`, (n_rows,): class of each row. For repetitions see `pydirect.features.repeated`.
     """
     _, first, where = np.unique(index, return_index=True, return_inverse=True)
     relative = weight / weight[first][where]  # exactly one if the classes differ alone
@@ -392,3 +341,80 @@ def counts_without_classes(x: FloatArray, index: NDArray[np.intp], weight: Float
         return relative
     counts = relative * weight.mean()
     return RowCounts.of(x, index[:, None].astype(np.float64), counts).where_learned(counts)
+
+
+# Unit of log rates: divided by it, they have the priors of standardised targets.
+LOG_RATE_UNIT = 1.0
+# Standard deviation of log rates that is allowed beyond what the counts span.
+SPARE_LOG_RATE = 5.0
+
+
+@dataclass(frozen=True)
+class CountContrast:
+    """Likelihood of counts as a function of the log rate relative to its prior mean, for the search of a kernel."""
+
+    y: FloatArray  # (n_rows, 1): counts and prior means of the log means
+    offset: FloatArray  # (n_rows, 1): counts and prior means of the log means
+    counts: CountLikelihood  # Poisson or negative binomial
+    learns: bool  # whether the dispersion is learned
+    n_contrasts: int = 1
+
+    def first_guess(self) -> FloatArray:
+        """Return the log rates about which the likelihood is first expanded, (n_rows, 1)."""
+        return self.counts.first_guess(self.y, self.offset)
+
+    def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate over Gaussian log rates of given means, (n_rows, 1), and variances, (n_rows,)."""
+        terms = self.counts.terms(self.y, self.offset + mean, variance)
+        return replace(terms, precision=np.maximum(terms.precision, LEAST_PRECISION))
+
+    def improved(self, moments: Moments, weight: FloatArray) -> CountContrast:
+        """Return the likelihood with the dispersion that fits best."""
+        if not self.learns:
+            return self
+        best = self.counts.at_best(self.y, self.offset + moments.mean, moments.variance, weight)
+        return replace(self, counts=best)
+
+
+def fit_count_hyperparameters(
+    x: FloatArray,
+    y: FloatArray,
+    offset: FloatArray,
+    weight: FloatArray,
+    *,
+    learns_dispersion: bool,
+    n_linear: int,
+    rng: np.random.Generator,
+    max_rows: int,
+    n_threads: int = 1,
+    tied: NDArray[np.intp] | None = None,
+) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+    """Maximise the bound on the evidence of counts times the priors; see `fit_label_hyperparameters`.
+
+    `y` and `offset`, (n_samples,), are counts and the prior means of their logs; amplitudes are in squared units of
+    `LOG_RATE_UNIT`.
+    """
+    dispersion = moment_dispersion(y, offset, weight) if learns_dispersion else 0.0
+    # No log rate is farther from its prior mean than the counts' logs are, but for counts that are hardly ever seen.
+    span = float(np.abs(np.log(y + 0.5) - offset).max())
+    largest = float(np.log(span**2 + SPARE_LOG_RATE**2))
+
+    def objective(rows: NDArray[np.intp]) -> LatentMarginalLikelihood:
+        likelihood = CountContrast(y[rows, None], offset[rows, None], CountLikelihood(dispersion), learns_dispersion)
+        bound = LatentMarginalLikelihood(
+            x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied, unit=LOG_RATE_UNIT
+        )
+        bound.limit_amplitudes(largest)
+        return bound
+
+    with single_blas_thread(), np.errstate(under="ignore"):
+        scores = screen_columns(x[:, :n_linear], stabilised(y, offset)[:, None], rng, n_threads)
+    chosen = rng.permutation(len(x))[: n_searched(len(x), max_rows)]
+    return search_few_then_many(objective, chosen, scores, len(x))
+
+
+def stabilised(y: FloatArray, offset: FloatArray) -> FloatArray:
+    """Return standardised residuals of about equal variance by Anscombe's (1948) root, (n_samples,)."""
+    root = np.sqrt(y + 0.375) - np.sqrt(np.exp(offset) + 0.375)
+    scale = root.std()
+    return np.asarray((root - root.mean()) / scale if scale > 0 else np.zeros(len(y)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,24 +15,27 @@ from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp
 
 from pydirect import _core
-from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
-from pydirect.logistic.ascent import Evaluation, Latent, RowMoments, State
+from pydirect.logistic.ascent import Ascent, BoundEvaluation, LatentGaussian, LikelihoodMoments, State
 from pydirect.logistic.gaussian import FullGaussian
-from pydirect.logistic.likelihood import LIKELIHOODS, Likelihood, RowTerms, label_log_probability
-from pydirect.statistics.gaussian import (
-    Block,
-    FeatureMap,
-    IdentityFeatures,
-    block_rows,
-    gram_of,
-    row_blocks,
+from pydirect.logistic.likelihood import (
+    LIKELIHOODS,
+    Likelihood,
+    RowTerms,
+    label_log_probability,
+    log_sum_exp,
+    softmax_terms,
 )
+from pydirect.statistics.gaussian import Block, IdentityFeatures, RowFeatures, block_rows, gram_of, row_blocks
+from pydirect.streams.rows import Rows
 
-# Features of rows are held, instead of computed again at every iteration, up to this many bytes.
+# Features of rows are buffered, instead of computed again at every iteration, up to this many bytes.
 HELD_BYTES = 2**30
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
+# Functions of classes from which on integrals over the softmax are dearer than more steps.
+MANY_FUNCTIONS = 8
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 MEAN_OPTIONS = {"maxiter": 5, "ftol": 1e-6, "gtol": 1e-3}
 
@@ -39,7 +44,7 @@ MEAN_OPTIONS = {"maxiter": 5, "ftol": 1e-6, "gtol": 1e-3}
 class RotatedFeatures:
     """Basis functions times a matrix: a few directions of a larger basis."""
 
-    features: FeatureMap
+    features: RowFeatures
     vectors: FloatArray
 
     @property
@@ -55,33 +60,16 @@ class RotatedFeatures:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of basis functions with labels ±1: all that likelihoods need of the data.
+    """Rows of basis functions with labels ±1: all that likelihoods need of the data."""
 
-    Parameters
-    ----------
-    features : FeatureMap
-        From rows of x to Φ.
-    x : ndarray of shape (n_samples, n_features_in)
-        Rows of inputs.
-    t : ndarray of shape (n_samples, n_functions)
-        −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
-    weight : ndarray of shape (n_samples,)
-        How many times each row counts, positive.
-    offset : ndarray of shape (n_functions,) or (n_samples, n_functions)
-        Added to φᵀw: prior means of the logits.
-    likelihood : {"softmax", "jaakkola"}, default="softmax"
-        Of the labels: the softmax, or Jaakkola's bound, class by class.
-    n_threads : int, default=1
-        Number of threads; results have the same bits for any.
-    """
-
-    features: FeatureMap
-    x: FloatArray
+    features: RowFeatures  # from rows of x to Φ
+    x: FloatArray  # (n_samples, n_features_in): rows of inputs
+    # (n_samples, n_functions): −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
     t: FloatArray
-    weight: FloatArray
-    offset: FloatArray
-    likelihood: str = "softmax"
-    n_threads: int = 1
+    weight: FloatArray  # (n_samples,): how many times each row counts, positive
+    offset: FloatArray  # (n_functions,) or (n_samples, n_functions): added to φᵀw: prior means of the logits
+    likelihood: str = "softmax"  # of the labels: the softmax, or Jaakkola's bound, class by class
+    n_threads: int = 1  # number of threads; results have the same bits for any
 
     @classmethod
     def from_arrays(
@@ -94,28 +82,7 @@ class LabelledRows:
         likelihood: str = "softmax",
         n_threads: int | None = None,
     ) -> LabelledRows:
-        """Build from a design matrix.
-
-        Parameters
-        ----------
-        phi : array_like of shape (n_samples, n_weights)
-            Φ.
-        t : array_like of shape (n_samples,) or (n_samples, n_functions)
-            Labels, −1 or 1; with several functions a single 1 in every row.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts.
-        offset : float or array_like of shape (n_functions,), default=0.0
-            Prior means of the logits.
-        likelihood : {"softmax", "jaakkola"}, default="softmax"
-            The second is a bound, of one function; see `pydirect.logistic`.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Examples
-        --------
-        >>> LabelledRows.from_arrays([[1.0], [2.0], [3.0]], [1, -1, 1], [1.0, 0.0, 2.0]).t.ravel().tolist()
-        [1.0, 1.0]
-        """
+        """Build from a design matrix."""
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
         labels = np.asarray(t, dtype=np.float64)
         labels = labels[:, None] if labels.ndim == 1 else labels
@@ -168,20 +135,7 @@ class LabelledRows:
         return np.zeros((self.n_samples, self.n_functions))
 
     def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,).
-
-        Parameters
-        ----------
-        mean : ndarray of shape (n_samples, n_functions)
-            Means of z.
-        variance : ndarray of shape (n_samples,)
-            Variances of z.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            In nats.
-        """
+        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,)."""
         return label_log_probability(self.t, mean, variance)
 
     def _offset(self, rows: slice | NDArray[np.intp]) -> FloatArray:
@@ -189,36 +143,12 @@ class LabelledRows:
         return self.offset[rows] if self.offset.ndim == 2 else self.offset
 
     def problem(self, t: FloatArray, offset: float) -> LabelledRows:
-        """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound.
-
-        Parameters
-        ----------
-        t : ndarray of shape (n_samples, 1)
-            Labels.
-        offset : float
-            Prior mean of the logit.
-
-        Returns
-        -------
-        LabelledRows
-            The rows.
-        """
+        """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
         labels, offsets = np.ascontiguousarray(t[:, None]), np.array([float(offset)])
         return replace(self, t=labels, offset=offsets, likelihood="jaakkola")
 
     def map_blocks(self, function: Callable[[FloatArray, slice], Any]) -> Iterator[Any]:
-        """Apply a function to blocks of Φ and the slice of rows that each holds; results in order.
-
-        Parameters
-        ----------
-        function : callable
-            Called with a block of Φ and the slice of its rows.
-
-        Returns
-        -------
-        iterator
-            What the function returned.
-        """
+        """Apply a function to blocks of Φ and the slice of rows that each holds; results in order."""
 
         def of_block(bounds: tuple[int, int]) -> Any:
             rows = slice(*bounds)
@@ -226,92 +156,44 @@ class LabelledRows:
 
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
-    def moments(self, latent: Latent | RowMoments) -> tuple[FloatArray, FloatArray]:
-        """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row.
-
-        Parameters
-        ----------
-        latent : posterior or RowMoments
-            Posterior of the weights, or its moments at the rows.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances.
-        """
-        if isinstance(latent, RowMoments):
+    @single_blas_thread()
+    def moments(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[FloatArray, FloatArray]:
+        """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row."""
+        if isinstance(latent, LikelihoodMoments):
             return self.offset + latent.row_mean, latent.row_variance
         mean, variance = np.empty((self.n_samples, self.n_functions)), np.empty(self.n_samples)
 
         def fill(phi: FloatArray, rows: slice) -> None:
             mean[rows], variance[rows] = latent.latent_moments(phi)
 
-        with single_blas_thread():
-            for _ in self.map_blocks(fill):
-                pass
+        for _ in self.map_blocks(fill):
+            pass
         return self.offset + mean, variance
 
-    def evaluate(self, latent: Latent | RowMoments) -> Evaluation:
-        """Evaluate a posterior at all rows, as a `RowSource`.
-
-        Parameters
-        ----------
-        latent : posterior or RowMoments
-            Posterior of the weights, or its moments at the rows.
-
-        Returns
-        -------
-        Evaluation
-            Sums over the rows.
-        """
+    def evaluate(self, latent: LatentGaussian | LikelihoodMoments) -> BoundEvaluation:
+        """Evaluate a posterior at all rows, as a `RowSource`."""
         b = self.n_weights
 
-        def of_block(phi: FloatArray, rows: slice) -> Evaluation:
-            if isinstance(latent, RowMoments):
+        def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
+            if isinstance(latent, LikelihoodMoments):
                 mean, variance = latent.row_mean[rows], latent.row_variance[rows]
             else:
                 mean, variance = latent.latent_moments(phi)
             return evaluated(phi, self.terms(self.t[rows], mean + self._offset(rows), variance), self.weight[rows])
 
-        with single_blas_thread():
-            return total(self.map_blocks(of_block), b, self.n_functions)
+        return total(self.map_blocks(of_block), b, self.n_functions)
 
-    def summed(self, terms: RowTerms) -> Evaluation:
-        """Return the sums over all rows of given terms.
+    def summed(self, terms: RowTerms) -> BoundEvaluation:
+        """Return the sums over all rows of given terms."""
 
-        Parameters
-        ----------
-        terms : RowTerms
-            Terms of the rows.
-
-        Returns
-        -------
-        Evaluation
-            Sums over the rows.
-        """
-
-        def of_block(phi: FloatArray, rows: slice) -> Evaluation:
+        def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
             part = RowTerms(terms.value[rows], terms.residual[rows], terms.precision[rows])
             return evaluated(phi, part, self.weight[rows])
 
-        with single_blas_thread():
-            return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
+        return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
 
     def gradient(self, row_mean: FloatArray, row_variance: FloatArray) -> tuple[float, FloatArray]:
-        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows.
-
-        Parameters
-        ----------
-        row_mean : ndarray of shape (n_samples, n_functions)
-            Means of φᵀw.
-        row_variance : ndarray of shape (n_samples,)
-            Variances of φᵀw.
-
-        Returns
-        -------
-        (float, ndarray)
-            The sum and its gradient.
-        """
+        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows."""
         value, gradient = 0.0, np.zeros((self.n_weights, self.n_functions))
 
         def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
@@ -325,71 +207,54 @@ class LabelledRows:
         return value, gradient
 
     def times(self, weights: FloatArray) -> FloatArray:
-        """Return Φ times weights (n_weights, n_functions).
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_weights, n_functions)
-            Weights.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_functions)
-            The product.
-        """
+        """Return Φ times weights (n_weights, n_functions)."""
         return np.concatenate(list(self.map_blocks(lambda phi, _: phi @ weights)))
 
-    def improved(self, posterior: FullGaussian, variance: float) -> RowMoments:
-        """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance.
-
-        It costs two products of Φ with a vector per function and step, where a new covariance costs n_weights of them.
-
-        Parameters
-        ----------
-        posterior : FullGaussian
-            Posterior whose covariance is kept.
-        variance : float
-            Prior variance of the weights.
-
-        Returns
-        -------
-        RowMoments
-            The means, and moments at the rows.
-        """
-        shape, row_variance = posterior.mean.shape, self.moments(posterior)[1]
+    def improved(self, posterior: FullGaussian, variance: float) -> LikelihoodMoments:
+        """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance."""
+        shape = posterior.mean.shape
+        row_mean, row_variance = self.moments(posterior)
+        many = self.n_functions >= MANY_FUNCTIONS and self.likelihood == "softmax"
+        gradient = self._tilted(row_mean, row_variance) if many else partial(self.gradient, row_variance=row_variance)
 
         def objective(flat: FloatArray) -> tuple[float, FloatArray]:
             mean = posterior.root @ flat.reshape(shape)
-            value, gradient = self.gradient(self.times(mean), row_variance)
-            slope = posterior.root.T @ (gradient - mean / variance)
+            value, slope = gradient(self.times(mean))
+            slope = posterior.root.T @ (slope - mean / variance)
             return 0.5 * float(np.vdot(mean, mean)) / variance - value, -slope.ravel()
 
-        with single_blas_thread():
-            start = solve_triangular(posterior.root, posterior.mean)
-            found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
-            mean = posterior.root @ found.x.reshape(shape)
-            return RowMoments(mean, self.times(mean), row_variance)
+        start = solve_triangular(posterior.root, posterior.mean)
+        found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
+        mean = posterior.root @ found.x.reshape(shape)
+        return LikelihoodMoments(mean, self.times(mean), row_variance)
+
+    def _tilted(self, mean: FloatArray, variance: FloatArray) -> Callable[[FloatArray], tuple[float, FloatArray]]:
+        """Return what `gradient` does, without integrals: for a softmax with offsets by which it agrees at a mean.
+
+        Where the means are best, so that they stay, is the same.
+        """
+        right = self.t > 0
+        probability = right - self.terms(self.t, mean, variance).residual
+        offset = np.log(np.maximum(probability, np.finfo(float).tiny)) - mean + self.offset
+
+        def gradient(row_mean: FloatArray) -> tuple[float, FloatArray]:
+            logit = row_mean + offset
+            log_probability = logit - log_sum_exp(logit)[:, None]
+            residual = self.weight[:, None] * (right - np.exp(log_probability))
+            slope = np.zeros((self.n_weights, self.n_functions))
+            for part in self.map_blocks(lambda phi, rows: phi.T @ residual[rows]):
+                slope += part
+            return float(self.weight @ log_probability[right]), slope
+
+        return gradient
 
     def left_out_log_probabilities(
-        self, latent: Latent | RowMoments, relative: FloatArray | None = None
+        self, latent: LatentGaussian | LikelihoodMoments, relative: FloatArray | None = None
     ) -> Iterator[FloatArray]:
         """Yield log probabilities of the labels, each left out of the posterior to second order; (n_samples,).
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
-        that times r, as in regression. Of a row that is repeated, one repetition is left out. `relative`, (n_samples,
-        n_variances): for each column the variance is multiplied by it; by default once by one.
-
-        Parameters
-        ----------
-        latent : posterior or RowMoments
-            Posterior of the weights, or its moments at the rows.
-        relative : ndarray of shape (n_samples,), optional
-            Share of a row that is left out, for rows that count several times.
-
-        Yields
-        ------
-        ndarray
-            Log probabilities of a block of rows, in nats.
+        that times r. Variances are multiplied by each column of `relative`, (n_samples, n_variances).
         """
         mean, variance = self.moments(latent)
         terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
@@ -399,90 +264,31 @@ class LabelledRows:
             yield self.log_probability(mean, without * factor)
 
     def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
-        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors).
-
-        Parameters
-        ----------
-        state : State
-            Gaussian posterior and prior variance.
-        factors : sequence of float
-            Values of s.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_factors)
-            Variances.
-        """
-        with single_blas_thread():
-            eigenvalues, vectors = eigh(state.gram, check_finite=False)
-            information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
-            variances = 1 / (information + np.exp(-state.log_variance))
-            return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
+        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
+        eigenvalues, vectors = eigh(state.gram, check_finite=False)
+        information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
+        variances = 1 / (information + np.exp(-state.log_variance))
+        return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
-        """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws).
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_weights, n_functions, n_draws)
-            Draws of the weights.
-
-        Returns
-        -------
-        ndarray of shape (n_draws,)
-            In nats.
-        """
+        """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
 
         def of_block(phi: FloatArray, rows: slice) -> FloatArray:
             return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offset, weights)
 
-        with single_blas_thread():
-            return np.sum(list(self.map_blocks(of_block)), axis=0)
+        return np.sum(list(self.map_blocks(of_block)), axis=0)
 
     def rotated(self, vectors: FloatArray) -> LabelledRows:
-        """Return the rows of Φ·vectors, held when they fit into memory.
-
-        Parameters
-        ----------
-        vectors : ndarray of shape (n_weights, n_directions)
-            Directions.
-
-        Returns
-        -------
-        LabelledRows
-            The rows.
-        """
+        """Return the rows of Φ·vectors, held when they fit into memory."""
         return replace(self, features=RotatedFeatures(self.features, vectors)).held()
 
     def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
-        """Return some of the rows.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Numbers of the rows.
-
-        Returns
-        -------
-        LabelledRows
-            The rows.
-        """
+        """Return some of the rows."""
         offset = self._offset(rows)
         return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=offset)
 
     def sample(self, size: int) -> LabelledRows:
-        """Return a random subset of the rows, held, reweighted to the total weight of all rows.
-
-        Parameters
-        ----------
-        size : int
-            Number of rows.
-
-        Returns
-        -------
-        LabelledRows
-            The rows.
-        """
+        """Return a random subset of the rows, held, reweighted to the total weight of all rows."""
         part = self.chosen(np.sort(np.random.default_rng(0).choice(self.n_samples, size, replace=False)))
         return replace(part, weight=part.weight * (self.weight.sum() / part.weight.sum())).held()
 
@@ -491,37 +297,25 @@ class LabelledRows:
         """Whether `x` is Φ."""
         return isinstance(self.features, IdentityFeatures)
 
+    @single_blas_thread()
     def held(self) -> LabelledRows:
-        """Return the same rows with Φ computed once, when it fits into memory.
-
-        Returns
-        -------
-        LabelledRows
-            The rows.
-        """
+        """Return the same rows with Φ computed once, when it fits into memory."""
         if self.is_held or 8 * self.n_samples * self.n_weights > HELD_BYTES:
             return self
-        with single_blas_thread():
-            phi = np.concatenate(list(self.map_blocks(lambda phi, _: phi)))
+        phi = np.concatenate(list(self.map_blocks(lambda phi, _: phi)))
         return replace(self, features=IdentityFeatures(self.n_weights), x=phi)
 
     def mean_square(self) -> float:
-        """Mean of φᵀφ over the rows.
-
-        Returns
-        -------
-        float
-            The mean.
-        """
+        """Mean of φᵀφ over the rows."""
         squares: Any = sum(self.map_blocks(lambda phi, part: self.weight[part] @ np.einsum("ij,ij->i", phi, phi)))
         return float(squares) / float(self.weight.sum())
 
 
-def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> Evaluation:
+def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> BoundEvaluation:
     """Return the sums over rows of Φ with given terms."""
     root = np.sqrt(weight * terms.precision)
     gradient = phi.T @ (weight[:, None] * terms.residual)
-    return Evaluation(float(weight @ terms.value), gram_of(phi * root[:, None]), gradient)
+    return BoundEvaluation(float(weight @ terms.value), gram_of(phi * root[:, None]), gradient)
 
 
 def drawn_log_likelihoods(
@@ -534,7 +328,7 @@ def drawn_log_likelihoods(
     return weight @ (z[t > 0] - logsumexp(z, axis=1))
 
 
-def total(parts: Iterable[Evaluation], n_weights: int, n_functions: int, n_threads: int = 1) -> Evaluation:
+def total(parts: Iterable[BoundEvaluation], n_weights: int, n_functions: int, n_threads: int = 1) -> BoundEvaluation:
     """Return the sum of evaluations of blocks of rows."""
     value, gram, gradient = 0.0, np.zeros((n_weights, n_weights)), np.zeros((n_weights, n_functions))
     for part in parts:
@@ -542,4 +336,55 @@ def total(parts: Iterable[Evaluation], n_weights: int, n_functions: int, n_threa
         _core.add_upper_triangle(part.gram, gram, n_threads)
         gradient += part.gradient
     _core.mirror_upper_triangle(gram, n_threads)
-    return Evaluation(value, gram, gradient)
+    return BoundEvaluation(value, gram, gradient)
+
+
+@dataclass(frozen=True)
+class RowPasses:
+    """Rows with labels ±1, read again for every evaluation."""
+
+    features: RowFeatures  # of the rows' x
+    open: Callable[[], Iterator[Rows]]  # returns an iterator over all rows, in blocks; y, (n_rows, n_functions): labels
+    offset: FloatArray  # (n_functions,): prior means of the logits
+    n_threads: int
+    stop: threading.Event = field(default_factory=threading.Event)  # when it is set, there are no further passes
+
+    def evaluate(self, latent: LatentGaussian) -> BoundEvaluation:
+        """Evaluate a posterior in one pass, as a `RowSource`; the same bits for any number of threads."""
+        raise_if_set(self.stop)
+
+        def of_block(rows: Rows) -> BoundEvaluation:
+            phi, weight = self._weighted(rows)
+            mean, variance = latent.latent_moments(phi)
+            return evaluated(phi, softmax_terms(rows.y, mean + self.offset, variance), weight)
+
+        parts = ordered_map(of_block, self.open(), self.n_threads)
+        return total(parts, self.features.n_weights, len(self.offset), self.n_threads)
+
+    def log_likelihoods(self, weights: FloatArray) -> FloatArray:
+        """Σ ω log p(y | w) of draws of the weights, in one pass; see `LabelledRows.log_likelihoods`."""
+
+        def of_block(rows: Rows) -> FloatArray:
+            phi, weight = self._weighted(rows)
+            return drawn_log_likelihoods(phi, rows.y, weight, self.offset, weights)
+
+        return np.sum(list(ordered_map(of_block, self.open(), self.n_threads)), axis=0)
+
+    def _weighted(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
+        """Return Φ and the weights of a block of rows."""
+        phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
+        return phi, np.ones(len(rows)) if rows.weight is None else rows.weight
+
+
+FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+@single_blas_thread()
+def sharpest(rows: LabelledRows, ascent: Ascent[FullGaussian]) -> tuple[float, FloatArray]:
+    """Return the factor for which left-out labels are likeliest, and their log probabilities with it, (n_samples,)."""
+    solution = ascent.best.solution
+    variances = rows.sharpened_variances(solution.state, FACTORS)
+    relative = variances / np.maximum(variances[:, :1], np.finfo(float).tiny)
+    found = list(rows.left_out_log_probabilities(solution.latent, relative))
+    best = int(np.argmax([rows.weight @ log_probability for log_probability in found]))
+    return FACTORS[best], found[best]

@@ -7,8 +7,8 @@ noise variance one,
 
 from which `fit_sequential` draws the weights of each function. Where four bits cost nothing h hardly depends on the
 levels: it and the prior variance come from continuous weights, in the few directions about which the data say
-anything, and the weights are drawn once, when these are at rest. The likelihood of the draws is then taken as it is, so
-that their ELBO is an unbiased estimate of a lower bound on the log evidence.
+anything, and the weights are drawn once, when these have converged. The likelihood of the draws is then exact, so that
+their ELBO is an unbiased estimate of a lower bound on the log evidence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +36,7 @@ from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
-from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.rows import LabelledRows, RowPasses
 from pydirect.logistic.start import ascend_rows
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import TargetStatistics
@@ -49,29 +48,14 @@ class Lattice:
 
     The prior is scaled so that its variance is that which empirical Bayes finds. Functions that are drawn together have
     the same own scales, in units of their prior standard deviations, so that devices store them once.
-
-    Parameters
-    ----------
-    prior : DensityPrior or str, optional
-        Prior of a weight in units of its standard deviation.
-    n_levels : int, default=15
-        Number of levels.
-    levels : array_like, optional
-        Levels, by default evenly spaced.
-    level_scales : str, default="own"
-        Scales of the levels.
-    ties : array_like, optional
-        Weights that share a scale.
-    n_draws : int, default=64
-        Number of draws.
     """
 
-    prior: Prior = field(default_factory=GaussianPrior)
-    n_levels: int = 15
-    levels: ArrayLike | None = None
-    level_scales: str = "own"
-    ties: NDArray[np.intp] | None = None
-    n_draws: int = 64
+    prior: Prior = field(default_factory=GaussianPrior)  # prior of a weight in units of its standard deviation
+    n_levels: int = 15  # number of levels
+    levels: ArrayLike | None = None  # levels, by default evenly spaced
+    level_scales: str = "own"  # scales of the levels
+    ties: NDArray[np.intp] | None = None  # weights that share a scale
+    n_draws: int = 64  # number of draws
 
     def draw(
         self,
@@ -81,26 +65,7 @@ class Lattice:
         n_threads: int,
         level_exponents: NDArray[np.int8] | None = None,
     ) -> SequentialPosterior:
-        """Draw weights, in units of √variance.
-
-        Parameters
-        ----------
-        regression : TargetStatistics
-            Statistics of the regression that the bound is.
-        variance : float
-            Prior variance of the weights.
-        random_state : int
-            Seed of the draws.
-        n_threads : int
-            Number of threads; results have the same bits for any.
-        level_exponents : ndarray of int8, optional
-            Exponents of the scales, if they are known.
-
-        Returns
-        -------
-        SequentialPosterior
-            The draws.
-        """
+        """Draw weights, in units of √variance."""
         with ignored(CoarseLevelsWarning):  # left to the caller
             posterior = fit_sequential(
                 regression,
@@ -119,13 +84,10 @@ class Lattice:
         return posterior.in_units_of(float(np.sqrt(variance)))
 
 
-class DrawnRows(Protocol):
-    """Rows at which draws of the weights are evaluated."""
-
-    def log_likelihoods(self, weights: FloatArray) -> FloatArray:
-        """Σ ω log p(y | w) of each draw, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
+DrawnRows = LabelledRows | RowPasses
 
 
+@single_blas_thread()
 def draw_at_rest(
     source: DrawnRows,
     ascent: Ascent[FullGaussian],
@@ -136,11 +98,7 @@ def draw_at_rest(
     n_threads: int,
     stop: threading.Event,
 ) -> LogisticFit[SequentialPosterior]:
-    """Draw the weights of functions whose continuous weights have come to rest, or were interrupted on the way.
-
-    `directions`: those in which the ascent's rows are given, as of `fit_logistic_sequential`. `random_states`: for each
-    function.
-    """
+    """Draw the weights of functions whose continuous weights have converged, or were interrupted on the way."""
     state, outcome = ascent.best.solution.state, ascent.result(stop)
     variance, latent = float(np.exp(state.log_variance)), ascent.best.solution.posterior
     regressions = _regressions(state.gram, state.targets, directions)
@@ -153,12 +111,11 @@ def draw_at_rest(
     weights = np.sqrt(variance) * np.stack([posterior.draws.T for posterior in posteriors], axis=1)
     if directions is not None:
         weights = np.tensordot(directions.T, weights, 1)
-    with single_blas_thread():
-        expansions = _expansions(state.gram, state.targets, weights)
-        # The log-likelihood that the expansion stands for, on average over the continuous posterior.
-        expected = state.targets - 0.5 * state.gram @ latent.mean
-        second = np.vdot(latent.root, state.gram @ latent.root)
-        average = float(np.vdot(expected, latent.mean)) - 0.5 * n * float(second)
+    expansions = _expansions(state.gram, state.targets, weights)
+    # The log-likelihood that the expansion stands for, on average over the continuous posterior.
+    expected = state.targets - 0.5 * state.gram @ latent.mean
+    second = np.vdot(latent.root, state.gram @ latent.root)
+    average = float(np.vdot(expected, latent.mean)) - 0.5 * n * float(second)
     if stop.is_set():
         log_likelihood = ascent.best.bound + ascent.best.solution.cost - average + expansions.sum(axis=0)
     else:
@@ -178,15 +135,11 @@ def draw_at_rest(
 
 
 def _regressions(gram: FloatArray, targets: FloatArray, directions: FloatArray | None) -> list[TargetStatistics]:
-    """Return A and each function's c of all weights, from those of directions that hold all information.
-
-    There is nothing of n or yᵀy.
-    """
+    """Return A and each function's c of all weights, from those of directions that hold all information."""
     if directions is None:
         return [TargetStatistics(gram, np.ascontiguousarray(c), 0.0, 0.0) for c in targets.T]
-    with single_blas_thread():
-        whole = directions @ gram @ directions.T
-        return [TargetStatistics(whole, directions @ c, 0.0, 0.0) for c in targets.T]
+    whole = directions @ gram @ directions.T
+    return [TargetStatistics(whole, directions @ c, 0.0, 0.0) for c in targets.T]
 
 
 def _expansions(gram: FloatArray, targets: FloatArray, weights: FloatArray) -> FloatArray:
@@ -208,35 +161,6 @@ def fit_logistic_sequential(
     """Draw weights on levels one after another, each given those before it.
 
     The precisions of the rows and, by empirical Bayes, the prior variance are those of continuous weights.
-
-    Parameters
-    ----------
-    rows : LabelledRows
-        Of Φ, or of Φ times `directions`.
-    lattice : Lattice, optional
-        By default 15 levels of own scales and a Gaussian prior.
-    directions : ndarray of shape (n_weights, n_directions), optional
-        Orthonormal directions about which the data say anything; see `informative_directions`.
-    variance_prior : VariancePrior, optional
-        Of a weight's variance; by default a wide one around the variance at which z has a variance of 4 at a typical
-        row.
-    max_iter : int, default=1000
-        As in `fit_logistic`.
-    random_state : int, default=0
-        Seed of the draws.
-    stop : threading.Event, optional
-        As in `fit_logistic`.
-
-    Returns
-    -------
-    LogisticFit
-        Its posteriors, of weights in units of √variance, have their share of the continuous weights' ELBO for
-        `log_evidence_continuous`, so that `gap` is what the levels cost.
-
-    Warns
-    -----
-    CoarseLevelsWarning
-        As in `fit_sequential`.
     """
     as_count(max_iter, "max_iter")
     if directions is not None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pydirect._threads import raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.logistic.ascent import Ascent, RowMoments, RowSource, State, climb, raise_if_set
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.logistic.ascent import Ascent, LikelihoodMoments, RowSource, State, climb
 from pydirect.logistic.discrete import DiscreteLatent, LogisticFit
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.rows import LabelledRows
@@ -20,7 +21,7 @@ START_ROWS_PER_WEIGHT = 8
 
 
 @dataclass(frozen=True)
-class Nothing:
+class ZeroLatent:
     """Weights that are zero, (n_weights, n_functions)."""
 
     mean: FloatArray
@@ -30,19 +31,20 @@ class Nothing:
         return np.zeros((len(phi), self.mean.shape[1])), np.zeros(len(phi))
 
 
+@single_blas_thread()
 def starting_state(source: RowSource, n_weights: int, n_functions: int, variance_prior: VariancePrior) -> State:
     """Return the state that a step from zero weights leads to."""
     zero = np.zeros((n_weights, n_functions))
-    return State.after(source.evaluate(Nothing(zero)), zero, float(np.log(variance_prior.centre)))
+    return State.after(source.evaluate(ZeroLatent(zero)), zero, float(np.log(variance_prior.centre)))
 
 
-def state_of(rows: LabelledRows, fit: LogisticFit[DecorrelatedPosterior]) -> State:
-    """Return the state that a step from decorrelated posteriors leads to."""
+def state_of(rows: LabelledRows, fit: LogisticFit[GaussianPosterior]) -> State:
+    """Return the state that a step from Gaussian posteriors leads to."""
     latent = DiscreteLatent(fit.posteriors, fit.variance)
     return State.after(rows.evaluate(latent), latent.mean, float(np.log(fit.variance)))
 
 
-def state_from(rows: LabelledRows, moments: RowMoments, log_variance: float) -> State:
+def state_from(rows: LabelledRows, moments: LikelihoodMoments, log_variance: float) -> State:
     """Return the state of weights that come nearest to logits of given moments, by regression at their precisions."""
     terms = rows.terms(rows.t, *rows.moments(moments))
     mean = np.zeros((rows.n_weights, rows.n_functions))
@@ -51,6 +53,7 @@ def state_from(rows: LabelledRows, moments: RowMoments, log_variance: float) -> 
     return State.after(rows.summed(target), mean, log_variance)
 
 
+@single_blas_thread()
 def ascend_rows(
     rows: LabelledRows,
     variance_prior: VariancePrior,
@@ -61,32 +64,31 @@ def ascend_rows(
 ) -> Ascent[FullGaussian]:
     """Fit continuous weights and their prior variance to rows in memory, on a sample of them first where they are many.
 
-    `near`: a fit of the same rows in other features, to start from.
-
-    Raises KeyboardInterrupt when the user interrupts before there is a posterior of all rows.
+    `near` is a fit of the same rows in other features to start from. KeyboardInterrupt is raised before there is a
+    posterior.
     """
     size = start_size(rows)
-    # Rows that are not held are computed again for every step of the means.
+    # Features of unbuffered rows are computed again for every step of the means.
     solve = gaussian_solve(variance_prior, rows.improved if rows.is_held else None)
     found = None if near is None else near.best.solution
-    if found is not None and isinstance(found.latent, RowMoments):
+    if found is not None and isinstance(found.latent, LikelihoodMoments):
         state = state_from(rows, found.latent, found.state.log_variance)
     elif rows.n_samples >= 2 * size:
         raise_if_set(stop)
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
     else:
-        guess = RowMoments(np.zeros((rows.n_weights, rows.n_functions)), rows.first_guess, np.zeros(rows.n_samples))
+        guess = LikelihoodMoments(
+            np.zeros((rows.n_weights, rows.n_functions)), rows.first_guess, np.zeros(rows.n_samples)
+        )
         state = state_from(rows, guess, float(np.log(variance_prior.centre)))
     return _climbed(rows, Ascent(solve, state, max_iter), stop)
 
 
+@single_blas_thread()
 def ascend_stream(
     source: RowSource, sample: LabelledRows, variance_prior: VariancePrior, max_iter: int, stop: threading.Event
 ) -> Ascent[FullGaussian]:
-    """Fit as `ascend_rows` does, by passes over rows that are not held.
-
-    `sample`: some of the rows, reweighted to the total weight of all, to whose fit they are added.
-    """
+    """Fit as `ascend_rows` does, by passes over rows, from a fit to a `sample` reweighted to their total weight."""
     first = ascend_rows(
         sample.sample(min(start_size(sample), sample.n_samples)), variance_prior, max_iter=max_iter, stop=stop
     )
@@ -95,7 +97,7 @@ def ascend_stream(
 
 
 def _climbed(source: RowSource, ascent: Ascent[FullGaussian], stop: threading.Event) -> Ascent[FullGaussian]:
-    """Return an ascent at rest or interrupted; raise KeyboardInterrupt when there is no posterior yet."""
+    """Return an ascent that has converged or was interrupted; raise KeyboardInterrupt without a posterior."""
     climb(source, ascent, stop)
     if not ascent.trace:
         raise KeyboardInterrupt

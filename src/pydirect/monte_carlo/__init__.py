@@ -12,16 +12,17 @@ from pydirect.monte_carlo.densities import (
     NormalDensity,
     ParetoDensity,
     PolynomialDensity,
+    PolynomialSurrogate,
     RayleighDensity,
     ScaleMixtureDensity,
     UserDensity,
     WaldDensity,
     WeibullDensity,
+    polynomial_surrogate,
 )
 from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.last_layer import LinearOutput, SquaredErrors, expected_logistic_likelihood
 from pydirect.monte_carlo.posteriors import CustomFamily, PosteriorFamily, has_moment
-from pydirect.monte_carlo.surrogate import PolynomialSurrogate, polynomial_surrogate
 
 __all__ = [
     "CustomFamily",

@@ -5,15 +5,138 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
-from pydirect.monte_carlo.posteriors import SUPPORTS
-from pydirect.monte_carlo.terms import HIGHEST_DEGREE, Terms
+from pydirect import _core
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
+from pydirect.monte_carlo.posteriors import SUPPORTS, as_scales
+
+HIGHEST_DEGREE = 16
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Log-density of one weight: `constant` plus the terms of one kind."""
+
+    kind: str  # {"polynomial", "powers", "logistic"}
+    support: str = "real"  # {"real", "positive", "above one"}
+    constant: float = 0.0
+    centre: float = 0.0
+    scale: float = 1.0
+    # Coefficients of 1, w − centre, (w − centre)², …, one tuple between any two knots.
+    pieces: tuple[tuple[float, ...], ...] = ((0.0,),)
+    knots: tuple[float, ...] = ()  # ascending, relative to the centre
+    exponents: tuple[float, ...] = ()  # Σ factor w^exponent
+    factors: tuple[float, ...] = ()  # Σ factor w^exponent
+    log_factor: float = 0.0  # a, b and m of a log w + b (log w − m)²
+    log_square_factor: float = 0.0  # a, b and m of a log w + b (log w − m)²
+    log_centre: float = 0.0  # a, b and m of a log w + b (log w − m)²
+
+    @property
+    def n_logs(self) -> int:
+        """Number of means of logs that the terms need: none, that of log ξ, or those of log ξ and log² ξ."""
+        return 2 if self.log_square_factor else int(self.log_factor != 0.0)
+
+    @property
+    def sums(self) -> tuple[float | str, ...]:
+        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
+        if self.kind == "polynomial":
+            return tuple(float(k) for k in range(1, self.degree + 1))
+        return (*self.exponents, *("log", "log_square")[: self.n_logs])
+
+    @property
+    def degree(self) -> int:
+        """Highest power of a polynomial."""
+        return max(len(piece) for piece in self.pieces) - 1
+
+    @property
+    def tail_powers(self) -> tuple[float, ...]:
+        """Powers of abs(w) whose means must exist for the mean of the log-density to exist."""
+        if self.kind == "powers":
+            return self.exponents
+        if self.kind == "logistic":
+            return (1.0,)
+        tails = (self.pieces[0], self.pieces[-1])
+        return tuple(float(k) for k in range(1, self.degree + 1) if any(k < len(t) and t[k] for t in tails))
+
+    def tails_fall(self, left: bool) -> bool:
+        """Whether a polynomial tends to −∞ as w → ∞ and, if `left`, as w → −∞."""
+        ends = [(self.pieces[-1], 1.0), (self.pieces[0], -1.0)][: 1 + left]
+        leading = [(max((k for k, c in enumerate(p) if c != 0.0), default=0), p, sign) for p, sign in ends]
+        return all(k > 0 and p[k] * sign**k < 0.0 for k, p, sign in leading)
+
+    def compiled(self) -> _core.LogDensity:
+        """Return the terms as the compiled module takes them, without `constant`."""
+        degree = self.degree
+        return _core.LogDensity(
+            self.kind,
+            self.centre,
+            self.scale,
+            math.log(self.scale),
+            [[*piece, *[0.0] * (degree + 1 - len(piece))] for piece in self.pieces],
+            list(self.knots),
+            list(self.exponents),
+            list(self.factors),
+            self.n_logs,
+            self.log_factor,
+            self.log_square_factor,
+            self.log_centre,
+        )
+
+    def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log-density without its constant, and its derivative, element-wise."""
+        if self.kind == "logistic":
+            x = (w - self.centre) / self.scale
+            return -np.abs(x) - 2 * np.log1p(np.exp(-np.abs(x))) - math.log(self.scale), -np.tanh(x / 2) / self.scale
+        if self.kind == "polynomial":
+            x = w - self.centre
+            piece = sum((x > knot for knot in self.knots), start=np.zeros(x.shape, dtype=np.intp))
+            polynomials = [np.polynomial.Polynomial(p) for p in self.pieces]
+            values = [np.choose(piece, [f(x) for f in fs]) for fs in (polynomials, [p.deriv() for p in polynomials])]
+            return values[0], values[1]
+        log_w = np.log(w)
+        shifted, square = log_w - self.log_centre, self.log_square_factor
+        value, slope = self.log_factor * log_w + square * shifted**2, self.log_factor + 2 * square * shifted
+        for r, factor in zip(self.exponents, self.factors, strict=True):
+            value = value + factor * w**r
+            slope = slope + r * factor * w**r
+        return value, slope / w
+
+    def as_powers(self) -> Terms | None:
+        """Return the same density on w > 0 as a sum of powers of w, or None where it is not one."""
+        if self.kind == "powers":
+            return self
+        if self.kind != "polynomial" or any(knot + self.centre > 0.0 for knot in self.knots):
+            return None
+        polynomial = np.polynomial.Polynomial(self.pieces[-1])(np.polynomial.Polynomial([-self.centre, 1.0])).coef
+        used = [(float(r), float(f)) for r, f in enumerate(polynomial) if r > 0 and f != 0.0]
+        return Terms(
+            "powers",
+            support=self.support,
+            constant=self.constant + float(polynomial[0]),
+            exponents=tuple(r for r, _ in used),
+            factors=tuple(f for _, f in used),
+        )
+
+    def as_polynomial(self) -> Terms | None:
+        """Return the same density as a polynomial in w, or None where it is not one."""
+        if self.kind == "polynomial":
+            return self
+        if self.kind != "powers" or self.n_logs or any(r != int(r) or r < 1 for r in self.exponents):
+            return None
+        coefficients = np.zeros(int(max(self.exponents)) + 1)
+        coefficients[[int(r) for r in self.exponents]] = self.factors
+        return Terms("polynomial", self.support, self.constant, pieces=(tuple(coefficients.tolist()),))
+
+    def with_integers_first(self) -> Terms:
+        """Return the same powers in the order of the kernels: positive integers first."""
+        pairs = sorted(zip(self.exponents, self.factors, strict=True), key=lambda p: (p[0] < 0 or p[0] % 1 > 0, p[0]))
+        return replace(self, exponents=tuple(r for r, _ in pairs), factors=tuple(f for _, f in pairs))
 
 
 @dataclass(frozen=True)
@@ -38,27 +161,12 @@ class Density(ABC):
 
 @dataclass(frozen=True)
 class NormalDensity(Density):
-    """N(mean, scale²).
-
-    Parameters
-    ----------
-    mean : float, default=0.0
-        Mean.
-    scale : float, default=1.0
-        Standard deviation.
-    """
+    """N(mean, scale²)."""
 
     mean: float = 0.0
-    scale: float = 1.0
+    scale: float = 1.0  # standard deviation
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 / self.scale**2),))
 
@@ -69,20 +177,11 @@ class ScaleMixtureDensity(Density):
 
     The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
     The log-density of a horseshoe itself, the scales integrated out, cannot be computed from finitely many sums.
-
-    Parameters
-    ----------
-    mean : float, default=0.0
-        Mean.
-    log_scale_mean : float, default=0.0
-        Mean of log s.
-    log_scale_deviation : float, default=0.0
-        Standard deviation of log s.
     """
 
     mean: float = 0.0
-    log_scale_mean: float = 0.0
-    log_scale_deviation: float = 0.0
+    log_scale_mean: float = 0.0  # mean of log s
+    log_scale_deviation: float = 0.0  # standard deviation of log s
 
     signed = ("mean", "log_scale_mean", "log_scale_deviation")
 
@@ -91,13 +190,7 @@ class ScaleMixtureDensity(Density):
         as_number(self.log_scale_deviation, "log_scale_deviation", at_least=0.0)
 
     def terms(self) -> Terms:
-        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s).
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
+        """Return the log-density's terms: E s⁻² = exp(−2 E log s + 2 Var log s)."""
         precision = math.exp(-2 * self.log_scale_mean + 2 * self.log_scale_deviation**2)
         constant = -self.log_scale_mean - 0.5 * math.log(2 * math.pi)
         return Terms("polynomial", "real", constant, self.mean, pieces=((0.0, 0.0, -0.5 * precision),))
@@ -105,115 +198,50 @@ class ScaleMixtureDensity(Density):
 
 @dataclass(frozen=True)
 class LogNormalDensity(Density):
-    """Log-normal: w = exp v, v ~ N(mean, scale²).
+    """Log-normal: w = exp v, v ~ N(mean, scale²)."""
 
-    Parameters
-    ----------
-    mean : float, default=0.0
-        Mean of log w.
-    scale : float, default=1.0
-        Standard deviation of log w.
-    """
-
-    mean: float = 0.0
-    scale: float = 1.0
+    mean: float = 0.0  # mean of log w
+    scale: float = 1.0  # standard deviation of log w
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         constant = -math.log(self.scale) - 0.5 * math.log(2 * math.pi)
         square = -0.5 / self.scale**2
         return Terms("powers", "positive", constant, log_factor=-1.0, log_square_factor=square, log_centre=self.mean)
 
     def log_space_terms(self) -> Terms:
-        """Return the terms of the density of v = log w.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return NormalDensity(self.mean, self.scale).terms()
 
 
 @dataclass(frozen=True)
 class ExponentialDensity(Density):
-    """Exponential of the given rate.
-
-    Parameters
-    ----------
-    rate : float, default=1.0
-        Rate, greater than zero.
-    """
+    """Exponential of the given rate."""
 
     rate: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return Terms("powers", "positive", math.log(self.rate), exponents=(1.0,), factors=(-self.rate,))
 
 
 @dataclass(frozen=True)
 class GammaDensity(Density):
-    """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½.
-
-    Parameters
-    ----------
-    shape : float
-        Shape, greater than zero.
-    rate : float, default=1.0
-        Rate, greater than zero.
-    """
+    """Gamma of the given shape and rate: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½."""
 
     shape: float
     rate: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         constant = self.shape * math.log(self.rate) - float(gammaln(self.shape))
         return Terms("powers", "positive", constant, exponents=(1.0,), factors=(-self.rate,), log_factor=self.shape - 1)
 
 
 @dataclass(frozen=True)
 class InverseGammaDensity(Density):
-    """1/w is Gamma of the given shape and of rate `scale`.
-
-    Parameters
-    ----------
-    shape : float
-        Shape, greater than zero.
-    scale : float, default=1.0
-        Scale, greater than zero.
-    """
+    """1/w is Gamma of the given shape and of rate `scale`."""
 
     shape: float
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         constant = self.shape * math.log(self.scale) - float(gammaln(self.shape))
         log_factor = -self.shape - 1
         return Terms("powers", "positive", constant, exponents=(-1.0,), factors=(-self.scale,), log_factor=log_factor)
@@ -221,51 +249,23 @@ class InverseGammaDensity(Density):
 
 @dataclass(frozen=True)
 class RayleighDensity(Density):
-    """Rayleigh of the given scale.
-
-    Parameters
-    ----------
-    scale : float, default=1.0
-        Scale, greater than zero.
-    """
+    """Rayleigh of the given scale."""
 
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         constant, factor = -2 * math.log(self.scale), -0.5 / self.scale**2
         return Terms("powers", "positive", constant, exponents=(2.0,), factors=(factor,), log_factor=1.0)
 
 
 @dataclass(frozen=True)
 class WeibullDensity(Density):
-    """Weibull of the given shape and scale.
-
-    Parameters
-    ----------
-    shape : float
-        Shape, greater than zero.
-    scale : float, default=1.0
-        Scale, greater than zero.
-    """
+    """Weibull of the given shape and scale."""
 
     shape: float
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         k = self.shape
         constant = math.log(k) - k * math.log(self.scale)
         return Terms("powers", "positive", constant, exponents=(k,), factors=(-(self.scale**-k),), log_factor=k - 1)
@@ -273,15 +273,7 @@ class WeibullDensity(Density):
 
 @dataclass(frozen=True)
 class WaldDensity(Density):
-    """Inverse Gaussian of the given mean and shape.
-
-    Parameters
-    ----------
-    mean : float, default=1.0
-        Mean.
-    shape : float, default=1.0
-        Shape, greater than zero.
-    """
+    """Inverse Gaussian of the given mean and shape."""
 
     signed = ()
 
@@ -289,13 +281,6 @@ class WaldDensity(Density):
     shape: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         m, k = self.mean, self.shape
         constant = 0.5 * math.log(k / (2 * math.pi)) + k / m
         factors = (-k / (2 * m * m), -k / 2)
@@ -304,78 +289,31 @@ class WaldDensity(Density):
 
 @dataclass(frozen=True)
 class ParetoDensity(Density):
-    """Pareto on w > 1: exponent · w^(−exponent − 1).
-
-    Parameters
-    ----------
-    exponent : float, default=1.0
-        Exponent, greater than zero.
-    """
+    """Pareto on w > 1: exponent · w^(−exponent − 1)."""
 
     exponent: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return Terms("powers", "above one", math.log(self.exponent), log_factor=-self.exponent - 1)
 
     def log_space_terms(self) -> Terms:
-        """Return the terms of the density of v = log w.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return Terms("polynomial", "positive", math.log(self.exponent), pieces=((0.0, -self.exponent),))
 
 
 @dataclass(frozen=True)
 class LogisticDensity(Density):
-    """Logistic of the given location and scale; its mean cannot be computed from finitely many sums.
-
-    Parameters
-    ----------
-    location : float, default=0.0
-        Location.
-    scale : float, default=1.0
-        Scale, greater than zero.
-    """
+    """Logistic of the given location and scale; its mean cannot be computed from finitely many sums."""
 
     location: float = 0.0
     scale: float = 1.0
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return Terms("logistic", "real", 0.0, self.location, self.scale)
 
 
 @dataclass(frozen=True)
 class GeneralizedErrorDensity(Density):
-    """Density proportional to exp(−|(w − location)/scale|^exponent).
-
-    The exponent is an integer up to 16, or any positive number for positive weights and a location of zero.
-
-    Parameters
-    ----------
-    location : float, default=0.0
-        Location.
-    scale : float, default=1.0
-        Scale, greater than zero.
-    exponent : float, default=2.0
-        Exponent, greater than zero.
-    """
+    """Density ∝ exp(−|(w − location)/scale|^exponent), an integer up to 16, or any for w > 0 and a location of 0."""
 
     location: float = 0.0
     scale: float = 1.0
@@ -394,13 +332,7 @@ class GeneralizedErrorDensity(Density):
         return self.exponent == int(self.exponent) and self.exponent <= HIGHEST_DEGREE
 
     def terms(self) -> Terms:
-        """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
+        """Return the log-density's terms: a polynomial or two, or a power of w > 0 alone."""
         c, factor = self.exponent, -(self.scale**-self.exponent)
         constant = math.log(c) - math.log(2 * self.scale) - float(gammaln(1 / c))
         if self._has_polynomials:
@@ -412,56 +344,24 @@ class GeneralizedErrorDensity(Density):
 
 @dataclass(frozen=True)
 class LaplaceDensity(Density):
-    """Density proportional to exp(−|w − location|/diversity).
-
-    Parameters
-    ----------
-    location : float, default=0.0
-        Location.
-    diversity : float, default=1.0
-        Diversity: mean distance from the location.
-    """
+    """Density proportional to exp(−|w − location|/diversity)."""
 
     location: float = 0.0
-    diversity: float = 1.0
+    diversity: float = 1.0  # diversity: mean distance from the location
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         return GeneralizedErrorDensity(self.location, self.diversity, 1.0).terms()
 
 
 @dataclass(frozen=True)
 class HuberDensity(Density):
-    """Normal within `threshold` scales of the location, exponential tails beyond.
-
-    Parameters
-    ----------
-    location : float, default=0.0
-        Location.
-    scale : float, default=1.0
-        Scale, greater than zero.
-    threshold : float, default=1.345
-        Number of scales from the location to where the tails begin.
-    """
+    """Normal within `threshold` scales of the location, exponential tails beyond."""
 
     location: float = 0.0
     scale: float = 1.0
-    threshold: float = 1.345
+    threshold: float = 1.345  # number of scales from the location to where the tails begin
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         s, k = self.scale, self.threshold
         mass = math.sqrt(2 * math.pi) * math.erf(k / math.sqrt(2)) + 2 / k * math.exp(-k * k / 2)
         left, right = ((k * k / 2, sign * k / s, 0.0) for sign in (1.0, -1.0))
@@ -471,23 +371,12 @@ class HuberDensity(Density):
 
 @dataclass(frozen=True)
 class PolynomialDensity(Density):
-    """Log-density that is a (piecewise) polynomial in w − centre; it need not be normalised.
+    """Log-density that is a (piecewise) polynomial in w − centre and tends to −∞; it need not be normalised."""
 
-    It must tend to −∞ on both sides, or on the right for positive weights.
-
-    Parameters
-    ----------
-    pieces : sequence of sequences of float
-        Coefficients of 1, w − centre, (w − centre)², …; one row more than there are knots.
-    centre : float, default=0.0
-        Centre of the polynomial.
-    knots : sequence of float, default=()
-        Ascending, relative to the centre; the log-density should be continuous there.
-    """
-
+    # Coefficients of 1, w − centre, (w − centre)², …; one row more than there are knots.
     pieces: Sequence[Sequence[float]]
-    centre: float = 0.0
-    knots: Sequence[float] = ()
+    centre: float = 0.0  # centre of the polynomial
+    knots: Sequence[float] = ()  # ascending, relative to the centre; the log-density should be continuous there
 
     def __post_init__(self) -> None:
         as_number(self.centre, "centre")
@@ -504,35 +393,20 @@ class PolynomialDensity(Density):
             raise ValueError(f"knots must ascend, got {self.knots}")
 
     def terms(self) -> Terms:
-        """Return the log-density's terms.
-
-        Returns
-        -------
-        Terms
-            Kind and coefficients of the terms.
-        """
         pieces, knots = tuple(map(tuple, self.pieces)), tuple(self.knots)
         return Terms("polynomial", "real", 0.0, self.centre, pieces=pieces, knots=knots)
 
 
 @dataclass(frozen=True)
 class UserDensity:
-    """Log-density of your own, evaluated draw by draw.
+    """Log-density of your own, evaluated draw by draw."""
 
-    Parameters
-    ----------
-    log_density, slope : callable
-        log p(w) and its derivative, element-wise on arrays, which are not to be written to.
-    support : {"real", "positive", "above one"}, default="real"
-        Where the density is positive.
-    tail_powers : sequence of float, default=(1.0,)
-        The log-density's mean exists where those of ``|w|`` to these powers do: ``(2.0,)`` for Gaussian tails,
-        ``(-1.0, 1.0)`` for an inverse Gaussian density, whose logarithm holds 1/w.
-    """
-
+    # Log p(w) and its derivative, element-wise on arrays, which are not to be written to.
     log_density: Callable[[FloatArray], FloatArray]
     slope: Callable[[FloatArray], FloatArray]
-    support: str = "real"
+    support: str = "real"  # where the density is positive
+    # The log-density's mean exists where those of ``|w|`` to these powers do: ``(2.0,)`` for Gaussian tails, ``(-1.0,
+    # 1.0)`` for an inverse Gaussian density, whose logarithm holds 1/w.
     tail_powers: Sequence[float] = (1.0,)
 
     def __post_init__(self) -> None:
@@ -545,23 +419,7 @@ class UserDensity:
         object.__setattr__(self, "tail_powers", tuple(powers.tolist()))
 
     def log_density_and_slope(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the validated log-density and its derivative.
-
-        Parameters
-        ----------
-        w : ndarray
-            Weights.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Of the shape of w each.
-
-        Raises
-        ------
-        ValueError, TypeError
-            When they are not finite numbers of the shape of `w`.
-        """
+        """Return the validated log-density and its derivative."""
         seen = w.view()
         seen.flags.writeable = False
         log_p = as_float_array(self.log_density(seen), "log_density(w)", w.shape)
@@ -599,3 +457,56 @@ def as_prior(value: Any) -> Density | UserDensity:
     if not isinstance(value, Density | UserDensity):
         raise TypeError(f"prior must be a density, a name or a tuple (name, parameter, ...), got {value!r}")
     return value
+
+
+# A leading coefficient below this fraction of the largest one counts as zero.
+ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class PolynomialSurrogate:
+    """Polynomial approximation of a log-density on an interval."""
+
+    density: PolynomialDensity  # to use as a prior
+    interval: tuple[float, float]
+    max_error: float  # largest difference of the log-densities within the interval, on a fine grid
+
+
+def polynomial_surrogate(
+    prior: Density | UserDensity | str | tuple[Any, ...],
+    location: ArrayLike,
+    scale: ArrayLike,
+    *,
+    degree: int = 10,
+    width: float = 6.0,
+) -> PolynomialSurrogate:
+    """Interpolate a log-density at the Chebyshev nodes of an interval that contains μ ± width σ of all weights.
+
+    Unlike a Taylor series it is accurate on the whole interval, but for no draws outside, where it tends to −∞: degrees
+    with a positive leading coefficient are skipped.
+    """
+    if as_count(degree, "degree", 2) % 2 or degree > HIGHEST_DEGREE:
+        raise ValueError(f"degree must be even and at most {HIGHEST_DEGREE}, got {degree}")
+    density = as_prior(prior)
+    mu = as_float_array(location, "location", ("n_weights",))
+    reach = as_number(width, "width", above=0.0) * as_scales(scale, mu.shape)
+    low, high = float((mu - reach).min()), float((mu + reach).max())
+    centre, half = (low + high) / 2, (high - low) / 2
+
+    def log_density(w: np.ndarray) -> np.ndarray:
+        if isinstance(density, UserDensity):
+            return density.log_density_and_slope(w)[0]
+        terms = density.terms()
+        return terms.constant + terms.log_density_and_slope(w)[0]
+
+    for even in range(degree, 0, -2):
+        series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), even)
+        if series.coef[-1] < -ROUNDING * np.abs(series.coef).max():
+            break
+    else:
+        raise ValueError(f"prior must fall on both sides within the reach of the weights, got {prior}")
+    grid = np.cos(np.linspace(0.0, np.pi, 20 * degree + 1))
+    error = float(np.abs(series(grid) - log_density(centre + half * grid)).max())
+    coefficients = np.asarray(series.convert(kind=np.polynomial.Polynomial).coef, dtype=np.float64)
+    coefficients /= half ** np.arange(even + 1)
+    return PolynomialSurrogate(PolynomialDensity([coefficients.tolist()], centre), (low, high), error)

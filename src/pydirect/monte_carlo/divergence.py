@@ -7,6 +7,8 @@ expected powers are known neither does the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,91 @@ from scipy.special import expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_float_array
-from pydirect.monte_carlo import closed_forms
-from pydirect.monte_carlo.densities import Density, GeneralizedErrorDensity, PolynomialDensity, UserDensity, as_prior
-from pydirect.monte_carlo.draws import DIRECT_POWERS, WeightDraws, as_index, as_seed
-from pydirect.monte_carlo.posteriors import SUPPORTS, CustomFamily, Posterior, as_posterior, has_moment
-from pydirect.monte_carlo.terms import HIGHEST_DEGREE, Terms
+from pydirect.monte_carlo.densities import (
+    HIGHEST_DEGREE,
+    Density,
+    GeneralizedErrorDensity,
+    PolynomialDensity,
+    Terms,
+    UserDensity,
+    as_prior,
+)
+from pydirect.monte_carlo.posteriors import (
+    DIRECT_POWERS,
+    SUPPORTS,
+    CustomFamily,
+    NetworkDraws,
+    Posterior,
+    as_index,
+    as_posterior,
+    as_seed,
+    has_moment,
+    partial_normal_moments,
+)
+
+Value = tuple[float, FloatArray | None, FloatArray]
+
+
+def draw_by_draw(
+    log_density_and_slope: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    blocks: Iterable[FloatArray],
+    n_samples: int,
+    location: FloatArray | None,
+    scale: FloatArray,
+    exponentiated: bool,
+) -> Value:
+    """Average of −log p(w) over draws of w = μ + σ ξ (or θ ξ), or of its exponential; less log σ.
+
+    `blocks` of draws ξ, (n_draws, n_weights) or (n_draws, 1), are `n_samples` in all.
+    """
+    value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
+    for xi in blocks:
+        v = scale * xi if location is None else location + scale * xi
+        w = np.exp(v) if exponentiated else v
+        log_p, slopes = log_density_and_slope(w)
+        if exponentiated:  # the density of v = log w
+            log_p, slopes = log_p + v, slopes * w + 1
+        value += float(log_p.sum())
+        slope += slopes.sum(axis=0)
+        product += (slopes * xi).sum(axis=0)
+    location_slope = None if location is None else -slope / n_samples
+    return float(-np.log(scale).sum() - value / n_samples), location_slope, -1 / scale - product / n_samples
+
+
+def of_normal_weights(terms: Terms, location: FloatArray, scale: FloatArray) -> Value:
+    """Of normal weights, a piecewise polynomial: Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest."""
+    A, n = location - terms.centre, terms.degree + 1
+    borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
+    below = partial_normal_moments((borders - A) / scale, terms.degree)
+    powers = scale ** np.arange(n)[:, None]
+    value, location_slope, scale_slope = 0.0, np.zeros_like(scale), -1 / scale
+    for piece, coefficients in enumerate(terms.pieces):
+        means = below[:, piece + 1] - below[:, piece]
+        p = np.polynomial.Polynomial(coefficients)
+        q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
+        for j in range(n):
+            value += float((powers[j] * means[j] * q[j]).sum())
+            if j:
+                location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
+                scale_slope -= j * powers[j - 1] * means[j] * q[j]
+    return float(-np.log(scale).sum() - value), location_slope, scale_slope
+
+
+def of_lognormal_weights(terms: Terms, location: FloatArray, scale: FloatArray) -> Value:
+    """Of log-normal weights and powers: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
+    shifted = location - terms.log_centre
+    a, b = terms.log_factor, terms.log_square_factor
+    # log w's own density has one log w more.
+    value = (1 + a) * location + b * (shifted**2 + scale**2)
+    location_slope = -(1 + a) - 2 * b * shifted
+    scale_slope = -1 / scale - 2 * b * scale
+    for r, factor in zip(terms.exponents, terms.factors, strict=True):
+        term = factor * np.exp(r * location + 0.5 * (r * scale) ** 2)
+        value += term
+        location_slope -= r * term
+        scale_slope -= r * r * scale * term
+    return float(-np.log(scale).sum() - value.sum()), location_slope, scale_slope
+
 
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")
 PARAMETERIZATIONS = ("natural", "log", "softplus")
@@ -150,10 +232,7 @@ class MonteCarloDivergence:
 
     @property
     def required_sums(self) -> tuple[float | str, ...]:
-        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are.
-
-        Empty where there are no such sums.
-        """
+        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
         return () if self._terms is None or self._computation not in ("sums", "ranks") else self._terms.sums
 
     def _check_admissible(self) -> None:
@@ -185,20 +264,7 @@ class MonteCarloDivergence:
                     )
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
-        """Return the divergence, and its gradient with respect to the parameters.
-
-        Parameters
-        ----------
-        parameters : array_like of shape (n_parameters, group_size)
-            μ and σ, or θ; scales as `parameterization` says.
-
-        Returns
-        -------
-        value : float
-            In nats; with the draws that are current until the next `resample`.
-        gradient : ndarray of shape (n_parameters, group_size)
-            The divergence and its gradient.
-        """
+        """Return the divergence, and its gradient with respect to the parameters."""
         array = as_float_array(parameters, "parameters", (self.n_parameters, self.group_size))
         scale, chain = self._scale(array[-1])
         gradient = np.empty_like(array)
@@ -211,13 +277,7 @@ class MonteCarloDivergence:
         return float(value - self.posterior.base_entropy(self.group_size) - self.group_size * constant), gradient
 
     def resample(self) -> MonteCarloDivergence:
-        """Make new draws; those of mode ``"fixed"`` stay.
-
-        Returns
-        -------
-        MonteCarloDivergence
-            Itself.
-        """
+        """Make new draws; those of mode ``"fixed"`` stay."""
         if self.mode != "fixed":
             self._epoch += 1
             try:
@@ -228,20 +288,7 @@ class MonteCarloDivergence:
         return self
 
     def draws(self) -> FloatArray:
-        """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared: the sums are theirs.
-
-        They are made for this call and take `n_samples` times the memory of the parameters.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, group_size) or (n_samples, 1)
-            Draws.
-
-        Raises
-        ------
-        ValueError
-            In modes without draws.
-        """
+        """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared, made for this call."""
         if self.mode in ("exact", "direct"):
             raise ValueError(f"mode must be one with draws, got {self.mode!r}")
         return self._draws.values(resolve_n_threads(self.n_threads))
@@ -264,13 +311,7 @@ class MonteCarloDivergence:
         return scale, scale if self.parameterization == "log" else expit(raw)
 
     def _computation_of_mode(self) -> str:
-        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`.
-
-        Raises
-        ------
-        InadmissiblePairError
-            When it cannot.
-        """
+        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`."""
         terms, q = self._terms, self.posterior
         draws = "python" if isinstance(q, CustomFamily) else "draws"
         if self.mode == "shared" and q.name == "radial":
@@ -318,9 +359,9 @@ class MonteCarloDivergence:
             raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {self.mode!r}")
 
     @property
-    def _draws(self) -> WeightDraws:
+    def _draws(self) -> NetworkDraws:
         shared = self.mode == "shared"
-        return WeightDraws(self.posterior, self.n_samples, self.group_size, self.seed, self._epoch, shared)
+        return NetworkDraws(self.posterior, self.n_samples, self.group_size, self.seed, self._epoch, shared)
 
     def _draw(self) -> None:
         """Compute the sums, or sort the draws, of this epoch."""
@@ -361,7 +402,7 @@ class MonteCarloDivergence:
         if self._computation == "python":
             density = self.prior if isinstance(self.prior, UserDensity) else terms
             assert density is not None
-            result = closed_forms.draw_by_draw(
+            result = draw_by_draw(
                 density.log_density_and_slope,
                 self._draws.blocks(threads),
                 self.n_samples,
@@ -372,7 +413,7 @@ class MonteCarloDivergence:
         else:
             assert terms is not None
             normal = self._computation == "partial moments"
-            closed_form = closed_forms.of_normal_weights if normal else closed_forms.of_lognormal_weights
+            closed_form = of_normal_weights if normal else of_lognormal_weights
             result = closed_form(terms, location, scale)
         value, by_location, by_scale = result
         if location is not None:
@@ -382,10 +423,7 @@ class MonteCarloDivergence:
 
 
 def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
-    """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python.
-
-    Raises InadmissiblePairError when a log-density has no such form on the posterior's support.
-    """
+    """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python."""
     if isinstance(prior, UserDensity):
         return None
     log_terms = _log_space_terms(prior) if q.exponential else None

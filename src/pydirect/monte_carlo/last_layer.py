@@ -13,8 +13,7 @@ from scipy.special import log_expit
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_float_array
-from pydirect.monte_carlo.draws import WeightDraws, as_index, as_seed
-from pydirect.monte_carlo.posteriors import PosteriorFamily, as_posterior, as_scales
+from pydirect.monte_carlo.posteriors import NetworkDraws, PosteriorFamily, as_index, as_posterior, as_scales, as_seed
 
 # Trapezoidal rule over a normal variable: end, largest step, largest number of nodes.
 QUADRATURE_END, QUADRATURE_STEP, QUADRATURE_NODES = 9.0, 0.5, 512
@@ -22,41 +21,16 @@ QUADRATURE_END, QUADRATURE_STEP, QUADRATURE_NODES = 9.0, 0.5, 512
 
 @dataclass(frozen=True)
 class SquaredErrors:
-    """E (y − h·w)² of every row, and the gradients of their sum over the rows.
+    """E (y − h·w)² of every row, and the gradients of their sum over the rows."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_samples,)
-    location_gradient, scale_gradient : ndarray of shape (n_units,)
-    unit_gradient : ndarray of shape (n_samples, n_units)
-        With respect to h, for the layers below.
-    """
-
-    values: FloatArray
-    location_gradient: FloatArray
-    scale_gradient: FloatArray
-    unit_gradient: FloatArray
+    values: FloatArray  # (n_samples,)
+    location_gradient: FloatArray  # (n_units,)
+    scale_gradient: FloatArray  # (n_units,)
+    unit_gradient: FloatArray  # (n_samples, n_units): with respect to h, for the layers below
 
 
 class LinearOutput:
-    """Expected squared errors of a linear output layer whose weights have a location-scale posterior.
-
-    Parameters
-    ----------
-    posterior : str or PosteriorFamily
-        With a location and without an exponential.
-    n_units : int
-        Number of units h in the layer below, H.
-    mode : {"exact", "independent"}, default="exact"
-        From the expectations of ξ and ξ ξᵀ, or from their means over `n_samples` draws: the same values as an average
-        over these draws, at a cost of H² instead of H · n_samples per row.
-    n_samples : int, default=1000
-        Number of draws.
-    seed : int, default=0
-        Seed of the draws.
-    n_threads : int, optional
-        Number of threads; results have the same bits for any.
-    """
+    """Expected squared errors of a linear output layer whose weights have a location-scale posterior."""
 
     def __init__(
         self,
@@ -84,51 +58,21 @@ class LinearOutput:
         return f"LinearOutput({self.posterior}, {self.n_units}, {self.mode!r}, n_samples={self.n_samples})"
 
     def draws(self) -> FloatArray:
-        """Return the current draws ξ, (n_samples, n_units); in mode ``"independent"`` only.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_units)
-            Draws.
-        """
+        """Return the current draws ξ, (n_samples, n_units); in mode ``"independent"`` only."""
         if self.mode == "exact":
             raise ValueError("mode must be 'independent' for draws, got 'exact'")
         return self._draws.values(resolve_n_threads(self.n_threads))
 
     def resample(self) -> LinearOutput:
-        """Make new draws.
-
-        Returns
-        -------
-        LinearOutput
-            Itself.
-        """
+        """Make new draws."""
         self._epoch += 1
         self._draw()
         return self
 
     def squared_errors(self, h: ArrayLike, y: ArrayLike, location: ArrayLike, scale: ArrayLike) -> SquaredErrors:
-        """Mean of (y − h·w)² over the draws, without a loop over them.
+        """Mean of (y − h·w)² over the draws, without a loop over them, for h (n_samples, n_units) and y (n_samples,).
 
         (y − h·(μ + σ∘t))² + (h∘σ)ᵀ (T − t tᵀ) (h∘σ) with t = mean ξ and T = mean ξ ξᵀ.
-
-        `h`, (n_samples, n_units). `y`, (n_samples,). `location`, `scale`, (n_units,).
-
-        Parameters
-        ----------
-        h : array_like of shape (n_samples, n_units)
-            Outputs of the hidden units.
-        y : array_like of shape (n_samples,)
-            Targets.
-        location : array_like of shape (n_units,)
-            Locations μ of the weights.
-        scale : array_like of shape (n_units,)
-            Scales σ of the weights.
-
-        Returns
-        -------
-        SquaredErrors
-            Errors and gradients.
         """
         h = as_float_array(h, "h", ("n_samples", self.n_units))
         y = as_float_array(y, "y", (len(h),))
@@ -147,8 +91,8 @@ class LinearOutput:
         )
 
     @property
-    def _draws(self) -> WeightDraws:
-        return WeightDraws(self.posterior, self.n_samples, self.n_units, self.seed, self._epoch)
+    def _draws(self) -> NetworkDraws:
+        return NetworkDraws(self.posterior, self.n_samples, self.n_units, self.seed, self._epoch)
 
     def _draw(self) -> None:
         self._mean: FloatArray
@@ -164,24 +108,10 @@ class LinearOutput:
 def expected_logistic_likelihood(
     y: ArrayLike, mean: ArrayLike, variance: ArrayLike, method: str = "quadrature"
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """E log p(y | u) of a binary label under u ~ N(mean, variance), log p = −log(1 + exp(−u)) − (1 − y) u.
+    """E log p(y | u), (n_samples,), of labels 0 or 1 under u ~ N(mean, variance), and its slopes in mean and variance.
 
-    Parameters
-    ----------
-    y : array_like of shape (n_samples,)
-        Zeros and ones.
-    mean : array_like of shape (n_samples,)
-        Means of u.
-    variance : array_like of shape (n_samples,)
-        Variances of u.
-    method : {"quadrature", "expansion"}, default="quadrature"
-        The trapezoidal rule, good to 1e-12 for variances up to 200 and to 1e-9 up to 1000, or
-        −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, which holds for ``|u| < 1`` alone.
-
-    Returns
-    -------
-    value, mean_slope, variance_slope : ndarray of shape (n_samples,)
-        The expectations and their derivatives in mean and variance.
+    log p = −log(1 + exp(−u)) − (1 − y) u. ``"quadrature"``: the trapezoidal rule, good to 1e-12 for variances up to 200
+    and to 1e-9 up to 1000; ``"expansion"``: −log 2 + u/2 − u²/8 + u⁴/192 − (1 − y) u, for ``|u| < 1`` alone.
     """
     mean = as_float_array(mean, "mean", ("n_samples",))
     variance = as_float_array(variance, "variance", mean.shape)

@@ -7,7 +7,7 @@ Bayesian Deep Neural Networks", UAI 2021, Table 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
+from pydirect import _core
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number
 
 # Supports, each within the one before it.
@@ -29,19 +30,10 @@ Sampler = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 
 @dataclass(frozen=True)
 class PosteriorFamily:
-    """One of `FAMILIES`.
+    """One of `FAMILIES`, with parameters (μ, σ) for location-scale ones, else θ; a shape is given, not learned."""
 
-    Location-scale families have parameters (μ, σ), scaling families θ alone; a shape is given, not learned.
-
-    Parameters
-    ----------
-    name : str
-        Name of the family.
-    shape : float, optional
-        Of the gamma, Weibull, inverse gamma, Wald (a mean of one) and log-gamma laws, and of no others.
-    """
-
-    name: str
+    name: str  # name of the family
+    # Of the gamma, Weibull, inverse gamma, Wald (a mean of one) and log-gamma laws, and of no others.
     shape: float | None = None
 
     def __post_init__(self) -> None:
@@ -81,13 +73,7 @@ class PosteriorFamily:
         return self.shape
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive.
-
-        Returns
-        -------
-        (float, float)
-            Lower and upper bound.
-        """
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
         if self.name == "horseshoe":
             return -1.0, 1.0
         if self.law == "inverse_gamma":
@@ -99,25 +85,7 @@ class PosteriorFamily:
         return -low, math.inf
 
     def moment(self, r: float, n_weights: int) -> float:
-        """E ξ^r of one of `n_weights` weights: r ≥ 0 an integer on the real line, any real number otherwise.
-
-        Parameters
-        ----------
-        r : float
-            Power.
-        n_weights : int
-            Number of weights.
-
-        Returns
-        -------
-        float
-            The moment.
-
-        Raises
-        ------
-        ValueError
-            When the moment does not exist, or is no floating-point number.
-        """
+        """E ξ^r of one of `n_weights` weights: r ≥ 0 an integer on the real line, any real number otherwise."""
         if not has_moment(self, r):
             raise ValueError(f"E |xi|^{r:g} of the {self.name} posterior is infinite")
         try:
@@ -156,13 +124,7 @@ class PosteriorFamily:
         return float(normal) * math.prod(k / (n_weights + k - 1) for k in range(1, r, 2))
 
     def log_moments(self) -> tuple[float, float]:
-        """E log ξ and E log² ξ of positive base laws.
-
-        Returns
-        -------
-        (float, float)
-            The two.
-        """
+        """E log ξ and E log² ξ of positive base laws."""
         if self.law == "wald":
             k = self._k
             return -float(hyperu(1, 1, 2 * k) if k > 300 else np.exp(2 * k) * exp1(2 * k)), _wald_log_square(k)
@@ -176,18 +138,7 @@ class PosteriorFamily:
         return mean, variance + mean**2
 
     def base_entropy(self, n_weights: int) -> float:
-        """Entropy of the draws ξ of all weights, in nats.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """Entropy of the draws ξ of all weights, in nats."""
         k = self.shape or 1.0
         if self.name == "radial":
             # A half-normal length, and a direction: log of the sphere's area times length^(D − 1).
@@ -211,30 +162,14 @@ class PosteriorFamily:
 
 @dataclass(frozen=True)
 class CustomFamily:
-    """Custom posterior family: a sampler of ξ, and the moments of its law that are known.
+    """Custom posterior family: a sampler of ξ, and the moments of its law that are known."""
 
-    Parameters
-    ----------
-    sampler : callable
-        ``sampler(generator, (n_draws, n_weights))`` returns independent draws of that shape.
-    has_location : bool
-        Whether w = μ + σ ξ, or w = θ ξ with positive ξ.
-    moment_range : (float, float), default=(-1.0, math.inf)
-        ``E |ξ|^r`` exists for r between these two, exclusive.
-    moments : mapping of float to float, optional
-        E ξ^r for the powers r that mode ``"exact"`` needs.
-    logs : tuple of float, default=()
-        E log ξ and E log² ξ, likewise.
-    entropy : float, default=0.0
-        Of one draw; a constant of the divergence, taken as zero when not given.
-    """
-
-    sampler: Sampler
-    has_location: bool
-    moment_range: tuple[float, float] = (-1.0, math.inf)
-    moments: Mapping[float, float] = field(default_factory=dict)
-    logs: tuple[float, ...] = ()
-    entropy: float = 0.0
+    sampler: Sampler  # ``sampler(generator, (n_draws, n_weights))`` returns independent draws of that shape
+    has_location: bool  # whether w = μ + σ ξ, or w = θ ξ with positive ξ
+    moment_range: tuple[float, float] = (-1.0, math.inf)  # ``E |ξ|^r`` exists for r between these two, exclusive
+    moments: Mapping[float, float] = field(default_factory=dict)  # E ξ^r for the powers r that mode ``"exact"`` needs
+    logs: tuple[float, ...] = ()  # E log ξ and E log² ξ, likewise
+    entropy: float = 0.0  # of one draw; a constant of the divergence, taken as zero when not given
 
     name = law = "custom"
     exponential = False
@@ -253,25 +188,7 @@ class CustomFamily:
         as_number(self.entropy, "entropy")
 
     def draws(self, generator: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
-        """Return validated draws of the sampler.
-
-        Parameters
-        ----------
-        generator : Generator
-            Source of the random numbers.
-        shape : (int, int)
-            Numbers of draws and of weights.
-
-        Returns
-        -------
-        ndarray of the given shape
-            Draws.
-
-        Raises
-        ------
-        ValueError, TypeError
-            When it is no array of finite numbers of this shape, or not positive where there is no location.
-        """
+        """Return validated draws of the sampler."""
         xi = as_float_array(self.sampler(generator, shape), "the sampler's draws", shape)
         if not self.has_location and not (xi > 0.0).all():
             raise ValueError(f"the sampler's draws must be positive without a location, got {xi.min()}")
@@ -283,69 +200,23 @@ class CustomFamily:
         return "real" if self.has_location else "positive"
 
     def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive.
-
-        Returns
-        -------
-        (float, float)
-            Lower and upper bound.
-        """
+        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
         return self.moment_range
 
     def moment(self, r: float, n_weights: int) -> float:
-        """E ξ^r, if it was given.
-
-        Parameters
-        ----------
-        r : float
-            Power.
-        n_weights : int
-            Number of weights.
-
-        Returns
-        -------
-        float
-            The moment.
-
-        Raises
-        ------
-        ValueError
-            When it was not.
-        """
+        """E ξ^r, if it was given."""
         if r not in self.moments:
             raise ValueError(f"moments must have an entry for the power {r:g} in mode 'exact'")
         return float(self.moments[r])
 
     def log_moments(self) -> tuple[float, ...]:
-        """E log ξ and E log² ξ, if they were given.
-
-        Returns
-        -------
-        tuple of float
-            The two, or nothing.
-
-        Raises
-        ------
-        ValueError
-            When they were not.
-        """
+        """E log ξ and E log² ξ, if they were given."""
         if len(self.logs) != 2:
             raise ValueError(f"logs must be given, two of them, in mode 'exact', got {self.logs}")
         return tuple(self.logs)
 
     def base_entropy(self, n_weights: int) -> float:
-        """Entropy of the draws of all weights, or zero.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """Entropy of the draws of all weights, or zero."""
         return n_weights * self.entropy
 
 
@@ -372,34 +243,13 @@ def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
 
 
 def has_moment(family: Posterior, r: float) -> bool:
-    """Whether ``E |ξ|^r`` is finite.
-
-    Parameters
-    ----------
-    family : PosteriorFamily or CustomFamily
-        Law of ξ.
-    r : float
-        Power.
-
-    Returns
-    -------
-    bool
-        Whether it is.
-
-    Examples
-    --------
-    >>> has_moment(PosteriorFamily("inverse_gamma", 2.0), 2), has_moment(PosteriorFamily("rayleigh"), -1)
-    (False, True)
-    """
+    """Whether ``E |ξ|^r`` is finite."""
     low, high = family.moment_bounds()
     return r == 0 or low < r < high
 
 
 def partial_normal_moments(c: FloatArray, degree: int) -> FloatArray:
-    """E[ξ^j; ξ ≤ c] of a standard normal ξ for j = 0 … degree.
-
-    `c`: infinities are allowed. Returns an array (degree + 1, ...).
-    """
+    """E[ξ^j; ξ ≤ c] of a standard normal ξ for j = 0 … degree, (degree + 1, ...); c may be infinite."""
     finite = np.where(np.isfinite(c), c, 0.0)
     density = np.where(np.isfinite(c), np.exp(-0.5 * finite**2) / math.sqrt(2 * math.pi), 0.0)
     moments = [ndtr(c), -density]
@@ -430,3 +280,99 @@ def _horseshoe_entropy() -> float:
         return -2 * x * density * math.log(density) if density > 0.0 else 0.0
 
     return float(quad(integrand, -40.0, 40.0, epsabs=1e-13, limit=500)[0])
+
+
+# Draws that Python code sees are made in blocks of this size.
+BLOCK_SIZE = 2**18
+# Laws whose means of powers can be drawn without drawing ξ, and those powers.
+DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "wald": (1.0,), "rayleigh": (2.0,)}
+
+
+@dataclass(frozen=True)
+class NetworkDraws:
+    """Draws ξ of the weights of one tensor: a function of the seed and the epoch, not of the number of threads."""
+
+    posterior: Posterior
+    n_samples: int  # draws per weight
+    n_weights: int
+    seed: int
+    epoch: int  # number of times that they were drawn anew
+    shared: bool = False  # whether all weights have the same draws
+
+    @property
+    def compiled(self) -> _core.BaseDraws:
+        """All draws, as the compiled module takes them."""
+        return self._compiled()
+
+    def values(self, n_threads: int) -> FloatArray:
+        """Return all draws, (n_samples, n_weights), or (n_samples, 1) when shared."""
+        if isinstance(self.posterior, CustomFamily):
+            return np.concatenate(list(self.blocks(n_threads)))
+        return self.compiled.draws(n_threads)
+
+    def blocks(self, n_threads: int) -> Iterator[FloatArray]:
+        """Yield the draws, some rows at a time."""
+        generator = np.random.default_rng([self.seed, self.epoch])
+        n_columns = 1 if self.shared else self.n_weights
+        size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
+        for begin in range(0, self.n_samples, size):
+            n_rows = min(size, self.n_samples - begin)
+            if isinstance(self.posterior, CustomFamily):
+                yield self.posterior.draws(generator, (n_rows, n_columns))
+            else:
+                yield self._compiled(n_draws=n_rows, first_draw=begin).draws(n_threads)
+
+    def means(self, powers: list[float], n_logs: int, n_threads: int) -> FloatArray:
+        """Means of ξ^r for every power r, of log ξ and of log² ξ; (n_means, n_weights), or (n_means, 1) when shared."""
+        if not isinstance(self.posterior, CustomFamily):
+            return np.asarray(self.compiled.mean_powers(powers, n_logs, n_threads))
+        total: Any = 0.0
+        for xi in self.blocks(n_threads):
+            logs = [np.log(xi) ** (k + 1) for k in range(n_logs)]
+            total = total + np.stack([f.sum(axis=0) for f in [*(xi**r for r in powers), *logs]])
+        return np.asarray(total / self.n_samples)
+
+    def means_from_their_law(self, n_means: int, n_threads: int) -> FloatArray:
+        """Draw the means of the first `DIRECT_POWERS` from their own law, (n_means, n_weights)."""
+        law, n = self.posterior.law, self.n_samples
+        if law == "normal":
+            return np.asarray(self.compiled.mean_powers_of_normals(n_threads))[:n_means]
+        # The mean of n Wald variables of mean one is another one, with n times their shape.
+        if law == "wald":
+            return np.asarray(self._compiled("wald", n * self._shape, 1).draws(n_threads))
+        # ξ is a gamma variable, or √(2 E) with an exponential E.
+        total = np.asarray(self._compiled("gamma", n * self._shape, 1).draws(n_threads))
+        return total * ((1 + (law == "rayleigh")) / n)
+
+    @property
+    def _shape(self) -> float:
+        return getattr(self.posterior, "shape", None) or 1.0
+
+    def _compiled(
+        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
+    ) -> _core.BaseDraws:
+        layout = "shared" if self.shared else "independent"
+        return _core.BaseDraws(
+            "radial" if self.posterior.name == "radial" else layout,
+            self.posterior.law if law is None else law,
+            self._shape if shape is None else shape,
+            self.seed,
+            self.epoch,
+            first_draw,
+            self.n_samples if n_draws is None else n_draws,
+            self.n_weights,
+        )
+
+
+def as_seed(value: Any) -> int:
+    """Return a seed below 2⁶⁴, as the generator's key is."""
+    if as_count(value, "seed", 0) >= 2**64:
+        raise ValueError(f"seed must be below 2**64, got {value}")
+    return int(value)
+
+
+def as_index(value: Any, name: str) -> int:
+    """Return a positive count below 2³², as counters of draws are."""
+    if as_count(value, name) >= 2**32:
+        raise ValueError(f"{name} must be below 2**32, got {value}")
+    return int(value)

@@ -1,11 +1,9 @@
 """ReLU networks with Gaussian weights: deterministic variational inference, and sampled networks."""
 
+from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork, DeterministicPosterior
-from pydirect.networks.objective import NetworkObjective
-from pydirect.networks.prior import EmpiricalBayes
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.schedule import TrainingSchedule
-from pydirect.networks.training import OverfittedDrawsWarning, fit_network
+from pydirect.networks.training import NetworkObjective, OverfittedDrawsWarning, TrainingSchedule, fit_network
 
 __all__ = [
     "DeterministicNetwork",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,9 +23,86 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
     as_widths,
+    short_repr,
+    shown,
 )
-from pydirect.networks.inference import Inference
-from pydirect.networks.prior import EmpiricalBayes, as_network_prior
+from pydirect.optimize.outcome import Outcome, WithOutcome
+from pydirect.persistence.schema import As, Limits, Shape
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How the expected log-likelihood of the evidence lower bound is found."""
+
+    name: str
+    # "moments": by moment propagation; "shared": from draws of the weights that all rows share; "local": from draws of
+    # every row's own pre-activations; "mean": at the means of the weights.
+    kind: str
+    # Whether every training step makes new draws: the objective is then stochastic, and only Adam climbs it.
+    fresh: bool = False
+
+
+DVI = Inference("dvi", "moments")
+MCVI = Inference("mcvi", "shared", fresh=True)
+RMCVI = Inference("rmcvi", "local", fresh=True)
+MAP = Inference("map", "mean")
+KEPT = Inference("kept", "shared")  # draws of the network's own seed
+
+
+# Mode of the hyperprior in the released program, times the number of inputs of a layer.
+RELEASED_MODE = 5.0
+# Squares of the KL term's gradient are finite for prior variances in this range.
+PRIOR_VARIANCES = (1e-100, 1e100)
+
+
+@dataclass(frozen=True)
+class EmpiricalBayes:
+    """Empirical-Bayes prior variance of each weight matrix and bias vector, under InverseGamma(alpha, beta).
+
+    The optimal variance is ``s* = (Σ (σ² + M²) + 2β) / (Ω + 2α + 2)`` for Ω weights (eq. 13).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Shape of the inverse-gamma density.
+    beta : float or None, default=10.0
+        None: ``5 (alpha + 1) / n_in``, which puts the mode of the hyperprior at the variance ``5 / n_in``.
+    objective : {"map", "code"}, default="map"
+        ``"map"``: eq. (12), the hyperprior's density at s* included. ``"code"``: the divergence at s* alone, as the
+        authors' released program has it.
+    """
+
+    alpha: float = 1.0
+    beta: float | None = 10.0
+    objective: str = "map"
+
+    def __post_init__(self) -> None:
+        as_number(self.alpha, "alpha", above=0.0)
+        if self.beta is not None:
+            as_number(self.beta, "beta", above=0.0)
+        as_choice(self.objective, "objective", ("map", "code"))
+
+    @classmethod
+    def released_code(cls) -> EmpiricalBayes:
+        """Hyperprior and objective of the authors' released program."""
+        return cls(alpha=4.4798, beta=None, objective="code")
+
+    def key(self, n_in: int) -> tuple[str, float, float, float]:
+        """Return the prior of a layer with this number of inputs, as the compiled module takes it."""
+        beta = RELEASED_MODE * (self.alpha + 1.0) / n_in if self.beta is None else self.beta
+        return self.objective, 1.0, float(self.alpha), float(beta)
+
+
+def as_network_prior(prior: Any, n_sets: int) -> EmpiricalBayes | float | tuple[float, ...]:
+    """Return a prior given as `EmpiricalBayes`, one variance, or one for each set of weights."""
+    if isinstance(prior, EmpiricalBayes):
+        return prior
+    variances = as_float_array(prior, "prior", (n_sets,) if np.ndim(prior) else ())
+    low, high = PRIOR_VARIANCES
+    if not ((low <= variances) & (variances <= high)).all():
+        raise ValueError(f"prior must hold variances from {low} to {high}, got {shown(prior)}")
+    return float(variances) if variances.ndim == 0 else tuple(variances.tolist())
+
 
 ACTIVATIONS = ("relu", "heaviside")
 CLASSIFICATIONS = ("classification", "tilted_classification")
@@ -72,34 +149,27 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
-    """Base of Bayesian networks whose weights are independent, each with a mean and a standard deviation.
+    """Base of Bayesian networks of independent weights.
 
-    The parameters are one vector θ: the means of all weights, their log standard deviations, and, for homoscedastic
-    noise, a log noise variance per target. Weights are ordered by layer: the matrix (n_in, n_out) row by row, then the
-    biases.
-
-    - `hidden_layer_sizes`: units of each hidden layer, first to last. Kept as a tuple.
-    - `n_targets`: number of targets of a regression, or of classes.
-    - `likelihood`: ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or
-      ``"tilted_classification"``. Regression: the outputs are the targets' means, followed, except for
-      ``"homoscedastic"``, by one value l per target that gives the noise variance exp l, or log(1 + exp l) for
-      ``"softplus"``. Targets are independent given the outputs.
-    - `skip`: add the pre-activations of a hidden layer to those of the next one where both have the same width
-      (appendix C.1); at least one such pair is required.
-    - `prior`: numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights, or one for the matrix and
-      one for the biases of each layer in turn.
-    - `n_parameters`: length of θ.
-    - `n_outputs`: number of units of the output layer.
-    - `inferences`: ways to find the expected log-likelihood, the default first.
+    θ holds the means of all weights, their log standard deviations and, for homoscedastic noise, a log noise variance
+    per target; layer by layer, the matrix (n_in, n_out) row by row, then the biases.
     """
 
-    inferences: ClassVar[tuple[Inference, ...]]
+    inferences: ClassVar[tuple[Inference, ...]]  # ways to find the expected log-likelihood, the default first
 
     n_inputs: int
-    hidden_layer_sizes: Any
-    n_targets: int = 1
+    hidden_layer_sizes: Annotated[Any, As(tuple[int, ...])]  # units of each hidden layer, first to last
+    n_targets: int = 1  # number of targets of a regression, or of classes
+    # ``"heteroscedastic"``, ``"homoscedastic"``, ``"softplus"``, ``"classification"`` or ``"tilted_classification"``.
+    # Regression: the outputs are the targets' means, followed, except for ``"homoscedastic"``, by one value l per
+    # target that gives the noise variance exp l, or log(1 + exp l) for ``"softplus"``. Targets are independent given
+    # the outputs.
     likelihood: str = "heteroscedastic"
+    # Add the pre-activations of a hidden layer to those of the next one where both have the same width (appendix C.1);
+    # at least one such pair is required.
     skip: bool = field(default=False, kw_only=True)
+    # Numbers are fixed prior variances, from 1e-100 to 1e100: one for all weights, or one for the matrix and one for
+    # the biases of each layer in turn.
     prior: EmpiricalBayes | float | Sequence[float] = field(default_factory=EmpiricalBayes, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -123,10 +193,7 @@ class VariationalNetwork(ABC):
         """KL(q ‖ p), with the log density of the prior variances under empirical Bayes, and its gradient."""
 
     def inference(self, name: str) -> Inference:
-        """Return one of `inferences` by its name.
-
-        Raises ValueError when there is none, or it has no gradient for this network.
-        """
+        """Return one of `inferences` by its name, or raise ValueError: there is none, or none with a gradient."""
         as_choice(name, "inference", tuple(each.name for each in self.inferences))
         return next(each for each in self.inferences if each.name == name)
 
@@ -179,53 +246,19 @@ class VariationalNetwork(ABC):
         return slice(first, first + (self.n_targets if self.likelihood == "homoscedastic" else 0))
 
     def unpack(self, theta: FloatArray) -> list[LayerParameters]:
-        """Return views into θ, layer by layer.
-
-        `theta`, (n_parameters,).
-
-        Parameters
-        ----------
-        theta : ndarray of shape (n_parameters,)
-            Parameters of the posterior.
-
-        Returns
-        -------
-        list of LayerParameters
-            Views.
-        """
+        """Return views into θ, (n_parameters,), layer by layer."""
         views, first, n = [], 0, self.n_weights
         for n_in, n_out in self.layers:
-            matrix, biases = slice(first, first + n_in * n_out), slice(first + n_in * n_out, first + (n_in + 1) * n_out)
-            views.append(
-                LayerParameters(
-                    theta[:n][matrix].reshape(n_in, n_out),
-                    theta[:n][biases],
-                    theta[n : 2 * n][matrix].reshape(n_in, n_out),
-                    theta[n : 2 * n][biases],
-                )
-            )
-            first = biases.stop
+            biases, end = first + n_in * n_out, first + (n_in + 1) * n_out
+            halves = [(half[first:biases].reshape(n_in, n_out), half[biases:end]) for half in (theta[:n], theta[n:])]
+            views.append(LayerParameters(*halves[0], *halves[1]))
+            first = end
         return views
 
     def initial_parameters(self, rng: np.random.Generator, *, std_ratio: float = 0.05) -> FloatArray:
-        """Draw initial parameters: means from N(0, 1/n_in), standard deviations std_ratio / √n_in.
+        """Draw θ: means from N(0, 1/n_in), standard deviations std_ratio / √n_in; small ones find better optima.
 
-        Activations are then of order one. The means of hidden biases have a spread of their own, so that the hinges of
-        the first layer are spread over the data; the log noise variance is nearly constant.
-
-        `std_ratio`: small values find better optima than 1 does. Returns an array (n_parameters,).
-
-        Parameters
-        ----------
-        rng : Generator
-            Source of the random numbers.
-        std_ratio : float, default=0.05
-            Standard deviations relative to those of the means.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
-            Parameters.
+        Hidden biases have a spread of their own, so that the hinges of the first layer are spread over the data.
         """
         theta = np.zeros(self.n_parameters)
         ratio = as_number(std_ratio, "std_ratio", above=0.0)
@@ -242,21 +275,7 @@ class VariationalNetwork(ABC):
         return theta
 
     def prior_variances(self, theta: ArrayLike) -> FloatArray:
-        """Prior variance of each set of weights: matrix and biases of each layer in turn.
-
-        `theta`, (n_parameters,): with log deviations of −inf, those of a point estimate. Returns an array (2
-        n_layers,).
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Parameters of the posterior.
-
-        Returns
-        -------
-        ndarray of shape (2 n_layers,)
-            Variances.
-        """
+        """Prior variance (2 n_layers,) of each matrix and bias vector; log deviations of −inf: a point estimate."""
         return self._compiled.prior_variances(self.as_theta(theta))
 
     # -------------------------------------------------------------------------------------------------------- helpers
@@ -280,39 +299,11 @@ class VariationalNetwork(ABC):
         return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
 
     def as_theta(self, theta: ArrayLike) -> FloatArray:
-        """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed.
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Parameters of the posterior.
-
-        Returns
-        -------
-        ndarray of shape (n_parameters,)
-            Parameters.
-        """
+        """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed, (n_parameters,)."""
         return as_float_array_unbounded(theta, "theta", (self.n_parameters,))
 
     def rows(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> NetworkRows:
-        """Validate data.
-
-        `x`, (n_rows, n_inputs). `y`, (n_rows,) or (n_rows, n_targets). `sample_weight`, (n_rows,).
-
-        Parameters
-        ----------
-        x : array_like of shape (n_rows, n_inputs)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_targets)
-            Targets.
-        sample_weight : array_like of shape (n_rows,) or None
-            How many times each row counts.
-
-        Returns
-        -------
-        NetworkRows
-            The data.
-        """
+        """Validate x (n_rows, n_inputs), y (n_rows,) or (n_rows, n_targets), and weights (n_rows,)."""
         x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         n_columns = 1 if self.likelihood in CLASSIFICATIONS else self.n_targets
         targets = np.asarray(y)
@@ -323,3 +314,64 @@ class VariationalNetwork(ABC):
                 raise ValueError(f"y must hold integers from 0 to {self.n_targets - 1}, got {targets[wrong][0]}")
         weight = as_sample_weight(sample_weight, len(x))
         return NetworkRows(x, targets, weight, float(len(x)) if weight is None else float(weight.sum()))
+
+
+_ACTIVATIONS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "relu": lambda a: np.maximum(a, 0.0),
+    "heaviside": lambda a: (a > 0).astype(np.float64),
+}
+# Size of the largest array while sampled networks are evaluated.
+FORWARD_NUMBERS = 2**17
+
+
+@dataclass
+class TrainedNetwork(WithOutcome):
+    """A trained network and how its training went."""
+
+    network: VariationalNetwork
+    theta: Annotated[FloatArray, Shape("n_parameters"), Limits(np.inf)]
+    # Its ELBO is of all rows together, in nats: for fixed priors a bound on the log evidence, under empirical Bayes
+    # with the log density of the prior variances. The trace has it after each check of Adam and each evaluation of
+    # L-BFGS; iterations are steps of Adam and iterations of L-BFGS.
+    outcome: Outcome
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless the parameters are the network's."""
+        if len(self.theta) != self.network.n_parameters or not np.isfinite(self.theta[self.network.means]).all():
+            raise ValueError("theta must be the parameters of the network, with finite means of weights")
+
+    @property
+    def log_noise(self) -> FloatArray:
+        """Log noise variances of the targets; homoscedastic only."""
+        return self.theta[self.network.log_noise]
+
+    @property
+    def prior_variances(self) -> FloatArray:
+        """Prior variance of the matrix and of the biases of each layer in turn."""
+        return self.network.prior_variances(self.theta)
+
+    def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Evaluate networks with given weights (n_samples, n_weights); outputs (n_rows, n_outputs, n_samples)."""
+        network = self.network
+        out = np.empty((len(x), network.n_outputs, len(weights)))
+        size = max(1, FORWARD_NUMBERS // max(1, len(x) * max(network.hidden_layer_sizes)))
+        for begin in range(0, len(weights), size):
+            some = slice(begin, begin + size)
+            out[:, :, some] = np.moveaxis(self._forward_some(weights[some], x), 0, -1)
+        return out
+
+    def _forward_some(self, weights: FloatArray, x: FloatArray) -> FloatArray:
+        """Return the outputs, (n_samples, n_rows, n_outputs)."""
+        network, a, first = self.network, x, 0
+        for layer, (n_in, n_out) in enumerate(network.layers):
+            h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
+            matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
+            first += n_in * n_out
+            b = h @ matrix
+            b += weights[:, None, first : first + n_out]
+            first += n_out
+            skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
+            a = a + b if skips else b
+        return a

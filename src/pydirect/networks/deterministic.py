@@ -18,10 +18,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, short_repr
-from pydirect.networks.base import ACTIVATIONS, Evaluation, VariationalNetwork
-from pydirect.networks.inference import DVI, MAP, MCVI, RMCVI, Inference
-from pydirect.networks.posterior import TrainedNetwork
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
+from pydirect.networks.base import (
+    ACTIVATIONS,
+    DVI,
+    MAP,
+    MCVI,
+    RMCVI,
+    Evaluation,
+    Inference,
+    TrainedNetwork,
+    VariationalNetwork,
+)
 from pydirect.networks.unit_moments import KERNELS
 
 COVARIANCES = ("full", "diagonal")
@@ -78,38 +86,12 @@ class DeterministicNetwork(VariationalNetwork):
         as_choice(self.kernel, "kernel", KERNELS)
 
     def inference(self, name: str) -> Inference:
-        """Return one of `inferences` by its name; see `VariationalNetwork.inference`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the way to infer.
-
-        Returns
-        -------
-        Inference
-            The way to infer.
-        """
         inference = super().inference(name)
         if self.activation == "heaviside" and inference.kind != "moments":  # draws have no pathwise gradient
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
         return inference
 
     def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`.
-
-        Parameters
-        ----------
-        theta : ndarray of shape (n_parameters,)
-            Parameters of the posterior.
-        how : Evaluation
-            Validated arguments of one evaluation.
-
-        Returns
-        -------
-        (float, ndarray)
-            F and its gradient, (n_parameters,).
-        """
         rows, inference, kl_factor, n_draws, seed, n_threads = how
         if inference.kind == "moments":
             return self._compiled.objective(theta, *rows, kl_factor, n_threads)
@@ -118,43 +100,12 @@ class DeterministicNetwork(VariationalNetwork):
         return self._compiled.sampled_objective(theta, *rows, kl_factor, inference.kind, n_draws, seed, n_threads)
 
     def kl(self, theta: ArrayLike) -> tuple[float, FloatArray]:
-        """KL(q ‖ p) and its gradient; under empirical Bayes at the optimal prior variances, (n_parameters,).
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Parameters of the posterior.
-
-        Returns
-        -------
-        (float, ndarray)
-            The divergence and its gradient, (n_parameters,).
-        """
         return self._compiled.divergence(self.as_theta(theta))
 
     def moments(
         self, theta: ArrayLike, x: ArrayLike, layer: int | None = None, *, n_threads: int | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and covariance of a layer's pre-activations.
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Parameters of the posterior.
-        x : array_like of shape (n_rows, n_inputs)
-            Rows of inputs.
-        layer : int, optional
-            0 is the first hidden layer, ``n_layers − 1``, the default, the output.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows, n_units)
-            Mean and covariance at every row.
-        covariance : ndarray of shape (n_rows, n_units, n_units)
-            Mean and covariance at every row.
-        """
+        """Mean and covariance of a layer's pre-activations, (n_rows, n_units)."""
         x = as_float_array(x, "x", ("n_rows", self.n_inputs))
         index = self.n_layers - 1 if layer is None else as_count(layer, "layer", 0)
         if index >= self.n_layers:
@@ -168,57 +119,16 @@ class DeterministicNetwork(VariationalNetwork):
         return self.activation, self.covariance == "full", self.kernel
 
 
-@dataclass
 class DeterministicPosterior(TrainedNetwork):
-    """Trained `DeterministicNetwork`: a factorised Gaussian posterior of its weights.
-
-    Parameters as for `TrainedNetwork`.
-
-    Parameters
-    ----------
-    network : VariationalNetwork
-        The network.
-    theta : ndarray of shape (n_parameters,)
-        Parameters of the posterior.
-    outcome : Outcome
-        How the optimisation ended.
-    """
+    """Trained `DeterministicNetwork`: a factorised Gaussian posterior of its weights."""
 
     network: DeterministicNetwork
 
-    __repr__ = short_repr
-
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Mean and covariance.
-        """
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of the outputs."""
         return self.network.moments(self.theta, x, n_threads=n_threads)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw all weights, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw all weights, (n_samples, n_weights)."""
         mean, sd = self.theta[self.network.means], np.exp(self.theta[self.network.log_deviations])
         return mean + sd * rng.standard_normal((n_samples, len(mean)))

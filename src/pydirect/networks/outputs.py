@@ -28,10 +28,7 @@ def log_odds_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArr
 
 
 def centred_moments(mean: FloatArray, covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of each class' logit minus the mean of all, (n_rows, n_classes) each.
-
-    Adding a number to all logits changes no probability, so its variance is no uncertainty.
-    """
+    """Mean and variance of each class's logit less the mean of all, which changes no probability; (n, n_classes)."""
     between = covariance.mean(axis=2)
     diagonal = np.einsum("nii->ni", covariance)
     variance = diagonal - 2.0 * between + between.mean(axis=1, keepdims=True)

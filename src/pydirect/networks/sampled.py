@@ -8,22 +8,28 @@ gradient (section 3). Shapes, parameters, likelihoods and training are shared wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, short_repr
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
-from pydirect.monte_carlo.draws import as_seed
-from pydirect.monte_carlo.posteriors import PosteriorFamily
-from pydirect.networks.base import Evaluation, VariationalNetwork
-from pydirect.networks.inference import KEPT, MCVI, RMCVI, Inference
-from pydirect.networks.posterior import TrainedNetwork
-from pydirect.networks.prior import EmpiricalBayes
+from pydirect.monte_carlo.posteriors import PosteriorFamily, as_seed
+from pydirect.networks.base import (
+    KEPT,
+    MCVI,
+    RMCVI,
+    EmpiricalBayes,
+    Evaluation,
+    Inference,
+    TrainedNetwork,
+    VariationalNetwork,
+)
+from pydirect.persistence.schema import As
 
 POSTERIORS = ("normal", "laplace", "logistic", "radial")
 SAMPLED_LIKELIHOODS = ("heteroscedastic", "homoscedastic", "softplus", "classification")
@@ -66,7 +72,7 @@ class SampledNetwork(VariationalNetwork):
         Integrate over the output layer's weights in closed form: for homoscedastic noise, and for normal weights
         wherever the noise is Gaussian. Elsewhere they are drawn.
     seed : int, default=0
-        Of draws that are kept. Networks that differ only in it are equal.
+        Of stored draws. Networks that differ only in it are equal.
     skip : bool, default=False
         Add the pre-activations of a hidden layer to those of the next one of the same width.
     prior : EmpiricalBayes, optional
@@ -76,7 +82,7 @@ class SampledNetwork(VariationalNetwork):
     inferences: ClassVar[tuple[Inference, ...]] = (MCVI, RMCVI, KEPT)
 
     posterior: str = "normal"
-    weight_prior: Any = ()
+    weight_prior: Annotated[Any, As(tuple[Hashable, ...])] = ()
     kl_mode: str = "exact"
     n_kl_draws: int = 100
     exact_last_layer: bool = True
@@ -103,38 +109,12 @@ class SampledNetwork(VariationalNetwork):
         return self.exact_last_layer and (gaussian or self.likelihood == "homoscedastic")
 
     def inference(self, name: str) -> Inference:
-        """Return one of `inferences` by its name; see `VariationalNetwork.inference`.
-
-        Parameters
-        ----------
-        name : str
-            Name of the way to infer.
-
-        Returns
-        -------
-        Inference
-            The way to infer.
-        """
         inference = super().inference(name)
         if inference.kind == "local" and self.posterior != "normal":
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
         return inference
 
     def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient; see `VariationalNetwork.negative_bound`.
-
-        Parameters
-        ----------
-        theta : ndarray of shape (n_parameters,)
-            Parameters of the posterior.
-        how : Evaluation
-            Validated arguments of one evaluation.
-
-        Returns
-        -------
-        (float, ndarray)
-            F and its gradient, (n_parameters,).
-        """
         rows, inference, kl_factor, n_draws, seed, n_threads = how
         seed = self.seed if inference == KEPT else seed
         value, gradient = self._compiled.sampled_objective(
@@ -149,22 +129,6 @@ class SampledNetwork(VariationalNetwork):
         return value, gradient
 
     def kl(self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1) -> tuple[float, FloatArray]:
-        """KL(q ‖ p), exact or an unbiased estimate by `kl_mode`, and its gradient.
-
-        Parameters
-        ----------
-        theta : array_like of shape (n_parameters,)
-            Parameters of the posterior.
-        seed : int, optional
-            Of the draws; by default, and in mode ``"fixed"`` always, the network's own. ``"exact"`` has none.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        float, ndarray of shape (n_parameters,)
-            The divergence and its gradient.
-        """
         theta = self.as_theta(theta)
         if self.weight_prior:
             return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
@@ -250,107 +214,35 @@ class SampledNetwork(VariationalNetwork):
         return [size for n_in, n_out in self.layers for size in (n_in * n_out, n_out)]
 
     def standardised_draws(self, n_draws: int, seed: int) -> FloatArray:
-        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use.
-
-        Parameters
-        ----------
-        n_draws : int
-            Number of draws.
-        seed : int
-            Seed of the draws.
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_weights)
-            Draws.
-        """
+        """Return the standardised draws ξ of all weights, (n_draws, n_weights), that objectives of this seed use."""
         return self._compiled.standardised_draws(self.posterior, as_seed(seed), as_count(n_draws, "n_draws"))
 
 
 def lost_entropy(law: str, size: int) -> float:
-    """Entropy of `size` standard normal variables minus that of a set of `size` standardised ξ.
-
-    `law`: {"normal", "laplace", "logistic", "radial"}.
-    """
+    """Entropy of `size` standard normal variables minus that of a set of `size` standardised ξ."""
     family = PosteriorFamily(law)
     entropy = family.base_entropy(size) - 0.5 * size * np.log(family.moment(2, size))
     return float(size * NORMAL_ENTROPY - entropy)
 
 
-@dataclass
 class SampledPosterior(TrainedNetwork):
-    """Trained `SampledNetwork`, whose moments and bound are estimated from draws.
-
-    Parameters as for `TrainedNetwork`.
-
-    Parameters
-    ----------
-    network : VariationalNetwork
-        The network.
-    theta : ndarray of shape (n_parameters,)
-        Parameters of the posterior.
-    outcome : Outcome
-        How the optimisation ended.
-    """
+    """Trained `SampledNetwork`, whose moments and bound are estimated from draws."""
 
     network: SampledNetwork
 
-    __repr__ = short_repr
-
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
-        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Mean and covariance.
-        """
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
         outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
         mean = outputs.mean(axis=2)
         centred = outputs - mean[:, :, None]
         return mean, centred @ np.swapaxes(centred, 1, 2) / MOMENT_DRAWS
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw all weights, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw all weights, (n_samples, n_weights)."""
         return self._drawn(n_samples, int(rng.integers(2**63)))
 
     def kept_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Return the same as `sample_weights`, kept until other draws are asked for.
-
-        Predictions that always use the same draws would at one row consist of drawing them.
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Return what `sample_weights` does, (n_samples, n_weights), stored until other draws are asked for."""
         asked = n_samples, int(rng.integers(2**63))
         kept: tuple[tuple[int, int], FloatArray] | None = self.__dict__.get("_kept")
         if kept is None or kept[0] != asked:

@@ -7,6 +7,7 @@ fits the data before its prior prunes it.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -14,18 +15,148 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._threads import for_each, resolve_n_threads, single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_generator, as_instance, as_number
+from pydirect._threads import for_each, raise_if_set, resolve_n_threads, single_blas_thread
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect._warnings import warn
-from pydirect.networks.base import VariationalNetwork
+from pydirect.monte_carlo.posteriors import as_seed
+from pydirect.networks.base import KEPT, MAP, Evaluation, Inference, TrainedNetwork, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
-from pydirect.networks.inference import KEPT, MAP
-from pydirect.networks.objective import NetworkObjective
-from pydirect.networks.posterior import TrainedNetwork
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.schedule import TrainingSchedule
 from pydirect.optimize.gradient import AdamSchedule, adam, lbfgs
 from pydirect.optimize.outcome import Outcome
+
+NETWORK_OPTIMIZERS = ("adam", "adam+lbfgs", "lbfgs")
+BATCH_SIZE = 100
+# Fraction of Adam's steps by whose end the KL term has its full weight.
+MOST_WARMUP = 0.9
+# Adam's steps unless asked for: the first number, or as many as the second number of passes takes if that is more.
+LEAST_STEPS, LEAST_PASSES = 3000, 100
+
+
+@dataclass(frozen=True)
+class TrainingSchedule:
+    """How a network is trained.
+
+    Parameters
+    ----------
+    optimizer : {"adam", "adam+lbfgs", "lbfgs"}, default="adam"
+        L-BFGS takes the bound to its optimum. Held-out rows seldom gain by that, and lose much where the noise depends
+        on the inputs: small batches of a moderate number of steps end where the bound is flat. ``"lbfgs"`` alone uses
+        neither batches nor the warm-up of the KL term.
+    n_steps : int, optional
+        Steps of Adam: by default 3000, or as many as 100 passes over the rows take if that is more.
+    learning_rate : float, default=0.01
+        Initial step size of Adam; it falls to zero along half a cosine.
+    batch_size : int or None, default=100
+        Rows per step of Adam; None for all of them.
+    kl_warmup, kl_ramp : float, default=0.0
+        Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one: at most
+        0.9 together, for the bound is followed where the weight is one.
+    max_iter : int, default=2000
+        Maximum number of iterations of L-BFGS, which after Adam improves the best of several starts alone.
+
+    Examples
+    --------
+    >>> from pydirect import DVIRegressor, TrainingSchedule
+    >>> schedule = TrainingSchedule(n_steps=10_000, kl_warmup=0.1)
+    >>> DVIRegressor(schedule=schedule).get_params()["schedule"].n_steps
+    10000
+    """
+
+    optimizer: str = "adam"
+    n_steps: int | None = None
+    learning_rate: float = 0.01
+    batch_size: int | None = BATCH_SIZE
+    kl_warmup: float = 0.0
+    kl_ramp: float = 0.0
+    max_iter: int = 2000
+
+    def __post_init__(self) -> None:
+        as_choice(self.optimizer, "optimizer", NETWORK_OPTIMIZERS)
+        if self.n_steps is not None:
+            as_count(self.n_steps, "n_steps")
+        as_number(self.learning_rate, "learning_rate", above=0.0)
+        if self.batch_size is not None:
+            as_count(self.batch_size, "batch_size")
+        as_number(self.kl_warmup, "kl_warmup", at_least=0.0, at_most=MOST_WARMUP)
+        as_number(self.kl_ramp, "kl_ramp", at_least=0.0)
+        if self.kl_warmup + self.kl_ramp > MOST_WARMUP + 1e-9:
+            given = f"{self.kl_ramp} and kl_warmup={self.kl_warmup}"
+            raise ValueError(f"kl_ramp must be at most {MOST_WARMUP} less kl_warmup, got {given}")
+        as_count(self.max_iter, "max_iter")
+        for name in ("kl_warmup", "kl_ramp"):
+            if self.optimizer == "lbfgs" and getattr(self, name) != 0.0:
+                raise ValueError(f"{name} must be 0.0 for optimizer='lbfgs', got {getattr(self, name)}")
+
+    def stages(self, inference: Inference) -> tuple[str, ...]:
+        """Return the optimisers in turn."""
+        if inference.fresh and self.optimizer != "adam":
+            raise ValueError(f"optimizer must be 'adam' for inference={inference.name!r}, got {self.optimizer!r}")
+        return tuple(self.optimizer.split("+"))
+
+    def steps(self, n_rows: int) -> int:
+        """Return the number of Adam's steps."""
+        if self.n_steps is not None:
+            return self.n_steps
+        return max(LEAST_STEPS, LEAST_PASSES * self.n_batches(n_rows))
+
+    def n_batches(self, n_rows: int) -> int:
+        """Return the number of batches in a pass over the rows."""
+        return max(1, n_rows // (self.batch_size or n_rows))
+
+    def kl_weight(self, progress: float) -> float:
+        """Weight λ of the divergence after a fraction of Adam's steps."""
+        if progress < self.kl_warmup:
+            return 0.0
+        return min(1.0, (progress - self.kl_warmup) / self.kl_ramp) if self.kl_ramp > 0 else 1.0
+
+
+class NetworkObjective:
+    """Negative evidence lower bound per row, F(θ) = (kl_weight / N) KL(q ‖ p) − mean over rows of E_q log p(y | x, w).
+
+    The data are validated once, here; calling the object gives F and its gradient, or unbiased estimates of them.
+    """
+
+    def __init__(
+        self,
+        network: VariationalNetwork,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
+        inference: str | None = None,
+        sample_weight: ArrayLike | None = None,
+        n_total: float | None = None,
+        n_draws: int = 10,
+    ) -> None:
+        as_instance(network, "network", VariationalNetwork)
+        self.network = network
+        self.inference = network.inference(network.inferences[0].name if inference is None else inference)
+        self.rows = network.rows(x, y, sample_weight)
+        self.n_total = self.rows.total if n_total is None else as_number(n_total, "n_total", above=0.0)
+        self.n_draws = as_count(n_draws, "n_draws")
+
+    def __call__(
+        self, theta: ArrayLike, *, kl_weight: float = 1.0, seed: int = 0, n_threads: int | None = None
+    ) -> tuple[float, FloatArray]:
+        """Evaluate F and its gradient, (n_parameters,); infinity and zeros where something has overflown.
+
+        The same `seed` gives the same draws, and the same bits for any number of threads.
+        """
+        kl_weight = as_number(kl_weight, "kl_weight", at_least=0.0)
+        return self.evaluate(self.network.as_theta(theta), kl_weight, as_seed(seed), resolve_n_threads(n_threads))
+
+    def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
+        """Evaluate F and its gradient, with arguments that an optimiser has validated."""
+        how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
+        return self.network.negative_bound(theta, how)
+
+    def of_rows(self, index: NDArray[np.intp], n_total: float | None = None) -> NetworkObjective:
+        """Return the objective of some of the rows, a batch of `n_total` data points if there are others."""
+        part = copy.copy(self)
+        part.rows = self.rows.take(index)
+        part.n_total = part.rows.total if n_total is None else n_total
+        return part
+
 
 # Log standard deviations stay within these: line searches without bounds overflow.
 LOG_SIGMA_BOUNDS = (-12.0, 3.0)
@@ -41,12 +172,12 @@ SMALLEST_MEAN_WEIGHT = 1e-100
 # Draws of a sampled network's final bound, from a seed that training's, below 2³², do not reach.
 BOUND_DRAWS = 100
 BOUND_SEED = 2**40
-# Nats per row by which the bound of kept draws may exceed that of fresh ones.
+# Nats per row by which the bound of stored draws may exceed that of fresh ones.
 LARGEST_LOSS = 1.0
 
 
 class OverfittedDrawsWarning(UserWarning):
-    """A network has adapted to the draws that its training kept."""
+    """A network has adapted to the stored draws of its training."""
 
 
 def fit_network(
@@ -114,7 +245,7 @@ def fit_network(
     Warns
     -----
     OverfittedDrawsWarning
-        When the bound of draws that were kept is much higher than that of fresh ones.
+        When the bound of stored draws is much higher than that of fresh ones.
     """
     given = NetworkObjective(network, x, y, inference=inference, sample_weight=sample_weight, n_draws=n_draws)
     schedule = TrainingSchedule() if schedule is None else schedule
@@ -145,7 +276,7 @@ def fit_network(
         interrupted=interrupted,
     )
     if not isinstance(network, SampledNetwork):
-        return DeterministicPosterior(network, theta, outcome)  # type: ignore[arg-type]
+        return DeterministicPosterior(network, theta, outcome)
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
     kept = network.kl_mode == "fixed" or given.inference == KEPT
     if kept and not outcome.elbo - fresh <= LARGEST_LOSS * given.rows.total:
@@ -199,11 +330,6 @@ class _Problem:
         low[network.log_deviations], high[network.log_deviations] = LOG_SIGMA_BOUNDS
         return low, high
 
-    def stop_if_interrupted(self) -> None:
-        """Stop this run if the user has interrupted another one."""
-        if self.stop.is_set():
-            raise KeyboardInterrupt
-
     def bound(
         self,
         theta: FloatArray,
@@ -244,11 +370,7 @@ class _Run:
 def _best_of(
     problem: _Problem, starts: list[_Run], n_threads: int, progress: Callable[[int, int, float], None] | None
 ) -> _Run:
-    """Train from every start and return the best run.
-
-    Starts are compared after Adam: L-BFGS takes the best one alone to its optimum, in the time that its share of all
-    would take.
-    """
+    """Train from every start and return the best run; after Adam, L-BFGS takes the best one alone to its optimum."""
     schedule, n_starts = problem.schedule, len(starts)
     best_alone = n_starts > 1 and schedule.optimizer == "adam+lbfgs"
     first = replace(problem, schedule=replace(schedule, optimizer="adam")) if best_alone else problem
@@ -276,7 +398,7 @@ def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
     seed = int(run.rng.integers(2**31))
 
     def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
-        problem.stop_if_interrupted()
+        raise_if_set(problem.stop)
         return problem.bound(theta, seed, n_threads)
 
     for stage in problem.schedule.stages(problem.objective.inference):
@@ -321,7 +443,7 @@ def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[F
     order = np.arange(n_rows)
 
     def gradient(theta: FloatArray, step: int) -> FloatArray:
-        problem.stop_if_interrupted()
+        raise_if_set(problem.stop)
         rows = None
         if n_batches > 1:
             batch = step % n_batches

@@ -13,6 +13,7 @@ networks, ICLR 2019; table 1 and eq. 6, with the misprints of the table correcte
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,8 @@ from numpy.typing import ArrayLike
 
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_float_array
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded, as_instance
+from pydirect.networks.base import ACTIVATIONS, LayerParameters
 
 KERNELS = ("exact", "paper", "fast")
 # Tolerance for rounding: of correlations above one, and of differences between the two triangles.
@@ -30,125 +32,9 @@ _ROUNDING = 1e-8
 class UnitMoments(NamedTuple):
     """Moments of units, each of shape (n, d)."""
 
-    mean: FloatArray
-    """E h"""
-    second: FloatArray
-    """E h²"""
-    variance: FloatArray
-    """Var h, without the cancellation of E h² − (E h)²"""
-
-
-def relu_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
-    """Moments of max(a, 0), each accurate to a few units in the last place.
-
-    `mean`, `variance`, (n, d): of a; variances may be zero. Raises ValueError when shapes differ, a value is not finite
-    or a variance is negative.
-
-    Examples
-    --------
-    >>> relu_moments([[0.0]], [[1.0]]).mean.round(6)
-    array([[0.398942]])
-    """
-    return _moments("relu", mean, variance, n_threads)
-
-
-def heaviside_moments(mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
-    """Moments of [a > 0]; parameters as in `relu_moments`. At mean and variance zero, those of a fair coin."""
-    return _moments("heaviside", mean, variance, n_threads)
-
-
-def relu_moments_vjp(
-    mean: ArrayLike,
-    variance: ArrayLike,
-    mean_bar: ArrayLike,
-    second_bar: ArrayLike,
-    variance_bar: ArrayLike,
-    *,
-    n_threads: int | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Return a loss's derivatives in mean and variance of a, from those in the three moments.
-
-    `mean`, `variance`, (n, d): as given to `relu_moments`. `mean_bar`, `second_bar`, `variance_bar`, (n, d):
-    derivatives of the loss in the fields of `UnitMoments`. Returns derivatives in mean and in variance. In a variance
-    of zero they are those from above with what grows like 1/√variance left out, (n, d). Raises ValueError when shapes
-    differ, a value is not finite or a variance is negative.
-    """
-    return _moments_vjp("relu", mean, variance, mean_bar, second_bar, variance_bar, n_threads)
-
-
-def heaviside_moments_vjp(
-    mean: ArrayLike,
-    variance: ArrayLike,
-    mean_bar: ArrayLike,
-    second_bar: ArrayLike,
-    variance_bar: ArrayLike,
-    *,
-    n_threads: int | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Like `relu_moments_vjp`, for `heaviside_moments`."""
-    return _moments_vjp("heaviside", mean, variance, mean_bar, second_bar, variance_bar, n_threads)
-
-
-def relu_covariance(
-    mean: ArrayLike, covariance: ArrayLike, *, kernel: str = "exact", n_threads: int | None = None
-) -> FloatArray:
-    """Covariance of max(a, 0).
-
-    `mean`, (n, d): of a, for n data. `covariance`, (n, d, d): of a; diagonals may hold zeros. `kernel` ({'exact',
-    'paper', 'fast'}): how pairs are evaluated. The diagonal is always exact. Returns an array (n, d, d). Raises
-    ValueError when shapes differ, a value is not finite, a variance is negative, a correlation is beyond one, a
-    covariance is not symmetric, or the kernel is unknown.
-
-    Examples
-    --------
-    Two copies of one unit:
-
-    >>> relu_covariance([[0.0, 0.0]], [[[1.0, 1.0], [1.0, 1.0]]]).round(6)
-    array([[[0.340845, 0.340845],
-            [0.340845, 0.340845]]])
-    """
-    return _covariance("relu", mean, covariance, kernel, n_threads)
-
-
-def heaviside_covariance(
-    mean: ArrayLike, covariance: ArrayLike, *, kernel: str = "exact", n_threads: int | None = None
-) -> FloatArray:
-    """Covariance of [a > 0]; parameters as in `relu_covariance`."""
-    return _covariance("heaviside", mean, covariance, kernel, n_threads)
-
-
-def relu_covariance_vjp(
-    mean: ArrayLike,
-    covariance: ArrayLike,
-    output_bar: ArrayLike,
-    *,
-    kernel: str = "exact",
-    n_threads: int | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Return a loss's derivatives in mean and covariance of a, from those in the covariance of max(a, 0).
-
-    `mean`, (n, d). `covariance`, (n, d, d): as given to `relu_covariance`. `output_bar`, (n, d, d): dL = Σ output_bar ·
-    dC over all entries, both triangles. Only its symmetric part matters. `kernel` ({'exact', 'paper', 'fast'}): 'exact'
-    and 'fast' are two evaluations of one function. Returns `mean_bar`, (n, d); `covariance_bar`, (n, d, d): symmetric,
-    with dL = Σ covariance_bar · dS over all entries. Raises ValueError as `relu_covariance`.
-
-    For ReLU, `kernel='exact'` has derivatives in an off-diagonal covariance between 0 and 1, P(a_j > 0, a_l > 0). Those
-    of 'paper' and of Heaviside units grow like 1/√(1 − r²) with the correlation r of the pair, and are cut at
-    |r| = 1 − 10⁻⁶ and at rounding.
-    """
-    return _covariance_vjp("relu", mean, covariance, output_bar, kernel, n_threads)
-
-
-def heaviside_covariance_vjp(
-    mean: ArrayLike,
-    covariance: ArrayLike,
-    output_bar: ArrayLike,
-    *,
-    kernel: str = "exact",
-    n_threads: int | None = None,
-) -> tuple[FloatArray, FloatArray]:
-    """Like `relu_covariance_vjp`, for `heaviside_covariance`."""
-    return _covariance_vjp("heaviside", mean, covariance, output_bar, kernel, n_threads)
+    mean: FloatArray  # E h
+    second: FloatArray  # E h²
+    variance: FloatArray  # Var h, without the cancellation of E h² − (E h)²
 
 
 def _as_variance(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
@@ -182,14 +68,14 @@ def _as_covariance(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
     return covariance
 
 
-def _moments(activation: str, mean: ArrayLike, variance: ArrayLike, n_threads: int | None) -> UnitMoments:
+def _moments(activation: str, mean: ArrayLike, variance: ArrayLike, *, n_threads: int | None = None) -> UnitMoments:
+    """Moments of f(a), each accurate to a few units in the last place; `mean`, `variance`, (n, d): of a."""
     mean = as_float_array(mean, "mean", ("n", "d"))
     variance = _as_variance(variance, mean.shape)
-    size = mean.size
-    hm, second, hv = np.empty(size), np.empty(size), np.empty(size)
-    threads = resolve_n_threads(n_threads)
-    _core.activation_moments(activation, mean.reshape(size), variance.reshape(size), hm, second, hv, threads)
-    return UnitMoments(hm.reshape(mean.shape), second.reshape(mean.shape), hv.reshape(mean.shape))
+    out = UnitMoments(*(np.empty(mean.shape) for _ in range(3)))
+    m, v, h, hh, hv = (a.reshape(mean.size) for a in (mean, variance, *out))
+    _core.activation_moments(activation, m, v, h, hh, hv, resolve_n_threads(n_threads))
+    return out
 
 
 def _moments_vjp(
@@ -199,28 +85,27 @@ def _moments_vjp(
     mean_bar: ArrayLike,
     second_bar: ArrayLike,
     variance_bar: ArrayLike,
-    n_threads: int | None,
+    *,
+    n_threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
+    """Return a loss's derivatives in mean and variance of a, (n, d) each, from those in the fields of `UnitMoments`.
+
+    In a variance of zero they are those from above with what grows like 1/√variance left out.
+    """
     mean = as_float_array(mean, "mean", ("n", "d"))
-    size = mean.size
-    slope_mean, slope_variance = np.zeros(size), np.zeros(size)
-    _core.activation_moments_adjoint(
-        activation,
-        mean.reshape(size),
-        _as_variance(variance, mean.shape).reshape(size),
-        as_float_array(mean_bar, "mean_bar", mean.shape).reshape(size),
-        as_float_array(second_bar, "second_bar", mean.shape).reshape(size),
-        as_float_array(variance_bar, "variance_bar", mean.shape).reshape(size),
-        slope_mean,
-        slope_variance,
-        resolve_n_threads(n_threads),
-    )
-    return slope_mean.reshape(mean.shape), slope_variance.reshape(mean.shape)
+    bars = {"mean_bar": mean_bar, "second_bar": second_bar, "variance_bar": variance_bar}
+    given = [as_float_array(bar, name, mean.shape) for name, bar in bars.items()]
+    out = np.zeros(mean.shape), np.zeros(mean.shape)
+    arrays = (mean, _as_variance(variance, mean.shape), *given, *out)
+    m, v, h, hh, hv, by_m, by_v = (a.reshape(mean.size) for a in arrays)
+    _core.activation_moments_adjoint(activation, m, v, h, hh, hv, by_m, by_v, resolve_n_threads(n_threads))
+    return out
 
 
 def _covariance(
-    activation: str, mean: ArrayLike, covariance: ArrayLike, kernel: str, n_threads: int | None
+    activation: str, mean: ArrayLike, covariance: ArrayLike, *, kernel: str = "exact", n_threads: int | None = None
 ) -> FloatArray:
+    """Covariance of f(a), (n, d, d), from mean (n, d) and covariance (n, d, d) of a; the diagonal is always exact."""
     mean = as_float_array(mean, "mean", ("n", "d"))
     covariance = _as_covariance(covariance, (*mean.shape, mean.shape[1]))
     as_choice(kernel, "kernel", KERNELS)
@@ -230,15 +115,120 @@ def _covariance(
 
 
 def _covariance_vjp(
-    activation: str, mean: ArrayLike, covariance: ArrayLike, output_bar: ArrayLike, kernel: str, n_threads: int | None
+    activation: str,
+    mean: ArrayLike,
+    covariance: ArrayLike,
+    output_bar: ArrayLike,
+    *,
+    kernel: str = "exact",
+    n_threads: int | None = None,
 ) -> tuple[FloatArray, FloatArray]:
+    """Return a loss's derivatives in mean (n, d) and covariance (n, d, d) of a, from those in the covariance of f(a).
+
+    dL = Σ output_bar · dC over both triangles. Derivatives of 'paper' and of Heaviside units grow like 1/√(1 − r²) with
+    the correlation r of a pair, and are cut at |r| = 1 − 10⁻⁶.
+    """
     mean = as_float_array(mean, "mean", ("n", "d"))
     covariance = _as_covariance(covariance, (*mean.shape, mean.shape[1]))
     output_bar = as_float_array(output_bar, "output_bar", covariance.shape)
     as_choice(kernel, "kernel", KERNELS)
-    mean_bar, covariance_bar = np.zeros_like(mean), np.zeros_like(covariance)
+    out = np.zeros_like(mean), np.zeros_like(covariance)
     symmetric_bar = (output_bar + output_bar.swapaxes(1, 2)) / 2
-    _core.activation_covariance_adjoint(
-        activation, kernel, mean, covariance, symmetric_bar, mean_bar, covariance_bar, resolve_n_threads(n_threads)
+    threads = resolve_n_threads(n_threads)
+    _core.activation_covariance_adjoint(activation, kernel, mean, covariance, symmetric_bar, *out, threads)
+    return out
+
+
+# h = max(a, 0), and h = [a > 0], a fair coin at mean and variance zero
+relu_moments, heaviside_moments = (partial(_moments, f) for f in ACTIVATIONS)
+relu_moments_vjp, heaviside_moments_vjp = (partial(_moments_vjp, f) for f in ACTIVATIONS)
+relu_covariance, heaviside_covariance = (partial(_covariance, f) for f in ACTIVATIONS)
+relu_covariance_vjp, heaviside_covariance_vjp = (partial(_covariance_vjp, f) for f in ACTIVATIONS)
+
+
+def linear_moments(
+    units: UnitMoments, layer: LayerParameters, covariance: ArrayLike | None = None
+) -> tuple[FloatArray, FloatArray]:
+    """Mean (n, n_out) and covariance (n, n_out, n_out) of h W + b, for moments of h and, by default, independent units.
+
+    Log standard deviations of −inf are known weights; a deterministic h has the moments h, h² and zeros.
+    """
+    units = _as_units(units)
+    layer = _as_layer(layer, units.mean.shape[1])
+    m = layer.weight_mean
+    covariance_mean = _covariance_times_mean(units, layer, covariance)
+    variance = units.second @ np.exp(2 * layer.weight_log_std) + np.exp(2 * layer.bias_log_std)
+    out = m.T @ covariance_mean
+    np.einsum("nii->ni", out)[...] += variance
+    return units.mean @ m + layer.bias_mean, out
+
+
+def linear_moments_vjp(
+    units: UnitMoments,
+    layer: LayerParameters,
+    mean_bar: ArrayLike,
+    output_bar: ArrayLike,
+    covariance: ArrayLike | None = None,
+) -> tuple[UnitMoments, LayerParameters, FloatArray | None]:
+    """Return a loss's derivatives in the arguments of `linear_moments`, from those in its results.
+
+    dL = Σ output_bar · dS over both triangles. With a covariance, the derivative in the variance of h is zero: it is on
+    the diagonal of that in the covariance.
+    """
+    units = _as_units(units)
+    layer = _as_layer(layer, units.mean.shape[1])
+    m, variance = layer.weight_mean, np.exp(2 * layer.weight_log_std)
+    n, n_out = len(units.mean), m.shape[1]
+    mean_bar = as_float_array(mean_bar, "mean_bar", (n, n_out))
+    output_bar = as_float_array(output_bar, "output_bar", (n, n_out, n_out))
+    output_bar = (output_bar + output_bar.swapaxes(1, 2)) / 2
+    variance_bar = np.einsum("nii->ni", output_bar)
+    covariance_mean = _covariance_times_mean(units, layer, covariance)
+    mean_times_bar = m @ output_bar
+    layer_bar = LayerParameters(
+        units.mean.T @ mean_bar + 2 * np.einsum("nij,njk->ik", covariance_mean, output_bar),
+        mean_bar.sum(axis=0),
+        2 * variance * (units.second.T @ variance_bar),
+        2 * np.exp(2 * layer.bias_log_std) * variance_bar.sum(axis=0),
     )
-    return mean_bar, covariance_bar
+    independent = covariance is None
+    units_bar = UnitMoments(
+        mean_bar @ m.T,
+        variance_bar @ variance.T,
+        np.einsum("nij,ij->ni", mean_times_bar, m) if independent else np.zeros_like(units.mean),
+    )
+    return units_bar, layer_bar, None if independent else mean_times_bar @ m.T
+
+
+def _covariance_times_mean(units: UnitMoments, layer: LayerParameters, covariance: ArrayLike | None) -> FloatArray:
+    """C M of every row, (n, n_in, n_out)."""
+    if covariance is None:
+        return units.variance[:, :, None] * layer.weight_mean
+    n, n_in = units.mean.shape
+    return as_float_array(covariance, "covariance", (n, n_in, n_in)) @ layer.weight_mean
+
+
+def _as_units(units: UnitMoments) -> UnitMoments:
+    as_instance(units, "units", UnitMoments)
+    mean = as_float_array(units.mean, "units.mean", ("n", "n_in"))
+    second, variance = (as_float_array(getattr(units, f), f"units.{f}", mean.shape) for f in ("second", "variance"))
+    return UnitMoments(mean, second, variance)
+
+
+def _as_layer(layer: LayerParameters, n_in: int) -> LayerParameters:
+    as_instance(layer, "layer", LayerParameters)
+    mean = as_float_array(layer.weight_mean, "layer.weight_mean", (n_in, "n_out"))
+    return LayerParameters(
+        mean,
+        as_float_array(layer.bias_mean, "layer.bias_mean", mean.shape[1:]),
+        _as_log_std(layer.weight_log_std, "layer.weight_log_std", mean.shape),
+        _as_log_std(layer.bias_log_std, "layer.bias_log_std", mean.shape[1:]),
+    )
+
+
+def _as_log_std(value: ArrayLike, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """Return log standard deviations, which may be −inf."""
+    log_std = as_float_array_unbounded(value, name, shape)
+    if not (log_std < np.inf).all():
+        raise ValueError(f"{name} must hold numbers below infinity, got {log_std[~(log_std < np.inf)][0]}")
+    return log_std

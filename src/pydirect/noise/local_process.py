@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect import _core
 from pydirect._threads import ordered_map, single_blas_thread
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray
 from pydirect.noise.neighbours import Float32Array, Neighbours, used_columns
-from pydirect.persistence.fields import LARGEST_NUMBER, require_array, require_positive
+from pydirect.persistence.schema import AtLeast, AtMost, Indices, Positive, Shape
 
 HELD_OUT_ROWS = 1500
 # Length-scales in units of the median distance of a neighbour; noise and the common scale's share of the variance.
@@ -39,7 +40,6 @@ NEGLIGIBLE_SPREAD = 1e-4  # of the variance of the scaled inputs, in columns tha
 FARTHEST = 1e15  # scaled inputs, so that squares stay finite in single precision
 SMALLEST_SCALE = 1e-30
 FEWEST_SHARED = 4  # functions from which inverses that serve all of them are cheaper
-SMALLEST_HALF = 8
 BLOCK_BYTES = 2**20  # covariances held at a time: what the cache holds
 
 
@@ -77,19 +77,19 @@ class LocalProcess:
         Their mean squared error, relative to that of the global model.
     """
 
-    columns: NDArray[np.intp]
-    inverse_scales: FloatArray
-    centre: FloatArray
-    u: Float32Array
-    r: Float32Array
-    weight: Float32Array
-    rho: FloatArray
-    eta: FloatArray
-    c: FloatArray
-    pooling: FloatArray
-    k: int
-    gain: FloatArray
-    squared_error: FloatArray
+    columns: Annotated[NDArray[np.intp], Shape("n_columns"), Indices("n_inputs")]
+    inverse_scales: Annotated[FloatArray, Shape("n_columns"), Positive]
+    centre: Annotated[FloatArray, Shape("n_columns")]
+    u: Annotated[Float32Array, Shape("n_rows", "n_columns")]
+    r: Annotated[Float32Array, Shape("n_rows", "n_outputs")]
+    weight: Annotated[Float32Array, Shape("n_rows"), Positive]
+    rho: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    eta: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    c: Annotated[FloatArray, Shape("n_outputs"), Positive]
+    pooling: Annotated[FloatArray, Shape("n_outputs"), Positive, AtMost(1.0)]
+    k: Annotated[int, AtLeast(1)]
+    gain: Annotated[FloatArray, Shape("n_outputs")]
+    squared_error: Annotated[FloatArray, Shape("n_outputs")]
 
     def __repr__(self) -> str:
         numbers = (f"{name}={_shown(getattr(self, name))}" for name in ("rho", "eta", "c", "pooling", "gain"))
@@ -121,140 +121,18 @@ class LocalProcess:
 
         def solve(rows: slice) -> None:
             chosen = self.neighbours.nearest(queries[rows], k)
-            surroundings = Surroundings.of(queries[rows], self.u, chosen)
+            distances, weight = _core.neighbour_distances(queries[rows], self.u, chosen, 1), self.weight[chosen]
             for j, pooling in enumerate(self.pooling):
-                noise = (self.eta[j] / self.weight[chosen]).astype(np.float32)
-                krige = surroundings.correlate(self.rho[j]).krige(self.r[chosen, j], noise)
-                scale = pooling * self.c[j] + (1 - pooling) * krige.scatter
-                moments.mean[rows, j], moments.variance[rows, j] = krige.mean, scale * krige.left
+                factors = _core.neighbour_factors(distances, weight, self.rho[j], self.eta[j], 1)
+                mean, left, scatter = _core.krige(factors, self.r[chosen, j], 1)
+                scale = pooling * self.c[j] + (1 - pooling) * scatter
+                moments.mean[rows, j], moments.variance[rows, j] = mean, scale * left
                 moments.noise[rows, j] = scale * self.eta[j]
 
         with single_blas_thread():
             for _ in ordered_map(solve, _blocks(len(queries), k, self.u.shape[1]), n_threads):
                 pass
         return moments
-
-    def check(self, n_inputs: int, n_outputs: int) -> None:
-        """Raise unless all parts fit together and all numbers are in range.
-
-        Parameters
-        ----------
-        n_inputs : int
-            Number of inputs.
-        n_outputs : int
-            Number of outputs.
-        """
-        if self.columns.dtype.kind != "i" or not np.isin(self.columns, np.arange(n_inputs)).all():
-            raise ValueError(f"columns must be inputs below {n_inputs}")
-        n_rows, n_columns = len(self.weight), len(self.columns)
-        if not n_rows or not n_columns:
-            raise ValueError("u must have rows and columns")
-        require_positive(self.inverse_scales, "inverse_scales", n_columns)
-        require_array(self.centre, "centre", n_columns, largest=LARGEST_NUMBER)
-        shapes = {"u": (n_rows, n_columns), "r": (n_rows, n_outputs), "weight": (n_rows,)}
-        for name, shape in shapes.items():
-            value = getattr(self, name)
-            if value.dtype != np.float32 or value.shape != shape or not np.isfinite(value).all():
-                raise ValueError(f"{name} must be finite float32 numbers of shape {shape}")
-        if (self.weight <= 0).any():
-            raise ValueError("weight must be positive")
-        for name in ("rho", "eta", "c", "pooling"):
-            require_positive(getattr(self, name), name, n_outputs)
-        if (self.pooling > 1).any():
-            raise ValueError("pooling must be at most 1")
-        require_array(self.gain, "gain", n_outputs)
-        require_array(self.squared_error, "squared_error", n_outputs)
-        as_count(self.k, "k")
-
-
-class Krige(NamedTuple):
-    """Mean of g, share of its variance that is left, and r_Nᵀ(K_NN + ηI)⁻¹ r_N/k; (n_rows,) each."""
-
-    mean: FloatArray
-    left: FloatArray
-    scatter: FloatArray
-
-
-@dataclass(frozen=True)
-class Correlations:
-    """Correlations among the neighbours of some rows, (n_rows, k, k), and with the rows themselves, (n_rows, k)."""
-
-    among: Float32Array
-    own: Float32Array
-
-    def krige(self, residuals: Float32Array, noise: Float32Array) -> Krige:
-        """Predict from residuals of the neighbours and their noise variances over s², (n_rows, k) each."""
-        noisy = self.among.copy()
-        np.einsum("ijj->ij", noisy)[...] += noise
-        solved = np.linalg.solve(noisy, np.stack([residuals, self.own], axis=-1))
-        mean, explained = np.einsum("ij,ijk->ki", self.own, solved).astype(np.float64)
-        scatter = np.einsum("ij,ij->i", residuals, solved[..., 0]).astype(np.float64) / residuals.shape[1]
-        return Krige(mean, np.clip(1 - explained, 0.0, 1.0), np.maximum(scatter, 0.0))
-
-    def solved(self, noise: Float32Array) -> Solved:
-        """Return what predictions from any residuals need."""
-        noisy = self.among.astype(np.float64)
-        np.einsum("ijj->ij", noisy)[...] += noise
-        inverse = _inverses(noisy)
-        pulls = (inverse @ self.own[..., None])[..., 0]
-        explained = np.einsum("ij,ij->i", self.own, pulls)
-        return Solved(inverse.astype(np.float32), pulls.astype(np.float32), np.clip(1 - explained, 0.0, 1.0))
-
-
-class Solved(NamedTuple):
-    """(K_NN + ηI)⁻¹, (n_rows, k, k), its product with k_N, (n_rows, k), and `left` of `Krige`: for all residuals."""
-
-    inverse: Float32Array
-    pulls: Float32Array
-    left: FloatArray
-
-    def krige(self, residuals: Float32Array) -> Krige:
-        """Predict from residuals of the neighbours, (n_rows, k)."""
-        mean = np.einsum("ij,ij->i", self.pulls, residuals).astype(np.float64)
-        solved = (self.inverse @ residuals[..., None])[..., 0]
-        scatter = np.einsum("ij,ij->i", residuals, solved).astype(np.float64) / residuals.shape[1]
-        return Krige(mean, self.left, np.maximum(scatter, 0.0))
-
-
-def _inverses(matrices: FloatArray) -> FloatArray:
-    """Return the inverses of positive definite matrices, (n, k, k), by halves: products are faster than LAPACK here."""
-    half = matrices.shape[-1] // 2
-    if half < SMALLEST_HALF:
-        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
-    first = _inverses(matrices[:, :half, :half])
-    ratio = first @ matrices[:, :half, half:]
-    last = _inverses(matrices[:, half:, half:] - matrices[:, half:, :half] @ ratio)
-    corner = ratio @ last
-    inverse = np.empty_like(matrices)
-    inverse[:, :half, :half] = first + corner @ ratio.transpose(0, 2, 1)
-    inverse[:, :half, half:], inverse[:, half:, :half] = -corner, -corner.transpose(0, 2, 1)
-    inverse[:, half:, half:] = last
-    return inverse
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Squared distances among the neighbours of some rows, (n_rows, k, k), and from the rows to them, (n_rows, k)."""
-
-    among: Float32Array
-    own: Float32Array
-
-    @classmethod
-    def of(cls, queries: Float32Array, u: Float32Array, chosen: NDArray[np.intp]) -> Surroundings:
-        """Measure; `chosen`, (n_rows, k), are rows of `u`."""
-        offsets = u[chosen] - queries[:, None, :]  # small numbers, so that single precision suffices
-        products = offsets @ offsets.transpose(0, 2, 1)
-        own = np.einsum("ijj->ij", products).copy()
-        among = own[:, :, None] + own[:, None, :]
-        products *= 2
-        among -= products
-        np.maximum(among, 0.0, out=among)
-        np.einsum("ijj->ij", among)[...] = 0.0
-        return cls(among, own)
-
-    def correlate(self, rho: float) -> Correlations:
-        """Return the Matérn-3/2 correlations at a length-scale."""
-        return Correlations(_matern(self.among, rho), _matern(self.own, rho))
 
 
 @dataclass(frozen=True)
@@ -268,7 +146,7 @@ class Places:
     held : ndarray of shape (n_held,)
         Rows that are left out, one at a time.
     kept : dict, optional
-        Of each length-scale and noise, what many residuals share; 6 MB each with 1500 rows and 32 neighbours.
+        Factors of each length-scale and noise, which many residuals share; 7 MB each with 1500 rows and 32 neighbours.
     """
 
     columns: NDArray[np.intp]
@@ -279,7 +157,7 @@ class Places:
     k: int
     neighbours: Neighbours
     held: NDArray[np.intp]
-    kept: dict[tuple[float, float], Solved] | None = None
+    kept: dict[tuple[float, float], FloatArray] | None = None
 
     @classmethod
     def of(
@@ -321,18 +199,19 @@ class Places:
         return replace(self, held=held, kept=None if self.kept is None else {})
 
     @cached_property
-    def surroundings(self) -> Surroundings:
-        """Distances of the rows that are left out and their neighbours."""
-        return Surroundings.of(self.u[self.held], self.u, self.chosen)
+    def distances(self) -> FloatArray:
+        """Squared distances of the rows that are left out and their neighbours, as of `neighbour_distances`."""
+        return _core.neighbour_distances(self.u[self.held], self.u, self.chosen, 1)
 
-    def krige(self, residuals: Float32Array, rho: float, eta: float) -> Krige:
-        """Predict rows that are left out from residuals of their neighbours, (n_held, k)."""
-        noise = (eta / self.weight[self.chosen]).astype(np.float32)
-        if self.kept is None:
-            return self.surroundings.correlate(rho).krige(residuals, noise)
-        if (rho, eta) not in self.kept:
-            self.kept[rho, eta] = self.surroundings.correlate(rho).solved(noise)
-        return self.kept[rho, eta].krige(residuals)
+    def krige(self, residuals: Float32Array, rho: float, eta: float) -> FloatArray:
+        """Mean of g, share of its variance that is left, and r_Nᵀ(K_NN + ηI)⁻¹ r_N/k, (3, n_held).
+
+        `residuals`, (n_held, k): of the neighbours of rows that are left out.
+        """
+        known = {} if self.kept is None else self.kept
+        if (rho, eta) not in known:
+            known[rho, eta] = _core.neighbour_factors(self.distances, self.weight[self.chosen], rho, eta, 1)
+        return _core.krige(known[rho, eta], residuals, 1)
 
     @cached_property
     def chosen(self) -> NDArray[np.intp]:
@@ -357,9 +236,8 @@ class Places:
         """
         r, u, omega, held, chosen = residuals.astype(np.float32), self.u, self.weight, self.held, self.chosen
         with single_blas_thread():
-            median = np.sqrt(np.median(self.surroundings.own))
-            unit = float(median) if median > 0 else 1.0
-            best = [LeftOut(self, own[chosen], own[held], omega[held]).best(unit) for own in r.T]
+            unit = float(np.sqrt(np.median(self.distances[:, _to_the_row(chosen.shape[1])]))) or 1.0
+            best = [LocalLeftOut(self, own[chosen], own[held], omega[held]).best(unit) for own in r.T]
         objective, rho, eta, pooling, c, error = np.array(best).T
         gain = np.where(r[held].any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
         before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
@@ -416,7 +294,7 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class LocalLeftOut:
     """Residuals and weights of rows that are left out, (n_held,), and residuals of their neighbours, (n_held, k)."""
 
     places: Places
@@ -439,18 +317,18 @@ class LeftOut:
 
     def score(self, rho: float, eta: float) -> Score:
         """Return the best score over κ and c; at κ = 1 that c is the mean of (r − ĝ)²/q, q the variance over s²."""
-        krige = self.places.krige(self.neighbours, rho, eta)
+        mean, left, scatter = self.places.krige(self.neighbours, rho, eta)
         share = self.weight.astype(np.float64)
         share /= share.sum()
-        q = krige.left + eta  # of one new observation, however often the row was seen
-        square = (self.own - krige.mean) ** 2
+        q = left + eta  # of one new observation, however often the row was seen
+        square = (self.own - mean) ** 2
         error, mean_square = square / q, float(square @ share)
         c = max(float(error @ share), SMALLEST_SCALE)
         spread = 0.5 * float(np.log(2 * np.pi * q) @ share)
         scores = [Score(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c, mean_square)]
         for pooling in POOLING[1:]:
             scales = c * COMMON_SCALES
-            s2 = pooling * scales[:, None] + (1 - pooling) * krige.scatter
+            s2 = pooling * scales[:, None] + (1 - pooling) * scatter
             objective = spread + 0.5 * (np.log(s2) + error / s2) @ share
             least = int(objective.argmin())
             scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
@@ -473,14 +351,9 @@ def _scaled(
     return np.ascontiguousarray(u, dtype=np.float32)
 
 
-def _matern(squared: Float32Array, rho: float) -> Float32Array:
-    """Matérn-3/2 correlation at squared distances."""
-    scaled = np.sqrt(squared)
-    scaled *= np.float32(np.sqrt(3.0) / rho)
-    correlation = np.exp(-scaled)
-    scaled += 1
-    correlation *= scaled
-    return correlation
+def _to_the_row(k: int) -> NDArray[np.intp]:
+    """Return where `neighbour_distances` has those from the row to its k neighbours."""
+    return np.cumsum(np.arange(k, 0, -1)) - 1
 
 
 def _blocks(n_rows: int, k: int, n_columns: int) -> Iterator[slice]:

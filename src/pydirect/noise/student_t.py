@@ -8,13 +8,10 @@ A Student-t variable is Gaussian of precision u/s² with u a Gamma(ν/2, ν/2) v
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_solve
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student_t
 
 from pydirect._validation import FloatArray
-from pydirect.linear.leave_one_out import ridge_factor, variances_by_factor
-from pydirect.statistics.gaussian import TargetStatistics
 
 DEGREES = 3.0
 SMALLEST_SCALE = 1e-10
@@ -57,19 +54,3 @@ def precision_bound(squares: FloatArray, scale: FloatArray | float, degrees: flo
         + shape * (prior / rate - 1)
     )
     return np.asarray(0.5 * (digamma(shape) - np.log(rate)) - divergence)
-
-
-class WeightedRidge:
-    """Posterior of continuous weights under rows of given weights, by one Cholesky factorisation.
-
-    - `scale`: noise variance of a row of weight one.
-    - `prior_variance`: of each weight.
-    """
-
-    def __init__(self, statistics: TargetStatistics, scale: float, prior_variance: float) -> None:
-        self.factor = ridge_factor(statistics.A / scale, 1 / prior_variance)
-        self.coefficients = cho_solve((self.factor, True), statistics.c / scale, check_finite=False)
-
-    def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f at rows of Φ, (n_rows, 1) each."""
-        return (phi @ self.coefficients)[:, None], variances_by_factor(self.factor, phi)[:, None]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas, cholesky, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
@@ -16,15 +16,12 @@ SINGLE_RANGE = (1e-37, 1e38)
 
 
 def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
-    """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it.
-
-    Raises ValueError when single precision cannot hold it.
-    """
+    """Return ``A = ΦᵀΦ`` in the precision in which optimisers multiply by it, or raise ValueError beyond its range."""
     largest = float(a.diagonal().max(initial=0.0))
     if largest and not SINGLE_RANGE[0] <= largest <= SINGLE_RANGE[1]:
         raise ValueError(
-            "X must be nearer to 1 in size in the raw basis, which is optimised in single precision: the largest sum "
-            f"of squares of a basis function is {largest:.3g}. Rescale X, or use basis='decorrelated'"
+            "X must be nearer to 1 in size for a mean-field posterior, which is optimised in single precision: the "
+            f"largest sum of squares of a basis function is {largest:.3g}. Rescale X, or use posterior='gaussian'"
         )
     return a.astype(np.float32)
 
@@ -34,12 +31,8 @@ def cholesky_of_ridge(
 ) -> NDArray[np.floating[Any]]:
     """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
 
-    Single precision, which is twice as fast, serves until the ridge is below its rounding of A's largest eigenvalue or
-    numbers leave its range; then double precision. Sums over rows are positive semi-definite to rounding only: where
-    the ridge is below that it is raised to it, at first to what sums in double precision leave, then in single.
-
-    `a`, (n_weights, n_weights). `ridge`, (n_weights,). `narrow`: a in single precision, when it is at hand. Raises
-    numpy.linalg.LinAlgError when A is not positive semi-definite.
+    Single precision serves until the ridge is below its rounding of A's largest eigenvalue or numbers leave its range;
+    `narrow` is A in it. Then double precision, with the ridge raised to the rounding of sums in double, then in single.
     """
     largest, b = float(a.diagonal().max(initial=0.0)), a.shape[0]
     rounding = [b * largest * np.finfo(np.float64).eps, np.sqrt(b) * largest * np.finfo(np.float32).eps]
@@ -78,3 +71,10 @@ def solve_factored(factor: NDArray[np.floating[Any]], right: FloatArray) -> Floa
             solve = blas.strsv if single else blas.dtrsv
             return solve(lower, solve(lower, right, lower=1), lower=1, trans=1).astype(np.float64)
         return (lapack.spotrs if single else lapack.dpotrs)(lower, right, lower=1)[0].astype(np.float64)
+
+
+def ridge_factor(precision: FloatArray, ridge: float) -> FloatArray:
+    """Return the lower Cholesky factor of a symmetric matrix plus a multiple of the identity, in its memory."""
+    precision[np.diag_indices_from(precision)] += ridge
+    with single_blas_thread():
+        return np.asarray(cholesky(precision.T, lower=True, overwrite_a=True, check_finite=False))

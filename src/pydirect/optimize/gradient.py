@@ -14,13 +14,29 @@ from pydirect._validation import FloatArray
 from pydirect.optimize.outcome import Outcome
 
 
+class Anderson:
+    """Anderson's acceleration of a fixed-point iteration by its last `memory` steps (Walker & Ni 2011)."""
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+        self.steps: list[tuple[FloatArray, FloatArray]] = []  # images of points, and how far each lies from its point
+
+    def extrapolated(self, point: FloatArray, image: FloatArray) -> FloatArray:
+        """Combine the last images so that the same combination of their steps is shortest."""
+        self.steps = [*self.steps[-self.memory :], (image, image - point)]
+        if len(self.steps) == 1:
+            return image
+        images, residuals = (np.diff(np.stack(a), axis=0) for a in zip(*self.steps, strict=True))
+        gram = residuals @ residuals.T
+        gram[np.diag_indices_from(gram)] *= 1 + 1e-10
+        share = np.linalg.lstsq(gram, residuals @ self.steps[-1][1], rcond=1e-14)[0]
+        return np.asarray(image - share @ images)
+
+
 def lbfgs_on_logits(
     solver: Any, n_levels: int, logits: FloatArray, noise_logits: FloatArray, max_iter: int
 ) -> tuple[FloatArray, FloatArray, Outcome]:
-    """Maximise over softmax logits by L-BFGS, the published way (Evans & Nair 2018, section 5.2): a baseline.
-
-    `logits`, (n_weights, n_levels): start; the paper's is the log prior. `noise_logits`, (n_noise,).
-    """
+    """Maximise over softmax logits by L-BFGS, the published way (Evans & Nair 2018, section 5.2): a baseline."""
     shape, split = logits.shape, logits.size
 
     def objective(theta: FloatArray) -> tuple[float, FloatArray]:
@@ -42,30 +58,7 @@ def lbfgs(
     n_corrections: int = 10,
     bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, Outcome]:
-    """Maximise a smooth function by SciPy's L-BFGS-B.
-
-    Parameters
-    ----------
-    objective : callable
-        Value and gradient at a point.
-    start : ndarray of shape (n_parameters,)
-        Where to start.
-    max_iter : int
-        Largest number of iterations.
-    relative_rise : float, default=1e-12
-        An iteration that raises the value by less than this fraction of it is the last.
-    n_corrections : int, default=10
-        Steps that the approximation of the Hessian remembers.
-    bounds : pair of ndarray of shape (n_parameters,), optional
-        Lowest and highest values; infinite where there are none.
-
-    Returns
-    -------
-    best : ndarray of shape (n_parameters,)
-        Highest point evaluated: the last one of a line search that failed may lie below one that it has seen.
-    Outcome
-        Interrupting it (KeyboardInterrupt) ends it there, flagged.
-    """
+    """Maximise a smooth function by SciPy's L-BFGS-B, (n_parameters,)."""
     trace: list[float] = []
     best, best_value = start, -np.inf
 
@@ -98,8 +91,8 @@ def lbfgs(
 # Adam's memory of gradients and of their squares (Kingma & Ba 2015).
 ADAM_DECAY = (0.9, 0.999)
 ADAM_STEP = 0.1
-# Adam is at rest where it gains less than this, in nats per row, while every parameter could move by one.
-ADAM_REST = 0.05
+# Adam has converged where it gains less than this, in nats per row, while every parameter could move by one.
+ADAM_TOLERANCE = 0.05
 
 
 class Adam:
@@ -126,35 +119,14 @@ def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class AdamSchedule:
-    """Adam's steps and how their size falls: constant first, then along half a cosine to nothing.
+    """Adam's steps and how their size falls: constant first, then along half a cosine to nothing."""
 
-    Parameters
-    ----------
-    n_steps : int
-        Number of steps.
-    step : float
-        Of every parameter at first.
-    n_checks : int, default=50
-        How many times the objective is evaluated, evenly spread over the steps.
-    """
-
-    n_steps: int
-    step: float
-    n_checks: int = 50
+    n_steps: int  # number of steps
+    step: float  # of every parameter at first
+    n_checks: int = 50  # how many times the objective is evaluated, evenly spread over the steps
 
     def step_at(self, i: int) -> float:
-        """Size of the i-th step.
-
-        Parameters
-        ----------
-        i : int
-            Number of the step, from 0.
-
-        Returns
-        -------
-        float
-            The size.
-        """
+        """Size of the i-th step."""
         return self.step * 0.5 * (1.0 + np.cos(np.pi * i / self.n_steps))
 
 
@@ -166,35 +138,9 @@ def adam(
     *,
     bounds: tuple[FloatArray, FloatArray] | None = None,
     first_check: int = 0,
-    rest: float = ADAM_REST,
+    tolerance: float = ADAM_TOLERANCE,
 ) -> tuple[FloatArray, Outcome]:
-    """Maximise by Adam, the steps' size following a schedule.
-
-    Parameters
-    ----------
-    gradient : callable
-        From a point and the number of the step to an unbiased gradient; steps where it is not finite are left out.
-    value : callable
-        The objective at a point, evaluated at the schedule's checks.
-    start : ndarray of shape (n_parameters,)
-        Where to start.
-    schedule : AdamSchedule
-        Number and size of the steps.
-    bounds : pair of ndarray of shape (n_parameters,), optional
-        Steps end there.
-    first_check : int, default=0
-        Step before which the objective is not looked at: `gradient` then follows another one.
-    rest : float, default=0.05
-        The run has converged when the last quarter of the checks raised the objective by less than this, times the sum
-        of the steps' sizes there: the last steps of a schedule are so small that they gain little anywhere.
-
-    Returns
-    -------
-    theta : ndarray of shape (n_parameters,)
-        The best point of all checks, the last point before the first one.
-    Outcome
-        The best parameters and how the ascent ended.
-    """
+    """Maximise by Adam, the steps' size following a schedule, (n_parameters,)."""
     optimiser = Adam(start.shape)
     theta, best, best_value = start, start, -np.inf
     trace: list[float] = []
@@ -217,7 +163,7 @@ def adam(
                 if trace[-1] > best_value:
                     best, best_value = theta, trace[-1]
         late = max(0, len(trace) - 1 - schedule.n_checks // 4)
-        outcome.converged = bool(best_value - trace[late] < rest * (path - paths[late]))
+        outcome.converged = bool(best_value - trace[late] < tolerance * (path - paths[late]))
     except KeyboardInterrupt:
         outcome.interrupted = True
         best = best if trace else theta

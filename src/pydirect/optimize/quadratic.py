@@ -36,54 +36,27 @@ SMALL_PROBLEM = 300
 OPTIMIZERS = ("pipeline", "lbfgs")
 
 
-class Lattice(NamedTuple):
-    """What weights are rounded to levels with, one after another.
+class LevelLattice(NamedTuple):
+    """What weights are rounded to levels with, one after another."""
 
-    - `factor`, (n_weights, n_weights): upper, of a multiple of A + prior_precision / tau in `order`.
-    - `order`, (n_weights,): weight at each position; the last is rounded first.
-    - `ridge`, (n_weights,): solution of continuous weights.
-    """
-
-    factor: NDArray[np.float32]
-    order: NDArray[np.int64]
-    ridge: FloatArray
+    factor: NDArray[np.float32]  # (n_weights, n_weights): upper, of a multiple of A + prior_precision / tau in `order`
+    order: NDArray[np.int64]  # (n_weights,): weight at each position; the last is rounded first
+    ridge: FloatArray  # (n_weights,): solution of continuous weights
 
 
 @dataclass(frozen=True)
 class QuadraticProblem:
-    """What optimisers see beside the solver: the matrix and how coarse the levels are.
+    """What optimisers see beside the solver: the matrix and how coarse the levels are."""
 
-    Parameters
-    ----------
-    a : ndarray of float32 of shape (n_weights, n_weights)
-        A in single precision.
-    a_exact : ndarray of shape (n_weights, n_weights)
-        The matrix A.
-    c : ndarray of shape (n_weights,)
-        Φᵀy.
-    prior_precision : ndarray of shape (n_weights,)
-        Inverse prior variances.
-    lowest : ndarray of shape (n_weights or 1,)
-        Lowest levels.
-    highest : ndarray of shape (n_weights or 1,)
-        Highest levels.
-    spacing : float
-        Distance of neighbouring levels, in the mean.
-    max_iter : int
-        Largest number of iterations.
-    n_threads : int, default=1
-        Number of threads; results have the same bits for any.
-    """
-
-    a: NDArray[np.float32]
-    a_exact: FloatArray
-    c: FloatArray
-    prior_precision: FloatArray
-    lowest: FloatArray
-    highest: FloatArray
-    spacing: float
-    max_iter: int
-    n_threads: int = 1
+    a: NDArray[np.float32]  # (n_weights, n_weights): A in single precision
+    a_exact: FloatArray  # (n_weights, n_weights): the matrix A
+    c: FloatArray  # (n_weights,): Φᵀy
+    prior_precision: FloatArray  # (n_weights,): inverse prior variances
+    lowest: FloatArray  # (n_weights or 1,): lowest levels
+    highest: FloatArray  # (n_weights or 1,): highest levels
+    spacing: float  # distance of neighbouring levels, in the mean
+    max_iter: int  # largest number of iterations
+    n_threads: int = 1  # number of threads; results have the same bits for any
 
     @property
     def is_small(self) -> bool:
@@ -96,77 +69,31 @@ class QuadraticProblem:
         return 1e-6 if self.is_small else 1.0
 
     def is_coarse(self, tau: float) -> bool:
-        """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior.
-
-        Parameters
-        ----------
-        tau : float
-            Noise precision τ.
-
-        Returns
-        -------
-        bool
-            Whether it is.
-        """
+        """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior."""
         delta = tau * float(self.a.diagonal().mean()) * self.spacing**2
         return delta > (COARSE_LEVELS_OF_FEW if self.is_small else COARSE_LEVELS)
 
-    def lattice(self, tau: float) -> Lattice:
-        """Weights in their own order, in single precision where that suffices.
-
-        Parameters
-        ----------
-        tau : float
-            Noise precision τ.
-
-        Returns
-        -------
-        Lattice
-            The lattice.
-        """
+    def lattice(self, tau: float) -> LevelLattice:
+        """Weights in their own order, in single precision where that suffices."""
         factor = cholesky_of_ridge(self.a_exact, self.prior_precision / tau, self.a)
         ridge = solve_factored(factor, self.c)
-        return Lattice(np.asarray(factor, dtype=np.float32), np.arange(len(self.c)), ridge)
+        return LevelLattice(np.asarray(factor, dtype=np.float32), np.arange(len(self.c)), ridge)
 
-    def balanced_lattice(self, tau: float) -> Lattice | None:
-        """Weights in the order of smallest remaining pivots, which leaves no large one, and no large error, to the end.
-
-        None where the matrix is not positive definite in double precision.
-
-        Parameters
-        ----------
-        tau : float
-            Noise precision τ.
-
-        Returns
-        -------
-        Lattice or None
-            The lattice.
-        """
+    def balanced_lattice(self, tau: float) -> LevelLattice | None:
+        """Weights in the order of smallest remaining pivots, which leaves no large error to the end, if A permits."""
         one = np.ones(len(self.c))
         factor, order, rank = _core.cholesky(self.a_exact, self.prior_precision, one, True, tau, self.n_threads)
         if rank < len(self.c):
             return None
         ridge = np.empty(len(self.c))
         ridge[order] = solve_factored(factor, tau * self.c[order])
-        return Lattice(factor.astype(np.float32), order, ridge)
+        return LevelLattice(factor.astype(np.float32), order, ridge)
 
-    def lattices(self, tau: float) -> Iterator[Lattice]:
+    def lattices(self, tau: float) -> Iterator[LevelLattice]:
         """Lattices to start from, at noise precision `tau` or below.
 
-        Coarse levels are rounded to in two orders, whose optima differ by up to hundreds of nats. A ridge solution
-        beyond the levels would leave its overshoot to the last weights; what the levels can represent is the one of
-        a larger noise.
-
-        Parameters
-        ----------
-        tau : float
-            Noise precision τ.
-
-        Yields
-        ------
-        Lattice
-            A lattice.
+        Coarse levels are rounded to in two orders, whose optima differ by up to hundreds of nats; a ridge solution
+        beyond the levels would leave its overshoot to the last weights.
         """
         yield self.lattice(tau)
         if not self.is_coarse(tau):
@@ -180,7 +107,7 @@ class QuadraticProblem:
                 return
 
 
-# Number of iterations, whether it came to rest, and the ELBO after each.
+# Number of iterations, whether it converged, and the ELBO after each.
 StageResult: TypeAlias = tuple[int, bool, FloatArray]
 Stage: TypeAlias = Callable[[Any, QuadraticProblem], StageResult]
 
@@ -200,11 +127,10 @@ _exact_sweeps = partial(_sweeps, exact=True)
 
 
 def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
-    """Stages after a start: sweeps, Newton's method where it helps, then sweeps until nothing moves.
+    """Stages after a start: sweeps, Newton's method where it helps, then exact sweeps until nothing moves.
 
-    On the six problems of 2000 weights that bench/paper/reference_problems.py rebuilds, Newton's method gained 1 to 2
-    nats over sweeps where δ < 6 and nothing where δ > 200. The last sweeps are exact, as what single precision calls
-    an optimum need not be one.
+    On the six problems of bench/paper/reference_problems.py, Newton's method gained 1 to 2 nats where δ < 6, none where
+    δ > 200.
     """
     if problem.is_small:
         return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
@@ -213,7 +139,7 @@ def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
     return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps, _exact_sweeps]
 
 
-class _Rest(NamedTuple):
+class _Optimum(NamedTuple):
     """Where an ascent ended."""
 
     elbo: float
@@ -230,7 +156,7 @@ class _Search:
     solver: Any
     problem: QuadraticProblem
     outcome: Outcome = field(default_factory=Outcome)
-    best: _Rest | None = None
+    best: _Optimum | None = None
 
     def ascend(self) -> None:
         """Climb from where the solver is."""
@@ -239,7 +165,7 @@ class _Search:
             self.outcome.add(stage(solver, self.problem))
         elbo = solver.elbo()
         if self.best is None or elbo > self.best.elbo:
-            self.best = _Rest(elbo, solver.eta, solver.kappa, solver.q_noise, self.outcome)
+            self.best = _Optimum(elbo, solver.eta, solver.kappa, solver.q_noise, self.outcome)
 
     def from_lattices(self, q_noise: FloatArray) -> None:
         """Climb from every lattice at one noise."""
@@ -271,8 +197,7 @@ class _Search:
 def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
     """Maximise from rounded ridge solutions, or from the solver's present state when `warm`.
 
-    An interruption (KeyboardInterrupt) ends it at the best optimum so far or, before there is one, at the last
-    completed stage; flagged.
+    An interruption ends it, flagged, at the best optimum so far or at the last completed stage.
     """
     search = _Search(solver, problem)
     try:

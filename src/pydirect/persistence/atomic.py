@@ -38,7 +38,7 @@ def atomic_open(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise OSError(errno.EINVAL, "Cannot write: not a regular file", os.fspath(path))
     temporary = os.path.join(os.path.dirname(target), f".pydirect-{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

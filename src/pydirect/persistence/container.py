@@ -1,34 +1,26 @@
 """The container file of everything that the package saves: a JSON header and named arrays, without pickle.
 
-A file holds a *kind* (``"model"``, ``"statistics"``, ...), a JSON header and any number of named arrays. Reading a file
-runs no code from it.
+A file is an uncompressed ``.npz``: a zip archive with the member ``header.json`` first, {"format_version": ..., "kind":
+..., "header": {...}}, then one ``.npy`` member per array, which ``numpy.load(path, allow_pickle=False)`` reads too. The
+archive's comment, the last bytes of the file, is the BLAKE2b digest of all bytes before it. So `read` verifies each
+byte of the file; `describe` reads and verifies no more than the header and the sizes of the arrays.
 
-Layout, all integers little-endian::
-
-    bytes 0-7     magic
-    bytes 8-11    format version (uint32)
-    bytes 12-15   reserved, zero (uint32)
-    bytes 16-23   length of the JSON text in bytes (uint64)
-    bytes 24-31   size of the whole file in bytes (uint64)
-    bytes 32-63   BLAKE2b digest of bytes 0-31 followed by the JSON text
-    from byte 64  JSON text (ASCII): {"kind": ..., "header": {...}, "arrays": [...]}
-    then          the arrays in the order of the table, raw, little-endian, each at a multiple of 64
-
-Every entry of the array table gives name, dtype, shape, order in memory, offset from the start of the data, number of
-bytes and BLAKE2b digest. The order is kept because BLAS rounds products of C- and Fortran-ordered arrays differently.
-The gaps between arrays are zero bytes, each offset has exactly one valid value, and nothing follows the last array. So
-each byte of the file is covered: by the first digest, by an array's digest, or by having to be zero.
-Separate digests let `describe` verify the header without reading the data.
-
-BLAKE2b rather than CRC-32: CRC-32 accepts one in 2**32 damaged files, is fooled by splices of valid data, and saves
-little, since a disk is slower than either. The digests detect damage; they are not signatures.
+BLAKE2b besides the CRC-32 of each member: CRC-32 accepts one in 2**32 damaged files and does not cover the archive's
+own fields. The digest detects damage; it is not a signature.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import io
+import math
 import os
+import re
 import struct
+import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -36,39 +28,60 @@ import numpy as np
 
 from pydirect.persistence.atomic import atomic_open
 from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError, VersionError
-from pydirect.persistence.header import (
-    MAX_JSON_BYTES,
-    Entry,
-    aligned,
-    array_table,
-    bytes_of,
-    digest_of,
-    encode_header,
-    parse_header,
-    parse_table,
-    storable,
-)
+from pydirect.persistence.header import FORMAT_VERSION, MAX_JSON_BYTES, encode_header, parse_header
 
-FORMAT_VERSION = 1
-# As in PNG: a byte above 127, both line endings and Ctrl-Z show a file that went through a text-mode transfer.
-_MAGIC = b"\x89PDR\r\n\x1a\n"
-_PREFIX = struct.Struct("<8sIIQQ32s")
-_SIGNED_BYTES = 32
+__all__ = [
+    "FORMAT_VERSION",
+    "ArrayInfo",
+    "CorruptFileError",
+    "Description",
+    "Document",
+    "FileFormatError",
+    "KindError",
+    "VersionError",
+    "describe",
+    "read",
+    "write",
+]
+
+_HEADER = "header.json"
+_START = b"PK\x03\x04"
+_DIGEST_CHARACTERS = 64
+_ARRAY_NAME = re.compile(r"[\w.\-]{1,1000}", re.ASCII)
+_DTYPES = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
+}
+_DESCRIPTIONS = {dtype.str: dtype for dtype in _DTYPES.values()}
+_NPY_PREFIX = b"\x93NUMPY\x01\x00"
+_LAYOUT = re.compile(
+    rb"\{'descr': '([<|]\w{2,4})', 'fortran_order': (True|False), 'shape': \(((?:\d{1,19}(?:, |,?(?=\))))*)\), \} *\n"
+)
+_MAX_NDIM = 32
+_MAX_ARRAY_BYTES = 2**63 - 1
+_BLOCK = 2**20
+# What `zipfile` raises for archives that are not valid.
+_INVALID = (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError, struct.error)
 
 
 @dataclass(frozen=True)
 class ArrayInfo:
-    """Element type, shape and size of one array.
-
-    Attributes
-    ----------
-    dtype : str
-        NumPy name of the element type, for example ``"float64"``.
-    shape : tuple of int
-        Shape of the array.
-    nbytes : int
-        Number of bytes of its elements.
-    """
+    """Name of the element type, shape and number of bytes of one array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -77,21 +90,7 @@ class ArrayInfo:
 
 @dataclass(frozen=True)
 class Description:
-    """Description of a file without its data, as returned by `describe`.
-
-    Attributes
-    ----------
-    kind : str
-        Kind of the content.
-    header : dict
-        The header that was given to `write`.
-    arrays : dict of str to ArrayInfo
-        Element type, shape and size of each array.
-    format_version : int
-        Version of the file format.
-    file_size : int
-        Size of the file in bytes.
-    """
+    """A file without its data: kind, header, what each array is, version of the format and size in bytes."""
 
     kind: str
     header: dict[str, Any]
@@ -102,30 +101,11 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """Whole content of a file, as returned by `read`.
-
-    Attributes
-    ----------
-    kind : str
-        Kind of the content.
-    header : dict
-        The header that was given to `write`; tuples have become lists.
-    arrays : dict of str to ndarray
-        Writable arrays in native byte order, shapes and order in memory as written.
-    """
+    """Whole content of a file: kind, header (tuples have become lists) and writable arrays in native byte order."""
 
     kind: str
     header: dict[str, Any]
     arrays: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class _Contents:
-    kind: str
-    header: dict[str, Any]
-    entries: list[Entry]
-    data_start: int
-    file_size: int
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -136,216 +116,181 @@ def write(
 ) -> None:
     """Write a file, which replaces an existing one only when it is complete.
 
-    Parameters
-    ----------
-    path : path-like
-        File to write. A symbolic link is followed.
-    kind : str
-        What the file holds; `read` can require it.
-    header : dict
-        Strings, integers, finite floats, booleans and None in dicts with string keys and in lists, nested at most 64
-        levels deep. Tuples come back as lists, NumPy scalars as Python ones. A float that may be infinite or NaN
-        belongs in `arrays`, as a 0-d array.
-    arrays : dict of str to ndarray, optional
-        Arrays of any shape with boolean, integer, float or complex elements. They are stored little-endian
-        and C-ordered, or Fortran-ordered if they are Fortran-contiguous.
-
-    Raises
-    ------
-    TypeError
-        If an argument, a header value or an array is of a type that cannot be stored.
-    ValueError
-        If a header float is not finite, or the header is too deep or too large.
-    OSError
-        If the file cannot be written. An existing file is then unchanged, and no other file remains.
+    `kind`: what the file holds; `read` can require it. `header`: strings, integers, finite floats, booleans and None in
+    dicts and lists, at most 64 levels deep. `arrays`: boolean, integer, float or complex, by names of ASCII letters,
+    digits, ``_``, ``.`` and ``-``; stored C-ordered, or Fortran-ordered if they are Fortran-contiguous. Raises
+    TypeError, ValueError or OSError and leaves an existing file as it is if anything cannot be stored.
     """
-    prepared = {name: storable(name, array) for name, array in _checked_arrays(arrays).items()}
-    table = array_table(prepared)
-    text = encode_header(_checked_kind(kind), header, table)
-    data_size = table[-1]["offset"] + table[-1]["nbytes"] if table else None
-    with atomic_open(path) as file:
-        _write_all(file, text, prepared, _file_size(len(text), data_size))
-
-
-def _write_all(file: BinaryIO, text: bytes, arrays: dict[str, np.ndarray], file_size: int) -> None:
-    file.write(_signed_prefix(text, file_size))
-    file.write(text)
-    position = _PREFIX.size + len(text)
-    for array in arrays.values():
-        file.write(bytes(aligned(position) - position))
-        file.write(bytes_of(array))
-        position = aligned(position) + array.nbytes
-
-
-def _signed_prefix(text: bytes, file_size: int) -> bytes:
-    unsigned = _PREFIX.pack(_MAGIC, FORMAT_VERSION, 0, len(text), file_size, b"")[:_SIGNED_BYTES]
-    return unsigned + digest_of(unsigned, text)
-
-
-def _checked_kind(kind: str) -> str:
     if not isinstance(kind, str) or not kind:
         raise TypeError(f"kind: expected a non-empty str, got {kind!r}")
-    return kind
+    prepared = _storable(arrays)
+    text = encode_header(kind, header)
+    with atomic_open(path) as file:
+        _write_all(file, text, prepared)
 
 
-def _checked_arrays(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-    if arrays is None:
-        return {}
-    if not isinstance(arrays, dict):
+def _write_all(file: BinaryIO, text: bytes, arrays: dict[str, np.ndarray]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = bytes(_DIGEST_CHARACTERS)
+        archive.writestr(_member(_HEADER), text)
+        for name, array in arrays.items():
+            with archive.open(_member(f"{name}.npy"), "w", force_zip64=array.nbytes >= 2**31) as member:
+                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+    digest = _digest(file, file.seek(0, os.SEEK_END) - _DIGEST_CHARACTERS)
+    file.seek(-_DIGEST_CHARACTERS, os.SEEK_END)
+    file.write(digest)
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)  # dated 1980: the same content gives the same bytes
+    info.create_system = 3
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _storable(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    """Return arrays as they are stored: little-endian, C-ordered unless Fortran-contiguous."""
+    if not isinstance(arrays, dict | None):
         raise TypeError(f"arrays: expected a dict of ndarray, got {type(arrays).__name__}")
-    for name in arrays:
-        if not isinstance(name, str):
-            raise TypeError(f"arrays: expected names of type str, got {name!r}")
-    return arrays
+    result = {}
+    for name, array in (arrays or {}).items():
+        if not isinstance(name, str) or not _ARRAY_NAME.fullmatch(name):
+            raise TypeError(f"arrays: expected names of letters, digits, '_', '.' and '-', got {name!r}")
+        # A masked array would silently lose its mask.
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"arrays[{name!r}]: expected a numpy.ndarray, got {type(array).__name__}")
+        dtype = _DTYPES.get(array.dtype.name)
+        if dtype is None:
+            raise TypeError(f"arrays[{name!r}]: expected dtype in {{{', '.join(_DTYPES)}}}, got {array.dtype}")
+        result[name] = np.asarray(array, dtype=dtype, order="F" if array.flags.fnc else "C")
+    return result
+
+
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """Return the digest of the first bytes of a file."""
+    file.seek(0)
+    state = hashlib.blake2b(digest_size=_DIGEST_CHARACTERS // 2)
+    while size > 0 and (block := file.read(min(size, _BLOCK))):
+        state.update(block)
+        size -= len(block)
+    return state.hexdigest().encode("ascii")
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
 def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None) -> Document:
-    """Read a file made by `write` and verify every byte of it.
+    """Read a file made by `write` and verify every byte of it; sizes are verified before memory is allocated.
 
-    Sizes are compared with the size of the file before memory is allocated for the data.
-
-    Parameters
-    ----------
-    path : path-like
-        File to read.
-    kind : str or tuple of str, optional
-        Accepted kind or kinds; all by default.
-
-    Returns
-    -------
-    document : Document
-        Kind, header and arrays.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is not a pydirect file; as `CorruptFileError` if it was truncated or altered, as `VersionError` if a
-        later version of the package wrote it, as `KindError` if it is of another kind.
-    OSError
-        If the file cannot be opened or read.
+    `kind`: accepted kind or kinds; all by default. Raises FileFormatError if the file is not a pydirect file: as
+    CorruptFileError if it was truncated or altered, as VersionError if a later version of the package wrote it, as
+    KindError if it is of another kind.
     """
-    with _open_regular(path) as file:
-        contents = _read_contents(file, path)
-        _check_kind(contents.kind, kind, path)
-        return Document(contents.kind, contents.header, _read_arrays(file, contents, path))
+    with _opened(path) as (file, archive):
+        found, header = _header(archive, path)
+        if kind is not None and found not in ((kind,) if isinstance(kind, str) else kind):
+            names = (kind,) if isinstance(kind, str) else kind
+            raise KindError(path, f"expected a file of kind {' or '.join(map(repr, names))}, got {found!r}")
+        size = os.fstat(file.fileno()).st_size - _DIGEST_CHARACTERS
+        if _digest(file, size) != archive.comment:
+            raise CorruptFileError(path, "altered: the file does not match its checksum")
+        arrays = {}
+        for info in archive.infolist()[1:]:
+            with archive.open(info) as member:
+                arrays[info.filename.removesuffix(".npy")] = _read_array(member, info, path)
+        return Document(found, header, arrays)
 
 
 def describe(path: str | os.PathLike[str]) -> Description:
-    """Read the header of a file without its data.
+    """Read the header of a file and the shapes of its arrays, without their data: damage inside them goes unnoticed.
 
-    The header is verified in full and the sizes are compared with the size of the file. The arrays are not read, so
-    that damage inside them goes unnoticed.
-
-    Parameters
-    ----------
-    path : path-like
-        File to describe.
-
-    Returns
-    -------
-    description : Description
-        Kind, header, and element type and shape of each array.
-
-    Raises
-    ------
-    FileFormatError
-        As for `read`.
-    OSError
-        If the file cannot be opened or read.
+    Raises FileFormatError as `read` does.
     """
-    with _open_regular(path) as file:
-        contents = _read_contents(file, path)
-    arrays = {e.name: ArrayInfo(e.dtype.name, e.shape, e.nbytes) for e in contents.entries}
-    return Description(contents.kind, contents.header, arrays, FORMAT_VERSION, contents.file_size)
+    with _opened(path) as (file, archive):
+        kind, header = _header(archive, path)
+        arrays = {}
+        for info in archive.infolist()[1:]:
+            with archive.open(info) as member:
+                shape, _, dtype = _read_layout(member, info, path)
+            nbytes = math.prod(shape) * dtype.itemsize
+            arrays[info.filename.removesuffix(".npy")] = ArrayInfo(dtype.name, shape, nbytes)
+        return Description(kind, header, arrays, FORMAT_VERSION, os.fstat(file.fileno()).st_size)
 
 
-def _open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, zipfile.ZipFile]]:
+    """Open a file and its archive; whatever is wrong with the archive inside the block becomes a `FileFormatError`."""
     # Opening a pipe would wait for a writer, and a device has no size to compare with.
     if os.path.exists(path) and not os.path.isfile(path):
         raise FileFormatError(path, "not a regular file")
-    return open(path, "rb")
+    with open(path, "rb") as file:
+        start = file.read(30 + len(_HEADER))
+        if not start.startswith(_START) or (len(start) > 30 and not start.endswith(_HEADER.encode())):
+            raise FileFormatError(path, "not a pydirect file" if start else "empty file")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                yield file, archive
+        except FileFormatError:
+            raise
+        except OSError as error:  # places before the start of the file
+            if error.errno != errno.EINVAL:
+                raise
+            raise CorruptFileError(path, "truncated or altered: impossible places in the archive") from None
+        except _INVALID as error:
+            raise CorruptFileError(path, f"truncated or altered: {error}") from None
 
 
-def _read_contents(file: io.BufferedReader, path: str | os.PathLike[str]) -> _Contents:
-    file_size = os.fstat(file.fileno()).st_size
-    text = _read_json_text(file, file_size, path)
-    document = parse_header(text, path)
-    entries = parse_table(document["arrays"], path)
-    expected = _file_size(len(text), entries[-1].offset + entries[-1].nbytes if entries else None)
-    if file_size != expected:
-        raise CorruptFileError(path, f"the arrays end at byte {expected}, the file at byte {file_size}")
-    return _Contents(document["kind"], document["header"], entries, aligned(_PREFIX.size + len(text)), file_size)
+def _header(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+    """Return kind and header of an archive whose members have possible names and places."""
+    size = os.stat(path).st_size
+    names = [info.filename for info in archive.infolist()]
+    if not names or names[0] != _HEADER or len(archive.comment) != _DIGEST_CHARACTERS:
+        raise CorruptFileError(path, "truncated or altered: the header or the checksum is missing")
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if info is not archive.infolist()[0] and (name == info.filename or not _ARRAY_NAME.fullmatch(name)):
+            raise CorruptFileError(path, f"altered: {info.filename!r} is not the name of an array")
+        stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
+        if not stored or info.flag_bits or info.header_offset + info.file_size > size:
+            raise CorruptFileError(path, f"altered: member {info.filename!r} is not stored as it should be")
+    if len(set(names)) != len(names):
+        raise CorruptFileError(path, "altered: an array occurs twice")
+    if archive.infolist()[0].file_size > MAX_JSON_BYTES:
+        raise CorruptFileError(path, f"altered: the header has more than {MAX_JSON_BYTES} bytes")
+    return parse_header(archive.read(_HEADER), path)
 
 
-def _read_json_text(file: io.BufferedReader, file_size: int, path: str | os.PathLike[str]) -> bytes:
-    prefix = file.read(_PREFIX.size)
-    _check_magic(prefix, path)
-    _, version, reserved, text_size, stated_size, digest = _PREFIX.unpack(prefix)
-    _check_version(version, path)
-    if stated_size != file_size:
-        word = "truncated" if file_size < stated_size else "altered"
-        raise CorruptFileError(path, f"{word}: expected {stated_size} bytes, got {file_size}")
-    if reserved or text_size > min(MAX_JSON_BYTES, file_size - _PREFIX.size):
-        raise CorruptFileError(path, "altered: impossible values in the first 32 bytes")
-    text = file.read(text_size)
-    if digest_of(prefix[:_SIGNED_BYTES], text) != digest:
-        raise CorruptFileError(path, "altered: the header does not match its checksum")
-    return text
+def _read_layout(
+    member: Any, info: zipfile.ZipInfo, path: str | os.PathLike[str]
+) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return shape, Fortran order and dtype of an array, in front of its data, whose size fits."""
+    # Parsed here, not by NumPy, which evaluates literals of any depth and warns of old dialects.
+    prefix, length = member.read(8), int.from_bytes(member.read(2), "little")
+    found = _LAYOUT.fullmatch(member.read(length)) if prefix == _NPY_PREFIX else None
+    if found is None:
+        raise CorruptFileError(path, f"array {info.filename!r}: its description is not valid")
+    dtype, fortran_order = _DESCRIPTIONS.get(found[1].decode()), found[2] == b"True"
+    if dtype is None:
+        raise CorruptFileError(path, f"array {info.filename!r}: unknown dtype {found[1].decode()!r}")
+    shape = tuple(map(int, found[3].replace(b",", b" ").split()))
+    if len(shape) > _MAX_NDIM:
+        raise CorruptFileError(path, f"array {info.filename!r}: impossible shape")
+    # NumPy refuses an empty array whose other lengths overflow, such as (0, 2**62, 2**62).
+    addressable = math.prod(max(length, 1) for length in shape) * dtype.itemsize <= _MAX_ARRAY_BYTES
+    nbytes = info.file_size - member.tell()
+    if math.prod(shape) * dtype.itemsize != nbytes or not addressable:
+        raise CorruptFileError(path, f"array {info.filename!r}: {nbytes} bytes do not fit shape {shape} of {dtype}")
+    return shape, fortran_order, dtype
 
 
-def _check_magic(prefix: bytes, path: str | os.PathLike[str]) -> None:
-    if not prefix.startswith(_MAGIC):
-        raise FileFormatError(path, "not a pydirect file" if prefix else "empty file")
-    if len(prefix) < _PREFIX.size:
-        raise CorruptFileError(path, f"truncated: expected at least {_PREFIX.size} bytes, got {len(prefix)}")
-
-
-def _check_version(version: int, path: str | os.PathLike[str]) -> None:
-    if version > FORMAT_VERSION:
-        raise VersionError(
-            path, f"written by a later version of pydirect (file format {version}, readable up to {FORMAT_VERSION})"
-        )
-    if version < 1:
-        raise CorruptFileError(path, f"altered: file format version {version} does not exist")
-
-
-def _check_kind(kind: str, accepted: str | tuple[str, ...] | None, path: str | os.PathLike[str]) -> None:
-    if accepted is None:
-        return
-    names = (accepted,) if isinstance(accepted, str) else accepted
-    if kind not in names:
-        raise KindError(path, f"expected a file of kind {' or '.join(map(repr, names))}, got {kind!r}")
-
-
-def _read_arrays(file: io.BufferedReader, contents: _Contents, path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    arrays = {}
-    position = file.tell()
-    for entry in contents.entries:
-        start = contents.data_start + entry.offset
-        if any(file.read(start - position)):
-            raise CorruptFileError(path, f"altered: stray bytes before array {entry.name!r}")
-        arrays[entry.name] = _read_array(file, entry, path)
-        position = start + entry.nbytes
-    return arrays
-
-
-def _read_array(file: io.BufferedReader, entry: Entry, path: str | os.PathLike[str]) -> np.ndarray:
-    array = np.empty(entry.shape, dtype=entry.dtype, order=entry.order)
-    raw = bytes_of(array)
-    if file.readinto(raw) != entry.nbytes:
-        raise CorruptFileError(path, f"truncated inside array {entry.name!r}")
-    if digest_of(raw).hex() != entry.digest:
-        raise CorruptFileError(path, f"altered: array {entry.name!r} does not match its checksum")
+def _read_array(member: Any, info: zipfile.ZipInfo, path: str | os.PathLike[str]) -> np.ndarray:
+    shape, fortran_order, dtype = _read_layout(member, info, path)
+    array = np.empty(shape, dtype=dtype, order="F" if fortran_order else "C")
+    raw = array.reshape(-1, order="A").view(np.uint8)
+    for start in range(0, len(raw), _BLOCK):
+        if member.readinto(raw[start : start + _BLOCK].data) != len(raw[start : start + _BLOCK]):
+            raise CorruptFileError(path, f"truncated inside array {info.filename!r}")
     # NumPy does not check the bytes of booleans; values other than 0 and 1 would give wrong counts later.
-    if entry.dtype.kind == "b" and array.view(np.uint8).max(initial=0) > 1:
-        raise CorruptFileError(path, f"array {entry.name!r}: a boolean is neither 0 nor 1")
-    return array.astype(entry.dtype.newbyteorder("="), copy=False)
-
-
-def _file_size(text_size: int, data_size: int | None) -> int:
-    """Return the size of a file from the sizes of its JSON text and its data, None without arrays."""
-    header_end = _PREFIX.size + text_size
-    return header_end if data_size is None else aligned(header_end) + data_size
+    if dtype.kind == "b" and raw.max(initial=0) > 1:
+        raise CorruptFileError(path, f"array {info.filename!r}: a boolean is neither 0 nor 1")
+    return array.astype(dtype.newbyteorder("="), copy=False)

@@ -6,11 +6,9 @@ Constructors raise ValueError for arrays whose shapes disagree or whose values a
 raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
-from pydirect.plotting.fits import ELBODisplay, PosteriorDisplay, SequentialDisplay
-from pydirect.plotting.influence import RowInfluenceDisplay, ShapleyDisplay
-from pydirect.plotting.inputs import EffectDisplay, NoiseDisplay, RelevanceDisplay
+from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay, SequentialDisplay
+from pydirect.plotting.inputs import EffectDisplay, NoiseDisplay, RelevanceDisplay, RowInfluenceDisplay, ShapleyDisplay
 from pydirect.plotting.predictions import CalibrationDisplay, PredictionIntervalDisplay, ReliabilityDisplay
-from pydirect.plotting.streams import LogScoreDisplay
 
 __all__ = [
     "CalibrationDisplay",

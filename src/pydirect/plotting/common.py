@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from pydirect.predictive.gaussian_mixture import FloatArray, finite_array
 
@@ -13,22 +15,39 @@ BLUE, VERMILION, BAND, INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"
 SERIES = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-def axes_of(display: object, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:
-    """Return the given axes or new ones."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        hint = 'Install it with: pip install "pydirect[plot]"'
-        raise ImportError(f"{type(display).__name__} requires matplotlib. {hint}") from error
-    return plt.subplots(figsize=figsize, layout="constrained", **kwargs)[1] if ax is None else ax
+class Display:
+    """Base of displays: `plot` draws on given axes or new ones, and sets `ax_` and `figure_`."""
+
+    ax_: Any
+    figure_: Any
+
+    def _axes(self, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:
+        """Return the given axes or new ones."""
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            hint = 'Install it with: pip install "pydirect[plot]"'
+            raise ImportError(f"{type(self).__name__} requires matplotlib. {hint}") from error
+        return plt.subplots(figsize=figsize, layout="constrained", **kwargs)[1] if ax is None else ax
+
+    def _panels(self, ax: Any, figsize: tuple[float, float], **kwargs: Any) -> Any:
+        """Set and return several axes, given or new ones."""
+        self.ax_ = np.ravel(self._axes(ax, figsize, **kwargs))
+        self.figure_ = self.ax_[0].figure
+        return self.ax_
+
+    def _finished(self, ax: Any, legend: str) -> Self:
+        """Finish the axes, set them, and return the display."""
+        finish(ax, legend)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
 
 
-def finish(ax: Any, legend: str) -> tuple[Any, Any]:
-    """Remove spines, place the legend "above" the axes or at its best location; return the axes and their figure."""
+def finish(ax: Any, legend: str) -> None:
+    """Remove spines; place the legend "above" the axes or at its best location."""
     ax.spines[["top", "right"]].set_visible(False)
     place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2} if legend == "above" else {"loc": legend}
     ax.legend(frameon=False, fontsize="small", **place)
-    return ax, ax.figure
 
 
 def check_output(output: int, count: int) -> int:
@@ -59,3 +78,24 @@ def check_kind(kind: str, options: tuple[str, ...]) -> None:
     """Raise unless the kind is one of the options."""
     if kind not in options:
         raise ValueError(f"kind must be one of {', '.join(options)}, got {kind!r}")
+
+
+def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:
+    """Name horizontal bars, the first on top."""
+    short = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in names]
+    ax.set_yticks(range(len(short)), short, fontsize="small")
+    ax.set_ylim(len(short) - 0.4, -0.6)
+
+
+def series_names(names: Sequence[str] | None, count: int, kind: str) -> list[str]:
+    """Return the names of `count` lines, which are numbered by default; raise if there are others."""
+    if names is None:
+        return [f"{kind} {i}" for i in range(count)]
+    if len(names) != count:
+        raise ValueError(f"names must be {count} strings, got {len(names)}")
+    return list(names)
+
+
+def evenly(order: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """Return at most `count` evenly spaced places among rows in an order."""
+    return np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))

@@ -1,4 +1,4 @@
-"""Displays of fits: the ELBO by iteration, posteriors of weights."""
+"""Displays of fits: the ELBO by iteration, posteriors of weights, running log scores of streams."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.signal import lfilter
 
 from pydirect.direct.sequential_posterior import HARMLESS_COARSENESS
+from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.plotting.common import (
     BAND,
     BLUE,
     INK,
     SERIES,
     VERMILION,
-    axes_of,
+    Display,
     check_kind,
     check_output,
     finish,
     fitted,
+    series_names,
     vector,
 )
 from pydirect.predictive.gaussian_mixture import FloatArray, finite_array
 
+# Levels that stand for a Gaussian weight in pictures.
+GAUSSIAN_LEVELS = 15
 
-class ELBODisplay:
+
+class ELBODisplay(Display):
     """The ELBO after each iteration, for one or more fits.
 
-    Parameters
-    ----------
-    traces : sequence of arrays of shape (n_iter,)
-        ELBO in nats, one array per fit.
-    converged : bool or sequence of bool, optional
-        Whether each fit converged. A dot marks the last value of a converged fit, a cross that of any other.
-    names : sequence of str, optional
-        Names of the lines.
+    - `traces` (n_iter,): ELBO in nats, one array per fit.
     """
 
     def __init__(
@@ -49,24 +48,14 @@ class ELBODisplay:
         if any(trace.size == 0 for trace in self.traces):
             raise ValueError("traces must not be empty, got one without values")
         self.converged = np.broadcast_to(True if converged is None else converged, len(self.traces))
-        self.names = _series_names(names, len(self.traces))
+        self.names = _names(names, len(self.traces))
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
-        """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class.
-
-        Parameters
-        ----------
-        estimator : estimator or list of them
-            Fitted.
-        names : sequence of str, optional
-            Names of the lines.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class."""
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
         traces, converged, lines = [], [], []
-        for fit, name in zip(fits, _series_names(names, len(fits)), strict=True):
+        for fit, name in zip(fits, _names(names, len(fits)), strict=True):
             trace = fitted(fit, "elbo_trace_")
             outputs = list(trace) if isinstance(trace, (list, tuple)) else [trace]
             traces += outputs
@@ -79,21 +68,11 @@ class ELBODisplay:
     def plot(self, ax: Any = None, *, kind: str = "value") -> Self:
         """Draw the traces.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        kind : {"value", "gap"}, default="value"
-            The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which shows late
-            iterations after large early gains.
-
-        Returns
-        -------
-        Self
-            The display itself.
+        - `kind` {"value", "gap"}: The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which
+          shows late iterations after large early gains.
         """
         check_kind(kind, ("value", "gap"))
-        ax = axes_of(self, ax, (6.0, 4.0))
+        ax = self._axes(ax, (6.0, 4.0))
         for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
             heights = trace if kind == "value" else _gap_to_best(trace)
             label, marker = (name, "o") if converged else (f"{name}, not converged", "X")
@@ -108,22 +87,11 @@ class ELBODisplay:
             low, high = ax.get_ylim()
             spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # do not enlarge the rounding of a flat trace
             ax.set_ylim(low - spare, high + spare)
-        self.ax_, self.figure_ = finish(ax, legend="best")
-        return self
+        return self._finished(ax, "best")
 
 
-class PosteriorDisplay:
-    """Posterior probabilities of the weights' levels, and the distribution of the posterior means.
-
-    Parameters
-    ----------
-    levels : array of shape (b, m) or (m,)
-        Values that each weight can take.
-    q : array of shape (b, m)
-        Their posterior probabilities.
-    mean, std : arrays of shape (b,)
-        Posterior means and standard deviations of the weights.
-    """
+class PosteriorDisplay(Display):
+    """Posterior probabilities q (b, m) of the weights' levels, and the distribution of the means (b,)."""
 
     def __init__(self, levels: ArrayLike, q: ArrayLike, mean: ArrayLike, std: ArrayLike) -> None:
         self.q, levels = finite_array("q", q), finite_array("levels", levels)
@@ -151,32 +119,21 @@ class PosteriorDisplay:
         posterior = fitted(estimator, "posterior_")
         if isinstance(posterior, (list, tuple)):
             posterior = posterior[check_output(output, len(posterior))]
+        if hasattr(posterior, "rotation"):  # Gaussian weights
+            drawn = FactorizedCategorical.of_gaussians(posterior.mean, posterior.std, GAUSSIAN_LEVELS)
+            return cls(drawn.levels, drawn.q, drawn.mean, drawn.std).plot(**kwargs)
         if not all(hasattr(posterior, name) for name in ("levels", "q", "mean", "std")):
             got = f"{type(posterior).__name__} of {type(estimator).__name__}"
             raise TypeError(f"posterior_ must have levels and their probabilities q, got {got}")
         return cls(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(**kwargs)
 
     def plot(self, ax: Any = None, *, n_weights: int = 30) -> Self:
-        """Draw a heat map of the weights with the largest absolute means and a histogram of all means.
-
-        Parameters
-        ----------
-        ax : pair of matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        n_weights : int, default=30
-            Number of weights in the heat map.
-
-        Returns
-        -------
-        Self
-            The display itself.
-        """
+        """Draw a heat map of the weights with the largest absolute means and a histogram of all means."""
         if n_weights < 1 or (ax is not None and np.size(ax) != 2):
             raise ValueError(f"ax must be a pair of axes and n_weights positive, got {np.size(ax)} and {n_weights}")
-        self.ax_ = np.ravel(axes_of(self, ax, (10.0, 4.0), ncols=2, width_ratios=(3, 2)))
-        self.figure_ = self.ax_[0].figure
-        self._draw_levels(self.ax_[0], np.argsort(-np.abs(self.mean), kind="stable")[:n_weights])
-        self._draw_means(self.ax_[1])
+        left, right = self._panels(ax, (10.0, 4.0), ncols=2, width_ratios=(3, 2))
+        self._draw_levels(left, np.argsort(-np.abs(self.mean), kind="stable")[:n_weights])
+        self._draw_means(right)
         return self
 
     def _draw_levels(self, ax: Any, chosen: Any) -> None:
@@ -189,7 +146,7 @@ class PosteriorDisplay:
         ax.errorbar(range(chosen.size), self.mean[chosen], self.std[chosen], label="mean ± standard deviation", **style)
         ax.set_xticks(range(chosen.size), chosen.astype(str), rotation=90 if chosen.size > 12 else 0, fontsize="small")
         ax.set(xlabel="weight, by absolute mean", ylabel="level", xlim=(-0.5, chosen.size - 0.5))
-        finish(ax, legend="above")
+        finish(ax, "above")
         ax.figure.colorbar(heat, ax=ax, label="posterior probability", pad=0.02)
 
     def _draw_means(self, ax: Any) -> None:
@@ -204,17 +161,11 @@ class PosteriorDisplay:
         ax.spines[["top", "right"]].set_visible(False)
 
 
-class SequentialDisplay:
+class SequentialDisplay(Display):
     """How good a sequential posterior is: log weights of its draws about the ELBO, and how coarse levels are.
 
-    Parameters
-    ----------
-    log_weights : array of shape (n_draws,)
-        log p(y, w) − log q(w) of the draws; their mean is the ELBO.
-    log_evidence_continuous : float
-        Log evidence of continuous weights.
-    coarseness : array of shape (b,)
-        Spacing of each weight's levels in units of its conditional standard deviation.
+    - `log_weights` (n_draws,): log p(y, w) − log q(w) of the draws; their mean is the ELBO.
+    - `coarseness` (b,): Spacing of each weight's levels in units of its conditional standard deviation.
     """
 
     def __init__(self, log_weights: ArrayLike, log_evidence_continuous: float, coarseness: ArrayLike) -> None:
@@ -223,45 +174,18 @@ class SequentialDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of an estimator fitted with ``posterior="sequential"``; `output` selects one of several.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
-        """
-        posterior = fitted(estimator, "posterior_")
-        if isinstance(posterior, (list, tuple)):
-            posterior = posterior[check_output(output, len(posterior))]
-        if not hasattr(posterior, "log_weights"):
-            got = f"{type(posterior).__name__} of {type(estimator).__name__}"
-            raise TypeError(f"posterior_ must be a sequential posterior, got {got}")
+        """Plot `posterior_` of an estimator fitted with ``posterior="sequential"``; `output` selects one of several."""
+        posterior = _posterior(estimator, output, ("log_weights",), "be a sequential posterior")
         return cls(posterior.log_weights, posterior.log_evidence_continuous, posterior.coarseness).plot(**kwargs)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw log weights about the evidence, and the weights' coarseness in descending order.
-
-        Parameters
-        ----------
-        ax : pair of matplotlib Axes, or one for the log weights alone, optional
-            Axes to draw in; by default new ones.
-
-        Returns
-        -------
-        Self
-            The display itself.
-        """
+        """Draw log weights about the evidence, and the weights' coarseness in descending order."""
         if ax is not None and np.size(ax) > 2:
             raise ValueError(f"ax must be one or a pair of axes, got {np.size(ax)}")
-        self.ax_ = np.ravel(axes_of(self, ax, (10.0, 4.0), ncols=2))
-        self.figure_ = self.ax_[0].figure
-        self._draw_log_weights(self.ax_[0])
-        if self.ax_.size > 1:
-            self._draw_coarseness(self.ax_[1])
+        first, *second = self._panels(ax, (10.0, 4.0), ncols=2)
+        self._draw_log_weights(first)
+        for panel in second:
+            self._draw_coarseness(panel)
         return self
 
     def _draw_log_weights(self, ax: Any) -> None:
@@ -271,13 +195,13 @@ class SequentialDisplay:
         ax.axvline(gap.mean(), color=BLUE, label=f"ELBO, {abs(gap.mean()):.2g} {side} the evidence")
         ax.axvline(0.0, color=INK, ls="--", label="evidence of continuous weights")
         ax.set(xlabel="log weight − log evidence (nats)", ylabel="number of draws")
-        finish(ax, legend="above")
+        finish(ax, "above")
 
     def _draw_coarseness(self, ax: Any) -> None:
         ax.plot(np.arange(1, self.coarseness.size + 1), np.sort(self.coarseness)[::-1], color=BLUE, label="weights")
         ax.axhline(HARMLESS_COARSENESS, color=VERMILION, ls="--", label="levels cost nothing below")
         ax.set(xlabel="weight, by coarseness", ylabel="spacing / conditional deviation", yscale="log")
-        finish(ax, legend="above")
+        finish(ax, "above")
 
 
 def _gap_to_best(trace: FloatArray) -> FloatArray:
@@ -295,9 +219,59 @@ def _edges(levels: FloatArray) -> FloatArray:
     )
 
 
-def _series_names(names: Sequence[str] | None, count: int) -> list[str]:
-    if names is None:
-        return ["ELBO"] if count == 1 else [f"fit {i}" for i in range(count)]
-    if len(names) != count:
-        raise ValueError(f"names must have one entry for each of {count}, got {len(names)}")
-    return list(names)
+def _names(names: Sequence[str] | None, count: int) -> list[str]:
+    return ["ELBO"] if names is None and count == 1 else series_names(names, count, "fit")
+
+
+def _posterior(estimator: Any, output: int, attributes: Sequence[str], what: str) -> Any:
+    """Return the posterior of one output; raise unless it has the attributes."""
+    posterior = fitted(estimator, "posterior_")
+    if isinstance(posterior, (list, tuple)):
+        posterior = posterior[check_output(output, len(posterior))]
+    if not all(hasattr(posterior, name) for name in attributes):
+        raise TypeError(f"posterior_ must {what}, got {type(posterior).__name__} of {type(estimator).__name__}")
+    return posterior
+
+
+class LogScoreDisplay(Display):
+    """Running mean of log densities of targets before they were learned: where it falls, the stream has changed.
+
+    - `log_densities` (n_rows,): As `DirectStreamRegressor.predict_then_learn` returns them, one array per model; NaN
+      where there is none.
+    - `half_life`: Number of rows after which a row counts half.
+    - `changes` (n_changes,): Rows to mark, as those where the stream is known to change.
+    """
+
+    def __init__(
+        self,
+        log_densities: Sequence[ArrayLike],
+        *,
+        names: Sequence[str] | None = None,
+        half_life: float = 100.0,
+        changes: ArrayLike = (),
+    ) -> None:
+        if not half_life > 0:
+            raise ValueError(f"half_life must be positive, got {half_life}")
+        self.scores = [running_mean(own, half_life) for own in log_densities]
+        self.names = series_names(names, len(self.scores), "model")
+        self.changes = np.asarray(changes, dtype=np.float64)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw one line per model; `ax`: matplotlib Axes, by default new ones."""
+        ax = self._axes(ax, (7.0, 3.6))
+        for k, (scores, name) in enumerate(zip(self.scores, self.names, strict=True)):
+            ax.plot(scores, color=SERIES[k % len(SERIES)], lw=1.5, label=name)
+        for change in self.changes:
+            ax.axvline(change, color=INK, lw=0.8, ls=":")
+        ax.set(xlabel="row", ylabel="running log score (nats per row)")
+        return self._finished(ax, "above")
+
+
+def running_mean(values: ArrayLike, half_life: float) -> FloatArray:
+    """Return the exponentially weighted mean of the values up to each, (n_rows,), leaving out NaN."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or np.isinf(values).any():
+        raise ValueError(f"log_densities must be vectors without infinities, got one of shape {values.shape}")
+    known, kept = ~np.isnan(values), 0.5 ** (1 / half_life)
+    sums, weights = (lfilter([1.0], [1.0, -kept], own) for own in (np.where(known, values, 0.0), known.astype(float)))
+    return np.divide(sums, weights, out=np.full(len(values), np.nan), where=weights > 0)

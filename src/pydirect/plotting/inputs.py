@@ -1,4 +1,4 @@
-"""Displays of what a model found in its inputs: which columns matter, how, and where it is noisy."""
+"""Displays of what a model found in its inputs: which columns matter, how, where it is noisy, and what rows did."""
 
 from __future__ import annotations
 
@@ -9,22 +9,34 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm, spearmanr
 
+from pydirect._validation import FloatArray, as_count
+from pydirect.explain.influence import RowEffects
+from pydirect.explain.shapley import ShapleyValues, shapley_values
 from pydirect.features.screen import RELEVANT
-from pydirect.plotting.common import BAND, BLUE, INK, SERIES, VERMILION, axes_of, check_output, finish, fitted, vector
+from pydirect.plotting.common import (
+    BAND,
+    BLUE,
+    INK,
+    SERIES,
+    VERMILION,
+    Display,
+    check_kind,
+    check_output,
+    evenly,
+    finish,
+    fitted,
+    label_bars,
+    vector,
+)
 from pydirect.predictive.gaussian_mixture import finite_array
 
 
-class RelevanceDisplay:
+class RelevanceDisplay(Display):
     """Which columns matter: inverse length-scales of the kernel, and what the screen of columns found.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the columns.
-    relevance : array of shape (n_columns,) or (n_columns, 2)
-        Inverse length-scales of the standardised columns and, second, of their normal scores; 0 for none.
-    scores : array of shape (n_columns,), optional
-        Largest effect of every column in the screen, alone or in a pair, as a normal deviate.
+    - `relevance` (n_columns,) or (n_columns, 2): Inverse length-scales of the standardised columns and, second, of
+      their normal scores, in the part of the kernel where they are shorter; 0 for none.
+    - `scores` (n_columns,): Largest effect of every column in the screen, alone or in a pair, as a normal deviate.
     """
 
     def __init__(self, names: Sequence[str], relevance: ArrayLike, scores: ArrayLike | None = None) -> None:
@@ -36,25 +48,20 @@ class RelevanceDisplay:
 
     @classmethod
     def from_estimator(cls, estimator: Any, **kwargs: Any) -> Self:
-        """Plot the kernel of a fitted `DirectRegressor` or `DirectClassifier`; constant columns have none.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot the kernel of a fitted `DirectRegressor` or `DirectClassifier`; constant columns have none."""
         basis = fitted(estimator, "features_")
         kernel, inputs = basis.hyperparameters, basis.input_map
         if kernel is None:
             raise TypeError(f"features_ must have a kernel, got {basis.map.kind} features")
         n = inputs.n_standardised
         relevance = np.zeros((n, 1 if inputs.n_outputs == n else 2))
-        relevance[:, 0] = 1 / kernel.length_scales[:n]
+        rates = 1 / kernel.length_scales
+        if kernel.product_amplitude > 0:
+            rates = np.maximum(rates, kernel.product_rates)
+        relevance[:, 0] = rates[:n]
         if inputs.n_outputs > n:
             scored = np.isin(inputs.kept, getattr(inputs, "scored", inputs.kept))
-            relevance[scored, 1] = 1 / kernel.length_scales[n:]
+            relevance[scored, 1] = rates[n:]
         names = np.asarray(column_names(estimator), dtype=object)[inputs.kept]
         search = getattr(basis, "search", None)
         scores = search.scores if search is not None and search.scores.any() else None
@@ -63,17 +70,7 @@ class RelevanceDisplay:
     def plot(self, ax: Any = None, *, max_columns: int = 20) -> Self:
         """Draw the columns of largest relevance, and their scores beside them if there are any.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, or a pair of them if there are scores, optional
-            Axes to draw in; by default new ones.
-        max_columns : int, default=20
-            Largest number of columns drawn; the title counts the others.
-
-        Returns
-        -------
-        Self
-            The display itself.
+        - `max_columns`: Largest number of columns drawn; the title counts the others.
         """
         if max_columns < 1:
             raise ValueError(f"max_columns must be positive, got {max_columns}")
@@ -82,11 +79,10 @@ class RelevanceDisplay:
             raise ValueError(f"ax must be {n_axes} axes or one, got {np.size(ax)}")
         order = np.argsort(-self.relevance.max(axis=1), kind="stable")[:max_columns]
         size = (4.4 * n_axes + 1.0, max(2.4, 0.28 * len(order) + 1.2))
-        self.ax_ = np.ravel(axes_of(self, ax, size, ncols=n_axes))
-        self.figure_ = self.ax_[0].figure
-        self._draw_relevance(self.ax_[0], order)
-        if self.ax_.size > 1:
-            self._draw_scores(self.ax_[1], order)
+        first, *second = self._panels(ax, size, ncols=n_axes)
+        self._draw_relevance(first, order)
+        for panel in second:
+            self._draw_scores(panel, order)
         return self
 
     def _draw_relevance(self, ax: Any, order: Any) -> None:
@@ -96,11 +92,10 @@ class RelevanceDisplay:
             if k < kinds:
                 at = np.arange(len(order)) + height * (k - (kinds - 1) / 2)
                 ax.barh(at, self.relevance[order, k], height=0.9 * height, color=color, label=f"of the {label}")
-        self._label_columns(ax, order)
+        label_bars(ax, [self.names[j] for j in order], 24)
         ax.set_xlabel("inverse length-scale (per standard deviation)")
-        left_out = len(self.names) - len(order)
-        finish(ax, legend="lower right")
-        if left_out:
+        finish(ax, "lower right")
+        if len(order) < len(self.names):
             ax.set_title(f"{len(order)} of {len(self.names)} columns", fontsize="medium")
 
     def _draw_scores(self, ax: Any, order: Any) -> None:
@@ -109,31 +104,16 @@ class RelevanceDisplay:
         found = scores > RELEVANT
         ax.barh(np.arange(len(order)), scores, height=0.72, color=np.where(found, BLUE, BAND))
         ax.axvline(RELEVANT, color=VERMILION, ls="--", label=f"found relevant beyond {RELEVANT:g}")
-        self._label_columns(ax, order)
+        label_bars(ax, [self.names[j] for j in order], 24)
         ax.set_xlabel("effect in the screen, alone or in a pair (normal deviate)")
         ax.set_title(f"{int((self.scores > RELEVANT).sum())} columns screened in", fontsize="medium")
         if scores.max() > 20 * RELEVANT:
             ax.set_xscale("symlog", linthresh=RELEVANT)
-        finish(ax, legend="lower right")
-
-    def _label_columns(self, ax: Any, order: Any) -> None:
-        labels = [name if len(name) <= 24 else f"{name[:23]}…" for name in np.asarray(self.names, dtype=object)[order]]
-        ax.set_yticks(range(len(order)), labels, fontsize="small")
-        ax.set_ylim(len(order) - 0.4, -0.6)
+        finish(ax, "lower right")
 
 
-class NoiseDisplay:
-    """Standard deviations of the noise and of the function against one input.
-
-    Parameters
-    ----------
-    feature : pair of str and array of shape (n,)
-        Name and values of the input.
-    aleatoric_std, epistemic_std : arrays of shape (n,)
-        Of the noise and of the function, in the units of the target.
-    errors : array of shape (n,), optional
-        Observed minus predicted targets.
-    """
+class NoiseDisplay(Display):
+    """Standard deviations of the noise and of the function against one input, (name, values), and absolute errors."""
 
     def __init__(
         self,
@@ -163,21 +143,6 @@ class NoiseDisplay:
 
         Without `feature`, its index or name, the column of numbers is taken with which the noise goes up or down most:
         of the largest rank correlation.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs), optional
-            Targets.
-        feature : int or str, optional
-            Index or name of a column.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
         """
         if not hasattr(estimator, "predict_parts"):
             raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
@@ -193,23 +158,11 @@ class NoiseDisplay:
     def plot(self, ax: Any = None, *, target_name: str = "target", max_points: int = 2000) -> Self:
         """Draw the deviations.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        target_name : str, default="target"
-            Name of the target, with its units.
-        max_points : int, default=2000
-            Largest number of rows drawn, evenly spaced in the input if there are more.
-
-        Returns
-        -------
-        Self
-            The display itself.
+        - `max_points`: Largest number of rows drawn, evenly spaced in the input if there are more.
         """
-        ax = axes_of(self, ax, (6.4, 4.2))
+        ax = self._axes(ax, (6.4, 4.2))
         order = np.argsort(self.values, kind="stable")
-        rows = order[np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))]
+        rows = order[evenly(order, max_points)]
         x, size = self.values[rows], 10.0 if rows.size <= 300 else 5.0
         if self.errors is not None:
             style = {"color": "0.7", "label": "absolute error", "zorder": 1}
@@ -220,26 +173,19 @@ class NoiseDisplay:
         if self.errors is not None:
             tallest = max(tallest, float(np.quantile(np.abs(self.errors), 0.99)))
         ax.set(xlabel=self.name, ylabel=f"standard deviation of {target_name}", ylim=(0.0, 1.08 * tallest or 1.0))
-        self.ax_, self.figure_ = finish(ax, legend="above")
-        return self
+        return self._finished(ax, "above")
 
 
-class EffectDisplay:
+class EffectDisplay(Display):
     """Partial dependence on single columns, with intervals for the function.
 
     The average prediction over all rows with one column set to each of its values (Friedman 2001). The standard
     deviation of such an average is at most the average of the rows' own, which the intervals use: they are those of the
     function, without noise, and rather too wide than too narrow.
 
-    Parameters
-    ----------
-    effects : sequence of tuples (name, values, mean, std)
-        For each column the values that it was set to, averages of the predictions and of their epistemic deviations;
-        values of one axis may be text.
-    level : float, default=0.9
-        Nominal coverage of the intervals.
-    rows : sequence of arrays, optional
-        Values of the column in X, of which deciles are drawn.
+    - `effects`: For each column the values that it was set to, averages of the predictions and of their epistemic
+      deviations; values of one axis may be text.
+    - `rows`: Values of the column in X, of which deciles are drawn.
     """
 
     def __init__(
@@ -270,31 +216,12 @@ class EffectDisplay:
 
         Means are those of `sklearn.inspection.partial_dependence` by brute force, on at most `max_rows` rows, evenly
         spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        features : int, str or sequence of them
-            Indices or names of columns.
-        level : float, default=0.9
-            Probability of the intervals.
-        grid_resolution : int, default=50
-            Number of values of a column.
-        max_rows : int, default=500
-            Largest number of rows to use.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
         """
         if not hasattr(estimator, "predict_parts"):
             raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
         if hasattr(X, "columns") and not hasattr(X, "iloc"):
             raise TypeError(f"X must be an array or a pandas frame, got {type(X).__name__}")
-        kept = np.unique(np.linspace(0, len(X) - 1, min(max_rows, len(X))).round().astype(int))
+        kept = evenly(np.arange(len(X)), max_rows)
         table = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
         effects, rows = [], []
         for feature in [features] if isinstance(features, int | str) else features:
@@ -306,28 +233,13 @@ class EffectDisplay:
         return cls(effects, level, rows).plot(**kwargs)
 
     def plot(self, ax: Any = None, *, target_name: str = "prediction") -> Self:
-        """Draw one panel per column, with a common scale of the target.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, one per column, optional
-            Axes to draw in; by default new ones.
-        target_name : str, default="prediction"
-            Name of the target, with its units.
-
-        Returns
-        -------
-        Self
-            The display itself.
-        """
+        """Draw one panel per column, with a common scale of the target."""
         n = len(self.effects)
         if ax is not None and np.size(ax) != n:
             raise ValueError(f"ax must be {n} axes, got {np.size(ax)}")
         columns = 2 if n == 4 else min(n, 3)
         size = (1.2 + 3.2 * columns, 0.6 + 2.9 * -(-n // columns))
-        self.ax_ = np.ravel(axes_of(self, ax, size, ncols=columns, nrows=-(-n // columns), sharey=ax is None))
-        self.figure_ = self.ax_[0].figure
-        for spare in self.ax_[n:]:
+        for spare in self._panels(ax, size, ncols=columns, nrows=-(-n // columns), sharey=ax is None)[n:]:
             spare.remove()
         self.ax_ = self.ax_[:n]
         width = float(norm.ppf(0.5 + 0.5 * self.level))
@@ -353,7 +265,7 @@ class EffectDisplay:
                 *self.ax_[0].get_legend_handles_labels(), loc="outside upper left", frameon=False, ncols=2
             )
         else:
-            finish(self.ax_[0], legend="best")
+            finish(self.ax_[0], "best")
         return self
 
 
@@ -431,3 +343,133 @@ def _average_parts(estimator: Any, table: Any, feature: int | str, grid: Any, ou
         chosen = check_output(output, parts[0].shape[1])
         mean[i], std[i] = (part[:, chosen].mean() for part in parts)
     return mean, std
+
+
+class ShapleyDisplay(Display):
+    """Contributions of columns: from the average prediction to that of one row, or their mean sizes over all rows.
+
+    - `shapley`: From `pydirect.explain.shapley_values`.
+    """
+
+    def __init__(self, shapley: ShapleyValues, *, output: int = 0) -> None:
+        values = _of_output(shapley.values, output, 3)
+        self.shapley, self.values = shapley, values
+        self.base = float(np.ravel(shapley.base)[output])
+        self.prediction = _of_output(shapley.prediction, output, 2)
+        spread = shapley.std if shapley.std is not None else shapley.standard_error
+        self.spread = None if spread is None else _of_output(spread, output, 3)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, background: Any = None, *, of: str = "mean", output: int = 0, **kwargs: Any
+    ) -> Self:
+        """Plot the Shapley values of a fitted regressor's predictions at X, by default of the mean.
+
+        - `background`: Rows that columns take their values from, as for `shapley_values`.
+        """
+        return cls(shapley_values(estimator, X, background, of=of), output=output).plot(**kwargs)
+
+    def plot(
+        self, ax: Any = None, *, kind: str = "waterfall", row: int = 0, max_columns: int = 10, target_name: str = ""
+    ) -> Self:
+        """Draw the contributions.
+
+        - `kind` {"waterfall", "bar"}: ``"waterfall"``: bars of one row that lead from the average prediction to its
+          own, the largest on top, with posterior standard deviations of contributions to the mean.
+        - `target_name`: Name of what is explained, with its units; by default ``"predictive mean"`` or ``"predictive
+          variance"``.
+        """
+        check_kind(kind, ("waterfall", "bar"))
+        as_count(max_columns, "max_columns")
+        target_name = target_name or f"predictive {self.shapley.of}"
+        if kind == "bar":
+            return self._draw_bars(ax, max_columns, target_name)
+        if not 0 <= as_count(row, "row", 0) < len(self.values):
+            raise ValueError(f"row must be below {len(self.values)}, the number of rows explained, got {row}")
+        return self._draw_waterfall(ax, row, max_columns, target_name)
+
+    def _draw_bars(self, ax: Any, max_columns: int, target_name: str) -> Self:
+        size = np.abs(self.values).mean(axis=0)
+        order = np.argsort(-size, kind="stable")[:max_columns]
+        ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
+        ax.barh(np.arange(len(order)), size[order], height=0.72, color=BLUE, label=f"mean over {len(self.values)} rows")
+        label_bars(ax, [self.shapley.names[j] for j in order])
+        ax.set_xlabel(f"mean absolute contribution to the {target_name}")
+        if len(size) > len(order):
+            ax.set_title(f"{len(order)} of {len(size)} columns", fontsize="medium")
+        return self._finished(ax, "lower right")
+
+    def _draw_waterfall(self, ax: Any, row: int, max_columns: int, target_name: str) -> Self:
+        values = self.values[row]
+        order = np.argsort(-np.abs(values), kind="stable")
+        shown = order if len(order) <= max_columns else order[: max_columns - 1]
+        rest = order[len(shown) :]
+        steps, labels = values[shown], [self._named(row, j) for j in shown]
+        if len(rest):
+            steps, labels = np.append(steps, values[rest].sum()), [*labels, f"{len(rest)} other columns"]
+        ends = self.base + np.cumsum(steps[::-1])[::-1]  # the smallest comes first, at the bottom
+        ax = self._axes(ax, (6.4, 0.36 * len(steps) + 1.5))
+        _draw_steps(ax, ends - steps, steps)
+        if self.spread is not None:
+            what = "its standard deviation" if self.shapley.std is not None else "its standard error"
+            at, spread = np.arange(len(shown)), self.spread[row, shown]
+            ax.errorbar(ends[: len(shown)], at, xerr=spread, fmt="none", ecolor=INK, lw=1, capsize=2, label=what)
+        ax.axvline(self.base, color="0.6", lw=1, ls=":", label=f"average {self.base:.4g}")
+        ax.axvline(self.prediction[row], color=INK, lw=1, ls="--", label=f"this row {self.prediction[row]:.4g}")
+        label_bars(ax, labels)
+        ax.set_xlabel(target_name)
+        return self._finished(ax, "above")
+
+    def _named(self, row: int, column: int) -> str:
+        value = self.shapley.data[row, column]
+        shown = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+        return f"{self.shapley.names[column]} = {shown}"
+
+
+class RowInfluenceDisplay(Display):
+    """Training rows that did most to a prediction: what its mean would lack without each of them.
+
+    - `effects`: From `pydirect.explain.RowInfluence.leave_one_out`.
+    - `labels`: Names of the training rows; their numbers by default.
+    """
+
+    def __init__(
+        self, effects: RowEffects, *, place: int = 0, labels: Sequence[Any] | None = None, output: int = 0
+    ) -> None:
+        if effects.mean.ndim < 2:
+            raise ValueError("effects must be of rows one by one, from leave_one_out, got those of a group")
+        mean = _of_output(effects.mean, output, 3)
+        if not 0 <= as_count(place, "place", 0) < len(mean):
+            raise ValueError(f"place must be below {len(mean)}, the number of predictions, got {place}")
+        self.effects = mean[place]
+        self.labels = [f"row {i}" for i in range(len(self.effects))] if labels is None else list(map(str, labels))
+        if len(self.labels) != len(self.effects):
+            raise ValueError(f"labels must be one per training row, {len(self.effects)}, got {len(self.labels)}")
+
+    def plot(self, ax: Any = None, *, max_rows: int = 10, target_name: str = "predictive mean") -> Self:
+        """Draw the rows of largest effects."""
+        as_count(max_rows, "max_rows")
+        order = np.argsort(-np.abs(self.effects), kind="stable")[:max_rows]
+        ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
+        _draw_steps(ax, np.zeros(len(order)), self.effects[order])
+        ax.axvline(0.0, color=INK, lw=0.8)
+        label_bars(ax, [self.labels[i] for i in order])
+        ax.set_xlabel(f"effect of a training row on the {target_name}")
+        return self._finished(ax, "best")
+
+
+def _draw_steps(ax: Any, begin: FloatArray, steps: FloatArray) -> None:
+    """Draw horizontal bars, the first on top: those that go up in one colour, those that go down in another."""
+    for sign, color, label in ((1, VERMILION, "raises"), (-1, BLUE, "lowers")):
+        own = np.flatnonzero(np.sign(steps) == sign)
+        if len(own):
+            ax.barh(own, steps[own], left=begin[own], height=0.72, color=color, label=label)
+    ax.use_sticky_edges = False
+
+
+def _of_output(values: FloatArray, output: int, n_axes: int) -> FloatArray:
+    """Return the values of one output; its axis is the last of `n_axes`, if there is one."""
+    if values.ndim < n_axes:
+        check_output(output, 1)
+        return values
+    return np.asarray(values[..., check_output(output, values.shape[-1])])

@@ -23,27 +23,22 @@ from pydirect.plotting.common import (
     INK,
     SERIES,
     VERMILION,
-    axes_of,
+    Display,
     check_kind,
     check_output,
-    finish,
+    evenly,
     fitted,
     vector,
 )
 from pydirect.predictive.transformed import Distribution
 
 
-class PredictionIntervalDisplay:
+class PredictionIntervalDisplay(Display):
     """Predictions with central intervals, and observations.
 
-    Parameters
-    ----------
-    y_true, mean, lower, upper : arrays of shape (n,)
-        Observations, predictions and ends of the intervals, in the units of the target.
-    level : float
-        Nominal coverage of the intervals.
-    feature : pair of str and array of shape (n,), optional
-        Name and values of one feature, for ``kind="feature"``.
+    - `y_true`, `mean`, `lower`, `upper` (n,): Observations, predictions and ends of the intervals, in the units of the
+      target.
+    - `feature` (n,): Name and values of one feature, for ``kind="feature"``.
     """
 
     def __init__(
@@ -58,21 +53,7 @@ class PredictionIntervalDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, predicted: Predicted, *, level: float = 0.9, feature: Any = None, **kwargs: Any
     ) -> Self:
-        """Plot one output's PredictiveDistribution or pair (mean, std).
-
-        Parameters
-        ----------
-        y_true : array_like of shape (n_rows,)
-            Observed values.
-        predicted : PredictiveDistribution or (mean, std)
-            Predictions of one output.
-        level : float, default=0.9
-            Probability of the intervals.
-        feature : array_like of shape (n_rows,), optional
-            Values to draw against.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
         y, distribution = _one_output(y_true, predicted)
         return cls(y, distribution.mean, *distribution.interval(level), level, feature).plot(**kwargs)
 
@@ -80,23 +61,7 @@ class PredictionIntervalDisplay:
     def from_estimator(
         cls, estimator: Any, X: Any, y: ArrayLike, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
     ) -> Self:
-        """Plot an estimator's predictions at X, against a feature if its index or name is given.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        feature : int or str, optional
-            Index or name of a column.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot an estimator's predictions at X, against a feature if its index or name is given."""
         if feature is not None:
             named = isinstance(feature, str)
             values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
@@ -106,21 +71,9 @@ class PredictionIntervalDisplay:
     def plot(self, ax: Any = None, *, kind: str = "sorted", target_name: str = "target", max_points: int = 500) -> Self:
         """Draw the intervals.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        kind : {"sorted", "actual_vs_predicted", "feature"}, default="sorted"
-            Rows in the order of their prediction, at their prediction, or at the value of the feature.
-        target_name : str, default="target"
-            Name of the target, with its units.
-        max_points : int, default=500
-            Largest number of rows drawn, evenly spaced if there are more. The coverage in the legend counts all rows.
-
-        Returns
-        -------
-        Self
-            The display itself.
+        - `kind` {"sorted", "actual_vs_predicted", "feature"}: Rows in the order of their prediction, at their
+          prediction, or at the value of the feature.
+        - `max_points`: Largest number of rows drawn, evenly spaced if there are more.
         """
         check_kind(kind, ("sorted", "actual_vs_predicted", "feature"))
         names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
@@ -129,10 +82,10 @@ class PredictionIntervalDisplay:
             if self.feature is None:
                 raise ValueError('feature must be given for kind="feature", got None')
             name, at = self.feature
-        ax = axes_of(self, ax, (6.4, 4.4))
+        ax = self._axes(ax, (6.4, 4.4))
         # Sorted by observation, even calibrated predictions would look too high on the left and too low on the right.
         order = np.argsort(at, kind="stable")
-        shown = np.unique(np.linspace(0, order.size - 1, min(max_points, order.size)).round().astype(int))
+        shown = evenly(order, max_points)
         rows = order[shown]
         across = shown + 1 if kind == "sorted" else at[rows]
         covered = (self.lower <= self.y_true) & (self.y_true <= self.upper)
@@ -145,19 +98,13 @@ class PredictionIntervalDisplay:
         ax.scatter(across[inside], y[inside], s=size, color=INK, lw=0, label="observed inside", zorder=3)
         ax.scatter(across[~inside], y[~inside], lw=0, zorder=4, **outside)
         ax.set(xlabel=name, ylabel=target_name)
-        self.ax_, self.figure_ = finish(ax, legend="above")
-        return self
+        return self._finished(ax, "above")
 
 
-class CalibrationDisplay:
+class CalibrationDisplay(Display):
     """Observed against nominal coverage of central intervals, or the histogram of the PIT.
 
-    Parameters
-    ----------
-    pit : array of shape (n,)
-        Predicted probability of a value no greater than the observed one; see `pydirect.metrics.pit`.
-    name : str, default="observed"
-        Label of the curve.
+    - `pit` (n,): Predicted probability of a value no greater than the observed one; see `pydirect.metrics.pit`.
     """
 
     def __init__(self, pit: ArrayLike, *, name: str = "observed") -> None:
@@ -169,38 +116,12 @@ class CalibrationDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, predicted: Predicted, *, name: str = "observed", **kwargs: Any
     ) -> Self:
-        """Plot one output's PredictiveDistribution or pair (mean, std).
-
-        Parameters
-        ----------
-        y_true : array_like of shape (n_rows,)
-            Observed values.
-        predicted : PredictiveDistribution or (mean, std)
-            Predictions of one output.
-        name : str, default="observed"
-            Name in the legend.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot one output's PredictiveDistribution or pair (mean, std)."""
         return cls(pit(*_one_output(y_true, predicted)), name=name).plot(**kwargs)
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot the calibration of an estimator's predictions at X, under its class name unless `name` is given."""
         kwargs = {"name": type(estimator).__name__} | kwargs
         return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
 
@@ -209,23 +130,10 @@ class CalibrationDisplay:
         """Plot a calibrated estimator's predictions at X as they were before `calibrate`, and as they are.
 
         The rows should not be those that it was calibrated on. Returns the display of the predictions as they are.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
         """
         after = fitted(estimator, "calibration_scale_")
         before = copy.copy(estimator)
-        before.calibration_scale_ = 1.0
+        before.model_ = estimator.model_.calibrated(1.0)
         options = {"output": output} | kwargs
         first = cls.from_estimator(before, X, y, name="before calibration", **options)
         name = f"after: deviations × {after:.3g}"
@@ -236,22 +144,11 @@ class CalibrationDisplay:
 
         The shaded region has probability 95 % for a calibrated model, separately per level or bin.
 
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        kind : {"coverage", "pit"}, default="coverage"
-            Curve of observed against nominal coverage, or histogram of the probability integral transform.
-        bins : int, default=10
-            Number of bins of the histogram.
-
-        Returns
-        -------
-        Self
-            The display itself.
+        - `kind` {"coverage", "pit"}: Curve of observed against nominal coverage, or histogram of the probability
+          integral transform.
         """
         check_kind(kind, ("coverage", "pit"))
-        ax = axes_of(self, ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
+        ax = self._axes(ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
         style = {"color": SERIES[len(earlier) % len(SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
         n = self.pit.size
@@ -267,21 +164,14 @@ class CalibrationDisplay:
             ax.stairs(counts * bins / n, edges, baseline=None, **style)
             ax.set(xlabel="PIT: predicted probability of less than observed", ylabel="density", xlim=(0, 1))
             ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n))
-        self.ax_, self.figure_ = finish(ax, legend="best" if kind == "coverage" else "above")
-        return self
+        return self._finished(ax, "best" if kind == "coverage" else "above")
 
 
-class ReliabilityDisplay:
+class ReliabilityDisplay(Display):
     """Observed frequency of an event against its predicted probability, in bins of the latter.
 
-    Parameters
-    ----------
-    y_true : array of shape (n,)
-        Whether the event happened: booleans, or 0 and 1.
-    probability : array of shape (n,)
-        Predicted probabilities of the event.
-    name : str, default="observed"
-        Label of the curve.
+    - `y_true` (n,): Whether the event happened: booleans, or 0 and 1.
+    - `probability` (n,): Predicted probabilities of the event.
     """
 
     def __init__(self, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed") -> None:
@@ -292,36 +182,12 @@ class ReliabilityDisplay:
     def from_predictions(
         cls, y_true: ArrayLike, probability: ArrayLike, *, name: str = "observed", **kwargs: Any
     ) -> Self:
-        """Plot events and their probabilities.
-
-        Parameters
-        ----------
-        y_true : array_like of shape (n_rows,)
-            Whether the event happened.
-        probability : array_like of shape (n_rows,)
-            Predicted probabilities of the event.
-        name : str, default="observed"
-            Name in the legend.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot events and their probabilities."""
         return cls(y_true, probability, name=name).plot(**kwargs)
 
     @classmethod
     def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **kwargs: Any) -> Self:
-        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,)
-            Labels.
-        **kwargs : dict
-            Passed to `plot`.
-        """
+        """Plot a classifier's probabilities at X: of the second class, or of all classes if there are more than two."""
         if not hasattr(estimator, "predict_proba"):
             raise TypeError(f"estimator must be a classifier with predict_proba, got {type(estimator).__name__}")
         p, classes = estimator.predict_proba(X), fitted(estimator, "classes_")
@@ -335,20 +201,8 @@ class ReliabilityDisplay:
 
         Bars show two standard errors of each bin's frequency, numbers its number of rows; with more than two classes
         each row counts once per class.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Axes to draw in; by default new ones.
-        n_bins : int, default=10
-            Number of bins of equal width.
-
-        Returns
-        -------
-        Self
-            The display itself.
         """
-        ax = axes_of(self, ax, (4.6, 4.6))
+        ax = self._axes(ax, (4.6, 4.6))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
         if not earlier:
             ax.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="calibrated")
@@ -364,8 +218,7 @@ class ReliabilityDisplay:
             beside = {"xytext": (5, -9) if y > 0.5 else (5, 5), "textcoords": "offset points"}
             ax.annotate(f"{n:.0f}", (x, y), color=color, fontsize="x-small", bbox=paper, zorder=4, **beside)
         ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        self.ax_, self.figure_ = finish(ax, legend="above")
-        return self
+        return self._finished(ax, "above")
 
 
 def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:

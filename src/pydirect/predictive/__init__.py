@@ -1,7 +1,6 @@
 """Predictive distributions: Gaussian mixtures, and what they become when targets were transformed."""
 
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.predictive.transformed import TransformedDistribution
-from pydirect.predictive.transforms import TargetTransform
+from pydirect.predictive.transformed import TargetTransform, TransformedDistribution
 
 __all__ = ["PredictiveDistribution", "TargetTransform", "TransformedDistribution"]

@@ -91,20 +91,7 @@ class PredictiveDistribution:
 
     @classmethod
     def gaussian(cls, mean: ArrayLike, variance: ArrayLike) -> PredictiveDistribution:
-        """One Gaussian per row.
-
-        Parameters
-        ----------
-        mean : array of shape (n,)
-            Means.
-        variance : float or array of shape (n,)
-            Variances.
-
-        Raises
-        ------
-        ValueError
-            If `mean` is not a vector, or `variance` is negative or does not broadcast to it.
-        """
+        """One Gaussian per row."""
         mean = np.asarray(mean, dtype=np.float64)
         variance = np.asarray(variance, dtype=np.float64)
         if mean.ndim != 1 or variance.shape not in ((), mean.shape):
@@ -118,23 +105,6 @@ class PredictiveDistribution:
         """Return the distribution of ``scale * y + shift``, such as a change of units.
 
         The density is divided by ``abs(scale)``.
-
-        Parameters
-        ----------
-        scale : float
-            Factor.
-        shift : float, default=0.0
-            What is added.
-
-        Returns
-        -------
-        PredictiveDistribution
-            The distribution.
-
-        Raises
-        ------
-        ValueError
-            If `scale` is zero, or either number is not finite.
         """
         scale, shift = float(scale), float(shift)
         if not np.isfinite(scale) or scale == 0.0:
@@ -172,18 +142,7 @@ class PredictiveDistribution:
         return np.sqrt(self.variance)
 
     def log_density(self, y: ArrayLike) -> FloatArray:
-        """Log density at y, in nats per unit of the target.
-
-        Parameters
-        ----------
-        y : float, array of shape (n,) or (n, m)
-            One point for all rows, one per row, or m per row.
-
-        Returns
-        -------
-        array of shape (n,) or (n, m)
-            In nats per unit of the target.
-        """
+        """Log density at y, in nats per unit of the target, (n,) or (n, m)."""
         y, weights, means, scales = self._aligned(y)
         with np.errstate(divide="ignore"):  # a weight of zero is a log weight of -inf
             log_weights = np.log(weights)
@@ -192,56 +151,19 @@ class PredictiveDistribution:
         return cast(FloatArray, logsumexp(parts, axis=-1))
 
     def density(self, y: ArrayLike) -> FloatArray:
-        """Density at y, per unit of the target; `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Densities.
-        """
+        """Density at y, per unit of the target; `y` and result as for `log_density`."""
         return np.exp(self.log_density(y))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Probability of a value no greater than y; `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Probabilities.
-        """
+        """Probability of a value no greater than y; `y` and result as for `log_density`."""
         y, weights, means, scales = self._aligned(y)
         return np.minimum(_mix(weights, ndtr(_standardise(y - means, scales))), 1.0)
 
     def quantile(self, p: ArrayLike) -> FloatArray:
-        """Quantiles: values below which a fraction p of the probability lies.
+        """Quantiles: values below which a fraction p of the probability lies, (n,).
 
         Exact for one component. For more, safeguarded Newton steps run until the probability agrees to rounding, or the
         value to the rounding of the larger of itself and the row's smallest component.
-
-        Parameters
-        ----------
-        p : float or array of shape (m,)
-            Probabilities, strictly between 0 and 1.
-
-        Returns
-        -------
-        array of shape (n,) for a number, (n, m) for an array
-            Quantiles.
-
-        Raises
-        ------
-        ValueError
-            If a probability is outside (0, 1), or `p` is empty or has more than one dimension.
         """
         p = np.asarray(p, dtype=np.float64)
         if p.ndim > 1 or p.size == 0 or not np.all((p > 0.0) & (p < 1.0)):
@@ -251,23 +173,7 @@ class PredictiveDistribution:
         return values[:, 0] if p.ndim == 0 else values
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals, with equal probability below and above.
-
-        Parameters
-        ----------
-        level : float, default=0.9
-            Probability inside the interval, strictly between 0 and 1.
-
-        Returns
-        -------
-        lower, upper : arrays of shape (n,)
-            Ends of the intervals.
-
-        Raises
-        ------
-        ValueError
-            If `level` is outside (0, 1).
-        """
+        """Central intervals, with equal probability below and above, (n,)."""
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be strictly between 0 and 1, got {level}")
         bounds = self._tail_quantiles(np.full(2, 0.5 * (1.0 - level)), np.array([False, True]))
@@ -278,16 +184,6 @@ class PredictiveDistribution:
 
         Closed form for Gaussian mixtures: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked
         probability score for circular variables ...*, Q. J. R. Meteorol. Soc. 132. `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Scores.
         """
         y, weights, means, scales = self._aligned(y)
         distance = _mix(weights, _mean_absolute(y - means, scales))
@@ -295,25 +191,7 @@ class PredictiveDistribution:
         return np.maximum(distance - spread, 0.0)
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
-        """Independent draws from the distribution of each row.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of draws per row.
-        rng : numpy.random.Generator, int or None, optional
-            Random number generator or seed.
-
-        Returns
-        -------
-        array of shape (n_samples, n)
-            Draws.
-
-        Raises
-        ------
-        ValueError
-            If `n_samples` is not a non-negative integer.
-        """
+        """Independent draws from the distribution of each row, (n_samples, n)."""
         if isinstance(n_samples, bool) or not isinstance(n_samples, (int, np.integer)) or n_samples < 0:
             raise ValueError(f"n_samples must be a non-negative integer, got {n_samples!r}")
         rng = np.random.default_rng(rng)
@@ -402,11 +280,10 @@ def _repeated(values: FloatArray, shape: tuple[int, ...]) -> FloatArray:
 def _lower_quantiles(
     weights: FloatArray, means: FloatArray, scales: FloatArray, mean: FloatArray, std: FloatArray, p: FloatArray
 ) -> FloatArray:
-    """Quantiles for p <= 1/2, one for each row, shape (n,).
+    """Quantiles for p <= 1/2, one for each row, (n,).
 
-    Newton's method on probit(F(x)) = probit(p) inside a shrinking bracket. The probit of one Gaussian's F is linear, so
-    that steps are long and accurate wherever one component dominates. The mixture's quantile lies between the smallest
-    and the largest of its components' quantiles.
+    Newton's method on probit(F(x)) = probit(p), linear in x for one Gaussian, inside a bracket that starts at the
+    smallest and the largest of the components' quantiles.
     """
     target = ndtri(p)
     candidates = means + target[:, None] * scales

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias, cast
@@ -12,7 +13,112 @@ from scipy.special import erfc, ndtr
 
 from pydirect._validation import FloatArray, as_choice, as_number
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.predictive.transforms import forward, inverse, log_derivative
+
+TRANSFORMS = ("identity", "log", "sqrt")
+
+
+@dataclass(frozen=True)
+class TargetTransform:
+    """Transform of the targets, z = t(y + shift), one per output (Box and Cox 1964, eq. 2).
+
+    Gaussian noise of z is relative noise of y for the logarithm; for the square root its variance is proportional to
+    the mean.
+    """
+
+    names: tuple[str, ...]  # names of the transforms
+    shifts: tuple[float, ...]  # what is added to the targets first; zero for the identity
+
+    def __post_init__(self) -> None:
+        names = tuple(as_choice(name, f"names[{k}]", TRANSFORMS) for k, name in enumerate(self.names))
+        shifts = tuple(as_number(shift, f"shifts[{k}]") for k, shift in enumerate(self.shifts))
+        if len(names) != len(shifts) or not names:
+            raise ValueError(f"names and shifts must be one per output, got {len(names)} and {len(shifts)}")
+        if any(shift != 0.0 for name, shift in zip(names, shifts, strict=True) if name == "identity"):
+            raise ValueError(f"shifts must be zero for the identity, got {shifts}")
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "shifts", shifts)
+
+    def __str__(self) -> str:
+        return ", ".join(map(_written, self.names, self.shifts))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether no output is transformed."""
+        return set(self.names) == {"identity"}
+
+    def forward(self, y: ArrayLike) -> FloatArray:
+        """Transform targets of shape (n_rows, n_outputs)."""
+        y = self._checked(y)
+        return self._by_column(forward, y)
+
+    def inverse(self, z: ArrayLike) -> FloatArray:
+        """Undo `forward`; z of shape (n_rows, n_outputs, ...)."""
+        return self._by_column(inverse, np.asarray(z, dtype=np.float64))
+
+    def log_derivative(self, y: ArrayLike) -> FloatArray:
+        """Return log dz/dy, which a log density of z gains in units of y; shape (n_rows, n_outputs)."""
+        return self._by_column(log_derivative, self._checked(y))
+
+    def slope(self, y: ArrayLike) -> FloatArray:
+        """Return dy/dz at targets y of shape (n_rows, n_outputs, ...): how fast `inverse` grows there."""
+        return self._by_column(slope, np.asarray(y, dtype=np.float64))
+
+    def _by_column(self, function: Callable[[str, float, FloatArray], FloatArray], values: FloatArray) -> FloatArray:
+        columns = zip(self.names, self.shifts, np.moveaxis(values, 1, 0), strict=True)
+        return np.ascontiguousarray(np.stack([function(*column) for column in columns], axis=1))
+
+    def _checked(self, y: ArrayLike) -> FloatArray:
+        """Return the targets, or raise unless all of them can be transformed."""
+        y = np.asarray(y, dtype=np.float64)
+        if y.ndim != 2 or y.shape[1] != len(self.names):
+            raise ValueError(f"y must have shape (n_rows, {len(self.names)}), got {y.shape}")
+        for k, (name, shift) in enumerate(zip(self.names, self.shifts, strict=True)):
+            lowest = y[:, k].min(initial=np.inf)
+            if name != "identity" and not lowest > -shift:
+                where = f" in output {k}" if len(self.names) > 1 else ""
+                raise ValueError(
+                    f"y must be greater than {-shift + 0.0:g} for {_written(name, shift)}, got {lowest:g}{where}"
+                )
+        return y
+
+
+def forward(name: str, shift: float, y: FloatArray) -> FloatArray:
+    """Return t(y + shift); minus infinity below the smallest possible value."""
+    if name == "identity":
+        return y
+    above = np.maximum(y + shift, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.log(above) if name == "log" else np.where(y + shift >= 0.0, np.sqrt(above), -np.inf)
+
+
+def inverse(name: str, shift: float, z: FloatArray) -> FloatArray:
+    """Return the y with t(y + shift) = z; for the square root the smallest possible one where z is negative."""
+    if name == "identity":
+        return z
+    with np.errstate(over="ignore"):
+        return (np.exp(z) if name == "log" else np.maximum(z, 0.0) ** 2) - shift
+
+
+def log_derivative(name: str, shift: float, y: FloatArray) -> FloatArray:
+    """Return log dz/dy for y above minus the shift."""
+    if name == "identity":
+        return np.zeros_like(y)
+    return -np.log(y + shift) if name == "log" else -0.5 * np.log(y + shift) - np.log(2.0)
+
+
+def slope(name: str, shift: float, y: FloatArray) -> FloatArray:
+    """Return dy/dz; zero at the smallest possible value of y."""
+    if name == "identity":
+        return np.ones_like(y)
+    above = np.maximum(y + shift, 0.0)
+    return above if name == "log" else 2.0 * np.sqrt(above)
+
+
+def _written(name: str, shift: float) -> str:
+    sign = "+" if shift > 0 else "-"
+    argument = f"y {sign} {abs(shift):g}" if shift else "y"
+    return argument if name == "identity" else f"{name}({argument})"
+
 
 # Where the mean of a lognormal component is larger than its exponential, scores use this: they stay finite.
 _LARGEST_EXPONENT = 300.0
@@ -27,40 +133,13 @@ _N_NODES = 12
 class TransformedDistribution:
     """Distribution of y for each of n rows, where log(y + shift) or sqrt(y + shift) is a Gaussian mixture.
 
-    It has the methods of `PredictiveDistribution`, in units of y. Quantiles and intervals are those of the mixture
-    mapped back, so that they are never below the smallest possible value, minus the shift. Means are not: the mean of a
-    lognormal distribution is exp(m + v / 2), more than its median exp(m).
-
-    Parameters
-    ----------
-    base : PredictiveDistribution
-        Of the transformed target.
-    name : {"log", "sqrt"}
-        The transform.
-    shift : float, default=0.0
-        What is added to y first.
-
-    Notes
-    -----
-    What a mixture has below zero when it is that of a square root becomes probability of the smallest possible value
-    itself, as in a censored model; `log_density` is that of the rest. At and below that value it is minus infinity.
-
-    Mean, variance, densities, distribution function and quantiles are exact for both. The CRPS is exact for the
-    logarithm: Baran and Lerch (2015), *Log-normal distribution based ensemble model output statistics models for
-    probabilistic wind-speed forecasting*, Q. J. R. Meteorol. Soc. 141, eq. 4, here for mixtures. For the square root
-    half of E|X - X'| is integrated numerically, to 1e-8 of its value and better.
-
-    Examples
-    --------
-    >>> from pydirect.predictive import PredictiveDistribution, TransformedDistribution
-    >>> price = TransformedDistribution(PredictiveDistribution.gaussian([0.0], 1.0), "log")
-    >>> price.quantile(0.5).tolist(), round(float(price.mean[0]), 3)
-    ([1.0], 1.649)
+    It has the methods of `PredictiveDistribution`. Quantiles are those of the mixture mapped back; means are not: that
+    of a lognormal is exp(m + v / 2).
     """
 
-    base: PredictiveDistribution
-    name: str
-    shift: float = 0.0
+    base: PredictiveDistribution  # of the transformed target
+    name: str  # the transform
+    shift: float = 0.0  # what is added to y first
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, PredictiveDistribution):
@@ -69,25 +148,7 @@ class TransformedDistribution:
         object.__setattr__(self, "shift", as_number(self.shift, "shift"))
 
     def affine(self, scale: float, shift: float = 0.0) -> TransformedDistribution:
-        """Return the distribution of ``scale * y + shift``, such as a change of units.
-
-        Parameters
-        ----------
-        scale : float
-            Factor.
-        shift : float, default=0.0
-            What is added to y first.
-
-        Returns
-        -------
-        TransformedDistribution
-            The distribution.
-
-        Raises
-        ------
-        ValueError
-            If `scale` is not positive, or a number is not finite.
-        """
+        """Return the distribution of ``scale * y + shift``, such as a change of units."""
         scale, shift = as_number(scale, "scale", above=0.0), as_number(shift, "shift")
         base = self.base.affine(1.0, np.log(scale)) if self.name == "log" else self.base.affine(np.sqrt(scale))
         return TransformedDistribution(base, self.name, scale * self.shift - shift)
@@ -127,18 +188,7 @@ class TransformedDistribution:
         return np.sqrt(self.variance)
 
     def log_density(self, y: ArrayLike) -> FloatArray:
-        """Log density at y, in nats per unit of the target; see `PredictiveDistribution.log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            In nats per unit of the target.
-        """
+        """Log density at y, in nats per unit of the target; see `PredictiveDistribution.log_density`."""
         y, z = self._points(y)
         possible = y > -self.shift
         inside = np.where(possible, y, 1.0 - self.shift)
@@ -146,96 +196,28 @@ class TransformedDistribution:
         return np.where(possible, density, -np.inf)
 
     def density(self, y: ArrayLike) -> FloatArray:
-        """Density at y, per unit of the target; `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Densities.
-        """
+        """Density at y, per unit of the target; `y` and result as for `log_density`."""
         return np.exp(self.log_density(y))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Probability of a value no greater than y; `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Probabilities.
-        """
+        """Probability of a value no greater than y; `y` and result as for `log_density`."""
         return self.base.cdf(self._points(y)[1])
 
     def quantile(self, p: ArrayLike) -> FloatArray:
-        """Quantiles; see `PredictiveDistribution.quantile`.
-
-        Parameters
-        ----------
-        p : float or array_like of shape (n_quantiles,)
-            Probabilities.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_quantiles)
-            Quantiles.
-        """
+        """Quantiles; see `PredictiveDistribution.quantile`, (n_rows,) or (n_rows, n_quantiles)."""
         return inverse(self.name, self.shift, self.base.quantile(p))
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
-        """Central intervals, with equal probability below and above; see `PredictiveDistribution.interval`.
-
-        Parameters
-        ----------
-        level : float, default=0.9
-            Probability that an interval contains.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Lower and upper ends, (n_rows,) each.
-        """
+        """Central intervals, with equal probability below and above; see `PredictiveDistribution.interval`."""
         lower, upper = self.base.interval(level)
         return inverse(self.name, self.shift, lower), inverse(self.name, self.shift, upper)
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
-        """Independent draws from the distribution of each row; see `PredictiveDistribution.sample`.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of draws per row.
-        rng : Generator or int, optional
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_samples)
-            Draws.
-        """
+        """Independent draws from the distribution of each row, (n_samples, n_rows)."""
         return inverse(self.name, self.shift, self.base.sample(n_samples, rng))
 
     def crps(self, y: ArrayLike) -> FloatArray:
-        """Continuous ranked probability score, in the units of the target; `y` and result as for `log_density`.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, n_values)
-            Values, one or several per row.
-
-        Returns
-        -------
-        ndarray of the shape of y
-            Scores.
-        """
+        """Continuous ranked probability score, in the units of the target; `y` and result as for `log_density`."""
         y, z = self._points(y)
         missed = np.maximum(-self.shift - y, 0.0)  # how far below the smallest possible value y is
         above, (weights, means, scales) = np.maximum(y + self.shift, 0.0), self._components(y.ndim)

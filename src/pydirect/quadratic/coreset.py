@@ -10,16 +10,265 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from math import ceil, log2
+from math import ceil, comb, log2
+from typing import Annotated
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, as_target
-from pydirect.persistence.fields import require_array, require_number, require_positive, require_type
-from pydirect.quadratic.moments import MomentFeatures, n_moments
-from pydirect.quadratic.recombination import corrected, recombining_factor
+from pydirect.persistence.schema import AnyFinite, AtLeast, Positive, Shape
+
+# Size of the largest block of features: it stays in the cache until it is summed.
+_BLOCK_SIZE = 2**18
+
+
+def n_moments(n_inputs: int, depth: int, bias: bool = True, n_outputs: int = 1) -> int:
+    """Return the number of moments that R depends on, the largest number of rows of a coreset.
+
+    The network is a polynomial of degree 2^depth of the inputs, its square one of twice that; without a bias
+    polynomials are homogeneous, and the total weight is one more moment.
+    """
+    variables = as_count(n_inputs, "n_inputs") + bool(bias)
+    degree = 2 ** as_count(depth, "depth")
+    of_network, of_square = (comb(variables + k - 1, k) for k in (degree, 2 * degree))
+    return of_square + (not bias) + as_count(n_outputs, "n_outputs") * (of_network + 1)
+
+
+@dataclass(frozen=True)
+class MomentFeatures:
+    """Features φ(x, y) of a row whose weighted sums determine R.
+
+    With a bias, products of Legendre polynomials of the decorrelated inputs, scaled to [−1, 1]; without, homogeneous
+    monomials of them. Any basis of the same space would do, with other rounding errors.
+    """
+
+    centre: FloatArray  # (n_inputs,)
+    directions: FloatArray  # (n_inputs, n_variables)
+    y_centre: FloatArray  # (n_outputs,)
+    y_scale: FloatArray  # (n_outputs,)
+    degree: int  # of the network
+    bias: bool
+
+    @classmethod
+    def of_data(cls, x: FloatArray, y: FloatArray, depth: int, bias: bool) -> MomentFeatures:
+        """Return a well-conditioned basis for these data."""
+        # A shift of x or y leaves the space of polynomials only when lower degrees are in it.
+        centre, scale = _centre_and_scale(x, bias)
+        y_centre, y_scale = _centre_and_scale(y, bias)
+        factor = np.empty((0, x.shape[1]))
+        for begin in range(0, len(x), 2**16):
+            factor = np.linalg.qr(np.vstack([factor, (x[begin : begin + 2**16] - centre) / scale])).R
+        _, spread, axes = np.linalg.svd(factor)
+        # Directions in which the rows do not vary carry no information; one is kept so that there is a polynomial.
+        n_variables = max(1, int((spread > 8 * x.shape[1] * np.finfo(float).eps * spread[0]).sum()))
+        directions = axes[:n_variables].T / scale[:, None]
+        reach = np.zeros(n_variables)
+        for begin in range(0, len(x), 2**16):
+            values = np.abs((x[begin : begin + 2**16] - centre) @ directions)
+            np.maximum(reach, values.max(axis=0), out=reach)
+        directions = directions / np.where(reach > 0, reach, 1.0)
+        return cls(centre, directions, y_centre, y_scale, 2**depth, bias)
+
+    @property
+    def n_variables(self) -> int:
+        """Number of decorrelated inputs."""
+        return self.directions.shape[1]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features φ."""
+        depth = self.degree.bit_length() - 1
+        return n_moments(self.n_variables, depth, self.bias, len(self.y_scale))
+
+    def group_sums(
+        self, x: FloatArray, y: FloatArray, rows: NDArray[np.intp], weight: FloatArray, starts: NDArray[np.intp]
+    ) -> FloatArray:
+        """Return Σ ω φ(x, y) over groups of consecutive entries of `rows`, (n_features, n_groups)."""
+        out = np.zeros((self.n_features, len(starts)))
+        length = max(64, _BLOCK_SIZE // self.n_features)
+        for begin in range(0, len(rows), length):
+            part = slice(begin, min(begin + length, len(rows)))
+            values = self.transform(x[rows[part]], y[rows[part]])
+            values *= weight[part]
+            first = int(np.searchsorted(starts, begin, side="right")) - 1
+            last = int(np.searchsorted(starts, part.stop, side="left"))
+            inside = np.maximum(starts[first:last] - begin, 0)
+            out[:, first:last] += np.add.reduceat(values, inside, axis=1)
+        return out
+
+    def transform(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Return φ of every row, (n_features, n_rows)."""
+        variables = (x - self.centre) @ self.directions
+        table = (_legendre if self.bias else _powers)(variables.T, 2 * self.degree)
+        out = np.empty((self.n_features, len(x)))
+        # The total weight is a moment: among the polynomials with a bias, on its own without.
+        n_square = 0 if self.bias else 1
+        out[:n_square] = 1.0
+        n_square = _products(table, 2 * self.degree, not self.bias, out, n_square)
+        end = _products(table, self.degree, not self.bias, out, n_square)
+        first = out[n_square:end]
+        targets = ((y - self.y_centre) / self.y_scale).T
+        for k, target in reversed(list(enumerate(targets))):
+            begin = n_square + k * (len(first) + 1)
+            np.multiply(first, target, out=out[begin : begin + len(first)])
+            np.square(target, out=out[begin + len(first)])
+        return out
+
+
+def _centre_and_scale(values: FloatArray, shift: bool) -> tuple[FloatArray, FloatArray]:
+    """Middle of the range of every column, or zero, and the largest distance from it."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    centre = low / 2 + high / 2 if shift else np.zeros(len(low))
+    scale = np.maximum(high - centre, centre - low)
+    return centre, np.where(scale > 0, scale, 1.0)
+
+
+def _legendre(z: FloatArray, degree: int) -> FloatArray:
+    """Legendre polynomials of degrees 0 … degree, orthonormal for the uniform distribution, (degree + 1, *z.shape)."""
+    out = np.empty((degree + 1, *z.shape))
+    out[0], out[1] = 1.0, z
+    for k in range(1, degree):
+        out[k + 1] = ((2 * k + 1) * z * out[k] - k * out[k - 1]) / (k + 1)
+    return out * np.sqrt(2 * np.arange(degree + 1) + 1.0).reshape(-1, *(1,) * z.ndim)
+
+
+def _powers(z: FloatArray, degree: int) -> FloatArray:
+    """z^k for k = 0 … degree, (degree + 1, *z.shape)."""
+    return z ** np.arange(degree + 1.0).reshape(-1, *(1,) * z.ndim)
+
+
+def _products(table: FloatArray, degree: int, homogeneous: bool, out: FloatArray, row: int) -> int:
+    """Write Π_i table[α_i, i] for all |α| ≤ degree (= degree, if homogeneous) from `row` on; return the next row."""
+    n_variables = table.shape[1]
+
+    def visit(i: int, degree: int, product: FloatArray | float) -> None:
+        nonlocal row
+        if i < n_variables - 1:
+            for k in range(degree + 1):
+                visit(i + 1, degree - k, product if k == 0 else table[k, i] * product)
+            return
+        for k in range(degree if homogeneous else 0, degree + 1):
+            np.multiply(table[k, i], product, out=out[row])
+            row += 1
+
+    visit(0, degree, 1.0)
+    return row
+
+
+# Pivots that are applied together, as one product of matrices.
+_PIVOT_BLOCK = 32
+
+
+@single_blas_thread()
+def recombine(features: ArrayLike, weights: ArrayLike) -> FloatArray:
+    """Return w ≥ 0, (n_rows,), with featuresᵀw = featuresᵀweights and no more positive entries than the features' rank.
+
+    `features`, (n_rows, n_features), hold a column of ones if the total weight is to be kept.
+    """
+    features = as_float_array(features, "features", ("n_rows", "n_features"))
+    weights = as_float_array(weights, "weights", (len(features),))
+    if (weights < 0).any():
+        raise ValueError(f"weights must not be negative, got {weights.min()}")
+    out = np.zeros(len(weights))
+    used = np.flatnonzero(weights)
+    if features[used].any():
+        columns = features[used].T * weights[used]
+        factor = recombining_factor(columns)
+        kept = np.flatnonzero(factor)
+        total = columns.sum(axis=1)
+        out[used[kept]] = weights[used[kept]] * corrected(columns[:, kept], factor[kept], total)
+    return out
+
+
+def recombining_factor(columns: FloatArray) -> FloatArray:
+    """Return u ≥ 0 with columns @ u = columns @ 1, at most as many positive entries as the rank.
+
+    A basis of the columns is chosen by pivoted QR; the coefficients B⁻¹a of the others are a simplex tableau. Every
+    other column is then removed or changes places with one of the basis, so that u stays non-negative.
+    """
+    upper, order = scipy.linalg.qr(columns, mode="r", pivoting=True, check_finite=False)
+    diagonal = np.abs(upper.diagonal())
+    # Too high a rank costs a row or two, too low a rank an error: with heavy tails they are hard to distinguish.
+    rank = int((diagonal > np.finfo(float).eps * diagonal[0]).sum())
+    tableau = np.asfortranarray(scipy.linalg.solve_triangular(upper[:rank, :rank], upper[:rank, rank:]))
+    basis = order[:rank].copy()
+    factor = np.ones(rank)
+    others = order[rank:]
+    for begin in range(0, len(others), _PIVOT_BLOCK):
+        end = min(begin + _PIVOT_BLOCK, len(others))
+        _pivot_block(tableau, begin, end, others, basis, factor)
+    out = np.zeros(columns.shape[1])
+    out[basis] = factor
+    return out
+
+
+def _pivot_block(
+    tableau: FloatArray, begin: int, end: int, others: NDArray[np.intp], basis: NDArray[np.intp], factor: FloatArray
+) -> None:
+    """Eliminate the columns begin … end of the tableau and update those behind them, in place.
+
+    A pivot on entry p of a column c turns every later column t into t − g t_p / c_p with g = c − e_p. Inside the block
+    this is done at once; for the columns behind it the multipliers t_p / c_p of all pivots solve a triangular system.
+    """
+    steps: list[FloatArray] = []
+    pivots: list[int] = []
+    values: list[float] = []
+    for j in range(begin, end):
+        column = tableau[:, j]
+        step, pivot = _ratio_test(column, factor)
+        if pivot < 0:  # removed itself
+            np.maximum(factor + column, 0.0, out=factor)
+            continue
+        np.maximum(factor - step * column, 0.0, out=factor)
+        factor[pivot] = 1.0 + step
+        basis[pivot] = others[j]
+        change, value = column.copy(), float(column[pivot])
+        change[pivot] -= 1.0
+        rest = tableau[:, j + 1 : end]
+        rest -= np.outer(change, rest[pivot] / value)
+        steps.append(change)
+        pivots.append(pivot)
+        values.append(value)
+    if pivots and end < tableau.shape[1]:
+        changes = np.stack(steps, axis=1)
+        system = np.tril(changes[pivots], -1) + np.diag(values)
+        behind = tableau[:, end:]
+        multipliers = scipy.linalg.solve_triangular(system, behind[pivots], lower=True, check_finite=False)
+        behind -= changes @ multipliers
+
+
+def _ratio_test(column: FloatArray, factor: FloatArray) -> tuple[float, int]:
+    """Return the change of the entering factor from one, and the entry of the basis that this change makes zero.
+
+    The entering factor may become zero itself: step −1, entry −1. That is preferred, because it changes nothing else;
+    otherwise the direction with the larger pivot is taken.
+    """
+    # Entries of the size of rounding errors are no pivots.
+    noise = 64 * np.finfo(float).eps * max(1.0, float(np.abs(column).max()))
+    with np.errstate(all="ignore"):
+        ratio = factor / column
+    down = np.where(column < -noise, ratio, -np.inf)
+    lower = int(down.argmax())
+    if down[lower] <= -1.0:
+        return -1.0, -1
+    up = np.where(column > noise, ratio, np.inf)
+    upper = int(up.argmin())
+    if np.isfinite(up[upper]) and column[upper] > -column[lower]:
+        return float(up[upper]), upper
+    return float(down[lower]), lower
+
+
+def corrected(columns: FloatArray, factor: FloatArray, total: FloatArray) -> FloatArray:
+    """Return `factor` after one step of refinement towards columns @ factor = total, as far as it stays positive."""
+    residual = total - columns @ factor
+    step = scipy.linalg.lstsq(columns, residual, cond=1e-13, lapack_driver="gelsy", check_finite=False)[0]
+    with np.errstate(all="ignore"):
+        room = np.where(step < 0, factor / -step, np.inf).min()
+    return np.asarray(factor + step * min(1.0, float(room)))
+
 
 # Coresets with more moments are refused: every halving of the rows would factorise a matrix of 100 MB.
 MAX_MOMENTS = 2_500
@@ -29,53 +278,25 @@ _SECONDS_PER_CUBE = 1e-9
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkCoreset:
-    """Exact coreset: weighted rows with the same R as all of the data, for any distribution of the network's weights.
+    """Exact coreset: weighted rows with the same R as all of the data, for any distribution of a network's weights."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (n_rows, n_inputs)
-        Rows of the data.
-    y : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-        Their targets.
-    weight : ndarray of shape (n_rows,)
-        Positive; the number of rows of the data that each represents.
-    n_samples : float
-        Sum of the weights of the data, n of the likelihood.
-    depth : int
-        Number of hidden layers of the networks that it serves.
-    bias : bool
-        Whether their layers have a bias.
-    """
-
-    x: FloatArray
-    y: FloatArray
-    weight: FloatArray
-    n_samples: float
-    depth: int
+    x: Annotated[FloatArray, Shape("n_rows", "n_features_in"), AnyFinite]
+    y: Annotated[FloatArray, Shape("n_rows"), Shape("n_rows", "n_outputs")]
+    weight: Annotated[FloatArray, Shape("n_rows"), Positive]
+    n_samples: Annotated[float, Positive]
+    depth: Annotated[int, AtLeast(1)]
     bias: bool
 
-    def check(self, n_features_in: int, depth: int) -> None:
-        """Raise unless the coreset is of this number of inputs, serves networks of this depth, and is in its ranges.
-
-        Parameters
-        ----------
-        n_features_in : int
-            Number of inputs.
-        depth : int
-            Number of hidden layers.
-        """
-        require_type(self.bias, "coreset.bias", bool)
-        if not self.bias or as_count(self.depth, "coreset.depth") < depth:
+    def check(self) -> None:
+        """Raise unless the coreset has biases."""
+        if not self.bias:
             raise ValueError("coreset does not serve the network")
-        require_number(self.n_samples, "coreset.n_samples", above=0.0)
-        require_array(self.x, "coreset.x", len(self.y), n_features_in, largest=np.inf)
-        require_array(self.y, "coreset.y", *self.y.shape[:1], *self.y.shape[1:2])
-        require_positive(self.weight, "coreset.weight", len(self.y))
 
     def __repr__(self) -> str:
         return f"<NetworkCoreset: {len(self.x)} rows for {self.n_samples:g}, depth {self.depth}, bias {self.bias}>"
 
     @classmethod
+    @single_blas_thread()
     def from_data(
         cls,
         x: ArrayLike,
@@ -85,67 +306,18 @@ class NetworkCoreset:
         sample_weight: ArrayLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NetworkCoreset:
-        """Reduce data to at most `n_moments` rows.
-
-        Data with no more rows are kept as they are. Otherwise rows are read about twice, in blocks, and the rest
-        takes O(D³ log(n/D)) operations for D moments.
-
-        Parameters
-        ----------
-        x : array_like of shape (n_samples, n_inputs)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        depth : int
-            Number of hidden layers.
-        bias : bool, default=True
-            Whether every layer has a constant input.
-        sample_weight : array_like of shape (n_samples,), optional
-            Number of times that each row counts.
-        progress : callable, optional
-            Called with the number of rows removed so far and the total number to remove.
-
-        Raises
-        ------
-        ValueError
-            When there are more than `MAX_MOMENTS` moments and even more rows.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> x = np.linspace(-1, 1, 1000)[:, None]
-        >>> coreset = NetworkCoreset.from_data(x, np.sin(x[:, 0]), depth=1)
-        >>> len(coreset.x), n_moments(1, 1), round(float(coreset.weight.sum()), 9)
-        (9, 9, 1000.0)
-        """
+        """Reduce data to at most `n_moments` rows, in O(D³ log(n/D)) operations for D moments; few rows are kept."""
         x = as_float_array(x, "x", ("n_samples", "n_inputs"))
         targets = as_target(y, len(x))
         weight = as_sample_weight(sample_weight, len(x))
         weight = np.ones(len(x)) if weight is None else weight
         depth, bias = as_count(depth, "depth"), bool(bias)
-        with single_blas_thread():
-            rows, new_weight = _reduce(x, targets, weight, depth, bias, progress)
+        rows, new_weight = _reduce(x, targets, weight, depth, bias, progress)
         kept = targets[rows, 0] if np.ndim(y) == 1 else targets[rows]
         return cls(x[rows], kept, new_weight, float(weight.sum()), depth, bias)
 
     def merge(self, other: NetworkCoreset) -> NetworkCoreset:
-        """Return the coreset of both sets of data together.
-
-        Parameters
-        ----------
-        other : NetworkCoreset
-            Coreset of other data.
-
-        Returns
-        -------
-        NetworkCoreset
-            The coreset.
-
-        Raises
-        ------
-        ValueError
-            When the two serve different networks.
-        """
+        """Return the coreset of both sets of data together."""
         if not isinstance(other, NetworkCoreset):
             raise TypeError(f"other must be a NetworkCoreset, got {type(other).__name__}")
         own, others = (
@@ -167,34 +339,15 @@ class NetworkCoreset:
         sample_weight: ArrayLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> NetworkCoreset:
-        """Return the coreset of this one's data and more data together; arguments as in `from_data`.
-
-        Parameters
-        ----------
-        x : array_like of shape (n_rows, n_inputs)
-            Rows of inputs.
-        y : array_like of shape (n_rows,)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts; by default once.
-        progress : callable, optional
-            Called now and then with how far the work is.
-
-        Returns
-        -------
-        NetworkCoreset
-            The coreset.
-        """
+        """Return the coreset of this one's data and more data together; arguments as in `from_data`."""
         return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight, progress))
 
 
 def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
-    """Return the coreset of the data of all parts, merged in pairs of equal height as they come.
+    """Return the coreset of the data of all parts (at least one), merged in pairs of equal height as they come.
 
-    One part at most is held for every height of the tree, a logarithm of their number in all, and no row goes through
-    more mergers than the tree is high: rounding errors do not add up along the stream.
-
-    `parts`: at least one.
+    One part at most is buffered per height, and no row goes through more mergers than the tree is high: rounding errors
+    do not add up along the stream.
     """
     held: list[tuple[int, NetworkCoreset]] = []
     for part in parts:

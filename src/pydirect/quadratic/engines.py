@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_sample_weight, as_widths
 from pydirect.features.inputs import LARGEST
+from pydirect.persistence.schema import As
 
 # A network sees standardised inputs at half their size, so that the powers that deep networks take of them stay small.
 INPUT_SCALE = 0.5
@@ -29,21 +30,11 @@ MAX_ENGINE_BYTES = 2 * 2**30
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Widths of a quadratic network, and the order of its weights: by layer, output unit, input.
+    """Widths of a quadratic network, and the order of its weights: by layer, output unit, input."""
 
-    Parameters
-    ----------
-    n_inputs : int
-        Number of inputs, without the bias.
-    hidden_layer_sizes : sequence of int, or int
-        Units of each hidden layer, first to last; at least one layer. Kept as a tuple.
-    bias : bool, default=True
-        Give every layer, the output too, a last input fixed to one.
-    """
-
-    n_inputs: int
-    hidden_layer_sizes: Any
-    bias: bool = True
+    n_inputs: int  # number of inputs, without the bias
+    hidden_layer_sizes: Annotated[Any, As(tuple[int, ...])]  # at least one, first to last
+    bias: bool = True  # give every layer, the output too, a last input fixed to one
 
     def __post_init__(self) -> None:
         widths = as_widths(self.hidden_layer_sizes, "hidden_layer_sizes")
@@ -86,58 +77,19 @@ class NetworkShape:
         return self.n_inputs, list(self.hidden_layer_sizes), self.bias
 
     def matrices(self, weights: FloatArray) -> list[FloatArray]:
-        """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (..., n_weights)
-            Weights of networks.
-
-        Returns
-        -------
-        list of ndarray
-            A matrix (..., fan_out, fan_in) per layer.
-        """
+        """Split vectors of weights (..., n_weights) into a matrix (..., fan_out, fan_in) per layer."""
         return [
             weights[..., part].reshape(*weights.shape[:-1], *layer)
             for part, layer in zip(self.slices, self.layers, strict=True)
         ]
 
     def forward(self, weights: FloatArray, x: FloatArray) -> FloatArray:
-        """Evaluate networks with the given weights, (n_networks, n_rows).
-
-        `weights`, (n_networks, n_weights). `x`, (n_rows, n_inputs).
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_networks, n_weights)
-            Weights of networks.
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_networks, n_rows)
-            Outputs.
-        """
+        """Evaluate networks of weights (n_networks, n_weights) at x (n_rows, n_inputs); (n_networks, n_rows)."""
         (output,) = deque(self.sums(weights, x), maxlen=1)
         return output[:, :, 0]
 
     def sums(self, weights: FloatArray, x: FloatArray) -> Iterator[FloatArray]:
-        """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`.
-
-        Parameters
-        ----------
-        weights : ndarray of shape (n_networks, n_weights)
-            Weights of networks.
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-
-        Yields
-        ------
-        ndarray of shape (n_networks, n_rows, fan_out)
-            Weighted sums of a layer.
-        """
+        """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
         state = np.broadcast_to(x, (len(weights), *x.shape))
         for matrix in self.matrices(weights):
             sums = self._with_bias(state) @ matrix.transpose(0, 2, 1)
@@ -151,10 +103,7 @@ class NetworkShape:
 def make_engine(
     kind: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None = None
 ) -> _core.NetworkEngine:
-    """Return a compiled engine that holds the given data; see `choose_engine` for the kinds.
-
-    `x`, (n_rows, n_inputs). `y`, (n_rows,). `weight`, (n_rows,): how many times each row counts.
-    """
+    """Return a compiled engine that holds x (n_rows, n_inputs), y and weights (n_rows,); see `choose_engine`."""
     x = as_float_array(x, "x", (len(x), shape.n_inputs))
     y = as_float_array(y, "y", (len(x),))
     weight = as_sample_weight(weight, len(x))
@@ -162,13 +111,10 @@ def make_engine(
 
 
 def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
-    """Return the name of the engine with the fewest operations per step that fits into memory.
+    """Return the name of the engine with the fewest operations per step that fits into memory, or raise ValueError.
 
-    ``"tensor"``: one hidden layer, from sums of products of four inputs; independent of the number of rows.
-    ``"datum"``: one or two hidden layers, row by row. ``"monomial"``: the paper's forward pass with equal terms merged;
-    any depth, small networks only; independent of the number of rows.
-
-    Raises ValueError when no engine of this kind can evaluate the network, with the memory that it would need.
+    ``"tensor"``: one hidden layer, from sums of products of four inputs. ``"datum"``: one or two, row by row.
+    ``"monomial"``: the paper's forward pass with equal terms merged; any depth, small networks only.
     """
     depth = shape.depth
     if depth > {"tensor": 1, "datum": 2}.get(kind, depth):

@@ -14,40 +14,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.special import softmax
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_float_array_unbounded, short_repr
+from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, short_repr
 from pydirect.direct.mean_field import MeanFieldPosterior
-from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.distributions.levels import as_levels, pad_levels
+from pydirect.distributions.categorical import FactorizedCategorical, as_levels, pad_levels
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
-from pydirect.persistence.fields import require_positive, require_type
+from pydirect.persistence.schema import OneOf, Positive, Shape
 from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape, make_engine
 
 
 class QuadraticNetwork:
-    """ELBO of a quadratic network on given data, with levels and priors of its weights and a grid of noise levels.
-
-    Parameters
-    ----------
-    shape : NetworkShape
-        Sizes of the layers.
-    engine : compiled engine
-        Holds the data; see `make_engine`.
-    n_samples : float
-        Number of data points that the engine's rows represent: the sum of their weights.
-    levels, log_prior : ndarray of shape (n_weights or 1, n_levels)
-        Values of every weight, and their log prior masses. The masses need not sum to one: those of levels placed
-        around a posterior are densities times spacings, and the ELBO then approximates that of continuous weights.
-    noise : NoiseGrid
-        Noise levels and their prior.
-    n_threads : int, default=1
-        Number of threads.
-    """
+    """ELBO of a quadratic network on given data, with levels and priors of its weights and a grid of noise levels."""
 
     def __init__(
         self,
@@ -73,71 +55,22 @@ class QuadraticNetwork:
         return self.shape.n_weights * (self.levels.shape[1] + -self.levels.shape[1] % _core.LEVEL_PADDING)
 
     def pad(self, table: FloatArray) -> FloatArray:
-        """Pad a table (n_weights, n_levels) of logits or probabilities to the kernels' width.
-
-        Parameters
-        ----------
-        table : ndarray of shape (n_weights, n_levels)
-            Table.
-
-        Returns
-        -------
-        ndarray of shape (n_weights, width)
-            The padded table.
-        """
+        """Pad a table (n_weights, n_levels) of logits or probabilities to the kernels' width."""
         extra = -table.shape[1] % _core.LEVEL_PADDING
         return np.pad(table, ((0, 0), (0, extra)))
 
     def expected_squared_error(self, q: FloatArray) -> float:
-        """``R = Σ_l ω_l E_q (y_l − f(x_l))²``.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-
-        Returns
-        -------
-        float
-            R.
-        """
+        """``R = Σ_l ω_l E_q (y_l − f(x_l))²``."""
         return float(self.engine.evaluate(self._moments.from_probabilities(self.pad(q)), None, self.n_threads))
 
     def squared_error_slopes(self, q: FloatArray) -> tuple[float, FloatArray]:
-        """Return R and ``∂R/∂q``, up to a constant per weight; (n_weights, n_levels).
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its slopes, (n_weights, n_levels).
-        """
+        """Return R and ``∂R/∂q``, up to a constant per weight; (n_weights, n_levels)."""
         table = self._moments.from_probabilities(self.pad(q))
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         return error, self._moments.probability_slopes(self._slopes)[:, : self.levels.shape[1]]
 
     def sweep(self, q: FloatArray, precision: float) -> float:
-        """Set every q_k in turn to its optimum given all others, in place; return R.
-
-        R is linear in each q_k: ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``. This costs a pass over the rows per weight with one
-        hidden layer, and an evaluation of the gradient per weight with more.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-        precision : float
-            τ = E σ⁻².
-
-        Returns
-        -------
-        float
-            R.
-        """
+        """Set each q_k in turn to its optimum given the others, ``q_k ∝ p_k exp(−½ τ ∂R/∂q_k)``, in place; return R."""
         if self.shape.depth == 1:
             padded = self.pad(q)
             error = float(self.engine.sweep(*pad_levels(self.levels, self.log_prior), precision, padded))
@@ -150,54 +83,17 @@ class QuadraticNetwork:
         return self.expected_squared_error(q)
 
     def noise_posterior(self, squared_error: float) -> tuple[float, NoisePosterior]:
-        """Terms of the ELBO that the noise enters at its best q_σ for a given R, and that posterior.
-
-        Parameters
-        ----------
-        squared_error : float
-            Expected squared error R.
-
-        Returns
-        -------
-        (float, NoisePosterior)
-            The terms in nats, and the posterior.
-        """
+        """Terms of the ELBO that the noise enters at its best q_σ for a given R, and that posterior."""
         q_noise, share = self.noise.given(squared_error, self.n_samples)
         return float(share), self.noise.posterior(q_noise)
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
-        """ELBO of any factorised posterior, term by term.
-
-        `q`, (n_weights, n_levels). `q_noise`, (n_noise_levels,).
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-        q_noise : ndarray of shape (n_noise_levels,)
-            Probabilities of the noise levels.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """ELBO of a factorised posterior, term by term, for q (n_weights, n_levels) and q_noise (n_noise_levels,)."""
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
     def elbo_and_gradient(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """ELBO at the best q_σ, and its gradient in the logits of the weights.
-
-        Parameters
-        ----------
-        logits : ndarray of shape (n_parameters,)
-            Padded, row by row.
-
-        Returns
-        -------
-        float, ndarray of shape (n_parameters,)
-            The ELBO in nats, and its gradient.
-        """
+        """ELBO at the best q_σ, and its gradient in the logits of the weights, (n_parameters,)."""
         table = self._moments.from_logits(logits.reshape(self.shape.n_weights, -1))
         error = float(self.engine.evaluate(table, self._slopes, self.n_threads))
         fit, noise = self.noise_posterior(error)
@@ -207,26 +103,11 @@ class QuadraticNetwork:
 
 @dataclass
 class NetworkPosterior(MeanFieldPosterior):
-    """A fitted posterior of a quadratic network's weights and of the noise.
-
-    Attributes
-    ----------
-    weights : FactorizedCategorical
-    noise : NoisePosterior
-    log_prior : ndarray, (n_weights or 1, n_levels)
-    outcome : Outcome
-        The last ELBO of its trace is exact; those before are of A in single precision, and may lie above it by as much
-        as that rounds.
-    shape : NetworkShape
-    prior_scale : ndarray of shape (n_layers,)
-        Standard deviations of the weights' priors.
-    engine : str
-        Name of the engine used in training.
-    """
+    """A fitted posterior of a quadratic network's weights and of the noise."""
 
     shape: NetworkShape = field(kw_only=True)
-    prior_scale: FloatArray = field(kw_only=True)
-    engine: str = field(kw_only=True)
+    prior_scale: Annotated[FloatArray, Shape("n_layers"), Positive] = field(kw_only=True)
+    engine: Annotated[str, OneOf(*NETWORK_ENGINES)] = field(kw_only=True)
 
     __repr__ = short_repr
 
@@ -246,92 +127,30 @@ class NetworkPosterior(MeanFieldPosterior):
         return {f.name: getattr(self, f.name) for f in fields(self)}  # compiled parts are made again
 
     def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Exact mean and variance of f at rows of inputs; (n_rows,) each.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
-        """
+        """Exact mean and variance of f at rows of inputs; (n_rows,) each."""
         x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
         mean, variance = np.empty(len(x)), np.empty(len(x))
         self._predictor.predict(self._moments, x, mean, variance, n_threads)
         return mean, np.maximum(variance, 0.0, out=variance)
 
     def latent_mean(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
-        """Exact mean of f at rows of inputs; (n_rows,).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Means.
-        """
+        """Exact mean of f at rows of inputs; (n_rows,)."""
         x = as_float_array(x, "x", (len(x), self.shape.n_inputs))
         mean = np.empty(len(x))
         self._predictor.predict(self._moments, x, mean, None, n_threads)
         return mean
 
     def latent_cumulant(self, x: FloatArray, order: int) -> FloatArray:
-        """Mean or variance of f, order 1 or 2; (n_rows,).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        order : int
-            1 or 2.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Cumulants.
-        """
+        """Mean or variance of f, order 1 or 2; (n_rows,)."""
         if order not in (1, 2):
             raise ValueError(f"order must be 1 or 2 for a network, got {order}")
         return self.latent_moments(x)[order - 1]
 
     def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
-        """Evaluate the networks of sampled weights; (n_rows, n_samples).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_inputs)
-            Rows of inputs.
-        weights : ndarray of shape (n_samples, n_weights)
-            Sampled weights.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_samples)
-            Values of f.
-        """
+        """Evaluate the networks of sampled weights; (n_rows, n_samples)."""
         return self.shape.forward(weights, x).T
 
-    def check(self, n_weights: int) -> None:
-        """Raise unless the posterior is of this number of weights and its numbers are in their ranges.
-
-        Parameters
-        ----------
-        n_weights : int
-            Number of weights.
-        """
-        require_type(self.shape.bias, "bias", bool)
-        if self.shape.n_weights != n_weights:
+    def check(self) -> None:
+        """Raise unless the posterior is of the network's weights."""
+        if self.shape.n_weights != self.weights.n_weights or len(self.prior_scale) != self.shape.depth + 1:
             raise ValueError("posteriors are not of the network's shape")
-        require_positive(self.prior_scale, "prior_scale", self.shape.depth + 1)
-        as_choice(self.engine, "engine", NETWORK_ENGINES)
-        super().check(n_weights)

@@ -1,23 +1,183 @@
-"""Fitted models as data, which estimators hand over to be quantised: posteriors, their basis, units of the outputs."""
+"""Fitted models as data, which estimators hand over to be quantised: posteriors, basis, units and rows of inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_float_array, column_names
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.features.inputs import InputMap, InputRotation
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.persistence.schema import AtLeast, Positive, Shape
+from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior
-from pydirect.quantized.basis import NetworkBasis
-from pydirect.quantized.rows import as_rows
+
+
+def as_numpy(X: Any) -> Any:
+    """Return the values of a data frame, and anything else unchanged."""
+    return X.to_numpy() if hasattr(X, "to_numpy") else X
+
+
+def as_rows(X: ArrayLike, n_features: int, feature_names: tuple[str, ...]) -> FloatArray:
+    """Validate rows of X, (n_rows, n_features); a data frame must have the named columns in this order."""
+    if (names := tuple(column_names(X) or ())) and feature_names and names != feature_names:
+        hint = "; encode tables first, by columns_.encode(X) of the fitted model" if len(names) < n_features else ""
+        raise ValueError(f"X must have the columns {list(feature_names)} in this order, got {list(names)}{hint}")
+    return as_float_array(as_numpy(X), "X", ("n_rows", n_features))
+
+
+@dataclass(frozen=True)
+class LinearBasis:
+    """Basis functions of a quantised model: columns of Φ, or of Φ rotated.
+
+    - `features`: from rows of X to Φ.
+    - `order`, int (n_basis_functions,): columns that have weights, in the order of the codes.
+    - `vectors`, (n_weights, n_directions): Φ is multiplied by these first.
+    - `missing_scale`, (n_outputs,): prior variance of a weight, standardised: the factor on the variance that the basis
+      functions lack.
+    - `outside_scale`, (n_outputs,): the same for directions that the posterior dropped.
+    - `edges`, int (n_outputs + 1,): where the directions of every output begin, when there are vectors.
+    """
+
+    features: Basis
+    order: Annotated[NDArray[np.intp], Shape("n_basis_functions*")]
+    vectors: Annotated[FloatArray, Shape("n_weights*", "n_directions*")] | None
+    mean_missing: Annotated[float, AtLeast(0.0)]
+    missing_scale: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)]
+    outside_scale: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)]
+    edges: Annotated[NDArray[np.intp], Shape("n_edges")]
+
+    def check(self) -> None:
+        """Raise unless the vectors are of Φ, and order and edges name their columns."""
+        n_weights, vectors = self.features.n_weights, self.vectors
+        if vectors is not None and len(vectors) != n_weights:
+            raise ValueError(f"vectors must have {n_weights} rows, got {len(vectors)}")
+        n_columns = n_weights if vectors is None else vectors.shape[1]
+        if not ((self.order >= 0) & (self.order < n_columns)).all() or len(np.unique(self.order)) < len(self.order):
+            raise ValueError(f"order must name columns below {n_columns}, each at most once")
+        if len(self.edges) != len(self.missing_scale) + 1:
+            raise ValueError("edges do not fit the outputs")
+
+    @classmethod
+    def of_columns(
+        cls, features: Basis, order: NDArray[np.intp], missing_scale: FloatArray, mean_missing: float = 0.0
+    ) -> LinearBasis:
+        """Return a basis of columns of Φ, without what only fits need."""
+        features = replace(features, target_scale=None, names=None, parameters={})
+        none = np.zeros(len(missing_scale))
+        return cls(features, order, None, mean_missing, missing_scale, none, np.zeros(len(none) + 1, dtype=np.intp))
+
+    @property
+    def input_map(self) -> InputMap:
+        """From columns of X to inputs of the feature map."""
+        return self.features.input_map
+
+    @property
+    def n_features_in(self) -> int:
+        """Columns of X."""
+        return self.features.n_features_in
+
+    @property
+    def n_coded(self) -> int:
+        """Rows of codes."""
+        return len(self.order)
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return basis functions at rows of X, (n_rows, n_basis_functions), and the variance of f* that they lack.
+
+        The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
+        """
+        inputs = np.ascontiguousarray(self.features.inputs(x))
+        phi = np.ascontiguousarray(self.features.map.transform(inputs, np.float64, n_threads))
+        directions = phi if self.vectors is None else phi @ self.vectors
+        return np.take(directions, self.order, axis=1), self._missing(inputs, phi, directions)
+
+    def combined(
+        self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return k(x, Z), or Φ where there are no landmarks, times `weights`, and the missing variance if asked for.
+
+        `weights`, (n_weights, n_columns): from `weights_of_functions`. Nothing is whitened or rotated row by row.
+        """
+        inputs = np.ascontiguousarray(self.features.inputs(x))
+        functions = self.features.functions(inputs, n_threads)
+        values = functions @ weights
+        if not with_missing:
+            return values, np.zeros((len(x), len(self.missing_scale)))
+        phi = self.features.whitened(functions)
+        rotated = phi @ self.vectors if self.vectors is not None and self.outside_scale.any() else None
+        return values, self._missing(inputs, phi, rotated)
+
+    def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
+        """Return the weights with which `combined` gives basis functions times `matrix`, (n_basis_functions, n)."""
+        assert self.vectors is not None
+        among_all = np.zeros((self.vectors.shape[1], matrix.shape[1]))
+        among_all[self.order] = matrix
+        return self.features.weights_of_functions(self.vectors @ among_all)
+
+    def _missing(self, inputs: FloatArray, phi: FloatArray, rotated: FloatArray | None) -> FloatArray:
+        """Return the variance of f* that the basis functions lack, (n_rows, n_outputs); `rotated`: Φ in directions."""
+        missing = np.zeros((len(inputs), len(self.missing_scale)))
+        lacking = self.features.missing_variance(inputs, phi, self.mean_missing)
+        if lacking is not None:
+            missing += lacking[:, None] * self.missing_scale
+        if rotated is not None and self.outside_scale.any():
+            norm = np.einsum("ij,ij->i", phi, phi)
+            for k, (begin, end) in enumerate(pairwise(self.edges)):
+                inside = np.einsum("ij,ij->i", rotated[:, begin:end], rotated[:, begin:end])
+                missing[:, k] += self.outside_scale[k] * np.maximum(norm - inside, 0.0)
+        return missing
+
+
+@dataclass(frozen=True)
+class NetworkBasis:
+    """Inputs of a network with quadratic activations, and its shape.
+
+    - `matrix`, (n_columns, n_inputs): the network's inputs are standardised columns times this, clipped to ±largest.
+    - `reach`, (n_layers,) or (0,): largest magnitude of network inputs, and of the sums of every hidden layer, at rows
+      of X; empty without rows.
+    """
+
+    input_map: InputMap
+    matrix: Annotated[FloatArray, Shape("n_columns*", "n_inputs")]
+    shape: NetworkShape
+    largest: Annotated[float, Positive]
+    reach: Annotated[FloatArray, Shape("n_layers*"), AtLeast(0.0)]
+
+    def check(self) -> None:
+        """Raise unless the matrix is from the columns to the network's inputs, and `reach` is of its layers."""
+        if self.matrix.shape != (self.input_map.n_outputs, self.shape.n_inputs):
+            raise ValueError("matrix must be from the columns to the inputs of the network")
+        if len(self.reach) not in (0, len(self.shape.layers)):
+            raise ValueError("reach does not fit the network")
+
+    @property
+    def n_features_in(self) -> int:
+        """Columns of X."""
+        return self.input_map.n_features_in
+
+    @property
+    def n_coded(self) -> int:
+        """Rows of codes."""
+        return self.shape.n_weights
+
+    @classmethod
+    def of(cls, input_map: InputMap, rotation: InputRotation, shape: NetworkShape) -> NetworkBasis:
+        """Return the inputs of a fitted network; how far they reach is not known yet."""
+        return cls(input_map, INPUT_SCALE * rotation.matrix, shape, shape.largest_input, np.empty(0))
+
+    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Return the network's inputs at rows of X, (n_rows, n_inputs), and its missing variance, zero, (n_rows, 1)."""
+        return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +231,15 @@ class FittedBasisModel:
     - `posteriors`: per output, of weights in units of their prior standard deviation.
     - `prior_scale`, (n_outputs,): prior standard deviation of the weights, in units of the standardised target.
     - `mean_missing`: variance that the basis functions lack at an average training row, which the noise includes.
+    - `n_levels`: number of levels that Gaussian weights are drawn on.
     """
 
     basis: Basis
-    posteriors: Sequence[SequentialPosterior | MeanFieldPosterior | MixturePosterior | DecorrelatedPosterior]
+    posteriors: Sequence[SequentialPosterior | MeanFieldPosterior | MixturePosterior | GaussianPosterior]
     prior_scale: FloatArray
     mean_missing: float
     outputs: Outputs
+    n_levels: int = 15
 
 
 @dataclass(frozen=True)

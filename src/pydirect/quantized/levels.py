@@ -5,24 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.distributions.levels import LEVEL_SHAPES
+from pydirect.distributions.categorical import LEVEL_SHAPES
 
 
 def unit_levels(name: str, n_levels: int) -> FloatArray:
-    """Return symmetric levels from -1 to 1, including zero, by the name of their shape.
-
-    Raises ValueError when their number is even, or not from 3 to 255.
-    """
+    """Return symmetric levels from -1 to 1, including zero, by the name of their shape."""
     if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
         raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
     return LEVEL_SHAPES[name](n_levels, 1.0)
 
 
 def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Express levels (n_weights or 1, n_levels) by one table, with a centre and a spread per weight.
-
-    Raises ValueError when the rows are not shifted and scaled copies of each other.
-    """
+    """Express levels (n_weights or 1, n_levels) by one table, with a centre and a spread per weight."""
     if len(levels) == 1:
         return levels[0], np.zeros(1), np.ones(1)
     low, high = levels[:, :1], levels[:, -1:]
@@ -37,10 +31,7 @@ def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArra
 
 
 def shared_levels(tables: list[FloatArray]) -> FloatArray:
-    """Return the common table of all outputs, with values that are zero up to rounding set to zero.
-
-    Raises ValueError when tables differ.
-    """
+    """Return the common table of all outputs, with values that are zero up to rounding set to zero."""
     levels, largest = tables[0], np.abs(tables[0]).max()
     if any(np.abs(table - levels).max() > 1e-6 * largest for table in tables):
         raise ValueError("levels of all outputs must be copies of one table to be quantised")

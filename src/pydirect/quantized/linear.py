@@ -1,8 +1,8 @@
-"""Quantising models that are linear in basis functions: with the posterior's own levels, or with shared ones."""
+"""Quantising models that are linear in basis functions, and assembling quantised models from their parts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,68 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
-from pydirect.linear.decorrelated import DecorrelatedPosterior
-from pydirect.linear.tilted import hermite
-from pydirect.quantized.assemble import Encoding, Weights, assemble
-from pydirect.quantized.basis import LinearBasis
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.quantized.errors import IntegerArithmeticError
-from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.quantized.fitted import FittedBasisModel, LinearBasis, NetworkBasis, Outputs
 from pydirect.quantized.integer.compile import INPUT_REACH, lay_out
-from pydirect.quantized.lattice import rounded_on_best_scale, sample_targets
 from pydirect.quantized.levels import affine_levels, shared_levels, zero_code
-from pydirect.quantized.packing import PackedCodes
-from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.quantized.samples import choose_samples
+from pydirect.quantized.packing import PackedCodes, bits_for
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
+from pydirect.quantized.samples import choose_samples, rounded_on_best_scale, sample_targets
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Storage and arithmetic of a quantised model; see `quantize`."""
+
+    layout: str = "auto"
+    feature_bits: int = 16
+    frequency_bits: int | str = "auto"
+    arithmetic: str = "float"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Samples of weights as level indices."""
+
+    # uint8 (n_basis_functions, n_outputs · n_samples)
+    codes: NDArray[np.uint8]
+    # (n_levels,)
+    levels: FloatArray
+    # (n_outputs,): a weight is ``unit · (centre + spread · level)``, in units of the standardised target
+    unit: FloatArray
+    # centre, spread: (n_basis_functions, n_outputs) or (1, 1)
+    centre: FloatArray
+    spread: FloatArray
+
+    @classmethod
+    def on_grid(cls, codes: NDArray[np.uint8], grid: FloatArray, unit: FloatArray) -> Weights:
+        """Return weights with the same levels, ``unit · grid``, for every basis function."""
+        return cls(codes, grid, unit, np.zeros((1, 1)), np.ones((1, 1)))
+
+
+def assemble(
+    basis: LinearBasis | NetworkBasis, weights: Weights, outputs: Outputs, encoding: Encoding
+) -> QuantizedPredictor:
+    """Assemble a quantised regressor, or a classifier when the outputs have classes."""
+    if isinstance(basis, LinearBasis):  # missing variance is relative to the outputs' scale
+        factor = 1 / weights.unit**2
+        missing, outside = basis.missing_scale * factor, basis.outside_scale * factor
+        basis = replace(basis, missing_scale=missing, outside_scale=outside)
+    levels = weights.levels
+    kind = QuantizedRegressor if outputs.classes is None else QuantizedClassifier
+    return kind(
+        basis=basis,
+        packed=PackedCodes.pack(weights.codes, bits_for(len(levels)), zero_code(levels), encoding.layout),
+        levels=levels,
+        centre=weights.centre,
+        spread=weights.spread,
+        feature_bits=encoding.feature_bits,
+        frequency_bits=encoding.frequency_bits,
+        arithmetic=encoding.arithmetic,
+        **(vars(outputs) | {"scale": outputs.scale * weights.unit}),
+    )
+
 
 # Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
 METRIC_RIDGE = 1e-3
@@ -75,14 +125,17 @@ def _posterior_samples(
     features = model.basis.map
     if isinstance(features, TransformerFeatures):
         raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
-    posteriors = [_on_one_table(p) if isinstance(p, DecorrelatedPosterior) else p for p in model.posteriors]
+    posteriors: list[Any] = [
+        FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
+        for p in model.posteriors
+    ]
     samples = []
-    for p in posteriors:
-        independent = phi @ p.vectors if isinstance(p, DecorrelatedPosterior) and phi is not None else phi
-        samples.append(choose_samples(p, n_samples, method, rng, independent).T)
+    for p, on_levels in zip(model.posteriors, posteriors, strict=True):
+        independent = phi @ p.vectors if isinstance(p, GaussianPosterior) and phi is not None else phi
+        samples.append(choose_samples(on_levels, n_samples, method, rng, independent).T)
     tables = [_affine_levels(p) for p in posteriors]
     levels, unit = shared_levels([t[0] for t in tables]), np.ones(len(posteriors))
-    if isinstance(posteriors[0], DecorrelatedPosterior):
+    if isinstance(model.posteriors[0], GaussianPosterior):
         basis, codes, centre, spread = _in_blocks(model, samples, tables, max(zero_code(levels), 0))
     else:
         codes = np.hstack(samples)
@@ -98,23 +151,14 @@ def _posterior_samples(
     return basis, Weights(codes, levels, model.prior_scale * unit, centre, spread)
 
 
-def _on_one_table(posterior: DecorrelatedPosterior) -> DecorrelatedPosterior:
-    """Return Gauss–Hermite levels with the means and variances of all weights: shifted and scaled copies of one table.
-
-    Of the Gaussian prior these are the posterior's own.
-    """
-    nodes, q = hermite(posterior.q.shape[1])
-    levels = posterior.mean[:, None] + posterior.std[:, None] * nodes
-    return replace(posterior, weights=FactorizedCategorical(levels, np.tile(q, (len(levels), 1))))
-
-
 def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return one table of a posterior's levels, with a centre and a spread per weight."""
     if isinstance(posterior, SequentialPosterior) and posterior.unit_levels.ndim == 1:
         scales = posterior.level_scales
         centres = posterior.centres if posterior.centres.size else np.zeros(len(scales))
         return posterior.unit_levels, centres, scales
-    return affine_levels(posterior.levels if isinstance(posterior, MixturePosterior) else posterior.weights.levels)
+    whole = isinstance(posterior, FactorizedCategorical | MixturePosterior)
+    return affine_levels(posterior.levels if whole else posterior.weights.levels)
 
 
 def _in_blocks(
@@ -123,11 +167,11 @@ def _in_blocks(
     tables: list[tuple[FloatArray, FloatArray, FloatArray]],
     unused: int,
 ) -> tuple[LinearBasis, NDArray[np.uint8], FloatArray, FloatArray]:
-    """Return basis, codes, centre and spread of decorrelated posteriors.
+    """Return basis, codes, centre and spread of Gaussian posteriors.
 
     Every output has its own directions: they form consecutive blocks, with no spread for the other outputs.
     """
-    posteriors = [p for p in model.posteriors if isinstance(p, DecorrelatedPosterior)]
+    posteriors = [p for p in model.posteriors if isinstance(p, GaussianPosterior)]
     edges = np.cumsum([0] + [len(s) for s in samples])
     n_columns = samples[0].shape[1]
     codes = np.full((edges[-1], len(samples) * n_columns), unused, dtype=np.uint8)
@@ -152,8 +196,8 @@ def _rounded_samples(
     features, posteriors = model.basis.map, model.posteriors
     if isinstance(features, NystroemFeatures | TransformerFeatures):
         raise IntegerArithmeticError(
-            f"shared levels need features of their own weights, got {features.kind!r}: fit with features='fourier' and "
-            "rank_inputs=False, or let pydirect.fit_quantized choose a model of a given size"
+            f"shared levels need features of their own weights, got {features.kind!r}: fit with "
+            "features=Fourier(rank_inputs=False), or let pydirect.fit_quantized choose a model of a given size"
         )
     metric = phi.T @ phi
     metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
@@ -184,6 +228,12 @@ def _order(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray) ->
         return np.flatnonzero(used)
 
 
+def with_frequencies(features: FourierFeatures, chosen: NDArray[np.intp]) -> FourierFeatures:
+    """Return features with some of the frequencies."""
+    frequencies = np.ascontiguousarray(features.frequencies[:, chosen])
+    return replace(features, frequencies=frequencies, amplitudes=features.amplitudes[chosen])
+
+
 def without_unused(basis: LinearBasis) -> LinearBasis:
     """Drop frequencies that no weight uses, keeping one if none is used."""
     features = basis.features.map
@@ -193,12 +243,7 @@ def without_unused(basis: LinearBasis) -> LinearBasis:
     kept = np.unique(basis.order[basis.order < 2 * f] % f)
     if not kept.size:  # a feature map has at least one; no program stores it
         kept = np.zeros(1, dtype=np.intp)
-    smaller = FourierFeatures(
-        np.ascontiguousarray(features.frequencies[:, kept]),
-        features.amplitudes[kept],
-        features.linear_scale,
-        features.constant,
-    )
+    smaller = with_frequencies(features, kept)
     new = np.full(features.n_weights, -1)
     new[np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])] = np.arange(smaller.n_weights)
     return replace(basis, features=replace(basis.features, map=smaller), order=new[basis.order])

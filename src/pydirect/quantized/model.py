@@ -1,34 +1,31 @@
-"""Quantised models as data: packed level indices, units of the outputs, and the integer program made from them."""
+"""Quantised models as data, the integer programs made from them, and predictions in either arithmetic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect import _core
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice
-from pydirect.quantized.basis import LinearBasis, NetworkBasis
+from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
-from pydirect.quantized.integer.compile import BasisLayout, build_program, lay_out
-from pydirect.quantized.integer.compile_network import build_network_program
-from pydirect.quantized.integer.device import FixedPointModel
-from pydirect.quantized.integer.fixed_point import FixedResults
-from pydirect.quantized.integer.linear import IntegerProgram
-from pydirect.quantized.integer.network import NetworkProgram
-from pydirect.quantized.integer.program import Operations, Program
+from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
+from pydirect.quantized.integer.arithmetic import SINE_TABLES, half_width
+from pydirect.quantized.integer.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
+from pydirect.quantized.integer.device import FixedPointModel, FixedResults, code_bytes, program_bytes, stack_bytes
+from pydirect.quantized.integer.program import IntegerProgram, NetworkProgram, Operations, Program
 from pydirect.quantized.integer.rounding import network_rounding_bound, rounding_bound
-from pydirect.quantized.integer.storage import code_bytes, program_bytes, stack_bytes
-from pydirect.quantized.integer.units import OutputScale
 from pydirect.quantized.packing import PackedCodes
-from pydirect.quantized.rows import as_rows
 
 ARITHMETICS = ("float", "integer")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizedModel:
     """Posterior samples as packed level indices, with everything that predictions need.
 
@@ -66,25 +63,56 @@ class QuantizedModel:
         Classes of a classifier.
     """
 
-    basis: LinearBasis | NetworkBasis
+    basis: Annotated[LinearBasis | NetworkBasis, Binds(n_features_in="n_features_in")]
     packed: PackedCodes
-    levels: FloatArray
-    centre: FloatArray
-    spread: FloatArray
-    scale: FloatArray
-    offset: FloatArray
-    noise: FloatArray
-    calibration: float
-    n_features_in: int
+    levels: Annotated[FloatArray, Shape("n_levels")]
+    centre: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
+    spread: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
+    scale: Annotated[FloatArray, Shape("n_outputs")]
+    offset: Annotated[FloatArray, Shape("n_outputs")]
+    noise: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)]
+    calibration: Annotated[float, Positive]
+    n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
     one_dimensional: bool
-    feature_bits: int = 16
-    frequency_bits: int | str = "auto"
-    arithmetic: str = "float"
+    feature_bits: Annotated[int, As(Literal[8, 16])] = 16
+    frequency_bits: Annotated[int | str, As(Literal[8, 16, 32, "auto"])] = "auto"
+    arithmetic: Annotated[str, As(Literal["float", "integer"])] = "float"
     feature_names: tuple[str, ...] = ()
-    classes: NDArray[Any] | None = None
+    classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
+
+    def check(self) -> None:
+        """Raise unless codes, levels, basis and outputs fit together, and integers stay within their range."""
+        packed, zero, n_outputs = self.packed, self.packed.zero, self.n_outputs
+        if len(self.feature_names) not in (0, self.n_features_in):
+            raise ValueError("feature_names do not fit the columns")
+        if self.one_dimensional and n_outputs != 1:
+            raise ValueError("outputs do not fit")
+        if packed.shape[1] % n_outputs or zero >= len(self.levels):
+            raise ValueError("packed does not fit the outputs")
+        if zero >= 0 and self.levels[zero] != 0:
+            raise ValueError("zero must be the code of a level of zero")
+        if self.codes.max(initial=0) >= len(self.levels):
+            raise ValueError(f"codes must be below {len(self.levels)}")
+        for name in ("centre", "spread"):
+            if len(getattr(self, name)) not in (1, packed.shape[0]):
+                raise ValueError(f"{name} does not fit packed")
+        if self.classes is not None:
+            n_classes = len(set(self.classes.tolist()))
+            if n_classes < max(2, len(self.classes)) or n_outputs != (n_classes if n_classes > 2 else 1):
+                raise ValueError("outputs do not fit the classes")
+        if packed.shape[0] != self.basis.n_coded:
+            raise ValueError("packed does not fit the basis")
+        if isinstance(self.basis, NetworkBasis) and (self.scale <= 0).any():  # weights are divided by it
+            raise ValueError("scale must be positive")
+        if self.arithmetic == "integer":
+            self.program.prove()
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches: kernels have no pickle
+
+    def __repr__(self) -> str:
+        kind, inputs, outputs = type(self).__name__, self.n_features_in, self.n_outputs
+        return f"<{kind}: {self.n_samples} samples, {self.arithmetic} arithmetic, {inputs} columns, {outputs} outputs>"
 
     @property
     def n_outputs(self) -> int:
@@ -143,12 +171,12 @@ class QuantizedModel:
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
                 "integers need levels that all weights share, or multiples of powers of two: quantise with "
-                "levels='even', or fit with basis='raw' and level_scales='own'"
+                "levels='even', or fit with posterior=Sequential(level_scales='own')"
             )
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(
-                "integers need levels that all outputs share: fit with level_scales='shared', or the outputs one by "
-                "one, or let pydirect.fit_quantized choose a model of a given size"
+                "integers need levels that all outputs share: fit with Sequential(level_scales='shared'), or the "
+                "outputs one by one, or let pydirect.fit_quantized choose a model of a given size"
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]
@@ -172,16 +200,8 @@ class QuantizedModel:
             return build_network_program(
                 self.basis, self.codes, self.levels, self.centre, self.spread, self.n_samples, output
             )
-        return build_program(
-            self.basis.features,
-            self.layout,
-            self.codes,
-            self.levels,
-            self.n_samples,
-            output,
-            feature_bits=self.feature_bits,
-            frequency_bits=self.frequency_bits,
-        )
+        features, bits = self.basis.features, (self.feature_bits, self.frequency_bits)
+        return build_program(features, self.layout, self.codes, self.levels, self.n_samples, output, *bits)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
@@ -211,42 +231,22 @@ class QuantizedModel:
             model.program.prove()
         return model
 
-    def fixed_point(
-        self,
-        *,
-        counts_per_unit: ArrayLike | None = None,
-        zero_count: ArrayLike = 0.0,
-        output_counts_per_unit: ArrayLike | None = None,
-        level: float = 0.9,
-    ) -> FixedPointModel:
+    def fixed_point(self, **options: Any) -> FixedPointModel:
         """Return the model with the integers that a device computes: those of a header that `to_c` writes.
-
-        Arguments are those of `pydirect.quantized.export.write.to_c`.
 
         Parameters
         ----------
-        counts_per_unit : array_like, optional
-            Counts per unit of every column, for inputs in counts.
-        zero_count : float or array_like of shape (n_features_in,), default=0.0
-            Count at zero of every column.
-        output_counts_per_unit : array_like, optional
-            Counts per unit of every output, for outputs in counts.
-        level : float, default=0.9
-            Probability that an interval contains.
+        **options : dict
+            ``counts_per_unit``, ``zero_count``, ``output_counts_per_unit`` and ``level`` of
+            `pydirect.quantized.export.write.to_c`.
 
         Returns
         -------
         FixedPointModel
             The integers.
         """
-        return FixedPointModel.of(
-            self.program,
-            counts_per_unit=counts_per_unit,
-            zero_count=zero_count,
-            output_counts_per_unit=output_counts_per_unit,
-            level=level,
-            n_classes=0 if self.classes is None else len(self.classes),
-        )
+        n_classes = 0 if self.classes is None else len(self.classes)
+        return FixedPointModel.of(self.program, n_classes=n_classes, **options)
 
     def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
         """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
@@ -378,3 +378,206 @@ def _array_bytes(value: Any) -> int:
         return value.nbytes
     names = getattr(value, "__dataclass_fields__", {})
     return sum(_array_bytes(getattr(value, name)) for name in names)
+
+
+BLOCK_ROWS = 256  # basis functions of a block stay in the cache
+Pair = tuple[FloatArray, FloatArray]
+
+
+class FloatPath:
+    """Predictions in double precision."""
+
+    def __init__(self, model: QuantizedModel) -> None:
+        self.model = model
+
+    @cached_property
+    def _engine(self) -> FloatEngine:
+        return FloatEngine(self.model.codes, self.model.levels, self.model.n_outputs)
+
+    @cached_property
+    def _weights_of_functions(self) -> FloatArray | None:
+        """Centres and what samples add, (n_weights, n_outputs · (1 + n_samples)), where weights are of directions."""
+        model = self.model
+        if not isinstance(model.basis, LinearBasis) or model.basis.vectors is None:
+            return None
+        values = model.levels[model.codes].reshape(len(model.codes), model.n_outputs, model.n_samples)
+        centre, spread = (np.broadcast_to(a, values.shape[:2])[:, :, None] for a in (model.centre, model.spread))
+        own = np.concatenate([centre, spread * values], axis=2)
+        return model.basis.weights_of_functions(own.reshape(len(own), -1))
+
+    def functions(self, x: FloatArray, n_threads: int | None = None) -> FloatArray:
+        """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
+        middle, parts, _ = self._parts(x, n_threads)
+        return middle[:, :, None] + parts
+
+    def functions_and_missing(self, x: FloatArray) -> Pair:
+        """Values of the samples' functions, and the variance that the basis functions lack, (n_rows, n_outputs)."""
+        middle, parts, missing = self._parts(x, with_missing=True)
+        return middle[:, :, None] + parts, missing
+
+    def mean(self, x: FloatArray) -> FloatArray:
+        """Mean of the outputs, (n_rows, n_outputs)."""
+        middle, parts, _ = self._parts(x)
+        return np.asarray(middle + parts.mean(axis=2))
+
+    def moments(self, x: FloatArray) -> Pair:
+        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
+        middle, parts, missing = self._parts(x, with_missing=True)
+        std = self.model.calibration * np.sqrt(parts.var(axis=2) + missing + self.model.noise)
+        return middle + parts.mean(axis=2), std
+
+    def interval(self, x: FloatArray, level: float) -> Pair:
+        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
+        mean, std = self.moments(x)
+        half = std * half_width(level)
+        return mean - half, mean + half
+
+    def function_interval(self, x: FloatArray, level: float) -> Pair:
+        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
+        middle, parts, _ = self._parts(x)
+        low, high = np.quantile(parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
+        return middle + low, middle + high
+
+    def function_quantiles(self, x: FloatArray, p: float) -> FloatArray:
+        """Quantiles of the samples' functions, (n_rows, n_outputs)."""
+        return np.asarray(np.quantile(self.functions(x), p, axis=2))
+
+    def _parts(
+        self, x: FloatArray, n_threads: int | None = None, with_missing: bool = False
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
+
+        The latter may be left out if it is not asked for.
+
+        In units of the output; the second (n_rows, n_outputs, n_samples), the others (n_rows, n_outputs). Deviations
+        are computed from the second alone: beside a large offset they would be lost in its rounding.
+        """
+        model, threads = self.model, resolve_n_threads(n_threads)
+        middle, missing = np.empty((2, len(x), model.n_outputs))
+        parts = np.empty((len(x), model.n_outputs, model.n_samples))
+        with single_blas_thread():
+            for begin in range(0, len(x), BLOCK_ROWS):
+                block = slice(begin, begin + BLOCK_ROWS)
+                centre, sums, lacking = self._sums(x[block], threads, with_missing)
+                middle[block] = model.offset + model.scale * centre
+                parts[block] = model.scale[:, None] * sums
+                missing[block] = model.scale**2 * lacking
+        return middle, parts, missing
+
+    def _sums(self, x: FloatArray, n_threads: int, with_missing: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds.
+
+        And the variance that the basis functions lack.
+        """
+        model, weights = self.model, self._weights_of_functions
+        if weights is not None:
+            assert isinstance(model.basis, LinearBasis)
+            values, missing = model.basis.combined(x, weights, with_missing, n_threads)
+            values = values.reshape(len(x), model.n_outputs, -1)
+            return values[:, :, 0], values[:, :, 1:], missing
+        phi, missing = model.basis.transform(x, n_threads)
+        none = np.zeros((len(phi), model.n_outputs))
+        if isinstance(model.basis, NetworkBasis):
+            shape = model.basis.shape
+            return none, np.stack([shape.forward(w, phi).T for w in model.network_weights], axis=1), missing
+        spreads = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T
+        sums = [self._engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(spreads)]
+        return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1), missing
+
+
+class IntegerPath:
+    """Predictions in integer arithmetic; compiled kernels where there are any, the same as the program itself."""
+
+    def __init__(self, model: QuantizedModel) -> None:
+        self.program = model.program
+
+    @cached_property
+    def _engine(self) -> IntegerEngine | None:
+        return IntegerEngine(self.program) if isinstance(self.program, IntegerProgram) else None
+
+    def totals(self, x: FloatArray, n_threads: int | None = None) -> NDArray[np.int64]:
+        """Totals of the integer program, (n_rows, n_outputs, n_samples)."""
+        if self._engine is not None:
+            return self._engine.totals(x, resolve_n_threads(n_threads))
+        blocks = [self.program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, len(x), BLOCK_ROWS)]
+        return np.concatenate(blocks)
+
+    def functions(self, x: FloatArray, n_threads: int | None = None) -> FloatArray:
+        """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
+        return self.program.functions(self.totals(x, n_threads))
+
+    def functions_and_missing(self, x: FloatArray) -> Pair:
+        """Values of the samples' functions, and zero, (1, n_outputs): integers have no variance beyond theirs."""
+        return self.functions(x), np.zeros((1, self.program.n_outputs))
+
+    def mean(self, x: FloatArray) -> FloatArray:
+        """Mean of the outputs, (n_rows, n_outputs)."""
+        return self.program.mean(self.totals(x))
+
+    def moments(self, x: FloatArray) -> Pair:
+        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
+        totals = self.totals(x)
+        return self.program.mean(totals), self.program.std(totals)
+
+    def interval(self, x: FloatArray, level: float) -> Pair:
+        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
+        return self.program.interval(self.totals(x), level)
+
+    def function_interval(self, x: FloatArray, level: float) -> Pair:
+        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
+        return self.program.function_interval(self.totals(x), level)
+
+    def function_quantiles(self, x: FloatArray, p: float) -> FloatArray:
+        """Quantiles of the samples' functions, (n_rows, n_outputs)."""
+        return self.program.function_quantiles(self.totals(x), p)
+
+
+class IntegerEngine:
+    """Runs an integer program in compiled kernels; the same integers as ``program.totals`` at every instruction set."""
+
+    def __init__(self, program: IntegerProgram) -> None:
+        program.prove()  # 32 bits suffice
+        self._shape = (program.n_outputs, program.n_samples)
+        frequencies = program.frequencies.astype(np.int64) << program.phase_shift.astype(np.int64)
+        self._program = _core.IntegerProgram(
+            program.n_features_in,
+            program.columns,
+            program.origin,
+            program.multiplier,
+            program.limit,
+            np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32)),
+            program.linear,
+            program.linear_limit,
+            any(g.kind == "constant" for g in program.groups),
+            program.feature_bits,
+            SINE_TABLES[program.feature_bits].astype(np.int16),
+            [(g.begin, g.end, g.gain, g.shift) for g in program.groups],
+            np.ascontiguousarray(program.codes),
+            program.multipliers,
+        )
+
+    def totals(self, x: FloatArray, n_threads: int = 1) -> NDArray[np.int64]:
+        """Totals of every sample at rows of X, (n_rows, n_outputs, n_samples)."""
+        totals = np.empty((len(x), self._shape[0] * self._shape[1]), dtype=np.int32)
+        self._program.run(x, totals, n_threads)
+        return totals.reshape(len(x), *self._shape).astype(np.int64)
+
+
+class FloatEngine:
+    """Sums of basis functions weighted with levels, Σ_j φ_j level(code_j), in double precision.
+
+    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
+    - `levels`, (n_levels,).
+    """
+
+    def __init__(self, codes: NDArray[np.uint8], levels: FloatArray, n_outputs: int = 1) -> None:
+        self._n_samples = codes.shape[1] // n_outputs
+        levels = np.ascontiguousarray(levels, dtype=np.float64)
+        blocks = np.split(codes, n_outputs, axis=1)
+        self._samples = [_core.SamplesDouble(np.ascontiguousarray(block), levels) for block in blocks]
+
+    def sums(self, phi: FloatArray, output: int = 0, n_threads: int = 1) -> FloatArray:
+        """Return the sums of one output at rows of basis functions, (n_rows, n_samples)."""
+        out = np.empty((len(phi), self._n_samples))
+        self._samples[output].sums(np.ascontiguousarray(phi), out, n_threads)
+        return out

@@ -14,14 +14,17 @@ entries with the largest gap and the code of zero. Trailing zeros are not writte
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import as_choice
+from pydirect.persistence.schema import AtLeast, OneOf, Shape
 
 BITS = (2, 3, 4, 8)
 LAYOUTS = ("dense", "sparse")
+LARGEST_NUMBER_OF_CODES = 2**28
 Codes = NDArray[np.uint8]
 
 
@@ -44,28 +47,21 @@ def pack_dense(codes: Codes, bits: int) -> Codes:
 
 
 def unpack_dense(packed: Codes, bits: int, shape: tuple[int, ...]) -> Codes:
-    """Undo `pack_dense`.
-
-    Raises ValueError when the bytes are too few or too many for the shape, or the padding is not zero.
-    """
+    """Undo `pack_dense`."""
     n = int(np.prod(shape))
-    if packed.shape != (dense_bytes(n, bits),):
-        raise ValueError(f"packed must have {dense_bytes(n, bits)} bytes for {n} codes, got shape {packed.shape}")
+    n_bytes = -(-n * bits // 8)
+    if packed.shape != (n_bytes,):
+        raise ValueError(f"packed must have {n_bytes} bytes for {n} codes, got shape {packed.shape}")
     all_bits = np.unpackbits(packed, bitorder="little")
     if all_bits[n * bits :].any():
         raise ValueError("packed must end with zero bits")
     return np.packbits(all_bits[: n * bits].reshape(n, bits), axis=1, bitorder="little").reshape(shape)
 
 
-def dense_bytes(n: int, bits: int) -> int:
-    """Return the number of bytes of n densely packed codes."""
-    return -(-n * bits // 8)
-
-
 def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
     """Pack the codes other than `zero`, in C order, with their gaps."""
     flat = codes.ravel()
-    largest = _largest_gap(bits)
+    largest = 255 if bits == 8 else 15
     position = np.flatnonzero(flat != zero)
     gap = np.diff(position, prepend=-1) - 1
     fillers, rest = np.divmod(gap, largest + 1)  # a filler stands for `largest` zeros and itself
@@ -77,10 +73,7 @@ def pack_sparse(codes: Codes, bits: int, zero: int) -> Codes:
 
 
 def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -> Codes:
-    """Undo `pack_sparse`.
-
-    Raises ValueError when an entry lies outside the shape, or a byte is missing.
-    """
+    """Undo `pack_sparse`."""
     if packed.ndim != 1 or (bits == 8 and len(packed) % 2):
         raise ValueError(f"packed must be whole entries, got shape {packed.shape}")
     gaps, values = (packed[::2], packed[1::2]) if bits == 8 else (packed >> 4, packed & 15)
@@ -92,25 +85,27 @@ def unpack_sparse(packed: Codes, bits: int, zero: int, shape: tuple[int, ...]) -
     return out.reshape(shape)
 
 
-def _largest_gap(bits: int) -> int:
-    return 255 if bits == 8 else 15
-
-
 @dataclass(frozen=True)
 class PackedCodes:
-    """Packed matrix of codes, dense or sparse.
+    """Packed matrix of codes, dense or sparse."""
 
-    - `packed`, uint8 (n_bytes,).
-    - `layout`: {"dense", "sparse"}.
-    - `zero`: code of the level zero; -1 when there is none, which requires the dense layout.
-    - `shape`: (n_basis_functions, n_columns).
-    """
-
-    packed: Codes
-    layout: str
-    bits: int
-    zero: int
+    # uint8 (n_bytes,)
+    packed: Annotated[Codes, Shape("n_bytes*")]
+    # {"dense", "sparse"}
+    layout: Annotated[str, OneOf(*LAYOUTS)]
+    bits: Annotated[int, OneOf(*BITS)]
+    # code of the level zero; -1 when there is none, which requires the dense layout
+    zero: Annotated[int, AtLeast(-1)]
+    # (n_basis_functions, n_columns)
     shape: tuple[int, int]
+
+    def check(self) -> None:
+        """Raise unless there is a moderate number of codes, with one for zero where the layout leaves zeros out."""
+        # Trailing zeros of the sparse layout are not written: this bounds the memory that a small file can claim.
+        if min(self.shape) < 0 or self.shape[0] * self.shape[1] > LARGEST_NUMBER_OF_CODES:
+            raise ValueError(f"packed must be at most {LARGEST_NUMBER_OF_CODES} codes, got {self.shape}")
+        if self.layout == "sparse" and self.zero < 0:
+            raise ValueError("zero must be a code in the sparse layout")
 
     @classmethod
     def pack(cls, codes: Codes, bits: int, zero: int = -1, layout: str = "auto") -> PackedCodes:

@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from pydirect import __version__
 from pydirect._validation import FloatArray, as_number
-from pydirect.logistic.predictive import log_sum_exp
+from pydirect.logistic.likelihood import log_sum_exp
+from pydirect.persistence.container import write
+from pydirect.persistence.schema import pack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.export.write import to_c, to_onnx
-from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.paths import FloatPath, IntegerPath
-from pydirect.quantized.saving import save_model
+from pydirect.quantized.model import FloatPath, IntegerPath, QuantizedModel
 
 Interval = tuple[FloatArray, FloatArray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizedPredictor(QuantizedModel):
     """Base of quantised regressors and classifiers; made by `quantize` and `fit_quantized`."""
 
@@ -148,45 +149,9 @@ class QuantizedPredictor(QuantizedModel):
         save_model(self, path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizedRegressor(QuantizedPredictor):
-    """Posterior samples of a regressor as packed integers; see `quantize`.
-
-    Attributes
-    ----------
-    basis : LinearBasis or NetworkBasis
-        Map of the inputs to basis functions, or the layers of a network.
-    packed : PackedCodes
-        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
-    levels : ndarray of shape (n_levels,)
-        Value of every index.
-    centre : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
-        A weight is ``scale · (centre + spread · level)``.
-    spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
-        A weight is ``scale · (centre + spread · level)``.
-    scale : ndarray of shape (n_outputs,)
-        From weights to units of the output.
-    offset : ndarray of shape (n_outputs,)
-        Added to the scaled functions of the samples, in units of the output.
-    noise : ndarray of shape (n_outputs,)
-        Noise variance, in squared units of the output.
-    calibration : float
-        Factor on standard deviations.
-    n_features_in : int
-        Number of input columns.
-    one_dimensional : bool
-        Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}, default=16
-        Bits of a basis function in integer arithmetic; 16 for a network.
-    frequency_bits : {8, 16, 32, "auto"}, default="auto"
-        Bits of a frequency in integer arithmetic.
-    arithmetic : {"float", "integer"}, default="float"
-        Arithmetic of predictions; see `with_arithmetic`.
-    feature_names : tuple of str, default=()
-        Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None, optional
-        Classes of a classifier.
-    """
+    """Posterior samples of a regressor as packed integers; see `quantize`, and `QuantizedModel` for the attributes."""
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:
         """Predict the target.
@@ -264,45 +229,9 @@ class QuantizedRegressor(QuantizedPredictor):
         return out[0] if self.one_dimensional else out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QuantizedClassifier(QuantizedPredictor):
-    """Posterior samples of a classifier as packed integers; see `quantize`.
-
-    Attributes
-    ----------
-    basis : LinearBasis or NetworkBasis
-        Map of the inputs to basis functions, or the layers of a network.
-    packed : PackedCodes
-        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
-    levels : ndarray of shape (n_levels,)
-        Value of every index.
-    centre : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
-        A weight is ``scale · (centre + spread · level)``.
-    spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
-        A weight is ``scale · (centre + spread · level)``.
-    scale : ndarray of shape (n_outputs,)
-        From weights to units of the output.
-    offset : ndarray of shape (n_outputs,)
-        Added to the scaled functions of the samples, in units of the output.
-    noise : ndarray of shape (n_outputs,)
-        Zero: logits have no noise.
-    calibration : float
-        Factor on standard deviations.
-    n_features_in : int
-        Number of input columns.
-    one_dimensional : bool
-        Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}, default=16
-        Bits of a basis function in integer arithmetic; 16 for a network.
-    frequency_bits : {8, 16, 32, "auto"}, default="auto"
-        Bits of a frequency in integer arithmetic.
-    arithmetic : {"float", "integer"}, default="float"
-        Arithmetic of predictions; see `with_arithmetic`.
-    feature_names : tuple of str, default=()
-        Column names of the data frame that the model was fitted to; empty when it was fitted to an array.
-    classes : ndarray of shape (n_classes,) or None, optional
-        Classes of a classifier.
-    """
+    """Posterior samples of a classifier as packed integers; see `quantize`, and `QuantizedModel` for the attributes."""
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Class probabilities averaged over the samples, (n_rows, n_classes).
@@ -391,3 +320,9 @@ class QuantizedClassifier(QuantizedPredictor):
 
 def _as_level(level: float) -> float:
     return as_number(level, "level", above=0.0, below=1.0)
+
+
+def save_model(model: QuantizedModel, path: str | Path) -> None:
+    """Write a quantised model to one file; `pydirect.quantized.load_quantized` reads it."""
+    header, arrays = pack(model)
+    write(path, f"pydirect.{type(model).__name__}", {"library": __version__, "model": header}, arrays)

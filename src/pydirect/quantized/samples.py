@@ -1,4 +1,4 @@
-"""Choice of posterior samples: draws, the most probable one, or a few with the moments of the posterior."""
+"""Posterior samples: draws, the most probable one, a few with the posterior's moments, or rounded to shared levels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 
 from pydirect._validation import FloatArray
 from pydirect.direct.mixture_posterior import MixturePosterior
@@ -41,21 +42,21 @@ def choose_samples(
     if isinstance(posterior, SequentialPosterior):
         return _kept_draws(posterior, n_samples, method)
     mixture = isinstance(posterior, MixturePosterior)
+    weights = posterior if isinstance(posterior, FactorizedCategorical) or mixture else posterior.weights
     if method == "most_probable":
-        indices = posterior.most_probable() if mixture else posterior.weights.most_probable()
-        return np.asarray(indices)[None, :]
+        return np.asarray(weights.most_probable())[None, :]
     if method == "draw":
-        return np.asarray((posterior if mixture else posterior.weights).sample_indices(n_samples, rng))
+        return np.asarray(weights.sample_indices(n_samples, rng))
     if mixture:
         counts = _shares(posterior.alpha, n_samples)
         pairs = zip(posterior.components, counts, strict=True)
         codes = np.vstack([matched_samples(c, k, rng) for c, k in pairs if k])
     else:
-        codes = matched_samples(posterior.weights, n_samples, rng)
+        codes = matched_samples(weights, n_samples, rng)
     if phi is not None and n_samples > 2:
-        values = posterior.components[0].values if mixture else posterior.weights.values
+        values = posterior.components[0].values if mixture else weights.values
         chosen = np.ascontiguousarray(phi[np.sort(rng.permutation(len(phi))[:MOST_ROWS])])
-        variance = posterior.latent_moments(chosen)[1] if mixture else chosen**2 @ posterior.weights.variance
+        variance = posterior.latent_moments(chosen)[1] if mixture else chosen**2 @ weights.variance
         codes = _swapped(codes, values(codes), chosen, variance)
     return codes
 
@@ -171,3 +172,78 @@ def _shares(alpha: FloatArray, n_samples: int) -> list[int]:
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: n_samples - counts.sum()]] += 1
     return [int(c) for c in counts]
+
+
+# Scales that are tried, relative to the largest weight: clipping it may pay for finer steps of all others.
+REACHES = (1.0, 0.7, 0.5, 0.35)
+POLISH_SWEEPS = 3
+
+
+def sample_targets(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> FloatArray:
+    """Draw weights of Φ, (n_samples, n_weights); for ``"moments"`` shifted and scaled to the posterior's mean."""
+    if method == "most_probable" or n_samples == 1:
+        return np.asarray(posterior.coefficients)[None, :]
+    drawn = posterior.sample_weights(n_samples, rng)
+    if method == "draw":
+        return np.asarray(drawn)
+    # An unbiased variance about this mean.
+    return np.asarray(posterior.coefficients + np.sqrt(n_samples / (n_samples - 1)) * (drawn - drawn.mean(axis=0)))
+
+
+def rounded_on_best_scale(targets: FloatArray, grid: FloatArray, metric: FloatArray) -> tuple[NDArray[np.uint8], float]:
+    """Round to levels ``scale · grid``, at the scale with the smallest error of the mean and of the samples."""
+    largest = float(np.abs(targets).max()) or 1.0
+    tried = []
+    for scale in (reach * largest for reach in REACHES):
+        codes = round_to_levels(targets, scale * grid, metric)
+        error = scale * grid[codes] - targets
+        mean = error.mean(axis=0)
+        spread = np.einsum("sj,jk,sk->", error, metric, error, optimize=True) / len(error) ** 2
+        tried.append((float(mean @ metric @ mean + spread), codes, scale))
+    return min(tried, key=lambda own: own[0])[1:]
+
+
+def round_to_levels(targets: FloatArray, levels: FloatArray, metric: FloatArray) -> Codes:
+    """Round vectors to a lattice of levels so that their errors cancel in the mean.
+
+    Samples are rounded in order: each target is shifted by the errors of those before it, so that the mean of S samples
+    is off by one sample's error divided by S. Each is rounded weight by weight, later weights compensating for the
+    errors of earlier ones (Babai's nearest plane, with clipping at the levels' ends), then improved by coordinate
+    descent.
+
+    `targets`, (n_samples, n_weights). `levels`, (n_levels,): ascending. `metric`, (n_weights, n_weights): H of the
+    squared error ``(w − t)ᵀH(w − t)``, positive definite: ΦᵀΦ and the prior's precision. Returns uint8
+    (n_samples, n_weights).
+    """
+    order = np.argsort(-np.diag(metric), kind="stable")  # those that matter most first; the others compensate
+    h = metric[np.ix_(order, order)]
+    # With H⁻¹ = UᵀU, U upper triangular, row i of U says how later weights compensate for an error of weight i.
+    lower = cholesky(h, lower=True)
+    inverse = solve_triangular(lower, np.eye(len(h)), lower=True)
+    upper = cholesky(inverse.T @ inverse, lower=False)
+    middles = (levels[1:] + levels[:-1]) / 2
+    diagonal = np.diag(h).copy()
+    codes = np.empty(targets.shape, dtype=np.uint8)
+    carried = np.zeros(len(h))
+    for s, target in enumerate(targets[:, order]):
+        wanted = target + carried
+        left = wanted.copy()
+        chosen = np.empty(len(h), dtype=np.intp)
+        for i in range(len(h)):
+            chosen[i] = np.searchsorted(middles, left[i])
+            error = (left[i] - levels[chosen[i]]) / upper[i, i]
+            left[i + 1 :] -= error * upper[i, i + 1 :]
+        slope = h @ (levels[chosen] - wanted)
+        for _ in range(POLISH_SWEEPS):
+            moved = False
+            for i in range(len(h)):
+                now = levels[chosen[i]]
+                new = int(np.searchsorted(middles, now - slope[i] / diagonal[i]))
+                if new != chosen[i]:
+                    slope += h[i] * (levels[new] - now)
+                    chosen[i], moved = new, True
+            if not moved:
+                break
+        carried = wanted - levels[chosen]
+        codes[s, order] = chosen
+    return codes

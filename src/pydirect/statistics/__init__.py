@@ -1,9 +1,9 @@
 """Sufficient statistics: what is kept of the rows."""
 
 from pydirect.statistics.gaussian import (
-    FeatureMap,
     GaussianStatistics,
     IdentityFeatures,
+    RowFeatures,
     TargetStatistics,
     collect_statistics,
 )
@@ -14,7 +14,6 @@ from pydirect.statistics.rotation import Rotation
 from pydirect.statistics.running import RunningStatistics
 
 __all__ = [
-    "FeatureMap",
     "GaussianStatistics",
     "IdentityFeatures",
     "NoisyStatistics",
@@ -22,6 +21,7 @@ __all__ = [
     "RotatedStatistics",
     "RotatedTarget",
     "Rotation",
+    "RowFeatures",
     "RunningStatistics",
     "TargetStatistics",
     "collect_statistics",

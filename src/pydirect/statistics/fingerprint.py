@@ -40,7 +40,7 @@ def _feed(update: Callable[[Any], object], value: Any) -> None:
         import joblib
 
         try:
-            held = joblib.hash(value)
+            digest = joblib.hash(value)
         except Exception:  # it cannot be pickled: whatever its own methods raise
-            held = str(id(value))
-        update(held.encode())
+            digest = str(id(value))
+        update(digest.encode())

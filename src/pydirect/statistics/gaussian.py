@@ -1,11 +1,12 @@
 """All that regression keeps of the data: A = ΦᵀΦ, c = Φᵀy, yᵀy and n, as sums over data points.
 
-Built in blocks of rows straight from X through a feature map, so that Φ (n_samples × n_weights) is never held unless
+Built in blocks of rows straight from X through a feature map, so that Φ (n_samples × n_weights) is never stored unless
 it is the smaller of the two.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -30,44 +31,30 @@ Block = NDArray[Any]
 # Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
 # allocator returns every block to the system and pays for its pages again.
 BLOCK_BYTES = 16 * 2**20
+# Likewise where rows are predicted.
+PREDICTION_BYTES = 32 * 2**20
+# What 1 + c² exceeds one by, with the coefficient of variation c of weights that are equal but for rounding.
+SAME_WEIGHTS = 1e-9
 
 
-class FeatureMap(Protocol):
+class RowFeatures(Protocol):
     """What statistics need of a feature map."""
 
     @property
     def n_weights(self) -> int:
         """Number of basis functions."""
-        ...  # pragma: no cover
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ of shape (n_rows, n_weights), C-ordered.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-        """
-        ...  # pragma: no cover
+        """Return Φ of shape (n_rows, n_weights), C-ordered."""
 
 
 @dataclass(frozen=True)
 class TargetStatistics:
     """Sufficient statistics of one target: what inference of linear-Gaussian models sees of the data.
 
-    Attributes
-    ----------
-    A : ndarray of shape (n_weights, n_weights)
-        ΦᵀΦ
-    c : ndarray of shape (n_weights,)
-        Φᵀy
-    yty : float
-        yᵀy
-    n_samples : float
+    - `A` (n_weights, n_weights): ΦᵀΦ
+    - `c` (n_weights,): Φᵀy
+    - `yty`: yᵀy
     """
 
     A: FloatArray  # the paper's name
@@ -83,39 +70,13 @@ class TargetStatistics:
         return len(self.c)
 
     def squared_error(self, mean: FloatArray, variance: FloatArray | None = None) -> Any:
-        """Return ``R = yᵀy − 2 sᵀc + sᵀAs + Σ_j a_jj v_j``, the expected squared error (eq. 8).
-
-        Parameters
-        ----------
-        mean : ndarray of shape (n_weights,) or (n_posteriors, n_weights)
-            Posterior means s, or weight vectors.
-        variance : ndarray of the same shape, optional
-            Posterior variances v of independent weights; none without.
-
-        Returns
-        -------
-        float or ndarray of shape (n_posteriors,)
-            R.
-        """
+        """Return ``R = yᵀy − 2 sᵀc + sᵀAs + Σ_j a_jj v_j``, the expected squared error (eq. 8), (n_posteriors,)."""
         return self._squared_error(mean, mean @ self.A, variance)
 
     def squared_error_and_gradient(
         self, mean: FloatArray, variance: FloatArray | None = None
     ) -> tuple[Any, FloatArray]:
-        """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`.
-
-        Parameters
-        ----------
-        mean : ndarray of shape (n_weights,)
-            Means s of the weights.
-        variance : ndarray of shape (n_weights,), optional
-            Variances v of the weights, zero by default.
-
-        Returns
-        -------
-        (float, ndarray)
-            R and its gradient, (n_weights,).
-        """
+        """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`."""
         product = mean @ self.A
         return self._squared_error(mean, product, variance), 2.0 * (product - self.c)
 
@@ -138,9 +99,9 @@ class GaussianStatistics:
     n_samples : float
         Σω, the number of data points when weights count repetitions.
     gram : ndarray of shape (n_weights, n_weights) or None, optional
-        A = Φᵀdiag(ω)Φ, when held explicitly.
+        A = Φᵀdiag(ω)Φ, when stored explicitly.
     rows : ndarray of shape (n_rows, n_weights) or None, optional
-        diag(√ω)Φ, held instead when there are fewer rows than weights: A = rowsᵀrows has low rank.
+        diag(√ω)Φ, stored instead when there are fewer rows than weights: A = rowsᵀrows has low rank.
 
     Examples
     --------
@@ -179,17 +140,11 @@ class GaussianStatistics:
 
     @property
     def A(self) -> FloatArray:  # the paper's name
-        """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are held."""
+        """ΦᵀΦ, (n_weights, n_weights); formed on first use when rows are stored."""
         return self.form_gram()
 
     def form_gram(self) -> FloatArray:
-        """Form and keep A, unless it is held; return it.
-
-        Returns
-        -------
-        ndarray of shape (n_weights, n_weights)
-            A.
-        """
+        """Form and keep A, unless it is stored; return it, (n_weights, n_weights)."""
         if self.gram is None:
             assert self.rows is not None
             gram = np.zeros((self.n_weights, self.n_weights))
@@ -200,49 +155,16 @@ class GaussianStatistics:
         return self.gram
 
     def target(self, k: int) -> TargetStatistics:
-        """Return the statistics of one target, which share A.
-
-        Parameters
-        ----------
-        k : int
-            Number of the target.
-
-        Returns
-        -------
-        TargetStatistics
-            The statistics.
-        """
+        """Return the statistics of one target, which share A."""
         k = as_output(k, self.n_outputs)
         return TargetStatistics(self.A, np.ascontiguousarray(self.c[:, k]), float(self.yty[k]), self.n_samples)
 
     def outputs(self, chosen: slice) -> GaussianStatistics:
-        """Return the statistics of consecutive targets, which share A.
-
-        Parameters
-        ----------
-        chosen : slice
-            Targets to keep.
-
-        Returns
-        -------
-        GaussianStatistics
-            The statistics.
-        """
+        """Return the statistics of consecutive targets, which share A."""
         return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
     def divided(self, repetitions: float) -> GaussianStatistics:
-        """Return the statistics of rows whose weights are divided.
-
-        Parameters
-        ----------
-        repetitions : float
-            What the weights are divided by.
-
-        Returns
-        -------
-        GaussianStatistics
-            The statistics.
-        """
+        """Return the statistics of rows whose weights are divided."""
         return replace(
             self,
             c=self.c / repetitions,
@@ -254,24 +176,7 @@ class GaussianStatistics:
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:
-        """Build from a design matrix.
-
-        Parameters
-        ----------
-        phi : array_like of shape (n_samples, n_weights)
-            Rows of Φ.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_samples,), optional
-            Number of times that each row counts.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> stats = GaussianStatistics.from_arrays(np.eye(3), [1.0, 2.0, 3.0])
-        >>> stats.A.trace(), stats.c.ravel().tolist(), float(stats.yty[0]), stats.n_samples
-        (np.float64(3.0), [1.0, 2.0, 3.0], 14.0, 3.0)
-        """
+        """Build from a design matrix."""
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
         return collect_statistics(IdentityFeatures(phi.shape[1]), phi, y, sample_weight)
 
@@ -295,33 +200,12 @@ def as_target_statistics(statistics: TargetStatistics | GaussianStatistics) -> T
 
 @dataclass(frozen=True)
 class IdentityFeatures:
-    """Rows that are Φ already.
-
-    Parameters
-    ----------
-    n_weights : int
-        Number of basis functions.
-    """
+    """Rows that are Φ already."""
 
     n_weights: int
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ = x.
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        dtype : dtype, default=np.float64
-            Type of the result.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_weights)
-            Φ.
-        """
+        """Return Φ = x, (n_rows, n_weights)."""
         return np.ascontiguousarray(x, dtype=dtype)
 
 
@@ -331,7 +215,7 @@ def block_rows(n_weights: int, dtype: DTypeLike) -> int:
 
 
 def collect_statistics(
-    features: FeatureMap,
+    features: RowFeatures,
     x: FloatArray,
     y: ArrayLike,
     sample_weight: ArrayLike | None = None,
@@ -344,7 +228,7 @@ def collect_statistics(
 
     Parameters
     ----------
-    features : FeatureMap
+    features : RowFeatures
         From rows of inputs to Φ.
     x : ndarray of shape (n_samples, n_features_in)
         Rows of inputs.
@@ -423,23 +307,23 @@ def collect_statistics(
     return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=gram)
 
 
-def _transformed(features: FeatureMap, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
+def _transformed(features: RowFeatures, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
     return features.transform(x, dtype, n_threads)
 
 
-def sums_are_of_kernel(features: FeatureMap | None, dtype: DTypeLike) -> bool:
+def sums_are_of_kernel(features: RowFeatures | None, dtype: DTypeLike) -> bool:
     """Whether blocks of a precision are summed before they are whitened: where the map says so and in float64."""
     return getattr(features, "sums_of_kernel", False) and np.dtype(dtype) == np.float64
 
 
-def summed(features: FeatureMap, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
+def summed(features: RowFeatures, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
     """Return what is summed over rows: Φ, or kernel functions F with Φ = FW."""
     if sums_are_of_kernel(features, dtype):
-        return features.kernel_functions(x, n_threads)  # type: ignore[attr-defined]
+        return features.summands(x, n_threads)  # type: ignore[attr-defined]
     return features.transform(x, dtype, n_threads)
 
 
-def whitening_of_sums(features: FeatureMap | None, dtype: DTypeLike) -> FloatArray | None:
+def whitening_of_sums(features: RowFeatures | None, dtype: DTypeLike) -> FloatArray | None:
     """Return the upper triangular W that turns sums into those of Φ; None if they are of Φ."""
     return features.whitening if sums_are_of_kernel(features, dtype) else None  # type: ignore[union-attr]
 
@@ -460,19 +344,33 @@ def whitened_sums(c: FloatArray, gram: FloatArray, whitening: FloatArray | None)
         return np.ascontiguousarray(c @ whitening), gram
 
 
+def counted_rows(n_rows: float, total: float, squared: float) -> float:
+    """Return what rows of weights ω count for if these count relative to each other, given Σω and Σω².
+
+    With at most one for each row, Σ min(ω/ω̄, 1): if the weights' logarithms are Gaussian, erfc(√(log(1 + c²)/8)) of all
+    rows, with the weights' coefficient of variation c. Equal weights leave `n_rows` as it is.
+    """
+    spread = n_rows * squared / total**2  # 1 + c²
+    if not 1 + SAME_WEIGHTS < spread < math.inf:  # or weights whose squares are no numbers
+        return n_rows
+    return n_rows * math.erfc(math.sqrt(math.log(spread) / 8))
+
+
 def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
     """Yield bounds of consecutive blocks of rows."""
     for begin in range(0, n_rows, size):
         yield begin, min(begin + size, n_rows)
 
 
-def gram_of(phi: Block) -> Block:
-    """Return ΦᵀΦ.
+def blocks_of(n_rows: int, n_columns: int) -> Iterator[slice]:
+    """Yield blocks of rows of bounded memory while predicting, given the number of floats per row."""
+    size = max(16, PREDICTION_BYTES // (8 * max(n_columns, 1)))
+    for begin in range(0, n_rows, size):
+        yield slice(begin, min(begin + size, n_rows))
 
-    NumPy sees a matrix times its own transpose and calls the symmetric rank-k update of its BLAS, which runs near the
-    machine's peak (a product of Eigen's at the baseline instruction set does not) and, unlike SciPy's wrapper of the
-    same routine, releases the GIL.
-    """
+
+def gram_of(phi: Block) -> Block:
+    """Return ΦᵀΦ."""
     product: Block = np.matmul(phi.T, phi)
     return product
 

@@ -1,26 +1,21 @@
 """Sums over private rows, released with Gaussian noise: what each site of a federation may send.
 
-A row gives φ, clipped to length C, and a target, clipped to its bounds and mapped to v in [−1, 1]. Clipping φ
-multiplies the whole row, as a weight ω = min(1, C²/‖φ‖²) does: no coefficient is biased by it. The row's share of the
-sums,
+A row gives φ, clipped to length C as by a weight ω = min(1, C²/‖φ‖²), which biases no coefficient, and a target clipped
+to its bounds and mapped to v in [−1, 1]. Its share of the sums, with svec the upper triangle whose entries off the
+diagonal are multiplied by √2,
 
-    u = (svec(ωφφᵀ)/C², ωφv/C, ½ωv², ¼ω),
+    u = (svec(ωφφᵀ)/C², ωφv/C, ½ωv², ¼ω),   ‖u‖² ≤ 1 + 1 + 1/4 + 1/16 = Δ²,
 
-with svec the upper triangle whose entries off the diagonal are multiplied by √2, has the squared length
-
-    ‖u‖² = (ω‖φ‖²/C²)² + ω·(ω‖φ‖²/C²) v² + ω²v⁴/4 + ω²/16 ≤ 1 + 1 + 1/4 + 1/16 = Δ²,
-
-as ‖svec(M)‖ is the Frobenius norm of M, ‖φφᵀ‖ = ‖φ‖², ω ≤ 1, ω‖φ‖² ≤ C² and |v| ≤ 1. Adding or removing a row therefore
-moves the vector of all sums by at most Δ, and independent noise of deviation σ = Δ/μ on each of its entries makes it as
-private as one Gaussian of sensitivity μ. In units of the sums the deviations are σC² on the diagonal of A, σC²/√2 off
-it, σC on c, 2σ on the squares of the targets and 4σ on the number of rows.
+moves the vector of all sums by at most Δ. Independent noise of deviation σ = Δ/μ on each entry is as private as one
+Gaussian of sensitivity μ; in units of the sums that is σC² on the diagonal of A, σC²/√2 off it, σC on c, 2σ on the
+squares of the targets and 4σ on the number of rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,58 +24,37 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_number, short_repr
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.schema import AnyFinite, Positive, Shape, pack, unpack
 from pydirect.statistics.fingerprint import fingerprint
-from pydirect.statistics.gaussian import FeatureMap, block_rows, gram_of, row_blocks
+from pydirect.statistics.gaussian import RowFeatures, block_rows, gram_of, row_blocks
 
 KIND = "pydirect.noisy_statistics"
 # Weights of c, of the targets' squares and of the number of rows, beside A's 1. Squares and the number only tell of the
 # noise, and are sums of many equal signs: they can have more noise.
 WEIGHTS = (1.0, 0.5, 0.25)
 SENSITIVITY = float(np.sqrt(1 + np.square(WEIGHTS).sum()))
-_ARRAYS = ("gram", "c")
 
 
 @dataclass(frozen=True)
 class NoisyStatistics:
     """Sums over rows with Gaussian noise of known variances, differentially private; ``+`` adds those of sites.
 
-    Made by `release`, which states the clipping; its module derives the sensitivity.
-
-    Attributes
-    ----------
-    gram : ndarray of shape (n_weights, n_weights)
-        A = Σωφφᵀ with noise, symmetric; not necessarily positive.
-    c : ndarray of shape (n_weights,)
-        Σωφv with noise, of targets v mapped from `y_bounds` to [−1, 1].
-    yty : float
-        Σωv² with noise.
-    n_samples : float
-        Σω with noise.
-    gram_variance : float
-        Variance of the noise on the diagonal of `gram`; half of it off the diagonal.
-    c_variance, yty_variance, n_variance : float
-    norm_bound : float
-        C, to which rows of Φ were clipped.
-    y_bounds : tuple of float
-        To which targets were clipped.
-    fingerprint : str
-        Of the feature map.
-    mu : float
-        Sensitivity over the noise's deviation, the largest of any site; see `pydirect.statistics.gaussian_epsilon`.
+    `gram` A = Σωφφᵀ (n_weights, n_weights) need not be positive; `c` is Σωφv of targets mapped from `y_bounds` to
+    [−1, 1]; `gram_variance` is that of the diagonal, half of it off it; `mu` is the largest sensitivity of any site.
     """
 
-    gram: FloatArray
-    c: FloatArray
+    gram: Annotated[FloatArray, Shape("n_weights", "n_weights"), AnyFinite]
+    c: Annotated[FloatArray, Shape("n_weights"), AnyFinite]
     yty: float
     n_samples: float
-    gram_variance: float
-    c_variance: float
-    yty_variance: float
-    n_variance: float
-    norm_bound: float
+    gram_variance: Annotated[float, Positive]
+    c_variance: Annotated[float, Positive]
+    yty_variance: Annotated[float, Positive]
+    n_variance: Annotated[float, Positive]
+    norm_bound: Annotated[float, Positive]
     y_bounds: tuple[float, float]
     fingerprint: str
-    mu: float
+    mu: Annotated[float, Positive]
 
     __repr__ = short_repr
 
@@ -92,7 +66,7 @@ class NoisyStatistics:
     @classmethod
     def release(
         cls,
-        features: FeatureMap,
+        features: RowFeatures,
         x: ArrayLike,
         y: ArrayLike,
         *,
@@ -101,25 +75,7 @@ class NoisyStatistics:
         mu: float,
         rng: np.random.Generator,
     ) -> Self:
-        """Sum over private rows and add noise.
-
-        Parameters
-        ----------
-        features : FeatureMap
-            Chosen without looking at the private rows.
-        x : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,)
-            Targets.
-        y_bounds : tuple of float
-            Smallest and largest target, known without looking; others are moved to them.
-        norm_bound : float
-            C, known without looking; rows with a longer φ count less than once.
-        mu : float
-            From `PrivacyBudget.spend`.
-        rng : Generator
-            Whoever knows its seed knows the noise.
-        """
+        """Sum over private rows and add noise."""
         low, high = as_bounds(y_bounds, "y_bounds")
         bound = as_number(norm_bound, "norm_bound", above=0.0)
         mu = as_number(mu, "mu", above=0.0)
@@ -163,69 +119,25 @@ class NoisyStatistics:
     # --- files
 
     def save(self, path: str | Path) -> None:
-        """Write one file, arrays and a versioned header, under a temporary name and renamed.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-        """
-        header = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
-        write(path, KIND, {**header, "y_bounds": list(self.y_bounds)}, {name: getattr(self, name) for name in _ARRAYS})
+        """Write one file, arrays and a versioned header, under a temporary name and renamed."""
+        header, arrays = pack(self, "noisy")
+        write(path, KIND, header, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-
-        Raises
-        ------
-        pydirect.FileFormatError
-            With the reason, when the file is truncated, altered, of a later version or does not hold such sums.
-        """
+        """Read what `save` wrote."""
         document = read(path, KIND)
         try:
-            return cls._from_document(document.header, document.arrays)
+            return unpack(cls, document.header, document.arrays, "noisy")
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the file is whole but its contents are no noisy statistics ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error
 
-    @classmethod
-    def from_fields(cls, header: dict[str, Any], arrays: dict[str, np.ndarray], name: str) -> Self:
-        """Rebuild from the fields written by `pydirect.persistence.fields.Writer.fields`, and check the result.
-
-        Parameters
-        ----------
-        header : dict
-            Header of the file.
-        arrays : dict of str to ndarray
-            Arrays of the file, by name.
-        name : str
-            Name under which the fields were written.
-        """
-        return cls._from_document(header, {own: arrays[f"{name}.{own}"] for own in _ARRAYS})
-
-    @classmethod
-    def _from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-        b = len(arrays["c"])
-        numbers = {name: as_number(header[name], name) for name in ("yty", "n_samples")}
-        positive = ("gram_variance", "c_variance", "yty_variance", "n_variance", "norm_bound", "mu")
-        numbers |= {name: as_number(header[name], name, above=0.0) for name in positive}
-        if not isinstance(header["fingerprint"], str):
-            raise TypeError("fingerprint must be a string")
-        if not np.array_equal(arrays["gram"], arrays["gram"].T):
+    def check(self) -> None:
+        """Raise unless `gram` is symmetric and the bounds are in order."""
+        if not np.array_equal(self.gram, self.gram.T):
             raise ValueError("gram must be symmetric")
-        return cls(
-            gram=as_float_array(arrays["gram"], "gram", (b, b)),
-            c=as_float_array(arrays["c"], "c", (b,)),
-            y_bounds=as_bounds(header["y_bounds"], "y_bounds"),
-            fingerprint=header["fingerprint"],
-            **numbers,
-        )
+        as_bounds(self.y_bounds, "y_bounds")
 
 
 def as_bounds(value: Any, name: str) -> tuple[float, float]:
@@ -237,7 +149,7 @@ def as_bounds(value: Any, name: str) -> tuple[float, float]:
 
 
 def clipped_sums(
-    features: FeatureMap, x: FloatArray, v: FloatArray, norm_bound: float
+    features: RowFeatures, x: FloatArray, v: FloatArray, norm_bound: float
 ) -> tuple[FloatArray, FloatArray, float, float]:
     """Return A, c, Σωv² and Σω over rows whose features are clipped to a length.
 

@@ -1,10 +1,8 @@
 """Differential privacy: what a release may tell about one row, and what is left of a budget.
 
-A release is (ε, δ)-differentially private if adding or removing one row changes the probability of no event by more
-than a factor e^ε, but for δ (Dwork & Roth 2014). Gaussian noise of deviation σ on sums of which a row moves no more
-than Δ, in Euclidean length, is private exactly where ``Φ(Δ/2σ − εσ/Δ) − e^ε Φ(−Δ/2σ − εσ/Δ) ≤ δ`` (Balle & Wang 2018,
-theorem 8). Only μ = Δ/σ matters, and releases with μ₁, μ₂, … about the same rows are together as one with μ² = Σμᵢ²
-(Dong, Roth & Su 2022, corollary 3.3): no bound is lost by counting.
+Gaussian noise of deviation σ on sums that a row moves by at most Δ, in Euclidean length, is (ε, δ)-private exactly
+where ``Φ(Δ/2σ − εσ/Δ) − e^ε Φ(−Δ/2σ − εσ/Δ) ≤ δ`` (Balle & Wang 2018, theorem 8). Only μ = Δ/σ matters, and releases
+about the same rows are together as one with μ² = Σμᵢ² (Dong, Roth & Su 2022, corollary 3.3).
 """
 
 from __future__ import annotations
@@ -27,45 +25,14 @@ _SPENDING = threading.Lock()
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return the smallest δ at which Gaussian noise is (ε, δ)-differentially private.
-
-    Parameters
-    ----------
-    mu : float
-        Sensitivity over the noise's standard deviation.
-    epsilon : float
-        ε.
-
-    Returns
-    -------
-    float
-        Smallest δ.
-    """
+    """Return the smallest δ at which Gaussian noise is (ε, δ)-differentially private."""
     mu, epsilon = as_number(mu, "mu", above=0.0), as_number(epsilon, "epsilon", at_least=0.0)
     first, second = log_ndtr(mu / 2 - epsilon / mu), log_ndtr(-mu / 2 - epsilon / mu)
     return float(np.exp(first) * -np.expm1(min(epsilon + second - first, 0.0)))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ, sensitivity over the noise's deviation, that is (ε, δ)-differentially private.
-
-    Parameters
-    ----------
-    epsilon : float
-        Positive.
-    delta : float in (0, 1)
-        Well below one over the number of rows.
-
-    Returns
-    -------
-    float
-        Largest μ.
-
-    Examples
-    --------
-    >>> round(1 / gaussian_mu(1.0, 1e-5), 3)  # the classical bound says 4.845
-    3.731
-    """
+    """Return the largest μ, sensitivity over the noise's deviation, that is (ε, δ)-differentially private."""
     epsilon = as_number(epsilon, "epsilon", above=0.0)
     delta = as_number(delta, "delta", above=0.0, below=1.0)
     below, above = np.exp(_LOG_MU)
@@ -76,20 +43,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest ε at which Gaussian noise is (ε, δ)-differentially private.
-
-    Parameters
-    ----------
-    mu : float
-        Sensitivity over the noise's standard deviation.
-    delta : float in (0, 1)
-        δ.
-
-    Returns
-    -------
-    float
-        Smallest ε.
-    """
+    """Return the smallest ε at which Gaussian noise is (ε, δ)-differentially private."""
     mu, delta = as_number(mu, "mu", above=0.0), as_number(delta, "delta", above=0.0, below=1.0)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
@@ -101,27 +55,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 class PrivacyBudget:
     """What all releases about the same rows may tell together: (ε, δ)-differential privacy of adding or removing a row.
 
-    Sites with rows of different people have a budget each: what one of them releases tells nothing about the others'
-    rows.
-
-    Parameters
-    ----------
-    epsilon : float
-        Positive; 1 is a common choice, 10 protects little.
-    delta : float in (0, 1)
-        Well below one over the number of rows.
-
-    Attributes
-    ----------
-    spent : float, default=0.0
-        μ² of all releases so far, whose sum counts.
-
-    Examples
-    --------
-    >>> budget = PrivacyBudget(epsilon=1.0, delta=1e-6)
-    >>> mu = budget.spend(0.6)  # a release that is (0.6, 1e-6)-private by itself
-    >>> round(budget.remaining, 3)
-    0.769
+    `epsilon` of 1 is a common choice, 10 protects little; `delta` is well below one over the number of rows; `spent` is
+    the sum of μ² of all releases so far. Sites with rows of different people have a budget each.
     """
 
     epsilon: float
@@ -144,23 +79,7 @@ class PrivacyBudget:
         return gaussian_epsilon(np.sqrt(left), self.delta) if left > ROUNDING * self._allowed else 0.0
 
     def spend(self, epsilon: float | None = None) -> float:
-        """Count a release, before it is made, and return its μ: sensitivity over the noise's standard deviation.
-
-        Parameters
-        ----------
-        epsilon : float, optional
-            Of this release alone, at the budget's δ; by default all that is left.
-
-        Returns
-        -------
-        float
-            Sensitivity μ over the noise's standard deviation.
-
-        Raises
-        ------
-        ValueError
-            If more is asked for than is left; nothing is then spent.
-        """
+        """Count a release, before it is made, and return its μ: sensitivity over the noise's standard deviation."""
         allowed = self._allowed
         wanted = None if epsilon is None else gaussian_mu(epsilon, self.delta) ** 2
         with _SPENDING:

@@ -17,13 +17,7 @@ from pydirect.statistics.rotation import Rotation, diagonalise
 class RotatedTarget:
     """Statistics of one target in the decorrelated basis.
 
-    Attributes
-    ----------
-    rotation, eigenvalues, n_samples
-        As of `RotatedStatistics`.
-    c : ndarray of shape (n_directions,)
-        VᵀΦᵀy
-    yty : float
+    - `c` (n_directions,): VᵀΦᵀy
     """
 
     rotation: Rotation
@@ -35,51 +29,16 @@ class RotatedTarget:
     __repr__ = short_repr
 
     def squared_error(self, mean: FloatArray, second_moment: FloatArray) -> float:
-        """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A.
-
-        Parameters
-        ----------
-        mean : ndarray of shape (n_directions,)
-            Means s of the weights.
-        second_moment : ndarray of shape (n_directions,)
-            E w².
-
-        Returns
-        -------
-        float
-            R.
-        """
+        """Return ``R = yᵀy − 2 sᵀc + Σ_j λ_j E w_j²``: eq. 8 with a diagonal A."""
         return float(self.yty - 2 * (mean @ self.c) + self.eigenvalues @ second_moment)
 
     def keep(self, mask: np.ndarray) -> RotatedTarget:
-        """Return the statistics restricted to some directions.
-
-        Parameters
-        ----------
-        mask : ndarray of bool of shape (n_directions,)
-            Directions to keep.
-
-        Returns
-        -------
-        RotatedTarget
-            The statistics.
-        """
+        """Return the statistics restricted to some directions."""
         rotation = self.rotation.columns(mask)
         return replace(self, rotation=rotation, eigenvalues=self.eigenvalues[mask], c=self.c[mask])
 
     def scaled(self, variance: float) -> RotatedTarget:
-        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`.
-
-        Parameters
-        ----------
-        variance : float
-            Prior variance.
-
-        Returns
-        -------
-        RotatedTarget
-            The statistics.
-        """
+        """Return the statistics of √variance Φ: weights of prior variance one instead of `variance`."""
         return replace(self, eigenvalues=self.eigenvalues * variance, c=self.c * np.sqrt(variance))
 
 
@@ -87,17 +46,11 @@ class RotatedTarget:
 class RotatedStatistics:
     """Statistics in the decorrelated basis: ΦᵀΦ is diagonal there.
 
-    Attributes
-    ----------
-    rotation : Rotation
-        To orthonormal columns V, (n_weights, n_directions); directions on which A vanishes may be missing.
-    eigenvalues : ndarray of shape (n_directions,)
-    c : ndarray of shape (n_directions, n_outputs)
-        VᵀΦᵀy
-    yty : ndarray of shape (n_outputs,)
-    n_samples : float
-    gram : ndarray of shape (n_weights, n_weights), optional
-        A, where it was formed.
+    - `rotation`: To orthonormal columns V, (n_weights, n_directions); directions on which A vanishes may be missing.
+    - `eigenvalues` (n_directions,)
+    - `c` (n_directions, n_outputs): VᵀΦᵀy
+    - `yty` (n_outputs,)
+    - `gram` (n_weights, n_weights): A, where it was formed.
     """
 
     rotation: Rotation
@@ -120,18 +73,7 @@ class RotatedStatistics:
         return self.c.shape[1]
 
     def divided(self, repetitions: float) -> RotatedStatistics:
-        """Return the statistics of rows whose weights are divided.
-
-        Parameters
-        ----------
-        repetitions : float
-            What the weights are divided by.
-
-        Returns
-        -------
-        RotatedStatistics
-            The statistics.
-        """
+        """Return the statistics of rows whose weights are divided."""
         if repetitions == 1:
             return self
         return replace(
@@ -144,33 +86,11 @@ class RotatedStatistics:
         )
 
     def outputs(self, chosen: slice) -> RotatedStatistics:
-        """Return the statistics of consecutive targets, which share the rotation.
-
-        Parameters
-        ----------
-        chosen : slice
-            Targets to keep.
-
-        Returns
-        -------
-        RotatedStatistics
-            The statistics.
-        """
+        """Return the statistics of consecutive targets, which share the rotation."""
         return replace(self, c=self.c[:, chosen], yty=self.yty[chosen])
 
     def target(self, k: int) -> RotatedTarget:
-        """Return the statistics of one target, which share the rotation.
-
-        Parameters
-        ----------
-        k : int
-            Number of the target.
-
-        Returns
-        -------
-        RotatedTarget
-            The statistics.
-        """
+        """Return the statistics of one target, which share the rotation."""
         k = as_output(k, self.n_outputs)
         c = np.ascontiguousarray(self.c[:, k])
         return RotatedTarget(self.rotation, self.eigenvalues, c, float(self.yty[k]), self.n_samples)
@@ -187,18 +107,7 @@ def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarg
 
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
-    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights.
-
-    Parameters
-    ----------
-    statistics : GaussianStatistics
-        Sums over the rows.
-
-    Returns
-    -------
-    RotatedStatistics
-        The statistics.
-    """
+    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
     gram = None
     with single_blas_thread():
         if statistics.rows is not None:

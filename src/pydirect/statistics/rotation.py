@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,6 +12,7 @@ from scipy.linalg import eigh, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
+from pydirect.persistence.schema import As, Shape
 
 # Number of weights from which eigenvectors are kept in factors: below, they are formed in no time.
 SMALLEST_FACTORED = 512
@@ -23,14 +24,12 @@ FEW_COLUMNS = 4
 class Rotation:
     """Orthonormal columns V.
 
-    Attributes
-    ----------
-    matrix : ndarray of shape (n_weights, n_directions)
+    - `matrix` (n_weights, n_directions)
     """
 
     kind = "Rotation"  # in files, of all subclasses
 
-    matrix: NDArray[Any]
+    matrix: Annotated[NDArray[Any], As(NDArray[np.float64 | np.float32]), Shape("n_weights", "n_directions*")]
 
     def __repr__(self) -> str:
         return f"<Rotation of shape {self.shape}>"
@@ -54,75 +53,25 @@ class Rotation:
         return True
 
     def times(self, x: FloatArray) -> FloatArray:
-        """Return V x, for x of shape (n_directions,) or (n_directions, n).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_directions,) or (n_directions, n)
-            Vectors.
-
-        Returns
-        -------
-        ndarray of shape (n_weights,) or (n_weights, n)
-            The product.
-        """
+        """Return V x, for x of shape (n_directions,) or (n_directions, n)."""
         with single_blas_thread():
             return np.asarray(self.matrix @ x)
 
     def transposed_times(self, x: FloatArray) -> FloatArray:
-        """Return Vᵀ x, for x of shape (n_weights,) or (n_weights, n).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_weights,) or (n_weights, n)
-            Vectors.
-
-        Returns
-        -------
-        ndarray of shape (n_directions,) or (n_directions, n)
-            The product.
-        """
+        """Return Vᵀ x, for x of shape (n_weights,) or (n_weights, n)."""
         with single_blas_thread():
             return np.asarray(self.matrix.T @ x)
 
     def columns(self, mask: NDArray[np.bool_]) -> Rotation:
-        """Return some of the directions.
-
-        Parameters
-        ----------
-        mask : ndarray of bool of shape (n_directions,)
-            Directions to keep.
-
-        Returns
-        -------
-        Rotation
-            The rotation.
-        """
+        """Return some of the directions."""
         return self if mask.all() else Rotation(np.ascontiguousarray(self.matrix[:, mask]))
 
     def astype(self, dtype: DTypeLike) -> Rotation:
-        """Return the rotation with a matrix of this type.
-
-        Parameters
-        ----------
-        dtype : dtype
-            Type of the matrix.
-
-        Returns
-        -------
-        Rotation
-            The rotation.
-        """
+        """Return the rotation with a matrix of this type."""
         return self if self.dtype == dtype else Rotation(self.matrix.astype(dtype))
 
     def formed(self) -> Rotation:
-        """Return the rotation with its matrix alone.
-
-        Returns
-        -------
-        Rotation
-            The rotation.
-        """
+        """Return the rotation with its matrix alone."""
         return self
 
 
@@ -171,12 +120,7 @@ class _Formed(Rotation):
 class _Factored(_Formed):
     """Columns of V = QS for A = QTQᵀ and T = SΛSᵀ tridiagonal: Q is a product of reflectors.
 
-    Products with few columns take a fraction of the time that V takes, and never use it, so that their bits do not
-    depend on whether it is there.
-
-    - `inner`, (n_weights, n): S, or those of its columns that are wanted at all.
-    - `chosen`: indices of its columns.
-    - `whole`: the rotation that these are some columns of.
+    Products with few columns take a fraction of the time that V takes, and their bits do not depend on it.
     """
 
     def __init__(self, q: Reflectors, inner: FloatArray, chosen: NDArray[np.intp], whole: _Factored | None) -> None:
@@ -258,17 +202,7 @@ class Reflectors:
 
 
 def diagonalise(a: FloatArray) -> tuple[FloatArray, Rotation]:
-    """Return eigenvalues of a symmetric matrix, increasing, and the rotation to its eigenvectors.
-
-    Parameters
-    ----------
-    a : ndarray of shape (n, n)
-
-    Notes
-    -----
-    Divide and conquer of the tridiagonal form: eigenvectors are orthogonal to rounding, where those of relatively
-    robust representations leave some 1e-12 of leading directions in others, more than data of little noise say there.
-    """
+    """Return eigenvalues of a symmetric matrix, increasing, and the rotation to its eigenvectors."""
     n = len(a)
     with single_blas_thread():
         if n < SMALLEST_FACTORED or not hasattr(lapack, "dstevd"):  # SciPy before 1.16

@@ -1,22 +1,21 @@
 """Statistics of data without end: sums about their means, which grow, merge, shrink and fade.
 
-`GaussianStatistics` are sums about zero. Where features or targets have means much larger than their deviations, the
-digits that matter cancel in them. Here each block of rows is centred before it is multiplied, and blocks are merged by
-the formula of Chan, Golub & LeVeque (1979), so that nothing cancels however large the means are and however long the
-stream is.
+Each block of rows is centred before it is multiplied, and blocks are merged by the formula of Chan, Golub & LeVeque
+(1979), so that nothing cancels however large the means are; `GaussianStatistics` are sums about zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
-from pydirect._interruptions import uninterrupted
+from pydirect._progress import uninterrupted
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import (
     FloatArray,
@@ -30,12 +29,14 @@ from pydirect._validation import (
 )
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.schema import AnyFinite, AtLeast, Shape, pack, unpack
 from pydirect.statistics.fingerprint import fingerprint
 from pydirect.statistics.gaussian import (
-    FeatureMap,
     GaussianStatistics,
     IdentityFeatures,
+    RowFeatures,
     block_rows,
+    counted_rows,
     gram_of,
     row_blocks,
     summed,
@@ -47,11 +48,43 @@ from pydirect.statistics.gaussian import (
 KIND = "pydirect.statistics"
 # A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
 NEVER_ADDED = 1e-9
-_NUMBERS = ("n_samples", "n_rows", "prior_variance_sum")
+_NUMBERS = ("n_samples", "n_rows", "squared_weights", "prior_variance_sum")
 _NAMES = ("fingerprint", "block_dtype", "sums_of")
 _MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
 _ADDITIVE = ("scatter", "cross", "y_scatter", "log_derivative")
 _ARRAYS = (*_MEANS, *_ADDITIVE)
+
+
+_Sum = Annotated[float, AtLeast(0.0), AnyFinite]
+_OfWeights = Annotated[FloatArray, Shape("n_weights"), AnyFinite]
+_OfTargets = Annotated[FloatArray, Shape("n_outputs"), AnyFinite]
+
+
+@dataclass(frozen=True)
+class SavedStatistics:
+    """`RunningStatistics` in files: of `scatter` the entries on and above the diagonal, (n_upper,), row by row."""
+
+    n_samples: _Sum
+    n_rows: _Sum
+    squared_weights: _Sum
+    prior_variance_sum: _Sum
+    mean: _OfWeights
+    mean_low: _OfWeights
+    y_mean: _OfTargets
+    y_mean_low: _OfTargets
+    scatter: Annotated[FloatArray, Shape("n_upper"), AnyFinite]
+    cross: Annotated[FloatArray, Shape("n_outputs", "n_weights"), AnyFinite]
+    y_scatter: Annotated[FloatArray, Shape("n_outputs"), AnyFinite, AtLeast(0.0)]
+    log_derivative: _OfTargets
+    fingerprint: str
+    block_dtype: Literal["float64", "float32"]
+    sums_of: Literal["features", "kernel"]
+
+    def check(self) -> None:
+        """Raise unless `scatter` is of all pairs."""
+        b = len(self.mean)
+        if len(self.scatter) != b * (b + 1) // 2:
+            raise ValueError("scatter must be of all pairs of weights")
 
 
 @dataclass(eq=False, repr=False)
@@ -69,7 +102,7 @@ class RunningStatistics:
 
     Parameters
     ----------
-    features : FeatureMap, optional
+    features : RowFeatures, optional
         From rows of inputs to Φ.
 
     Attributes
@@ -78,6 +111,8 @@ class RunningStatistics:
         Σω, the number of data points when weights count repetitions.
     n_rows : float
         Rows of positive weight, each counted once; `decay` lets them fade with the samples.
+    squared_weights : float
+        Σω², which fades with the samples too.
     mean : ndarray of shape (n_weights,)
         Weighted mean φ̄ of the features.
     mean_low : ndarray of shape (n_weights,)
@@ -115,6 +150,7 @@ class RunningStatistics:
 
     n_samples: float
     n_rows: float
+    squared_weights: float
     mean: FloatArray
     mean_low: FloatArray
     y_mean: FloatArray
@@ -126,25 +162,15 @@ class RunningStatistics:
     prior_variance_sum: float
     fingerprint: str
     block_dtype: str = "float64"
-    features: FeatureMap | None = None
+    features: RowFeatures | None = None
     sums_of: str = "features"
 
     def __repr__(self) -> str:
         return f"<RunningStatistics: {self.n_samples:g} samples, {self.n_weights} weights, {self.n_outputs} outputs>"
 
     @classmethod
-    def empty(cls, features: FeatureMap, n_outputs: int = 1, *, block_dtype: str = "float64") -> Self:
-        """Begin with no rows.
-
-        Parameters
-        ----------
-        features : FeatureMap
-            Fixed from here on.
-        n_outputs : int, default=1
-            Number of outputs.
-        block_dtype : {"float64", "float32"}, default="float64"
-            Precision of products within a block of rows; sums are float64 always.
-        """
+    def empty(cls, features: RowFeatures, n_outputs: int = 1, *, block_dtype: str = "float64") -> Self:
+        """Begin with no rows."""
         as_choice(block_dtype, "block_dtype", ("float64", "float32"))
         zeros = _zeros(features.n_weights, as_count(n_outputs, "n_outputs"))
         sums_of = "kernel" if sums_are_of_kernel(features, block_dtype) else "features"
@@ -153,17 +179,7 @@ class RunningStatistics:
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Build from a design matrix, as `GaussianStatistics.from_arrays` does.
-
-        Parameters
-        ----------
-        phi : array_like of shape (n_rows, n_weights)
-            Rows of Φ.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts.
-        """
+        """Build from a design matrix, as `GaussianStatistics.from_arrays` does."""
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
         targets = as_target(y, len(phi))
         return cls.empty(IdentityFeatures(phi.shape[1]), targets.shape[1]).update(phi, targets, sample_weight)
@@ -178,34 +194,17 @@ class RunningStatistics:
         """Number of targets."""
         return len(self.y_mean)
 
+    @property
+    def effective_rows(self) -> float:
+        """What the rows count for where weights count relative to each other; see `counted_rows`."""
+        return counted_rows(self.n_rows, self.n_samples, self.squared_weights)
+
     # --- growing, shrinking, fading
 
     def update(
         self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, n_threads: int | None = None
     ) -> Self:
-        """Add rows.
-
-        Parameters
-        ----------
-        x : array_like of shape (n_rows, n_features_in)
-            Inputs of the feature map.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts.
-        n_threads : int, optional
-            The same bits for any number.
-
-        Returns
-        -------
-        Self
-            The statistics themselves.
-
-        Raises
-        ------
-        ValueError
-            When the rows are not as described, or the statistics were read from a file without their feature map.
-        """
+        """Add rows."""
         width: int | str = np.shape(x)[1] if np.ndim(x) == 2 else "n_features_in"
         names, known = column_names(x), getattr(self.features, "names", None)
         if names is not None and known is not None and names != list(known):
@@ -234,22 +233,6 @@ class RunningStatistics:
         """Return the statistics of one block of checked rows, for `merge`; its scatter is of `block_dtype`.
 
         `x`, (n_rows, n_features_in). `y`, (n_rows, n_outputs). `weight`, (n_rows,).
-
-        Parameters
-        ----------
-        x : ndarray of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : ndarray of shape (n_rows, n_outputs)
-            Targets.
-        weight : ndarray of shape (n_rows,) or None
-            How many times each row counts.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        Self
-            The statistics.
         """
         if self.features is None:
             raise ValueError("statistics from a file must be given their feature map to grow: load(path, features=...)")
@@ -285,6 +268,7 @@ class RunningStatistics:
             self,
             n_samples=n_samples,
             n_rows=float(len(x)),
+            squared_weights=float(unit @ unit),
             mean=mean,
             mean_low=mean_low,
             y_mean=y_mean,
@@ -297,25 +281,7 @@ class RunningStatistics:
         )
 
     def merge(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
-        """Add the rows of other statistics, which stay as they are.
-
-        Parameters
-        ----------
-        other : RunningStatistics
-            Of the same feature map and outputs.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        Self
-            The statistics themselves.
-
-        Raises
-        ------
-        ValueError
-            When they do not belong together.
-        """
+        """Add the rows of other statistics, which stay as they are."""
         self._require_same(other)
         if other.n_samples == 0.0:
             return self
@@ -332,6 +298,7 @@ class RunningStatistics:
             "log_derivative": self.log_derivative + other.log_derivative,
             "n_samples": total,
             "n_rows": self.n_rows + other.n_rows,
+            "squared_weights": self.squared_weights + other.squared_weights,
             "prior_variance_sum": self.prior_variance_sum + other.prior_variance_sum,
         }
         threads = resolve_n_threads(n_threads)
@@ -341,25 +308,7 @@ class RunningStatistics:
         return self
 
     def subtract(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
-        """Remove the rows of other statistics, as if they had never been added, to rounding of what was there.
-
-        Parameters
-        ----------
-        other : RunningStatistics
-            Of the same feature map and outputs.
-        n_threads : int, optional
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        Self
-            The statistics themselves.
-
-        Raises
-        ------
-        ValueError
-            When they do not belong together, or the rows cannot have been added; the statistics are then as before.
-        """
+        """Remove the rows of other statistics, as if they had never been added, to rounding of what was there."""
         self._require_same(other)
         if other.n_samples == 0.0:
             return self
@@ -393,6 +342,7 @@ class RunningStatistics:
             "log_derivative": self.log_derivative - other.log_derivative,
             "n_samples": left,
             "n_rows": n_rows,
+            "squared_weights": max(self.squared_weights - other.squared_weights, 0.0),
             "prior_variance_sum": self.prior_variance_sum - other.prior_variance_sum,
         }
         means = self._moved_means(-fraction, shift, y_shift)
@@ -404,18 +354,7 @@ class RunningStatistics:
         return self
 
     def decay(self, factor: float) -> Self:
-        """Let every row so far count `factor` times as much: exponential forgetting.
-
-        Parameters
-        ----------
-        factor : float in (0, 1]
-            Factor of all weights of rows.
-
-        Returns
-        -------
-        Self
-            The statistics themselves.
-        """
+        """Let every row so far count `factor` times as much: exponential forgetting."""
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
         with uninterrupted():
             self.__dict__.update(self._multiplied(factor))
@@ -426,18 +365,7 @@ class RunningStatistics:
         return {name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)}
 
     def scaled(self, factor: float) -> Self:
-        """Return statistics in which every row counts `factor` times as much.
-
-        Parameters
-        ----------
-        factor : float
-            Positive.
-
-        Returns
-        -------
-        Self
-            The statistics.
-        """
+        """Return statistics in which every row counts `factor` times as much."""
         return replace(self.copy(), **self._multiplied(as_number(factor, "factor", above=0.0)))
 
     def __add__(self, other: RunningStatistics) -> Self:
@@ -451,23 +379,11 @@ class RunningStatistics:
         return self.copy() if isinstance(other, int) and other == 0 else NotImplemented
 
     def emptied(self) -> Self:
-        """Return statistics of the same kind without rows.
-
-        Returns
-        -------
-        Self
-            Statistics of no rows.
-        """
+        """Return statistics of the same kind without rows."""
         return replace(self, **_zeros(self.n_weights, self.n_outputs))
 
     def copy(self) -> Self:
-        """Return an independent copy.
-
-        Returns
-        -------
-        Self
-            The copy.
-        """
+        """Return an independent copy."""
         return replace(self, **{name: getattr(self, name).copy() for name in _ARRAYS})
 
     def _shifts(self, other: RunningStatistics) -> tuple[FloatArray, FloatArray]:
@@ -505,18 +421,6 @@ class RunningStatistics:
         """Return sums about zero: A = ΦᵀΦ and c = Φᵀy′, of y′ = (y − y_shift) / y_scale.
 
         `y_shift`, `y_scale`, () or (n_outputs,).
-
-        Parameters
-        ----------
-        y_shift : float or array_like of shape (n_outputs,), default=0.0
-            What is subtracted from the targets.
-        y_scale : float or array_like of shape (n_outputs,), default=1.0
-            What they are divided by then.
-
-        Returns
-        -------
-        GaussianStatistics
-            The sums.
         """
         scale: FloatArray = np.broadcast_to(np.asarray(y_scale, dtype=np.float64), self.y_mean.shape)
         offset = self.y_mean - np.asarray(y_shift, dtype=np.float64)
@@ -529,11 +433,6 @@ class RunningStatistics:
         """Return sums about the means: the model y = β₀ + Φw + ε whose intercept has a flat prior.
 
         No digits are lost however large the means are. The intercept is β₀ = ȳ − φ̄ᵀw.
-
-        Returns
-        -------
-        GaussianStatistics
-            The sums.
         """
         _, cross, gram = self._of_features(0.0)
         return GaussianStatistics(np.ascontiguousarray(cross.T), self.y_scatter.copy(), self.n_samples, gram=gram)
@@ -553,29 +452,12 @@ class RunningStatistics:
         return mean, cross, _shifted(scatter, factor, mean)
 
     def missing_variance(self, mean_square: float) -> float:
-        """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖².
-
-        Parameters
-        ----------
-        mean_square : float
-            Mean of ‖φ‖² over the rows.
-
-        Returns
-        -------
-        float
-            The variance.
-        """
+        """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖²."""
         prior_variance = self.prior_variance_sum / self.n_samples
         return max(prior_variance - mean_square, 0.0) if prior_variance else 0.0
 
     def target_location_scale(self) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and standard deviations.
-        """
+        """Mean and standard deviation of the targets, (n_outputs,) each; exactly zero where constant to rounding."""
         if not self.n_samples:
             raise ValueError("there must be data: the statistics are empty")
         scale = np.sqrt(self.y_scatter / self.n_samples)
@@ -585,53 +467,23 @@ class RunningStatistics:
     # --- files
 
     def save(self, path: str | Path) -> None:
-        """Write one file, arrays and a versioned header, under a temporary name and renamed.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-        """
-        header, arrays = self.to_document()
-        write(path, KIND, header, arrays)
+        """Write one file, arrays and a versioned header, under a temporary name and renamed."""
+        header, arrays = pack(self, "statistics")
+        write(path, KIND, {"library": version("pydirect"), "statistics": header}, arrays)
 
     @classmethod
-    def load(cls, path: str | Path, features: FeatureMap | None = None) -> Self:
-        """Read what `save` wrote.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-        features : FeatureMap, optional
-            Needed to `update`; refused when it is not the one of the file.
-
-        Raises
-        ------
-        pydirect.persistence.container.FileFormatError
-            With the reason, when the file is truncated, altered, of a later version or does not hold statistics.
-        """
+    def load(cls, path: str | Path, features: RowFeatures | None = None) -> Self:
+        """Read what `save` wrote."""
         document = read(path, KIND)
         try:
-            statistics = cls.from_document(document.header, document.arrays)
+            statistics = unpack(cls, document.header["statistics"], document.arrays, "statistics")
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the file is whole but its contents are no statistics ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error
         return statistics if features is None else statistics.with_features(features)
 
-    def with_features(self, features: FeatureMap) -> Self:
-        """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs.
-
-        Parameters
-        ----------
-        features : FeatureMap
-            From rows of inputs to Φ.
-
-        Returns
-        -------
-        Self
-            The statistics.
-        """
+    def with_features(self, features: RowFeatures) -> Self:
+        """Return the same statistics, able to grow by `features`, whose fingerprint must be theirs."""
         found = fingerprint(features)
         if found != self.fingerprint:
             raise ValueError(
@@ -639,44 +491,21 @@ class RunningStatistics:
             )
         return replace(self, features=features)
 
-    def to_document(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Return header and arrays for a file.
-
-        Returns
-        -------
-        (dict, dict of str to ndarray)
-            Header and arrays.
-        """
-        from pydirect import __version__
-
-        header: dict[str, Any] = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES)}
-        arrays = {name: getattr(self, name) for name in _ARRAYS}
-        return {"library": __version__, **header}, {**arrays, "scatter": self.scatter[_upper(self.n_weights)]}
+    def to_saved(self) -> SavedStatistics:
+        """Return what files hold."""
+        own = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES, *_ARRAYS)}
+        return SavedStatistics(**{**own, "scatter": self.scatter[_upper(self.n_weights)]})
 
     @classmethod
-    def from_document(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Self:
-        """Rebuild from `to_document`.
-
-        Parameters
-        ----------
-        header : dict
-            Header of the file.
-        arrays : dict of str to ndarray
-            Arrays of the file, by name.
-        """
-        b, k = len(arrays["mean"]), len(arrays["y_mean"])
-        shapes = {**_shapes(b, k), "scatter": (b * (b + 1) // 2,)}
-        found: dict[str, Any] = {name: as_float_array(arrays[name], name, shapes[name]) for name in _ARRAYS}
-        upper, found["scatter"] = found["scatter"], np.zeros((b, b))
-        found["scatter"][_upper(b)] = upper
-        numbers: dict[str, Any] = {name: as_number(header[name], name, at_least=0.0) for name in _NUMBERS}
-        as_choice(header["block_dtype"], "block_dtype", ("float64", "float32"))
-        if not isinstance(header["fingerprint"], str):
-            raise TypeError("fingerprint must be a string")
-        if (found["y_scatter"] < 0).any() or (found["scatter"].diagonal() < 0).any():
+    def from_saved(cls, saved: SavedStatistics) -> Self:
+        """Rebuild from what files hold."""
+        own = {name: getattr(saved, name) for name in (*_NUMBERS, *_NAMES, *_ARRAYS)}
+        b = len(saved.mean)
+        own["scatter"] = np.zeros((b, b))
+        own["scatter"][_upper(b)] = saved.scatter
+        if (own["scatter"].diagonal() < 0).any():
             raise ValueError("sums of squares must not be negative")
-        as_choice(header["sums_of"], "sums_of", ("features", "kernel"))
-        return cls(**numbers, **found, **{name: header[name] for name in _NAMES})
+        return cls(**own)
 
 
 def _shifted(scatter: FloatArray, factor: float, mean: FloatArray) -> FloatArray:

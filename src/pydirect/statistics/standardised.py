@@ -34,14 +34,14 @@ class Standardised:
 
     @classmethod
     def of(cls, statistics: RunningStatistics, repetitions: float | None = None) -> Self:
-        """Standardise the targets; by default each row counts once, whatever the weights are on average."""
+        """Standardise the targets; by default weights count relative to each other alone."""
         location, scale = statistics.target_location_scale()
         _require_squares(statistics, scale)
         constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
         if repetitions is None:
-            repetitions = statistics.n_samples / statistics.n_rows
+            repetitions = statistics.n_samples / statistics.effective_rows
         return cls(location, scale, gaussian, repetitions)
 
     @cached_property

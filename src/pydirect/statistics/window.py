@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count
-from pydirect.persistence.fields import Arrays, Header, require_array, require_number
+from pydirect._validation import FloatArray
+from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape
 from pydirect.statistics.gaussian import gram_of, row_blocks
 
 # Rows that are multiplied together: enough for products at the machine's peak.
@@ -19,19 +20,27 @@ RUNNING_ROWS = 256  # of running sums at a time: powers of their factor stay far
 LEAST_SCALE = 1e-100
 
 
+@dataclass(frozen=True)
+class SavedSum:
+    """`FadingSum` in files: without room for rows to come."""
+
+    high: Annotated[FloatArray, Shape("n_columns", "n_columns")]
+    low: Annotated[FloatArray, Shape("n_columns", "n_columns")]
+    rows: Annotated[FloatArray, Shape("n_waiting*", "n_columns")]
+    weight: Annotated[FloatArray, Shape("n_waiting*")]
+    scale: Annotated[float, Positive]
+
+    def check(self) -> None:
+        """Raise unless the rows that wait leave room in a block."""
+        if len(self.rows) >= BLOCK_ROWS:
+            raise ValueError(f"rows must be fewer than {BLOCK_ROWS}, got {len(self.rows)}")
+
+
 class FadingSum:
     """Σ ω zzᵀ over rows z that come and go one by one, and fade together.
 
-    Rows wait until there are `BLOCK_ROWS` of them, and fading changes one number, so that neither costs a pass over the
-    matrix. The sum over blocks is compensated: what rounding of each addition leaves is kept (Knuth's two-sum), so that
-    only the rounding within blocks adds up. After any number of rows that were added and removed, an entry is off by at
-    most (`BLOCK_ROWS` + 3) ε Σ |ω| |z_i z_j|, the sum over all those rows as they have faded; of independent rounding
-    errors, by about ε times the square root of the sum of the squares.
-
-    Parameters
-    ----------
-    n_columns : int
-        Length of z.
+    Rows wait until there are `BLOCK_ROWS` of them, and fading changes one number. The sum over blocks is compensated by
+    Knuth's two-sum: an entry is off by at most (`BLOCK_ROWS` + 3) ε Σ |ω| |z_i z_j|, the sum over all rows so far.
     """
 
     def __init__(self, n_columns: int) -> None:
@@ -106,24 +115,15 @@ class FadingSum:
 
     # --- files
 
-    def to_fields(self, name: str, arrays: Arrays) -> Header:
-        """Return the header of a file and add arrays to it."""
-        arrays |= {f"{name}.high": self._high, f"{name}.low": self._low}
+    def to_saved(self) -> SavedSum:
+        """Return what files hold."""
         n = self._n_waiting
-        arrays |= {f"{name}.waiting": self._waiting[:n], f"{name}.waiting_weight": self._weights[:n]}
-        return {"scale": self._scale}
+        return SavedSum(self._high, self._low, self._waiting[:n], self._weights[:n], self._scale)
 
     @classmethod
-    def from_fields(cls, header: Header, arrays: Arrays, name: str, n_columns: int) -> Self:
-        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
-        high, low = arrays[f"{name}.high"], arrays[f"{name}.low"]
-        rows, weight = arrays[f"{name}.waiting"], arrays[f"{name}.waiting_weight"]
-        for own in (high, low):
-            require_array(own, name, n_columns, n_columns)
-        require_array(weight, f"{name}.waiting_weight", len(weight))
-        require_array(rows, f"{name}.waiting", len(weight), n_columns)
-        scale = require_number(header["scale"], "scale", above=0.0)
-        return cls(0)._with(high, low, rows, weight, scale)
+    def from_saved(cls, saved: SavedSum) -> Self:
+        """Rebuild from what files hold."""
+        return cls(0)._with(saved.high, saved.low, saved.rows, saved.weight, saved.scale)
 
     def _with(self, high: FloatArray, low: FloatArray, rows: FloatArray, weight: FloatArray, scale: float) -> Self:
         made = type(self)(len(high))
@@ -139,24 +139,31 @@ def _weighted(rows: FloatArray, root: FloatArray, own: NDArray[np.bool_]) -> Flo
     return rows[own] * root[own, None]
 
 
+@dataclass(frozen=True)
+class SavedWindow:
+    """`WindowSum` in files."""
+
+    young: Annotated[FadingSum, Binds(n_columns="n_columns")]
+    old: Annotated[FadingSum, Binds(n_columns="n_columns")]
+    n_young: Annotated[int, AtLeast(0)]
+    n_old: Annotated[int, AtLeast(0)]
+
+
 class WindowSum:
     """Σ ω zzᵀ over the rows of a window, whose oldest leave in the order in which they came.
 
-    Two generations of rows are summed apart: new rows are added to the younger, those that leave are subtracted from
-    the older. When the older has lost all of its rows, its sum, which is rounding and nothing else by then, is thrown
-    away, and the younger, of which nothing was ever subtracted, takes its place. The error is therefore that of
-    `FadingSum` for the rows of two windows at most, however many have passed, and every row is multiplied twice, once
-    when it comes and once when it leaves.
-
-    Parameters
-    ----------
-    n_columns : int
-        Length of z.
+    New rows are added to the younger of two sums, those that leave are subtracted from the older. Once that lost all
+    its rows it is dropped with its rounding, and the younger takes its place: errors are those of two windows at most.
     """
 
     def __init__(self, n_columns: int) -> None:
         self._young, self._old = FadingSum(n_columns), FadingSum(n_columns)
         self._n_young, self._n_old = 0, 0
+
+    @property
+    def n_columns(self) -> int:
+        """Length of z."""
+        return self._young.n_columns
 
     @property
     def n_rows(self) -> int:
@@ -199,21 +206,15 @@ class WindowSum:
 
     # --- files
 
-    def to_fields(self, name: str, arrays: Arrays) -> Header:
-        """Return the header of a file and add arrays to it."""
-        parts = {
-            "young": self._young.to_fields(f"{name}.young", arrays),
-            "old": self._old.to_fields(f"{name}.old", arrays),
-        }
-        return {**parts, "n_young": self._n_young, "n_old": self._n_old}
+    def to_saved(self) -> SavedWindow:
+        """Return what files hold."""
+        return SavedWindow(self._young, self._old, self._n_young, self._n_old)
 
     @classmethod
-    def from_fields(cls, header: Header, arrays: Arrays, name: str, n_columns: int) -> Self:
-        """Rebuild from `to_fields`; raise ValueError unless shapes and numbers fit."""
+    def from_saved(cls, saved: SavedWindow) -> Self:
+        """Rebuild from what files hold."""
         made = cls(0)
-        made._young = FadingSum.from_fields(header["young"], arrays, f"{name}.young", n_columns)
-        made._old = FadingSum.from_fields(header["old"], arrays, f"{name}.old", n_columns)
-        made._n_young, made._n_old = (as_count(header[own], own, 0) for own in ("n_young", "n_old"))
+        made._young, made._old, made._n_young, made._n_old = saved.young, saved.old, saved.n_young, saved.n_old
         return made
 
 

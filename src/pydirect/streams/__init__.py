@@ -1,10 +1,10 @@
 """Sources of rows, read block by block, and passes over them."""
 
-from pydirect.streams.labels import LabelCodes
 from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.passes import collect_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
 from pydirect.streams.sources import ArraySource, BlockSource
+from pydirect.tables.codebook import LabelCodes
 
 __all__ = [
     "ArraySource",

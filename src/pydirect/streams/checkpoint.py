@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydirect import __version__
-from pydirect._validation import as_count
+from pydirect._validation import as_count, as_flag
 from pydirect.persistence.container import read, write
 from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
-from pydirect.persistence.fields import Arrays, Header, Writer, require_type
-from pydirect.statistics.gaussian import FeatureMap
+from pydirect.persistence.schema import Arrays, pack, unpack
+from pydirect.statistics.gaussian import RowFeatures
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Source
 
@@ -23,10 +22,7 @@ KIND = "pydirect.checkpoint"
 class Checkpoint:
     """Statistics of the first rows of a source.
 
-    - `statistics`: including their feature map.
     - `n_rows`: number of rows of the source that were read, whether counted or skipped for missing values.
-    - `identity`: digest of the source's first rows.
-    - `layout`: layout of the source up to `n_rows`.
     - `one_dimensional`: whether the targets have no axis of outputs.
     """
 
@@ -41,45 +37,38 @@ class Checkpoint:
 
         Raises OSError if the file cannot be written; the message says whether an older one is intact.
         """
-        writer = Writer()
-        header, arrays = self.statistics.to_document()
+        arrays: Arrays = {}
         document = {
             "library": __version__,
             "n_rows": self.n_rows,
             "identity": self.identity,
             "layout": self.layout,
             "one_dimensional": self.one_dimensional,
-            "features": writer.fields(self.statistics.features, "features"),
-            "statistics": header,
+            "features": pack(self.statistics.features, "features", arrays)[0],
+            "statistics": pack(self.statistics, "statistics", arrays)[0],
         }
-        sums = {f"statistics.{name}": array for name, array in arrays.items()}
         try:
-            write(path, KIND, document, {**writer.arrays, **sums})
+            write(path, KIND, document, arrays)
         except OSError as error:
             reason = f"the checkpoint cannot be written after {self.n_rows:,} rows ({error.strerror or error})"
             before = "; the previous checkpoint is intact" if Path(path).exists() else ""
             raise OSError(error.errno, reason + before, str(path)) from error
 
     @classmethod
-    def read(cls, path: str | Path, feature_map: Callable[[Header, Arrays, str], FeatureMap]) -> Checkpoint:
-        """Read a checkpoint from a file.
-
-        `feature_map`: rebuilds the feature map from its fields, such as `pydirect.features.basis.Basis.from_fields`.
-        Raises pydirect.persistence.errors.FileFormatError, with the reason, if the file is not a checkpoint or is
-        damaged.
-        """
+    def read(cls, path: str | Path, features: type[RowFeatures]) -> Checkpoint:
+        """Read a checkpoint of this class of feature map from a file."""
         try:
             document = read(path, KIND)
         except KindError as error:
             raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
         header, arrays = document.header, document.arrays
         try:
-            features = feature_map(header["features"], arrays, "features")
-            sums = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith("statistics.")}
-            statistics = RunningStatistics.from_document(header["statistics"], sums).with_features(features)
-            require_type(header["one_dimensional"], "one_dimensional", bool)
+            feature_map = unpack(features, header["features"], arrays, "features")
+            statistics = unpack(RunningStatistics, header["statistics"], arrays, "statistics")
+            statistics = statistics.with_features(feature_map)
             n_rows = as_count(header["n_rows"], "n_rows", 0)
-            return cls(statistics, n_rows, header["identity"], list(header["layout"]), header["one_dimensional"])
+            one_dimensional = as_flag(header["one_dimensional"], "one_dimensional")
+            return cls(statistics, n_rows, header["identity"], list(header["layout"]), one_dimensional)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             reason = f"the file is intact but its contents are not a checkpoint ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error

@@ -10,7 +10,7 @@ import numpy as np
 
 from pydirect._validation import FloatArray, has_nan
 from pydirect.streams.rows import Rows, Source, checked_rows
-from pydirect.streams.tables import Table
+from pydirect.tables.table import Table
 
 
 class Encoder(Protocol):
@@ -19,28 +19,20 @@ class Encoder(Protocol):
     @property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
-        ...  # pragma: no cover
 
     @property
     def names_out(self) -> list[str]:
         """Names of the encoded columns."""
-        ...  # pragma: no cover
 
     def encode(self, X: Any) -> FloatArray:
         """Return a table as a matrix."""
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
 class EncodedSource:
     """A source whose rows of X are encoded.
 
-    Parameters
-    ----------
-    source : Source
-    encoder : Encoder
-    drop_missing : bool
-        Whether rows of X with a missing number or text stay incomplete, to be dropped.
+    - `drop_missing`: Whether rows of X with a missing number or text stay incomplete, to be dropped.
     """
 
     source: Source

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pydirect.streams.codes import TableCodes
-from pydirect.streams.labels import LabelCodes
 from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, StreamError
-from pydirect.streams.tables import Column, Text, key_of
+from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.table import Column, Text, key_of
 
 TEXT = "text"
 
@@ -32,26 +31,7 @@ class _RowGroup(NamedTuple):
 class ParquetSource:
     """Source of rows from a Parquet file, or from all those in a folder and its subfolders, ordered by name.
 
-    Files are ``*.parquet`` except those whose names begin with ``_`` or ``.``.
-
-    Parameters
-    ----------
-    path : path-like
-        File or folder.
-    targets : sequence of str
-        Columns of y.
-    weight : str, optional
-        Column of the weights of rows.
-    drop : sequence of str, default=()
-        Columns to leave out of X, which has all others.
-    one_dimensional : bool, default=True
-        Whether y is one-dimensional.
-    labels : LabelCodes, optional
-        Codes of the labels, if the target holds labels.
-    repeatable : bool, default=True
-        False treats the rows as those of an iterator, which can be read only once.
-    codes : TableCodes, optional
-        Codes of the text in X, if it may hold any.
+    Files are ``*.parquet`` except those whose names begin with ``_`` or ``.``. X has all columns but `drop`.
     """
 
     path: str | os.PathLike[str]
@@ -61,7 +41,7 @@ class ParquetSource:
     one_dimensional: bool = True
     labels: LabelCodes | None = None
     repeatable: bool = True
-    codes: TableCodes | None = None
+    codes: Codebook | None = None
     names: list[str] = field(init=False)
     n_rows: int = field(init=False)
 
@@ -111,18 +91,7 @@ class ParquetSource:
         return name in usable and usable[name] is None
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on; row groups before it are not read.
-
-        Parameters
-        ----------
-        start : int
-            Number of the first row.
-
-        Yields
-        ------
-        Rows
-            A block of rows.
-        """
+        """Yield all rows from row `start` on; row groups before it are not read."""
         import pyarrow
 
         columns = [*self.names, *self._special]
@@ -174,33 +143,11 @@ class ParquetSource:
         return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows to yield at least.
-
-        Returns
-        -------
-        iterator of Rows
-            Blocks.
-        """
+        """Yield the first blocks."""
         return self.blocks(0)
 
     def place(self, row: int) -> str:
-        """Return file, row and row group of a row in words.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        str
-            The place.
-        """
+        """Return file, row and row group of a row in words."""
         group = next((g for g in self._row_groups if g.first <= row < g.first + g.n_rows), self._row_groups[-1])
         offset = next(g.first for g in self._row_groups if g.file == group.file)
         return (
@@ -209,18 +156,7 @@ class ParquetSource:
         )
 
     def layout(self, row: int) -> list[Any]:
-        """Return paths in the folder and numbers of rows of the files that begin before row `row`.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        list
-            What a checkpoint compares.
-        """
+        """Return paths in the folder and numbers of rows of the files that begin before row `row`."""
         folder, n_rows = Path(self.path), [0] * len(self._files)
         begun = {group.file for group in self._row_groups if group.first < row}
         for group in self._row_groups:
@@ -249,7 +185,7 @@ def _opened(path: Path) -> Iterator[Any]:
     except ImportError:
         raise ImportError('Reading Parquet requires pyarrow. Install it with: pip install "pydirect[arrow]"') from None
     try:
-        # No pre-buffer: it would hold whole row groups in memory.
+        # Neither a pre-buffer nor a scan of pyarrow.dataset: both would have whole row groups in memory.
         parquet = pyarrow.parquet.ParquetFile(path, pre_buffer=False)
     except pyarrow.ArrowException as error:
         raise StreamError(f"{path}: not a whole Parquet file: {error}") from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pydirect._interruptions import deferred_interrupt
+from pydirect._progress import deferred_interrupt
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, checked_rows, chunks, row_keys, rows_present
@@ -26,36 +26,7 @@ def collect_stream(
     n_threads: int | None = None,
     after_block: Callable[[int], None] | None = None,
 ) -> int:
-    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks.
-
-    Parameters
-    ----------
-    statistics : RunningStatistics
-        Changed in place. Whenever this function ends, also by an error, they hold whole blocks, and the last call of
-        `after_block` gave their number of rows.
-    source : Source
-        Source of the rows.
-    start : int, default=0
-        Number of the first row.
-    drop_missing : bool, default=False
-        Whether to leave out rows with missing values.
-    n_threads : int, optional
-        Number of threads that compute blocks, which are added in order: the same bits for any number.
-    after_block : callable, optional
-        Called after each block with the number of the next row.
-
-    Returns
-    -------
-    int
-        Number of rows of the source.
-
-    Raises
-    ------
-    StreamError
-        If data cannot be read or used.
-    KeyboardInterrupt
-        After Ctrl-C, between two blocks.
-    """
+    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks."""
     threads = resolve_n_threads(n_threads)
     row = start
 
@@ -79,13 +50,7 @@ def collect_stream(
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample of rows, drawn from a source without replacement.
-
-    - `rows`: in the order of the source.
-    - `keys`, (n_rows,): keys of these rows: those with the smallest keys are drawn.
-    - `index`, (n_rows,): their numbers in the source.
-    - `n_rows`: number of rows of the source that were considered.
-    """
+    """Rows drawn from the `n_rows` of a source without replacement: those with the smallest `keys`."""
 
     rows: Rows
     keys: np.ndarray

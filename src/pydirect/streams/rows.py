@@ -10,9 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.streams.codes import TableCodes
-from pydirect.streams.labels import LabelCodes
-from pydirect.streams.tables import as_numbers
+from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.table import as_numbers
 
 # Number of rows that sources read at a time.
 READ_ROWS = 65_536
@@ -30,17 +29,7 @@ class StreamInterrupt(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive rows of a source.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_features_in)
-        Rows of inputs.
-    y : ndarray of shape (n_rows, n_outputs)
-        Their targets.
-    weight : ndarray of shape (n_rows,) or None
-        How many times each row counts.
-    """
+    """Consecutive rows of a source: x (n_rows, n_features_in), y (n_rows, n_outputs) and weight (n_rows,)."""
 
     x: FloatArray
     y: FloatArray
@@ -54,18 +43,7 @@ class Rows:
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> Rows:
-        """Concatenate parts.
-
-        Parameters
-        ----------
-        parts : sequence of Rows
-            Parts.
-
-        Returns
-        -------
-        Rows
-            All rows.
-        """
+        """Concatenate parts."""
         if len(parts) == 1:
             return parts[0]
         weights = [part.weight for part in parts if part.weight is not None]
@@ -79,72 +57,37 @@ class Source(Protocol):
     @property
     def names(self) -> list[str] | None:
         """Names of the columns of X, if any."""
-        ...  # pragma: no cover
 
     @property
     def n_rows(self) -> int | None:
         """Number of rows, if known."""
-        ...  # pragma: no cover
 
     @property
     def one_dimensional(self) -> bool:
         """Whether y is one-dimensional."""
-        ...  # pragma: no cover
 
     @property
     def repeatable(self) -> bool:
         """Whether more than one pass is possible."""
-        ...  # pragma: no cover
 
     @property
-    def codes(self) -> TableCodes | None:
+    def codes(self) -> Codebook | None:
         """Codes of the text in X; None if X holds numbers only, none of them missing."""
-        ...  # pragma: no cover
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on, with missing values in them.
-
-        Parameters
-        ----------
-        start : int
-            Number of the first row.
-        """
-        ...  # pragma: no cover
+        """Yield all rows from row `start` on, with missing values in them."""
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks, of at least `n_rows` rows in total, without consuming them.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows to yield at least.
-        """
-        ...  # pragma: no cover
+        """Yield the first blocks, of at least `n_rows` rows in total, without consuming them."""
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words, for messages.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-        """
-        ...  # pragma: no cover
+        """Return the place of a row in words, for messages."""
 
     def layout(self, row: int) -> list[Any]:
-        """Return what identifies the rows before row `row`, as far as it is known without reading them.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-        """
-        ...  # pragma: no cover
+        """Return what identifies the rows before row `row`, as far as it is known without reading them."""
 
 
-def as_row_block(
-    x: Any, y: Any, weight: Any, labels: LabelCodes | None = None, codes: TableCodes | None = None
-) -> Rows:
+def as_row_block(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None, codes: Codebook | None = None) -> Rows:
     """Return a block of float64 arrays, with y two-dimensional; text becomes codes."""
     values = as_numbers(x, "X") if codes is None else codes.coded(x)
     targets = np.asarray(as_numbers(y, "y") if labels is None else labels.codes(np.asarray(y)), dtype=np.float64)

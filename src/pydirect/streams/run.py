@@ -9,23 +9,17 @@ from pathlib import Path
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect.persistence.fields import Arrays, Header
-from pydirect.statistics.gaussian import FeatureMap
+from pydirect.statistics.gaussian import RowFeatures
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.checkpoint import Checkpoint
-from pydirect.streams.codes import TableCodes
 from pydirect.streams.encoded import EncodedSource, Encoder
 from pydirect.streams.passes import collect_stream, digest, sample_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
+from pydirect.tables.codebook import Codebook
 
 
 class StreamRun:
     """Collect statistics from a source, resuming from a checkpoint if there is one.
-
-    - `n_threads`: as in `pydirect.streams.passes.collect_stream`.
-    - `drop_missing`: whether to skip rows with missing values.
-    - `checkpoint`: file to which the statistics of the rows so far are saved.
-    - `checkpoint_seconds`: time between writes of the checkpoint.
 
     Raises FileNotFoundError if the folder of the checkpoint does not exist.
     """
@@ -53,7 +47,7 @@ class StreamRun:
         return self.source.names
 
     @property
-    def codes(self) -> TableCodes | None:
+    def codes(self) -> Codebook | None:
         """Codes of the text in X."""
         return self.source.codes
 
@@ -68,11 +62,11 @@ class StreamRun:
         first = next(iter(self.source.head(1)))
         return first.x.shape[1], first.y.shape[1]
 
-    def saved(self, feature_map: Callable[[Header, Arrays, str], FeatureMap]) -> Checkpoint | None:
+    def saved(self, features: type[RowFeatures]) -> Checkpoint | None:
         """Return the checkpoint if there is one; raise unless it is of this source. See `Checkpoint.read`."""
         if self.path is None or not Path(self.path).exists():
             return None
-        saved = Checkpoint.read(self.path, feature_map)
+        saved = Checkpoint.read(self.path, features)
         saved.require(self.path, self.identity, self.source)
         return saved
 

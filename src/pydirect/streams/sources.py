@@ -11,33 +11,17 @@ from typing import Any
 import numpy as np
 
 from pydirect._validation import column_names
-from pydirect.streams.codes import TableCodes
-from pydirect.streams.labels import LabelCodes
 from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_row_block
-from pydirect.streams.tables import as_numbers
+from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.table import as_numbers
 
 
 @dataclass(frozen=True)
 class ArraySource:
-    """Source of rows from arrays, in memory or memory-mapped.
+    """Source of rows from arrays, in memory or memory-mapped; with `repeatable` False, to be read only once.
 
-    Parameters
-    ----------
-    x : array of shape (n_rows, n_features_in)
-        Rows of inputs.
-    y : array of shape (n_rows,) or (n_rows, n_outputs)
-        Their targets.
-    weight : array of shape (n_rows,), optional
-        How many times each row counts.
-    names : list of str, optional
-        Names of the columns.
-    labels : LabelCodes, optional
-        Codes of the labels, if y holds labels.
-    repeatable : bool, default=True
-        False treats the rows as those of an iterator, which can be read only once.
-    codes : TableCodes, optional
-        Codes of the text that x holds in place of it.
+    `labels` are codes of the labels if y holds labels, `codes` those of the text that x holds in place of it.
     """
 
     x: Any
@@ -46,7 +30,7 @@ class ArraySource:
     names: list[str] | None = None
     labels: LabelCodes | None = None
     repeatable: bool = True
-    codes: TableCodes | None = None
+    codes: Codebook | None = None
 
     def __post_init__(self) -> None:
         if np.ndim(self.x) != 2 or 0 in np.shape(self.x):
@@ -69,18 +53,7 @@ class ArraySource:
         return np.ndim(self.y) == 1
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on.
-
-        Parameters
-        ----------
-        start : int
-            Number of the first row.
-
-        Yields
-        ------
-        Rows
-            A block of rows.
-        """
+        """Yield all rows from row `start` on."""
         for begin in range(start, self.n_rows, READ_ROWS):
             rows = slice(begin, begin + READ_ROWS)
             yield as_row_block(
@@ -88,70 +61,27 @@ class ArraySource:
             )
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows to yield at least.
-
-        Returns
-        -------
-        iterator of Rows
-            Blocks.
-        """
+        """Yield the first blocks."""
         return self.blocks(0)
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        str
-            The place.
-        """
+        """Return the place of a row in words."""
         return f"row {row}"
 
     def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        list
-            What a checkpoint compares.
-        """
+        """Return an empty list: nothing identifies the rows."""
         return []
 
 
 class BlockSource:
     """Source of rows from blocks ``(X, y)`` or ``(X, y, sample_weight)``: an iterable, or a function that returns one.
 
-    A list of blocks or a function allows several passes, an iterator only one. A resumed pass skips the rows that it
-    has counted: the blocks must be the same again.
-
-    Parameters
-    ----------
-    blocks : iterable, or function that returns one
-        Blocks of rows.
-    labels : LabelCodes, optional
-        Codes of the labels, if y holds labels.
-    codes : TableCodes, optional
-        Codes of the text in X, if it may hold any.
+    An iterator allows one pass only. A resumed pass skips rows that it has counted: the blocks must be the same again.
     """
 
     n_rows: int | None = None
 
-    def __init__(self, blocks: Any, labels: LabelCodes | None = None, codes: TableCodes | None = None) -> None:
+    def __init__(self, blocks: Any, labels: LabelCodes | None = None, codes: Codebook | None = None) -> None:
         self.labels, self.codes = labels, codes
         self._open: Callable[[], Iterable[Any]] = blocks if callable(blocks) else lambda: blocks
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
@@ -178,18 +108,7 @@ class BlockSource:
         yield from self._iterator
 
     def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again.
-
-        Parameters
-        ----------
-        n_rows : int
-            Number of rows to yield at least.
-
-        Yields
-        ------
-        Rows
-            A block of rows.
-        """
+        """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again."""
         if self.repeatable:
             yield from self.blocks(0)
             return
@@ -226,18 +145,7 @@ class BlockSource:
             raise StreamError(f"block {number}: {error}") from error
 
     def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on.
-
-        Parameters
-        ----------
-        start : int
-            Number of the first row.
-
-        Yields
-        ------
-        Rows
-            A block of rows.
-        """
+        """Yield all rows from row `start` on."""
         self._ends, end = [], 0
         for number, block in enumerate(self._each()):
             rows = self._rows(block, number)
@@ -247,35 +155,13 @@ class BlockSource:
                 yield rows[max(start - begin, 0) :]
 
     def place(self, row: int) -> str:
-        """Return the place of a row in words.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        str
-            The place.
-        """
+        """Return the place of a row in words."""
         block = int(np.searchsorted(self._ends, row, side="right"))
         begin = self._ends[block - 1] if block else 0
         return f"row {row} (block {block}, its row {row - begin})"
 
     def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows.
-
-        Parameters
-        ----------
-        row : int
-            Number of a row.
-
-        Returns
-        -------
-        list
-            What a checkpoint compares.
-        """
+        """Return an empty list: nothing identifies the rows."""
         return []
 
 
@@ -284,7 +170,7 @@ def as_source(
     y: Any = None,
     sample_weight: Any = None,
     labels: LabelCodes | None = None,
-    codes: TableCodes | None = None,
+    codes: Codebook | None = None,
 ) -> Source:
     """Return the source that the arguments of ``fit_stream`` describe.
 

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, fit_quantized
+from pydirect import (
+    DirectClassifier,
+    DirectRegressor,
+    Gaussian,
+    Nystroem,
+    QuadraticBNNRegressor,
+    Sequential,
+    fit_quantized,
+)
 from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.loading import load_quantized
 
@@ -166,3 +174,28 @@ def test_columns_of_extreme_scale_have_an_integer_form_or_a_message(data):
     for factor in (1e-40, 1e300):
         with pytest.raises(IntegerArithmeticError, match="single precision"):
             fit_quantized(DirectRegressor(), x * factor, y, max_bytes=700)
+
+
+@pytest.mark.parametrize(
+    ("model", "ignored"),
+    [
+        (
+            DirectRegressor("linear", posterior=Sequential(n_levels=3, prior="spike_and_slab"), noise=0.1),
+            "features, posterior, noise must be left",
+        ),
+        (DirectRegressor(Nystroem(rank_inputs=False)), "features must be left"),
+        (DirectRegressor(noise=0.1), "noise must be left"),
+        (DirectClassifier(bound="jaakkola"), "bound must be left"),
+    ],
+)
+def test_parameters_that_would_be_ignored_are_refused(model, ignored):
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    with pytest.raises(ValueError, match=ignored):
+        fit_quantized(model, x, x[:, 0] > 0, max_bytes=700)
+
+
+def test_parameters_that_say_what_is_done_are_taken():
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    features = Nystroem(max_search_rows=50)
+    model = DirectRegressor(features, 40, posterior=Gaussian(), noise="constant", local=False, max_iter=900)
+    assert fit_quantized(model, x, x[:, 0], max_bytes=700, n_samples=1, n_levels=7).n_bytes <= 700

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pydirect import Fourier, Sequential
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -60,13 +61,13 @@ def test_deviations_near_zero_agree_however_large_the_offset(tmp_path, c, fitted
 @pytest.mark.parametrize(
     ("estimator", "target", "options"),
     [
-        (lambda s: s.regressor("fourier", basis="raw"), "two", {}),  # normal scores of the inputs
+        (lambda s: s.regressor("fourier", posterior="sequential"), "two", {}),  # normal scores of the inputs
         (lambda s: s.regressor("fourier"), "two", {}),  # rotated, a block for each output
-        (lambda s: s.regressor("linear", basis="raw", n_levels=7), "y", {"layout": "sparse"}),
-        (lambda s: s.regressor("precomputed", basis="raw", n_levels=7), "y", {}),
-        (lambda s: s.regressor("polynomial", basis="raw", prior="spike_and_slab"), "y", {"layout": "sparse"}),
-        (lambda s: s.regressor("polynomial", n_levels=31), "y", {}),
-        (lambda s: s.classifier("fourier", basis="raw"), "sign", {}),
+        (lambda s: s.regressor("linear", posterior=Sequential(n_levels=7)), "y", {"layout": "sparse"}),
+        (lambda s: s.regressor("precomputed", posterior=Sequential(n_levels=7)), "y", {}),
+        (lambda s: s.regressor("polynomial", posterior=Sequential(prior="spike_and_slab")), "y", {"layout": "sparse"}),
+        (lambda s: s.regressor("polynomial"), "y", {}),
+        (lambda s: s.classifier("fourier", posterior="sequential"), "sign", {}),
         (lambda s: s.classifier("linear"), "three", {}),
         (lambda s: s.network((3, 2)), "y", {}),
     ],
@@ -107,7 +108,7 @@ def test_single_precision_networks_stay_finite_however_far_the_row(tmp_path, c, 
 @needs_cc
 @pytest.mark.parametrize(("offset", "real"), [(0.0, "double"), (1000.0, "float"), (1e6, "double")])
 def test_the_self_test_finds_a_wrong_deviation_beside_any_mean(tmp_path, c, small, offset, real):
-    model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), 4)
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
     units = {"scale": model.scale / model.scale, "offset": np.array([offset]), "noise": np.array([0.01])}
     replace(model, **units).to_c(tmp_path / "model.h", prefix="m", real=real)
     text = (tmp_path / "model.h").read_text()
@@ -122,14 +123,15 @@ def test_the_self_test_finds_a_wrong_deviation_beside_any_mean(tmp_path, c, smal
 
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_float_headers_state_the_bytes_of_their_tables(tmp_path, c, small, real):
-    for options in ({"basis": "raw", "rank_inputs": False}, {}):
-        quantize(small(small.regressor("fourier", **options)), 4).to_c(tmp_path / "model.h", prefix="m", real=real)
+    fourier = Fourier(rank_inputs=False)
+    for features, options in ((fourier, {"posterior": "sequential"}), ("fourier", {})):
+        quantize(small(small.regressor(features, **options)), 4).to_c(tmp_path / "model.h", prefix="m", real=real)
         text = (tmp_path / "model.h").read_text().replace(" m_real ", f" {real} ")
         assert f"tables: {c.stored_bytes(text)} bytes" in text
 
 
 def test_units_beyond_single_precision_are_refused(tmp_path, small):
-    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4)
+    model = quantize(small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4)
     m = model.basis.input_map
 
     def inputs(factor):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pydirect
+from pydirect import Fourier, Sequential
 from pydirect.quantized.errors import AccumulatorOverflowError
-from pydirect.quantized.export.c_integer import integer_body
-from pydirect.quantized.export.c_source import header
+from pydirect.quantized.export.c import header, integer_body
 from pydirect.quantized.integer.device import FixedPointModel
-from pydirect.quantized.integer.linear import Group, IntegerProgram
+from pydirect.quantized.integer.program import Group, IntegerProgram
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.quantize import quantize
 
@@ -144,10 +144,10 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, 
     if features == "fourier":
         model, X = fitted("housing")
     elif features == "linear":
-        model, X = small(small.regressor("linear", basis="raw", rank_inputs=False)), small.X
+        model, X = small(small.regressor("linear", posterior="sequential")), small.X
     else:
-        levels = {"levels": [[-1.0, -0.3, 0.0, 0.17, 0.9]], "rank_inputs": False}
-        model, X = small(small.regressor("fourier", basis="raw", **levels)), small.X
+        levels = Sequential(n_levels=5, levels=[[-1.0, -0.3, 0.0, 0.17, 0.9]])
+        model, X = small(small.regressor(Fourier(rank_inputs=False), posterior=levels)), small.X
     quantised = quantize(model, 8, arithmetic="integer", X=X[:200], **options)
     quantised.to_c(tmp_path / "model.h", prefix="m")
     text = (tmp_path / "model.h").read_text()
@@ -158,7 +158,7 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, 
 @needs_cc
 @pytest.mark.parametrize("target", ["sign", "three"])
 def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c, small, target):
-    model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+    model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), target)
     quantised = quantize(model, 6, arithmetic="integer")
     quantised.to_c(tmp_path / "model.h", prefix="m")
     rows, device = c.far_and_near(small.X, 15), quantised.fixed_point()
@@ -184,7 +184,7 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
 def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(tmp_path, c, fitted, small, kind):
     model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,)), "two"), small.X)
     if kind == "classes":
-        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), "three")
+        model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), "three")
     quantised = quantize(model, 4, X=X, arithmetic="integer")
     options = {"counts_per_unit": 1000 / X.std(axis=0), "zero_count": -7}
     if kind != "classes":
@@ -231,6 +231,8 @@ def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_pat
     ],
 )
 def test_counts_are_checked(tmp_path, small, options, message):
-    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model = quantize(
+        small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4, arithmetic="integer"
+    )
     with pytest.raises(ValueError, match=message):
         model.to_c(tmp_path / "model.h", **options)

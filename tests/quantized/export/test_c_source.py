@@ -1,4 +1,4 @@
-"""Exported headers as text: templates, names, comments, other compilers."""
+"""Text of headers, options of exports, and sizes on a device."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 import pydirect
-from pydirect.quantized.export.c_source import LARGEST_COUNT, template
+from pydirect import Fourier
+from pydirect.quantized.export.c import LARGEST_COUNT, template
 from pydirect.quantized.packing import PackedCodes
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
+
+
 needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
 
 
@@ -23,7 +26,7 @@ needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason
 @pytest.mark.parametrize("counts", [{}, {"counts_per_unit": 100}], ids=["floats", "counts"])
 def test_headers_in_cpp_and_on_avr(tmp_path, c, small, counts):
     """AVR's instructions for flash are replaced by ordinary reads: what is tested is that all reads go through them."""
-    model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
+    model = small(small.regressor(Fourier(rank_inputs=False), posterior="sequential"))
     quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m", **counts)
     (tmp_path / "avr").mkdir()
     (tmp_path / "avr" / "pgmspace.h").write_text(
@@ -111,7 +114,7 @@ def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, c, fitt
 
 
 def test_the_self_test_finds_a_changed_table(tmp_path, c, small):
-    model = small(small.regressor("linear", basis="raw"))
+    model = small(small.regressor("linear", posterior="sequential"))
     quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
     text = (tmp_path / "model.h").read_text()
     begin = text.index("m_codes[")
@@ -127,7 +130,7 @@ def test_the_self_test_finds_a_changed_table(tmp_path, c, small):
 @needs_cc
 def test_two_models_of_one_prefix_do_not_compile_together(tmp_path, small):
     for name, n_samples in (("a", 2), ("b", 3)):
-        model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), n_samples)
+        model = quantize(small(small.regressor("linear", posterior="sequential")), n_samples)
         model.to_c(tmp_path / f"{name}.h", prefix="m")
     for second, compiles in (("a", True), ("b", False)):
         (tmp_path / "main.c").write_text(f'#include "a.h"\n#include "{second}.h"\nint main(void) {{ return 0; }}\n')
@@ -139,16 +142,16 @@ def test_two_models_of_one_prefix_do_not_compile_together(tmp_path, small):
 
 
 def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small, monkeypatch):
-    model = quantize(small(small.regressor("linear", basis="raw", rank_inputs=False)), 2)
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 2)
     assert LARGEST_COUNT == np.iinfo(np.uint16).max
-    monkeypatch.setattr("pydirect.quantized.export.c_source.LARGEST_COUNT", 2)
+    monkeypatch.setattr("pydirect.quantized.export.c.LARGEST_COUNT", 2)
     for arithmetic in ("float", "integer"):
         with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
             model.with_arithmetic(arithmetic).to_c(tmp_path / "model.h")
 
 
 def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, small):
-    model = quantize(small(small.classifier("linear", basis="raw"), "three"), 4, arithmetic="integer")
+    model = quantize(small(small.classifier("linear", posterior="sequential"), "three"), 4, arithmetic="integer")
     model.to_c(tmp_path / "a.h", prefix="first_model", columns=["length", "wi*/dth", "height"])
     text = (tmp_path / "a.h").read_text()
     assert "Digest of what follows: " in text and "x[0] = length" in text and "class 2 = 2" in text
@@ -167,7 +170,7 @@ def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, sma
 
 
 def test_names_of_columns_are_kept_except_for_comment_marks(tmp_path, c, small):
-    model = quantize(small(small.regressor("linear", basis="raw")), 4, arithmetic="integer")
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 4, arithmetic="integer")
     model.to_c(tmp_path / "model.h", prefix="m", columns=["a/*b pd_x", "PD_y*/", "/*/"])
     text = (tmp_path / "model.h").read_text()
     for line in (
@@ -184,13 +187,17 @@ def test_names_of_columns_are_kept_except_for_comment_marks(tmp_path, c, small):
 
 
 def test_names_hold_no_trigraphs(tmp_path, small):
-    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model = quantize(
+        small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4, arithmetic="integer"
+    )
     model.to_c(tmp_path / "model.h", columns=["what??/", "a????=b", "c"])
     assert "??" not in (tmp_path / "model.h").read_text()
 
 
 def test_a_prefix_keeps_its_case(tmp_path, small):
-    model = quantize(small(small.regressor("fourier", basis="raw", rank_inputs=False)), 4, arithmetic="integer")
+    model = quantize(
+        small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4, arithmetic="integer"
+    )
     model.to_c(tmp_path / "model.h", prefix="boilerModel")
     text = (tmp_path / "model.h").read_text()
     assert "boilerModel_predict(" in text and "#define BOILERMODEL_N_SAMPLES" in text
@@ -200,7 +207,7 @@ def test_a_prefix_keeps_its_case(tmp_path, small):
 @pytest.mark.parametrize("kind", ["linear", "network"])
 def test_headers_without_codes_compile(tmp_path, c, small, kind):
     if kind == "linear":
-        model = quantize(small(small.regressor("linear", rank_inputs=False)), 4)
+        model = quantize(small(small.regressor("linear")), 4)
     else:
         network = small(small.network((2,), n_regrids=0, bias=False))
         model = quantize(network, 4, X=small.X, arithmetic="integer")
@@ -218,3 +225,30 @@ def test_template_conditions_nest():
     whole = template("linear.h", {"fourier", "wide", "linear"})
     assert "//@" not in whole and "pd_phase(" in whole and "PD_READ_16(pd_sine_table" in whole
     assert "pd_phase(" not in template("linear.h", {"linear"})
+
+
+def test_options_of_floating_point_are_refused_for_integers(tmp_path, small):
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 4, arithmetic="integer")
+    with pytest.raises(ValueError, match="dtype must be float64 in integer arithmetic"):
+        model.to_onnx(tmp_path / "model.onnx", dtype=np.float32)
+    for columns in (["a", "b"], ["a", "b", 3]):
+        with pytest.raises(ValueError, match="columns must be 3 names"):
+            model.to_c(tmp_path / "model.h", columns=columns)
+
+
+def test_models_that_c_cannot_express_are_refused_with_a_hint(tmp_path, small):
+    path = tmp_path / "model.h"
+    with pytest.raises(ValueError, match="features='fourier'"):
+        quantize(small(small.regressor("nystroem")), 4).to_c(path)
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
+    for prefix in ("1m", "", "a-b", 3):
+        with pytest.raises(ValueError, match="prefix must be"):
+            model.to_c(path, prefix=prefix)
+    with pytest.raises(ValueError, match="level must be"):
+        model.to_c(path, level=1.0)
+    with pytest.raises(ValueError, match="counts must be None in floating-point arithmetic"):
+        model.to_c(path, counts_per_unit=3.0)
+    constant = pydirect.DirectRegressor("linear", posterior="sequential").fit(np.ones((9, 1)), np.arange(9.0))
+    with pytest.raises(ValueError, match="must depend on an input"):
+        quantize(constant, 4).to_c(path)
+    assert not path.exists()

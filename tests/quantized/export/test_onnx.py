@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential
 from pydirect.features.maps import NystroemFeatures
-from pydirect.quantized.export.onnx_graph import IR_VERSION, OPSET
+from pydirect.quantized.export.onnx import IR_VERSION, OPSET
 from pydirect.quantized.quantize import quantize
 
 onnx = pytest.importorskip("onnx")
@@ -97,13 +97,13 @@ def test_deviations_near_zero_agree_however_large_the_offset(tmp_path, fitted, a
 
 
 KINDS = {
-    "scores": (lambda s: s.regressor("fourier", basis="raw"), "two"),
+    "scores": (lambda s: s.regressor("fourier", posterior="sequential"), "two"),
     "rotated": (lambda s: s.regressor("fourier"), "two"),
     "landmarks": (lambda s: s.regressor("nystroem"), "y"),
-    "linear": (lambda s: s.regressor("linear", basis="raw", n_levels=7), "y"),
-    "columns": (lambda s: s.regressor("precomputed", basis="raw", n_levels=31), "y"),
-    "polynomial": (lambda s: s.regressor("polynomial", basis="raw", degree=3), "y"),
-    "two": (lambda s: s.classifier("fourier", basis="raw"), "sign"),
+    "linear": (lambda s: s.regressor("linear", posterior=Sequential(n_levels=7)), "y"),
+    "columns": (lambda s: s.regressor("precomputed", posterior=Sequential(n_levels=31)), "y"),
+    "polynomial": (lambda s: s.regressor(Polynomial(3), posterior="sequential"), "y"),
+    "two": (lambda s: s.classifier("fourier", posterior="sequential"), "sign"),
     "three": (lambda s: s.classifier("linear"), "three"),
     "network": (lambda s: s.network((3, 2)), "y"),
 }
@@ -137,7 +137,7 @@ def test_networks_in_integers_give_the_integers_of_python(tmp_path, small, sizes
 
 def test_classifiers_in_integers_have_probabilities(tmp_path, small):
     for target in ("sign", "three"):
-        model = small(small.classifier("fourier", basis="raw", rank_inputs=False), target)
+        model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), target)
         quantised = quantize(model, 6, arithmetic="integer")
         quantised.to_onnx(tmp_path / "m.onnx")
         rows = near_and_far(small.X).astype(np.float32)
@@ -149,7 +149,7 @@ def test_classifiers_in_integers_have_probabilities(tmp_path, small):
 
 def test_probabilities_stay_probabilities_far_out(tmp_path, small):
     for target in ("sign", "three"):
-        quantised = quantize(small(small.classifier("linear", basis="raw"), target), 3)
+        quantised = quantize(small(small.classifier("linear", posterior="sequential"), target), 3)
         for dtype in (np.float64, np.float32):
             quantised.to_onnx(tmp_path / "m.onnx", dtype=dtype)
             rows = (small.X[:5] + np.array([[1e6], [-1e6], [1e3], [-1e3], [0]])).astype(dtype)
@@ -185,7 +185,7 @@ def test_codes_take_four_bits_and_are_gathered_not_dequantised(tmp_path, fitted)
 def test_the_reference_of_the_standard_agrees(tmp_path, small):
     from onnx.reference import ReferenceEvaluator
 
-    model = small(small.regressor("fourier", basis="raw", rank_inputs=False))
+    model = small(small.regressor(Fourier(rank_inputs=False), posterior="sequential"))
     for arithmetic, dtype in (("float", np.float64), ("integer", np.float32)):
         quantised = quantize(model, 5, arithmetic=arithmetic)
         quantised.to_onnx(tmp_path / "m.onnx")
@@ -204,7 +204,7 @@ def test_without_onnx_the_extra_is_named(tmp_path, small, monkeypatch):
             raise ImportError(name)
         return real(name, *arguments, **options)
 
-    quantised = quantize(small(small.regressor("linear", basis="raw", n_levels=7)), 4)
+    quantised = quantize(small(small.regressor("linear", posterior=Sequential(n_levels=7))), 4)
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(ImportError, match=r'pip install "pydirect\[onnx\]"'):
         quantised.to_onnx(tmp_path / "m.onnx")
@@ -218,13 +218,16 @@ def test_types_other_than_float64_and_float32_are_refused(tmp_path, small):
             model.to_onnx(tmp_path / "m.onnx", dtype=dtype)
 
 
+@pytest.mark.parametrize("product", [{}, {"product_amplitude": 0.4, "product_rates": np.array([0.0, 1.7])}])
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
-def test_a_kernel_of_any_smoothness_has_a_graph(tmp_path, smoothness):
+def test_a_kernel_of_any_smoothness_and_with_a_product_has_a_graph(tmp_path, smoothness, product):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))
-    model = DirectRegressor(n_basis_functions=20, length_scale=1.0, random_state=0).fit(X, np.sin(X[:, 0]))
+    model = DirectRegressor(features=Nystroem(length_scale=1.0), n_basis_functions=20, random_state=0).fit(
+        X, np.sin(X[:, 0])
+    )
     basis = model.features_
-    kernel = replace(basis.hyperparameters, smoothness=smoothness)
+    kernel = replace(basis.hyperparameters, smoothness=smoothness, **product)
     features = NystroemFeatures.at(basis.map.landmarks, kernel)
     model.features_ = replace(basis, map=features, hyperparameters=kernel)
     quantised = quantize(model, 4)

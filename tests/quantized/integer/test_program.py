@@ -1,16 +1,42 @@
-"""Integer programs equal arithmetic in unbounded integers, and refuse what could overflow."""
+"""The integer arithmetic, its programs and its kernels."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pydirect import quantize
 from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
-from pydirect.quantized.integer.arithmetic import INT32_MAX, turn_sine
-from pydirect.quantized.integer.counts import RawInputs
-from pydirect.quantized.integer.engine import IntegerEngine
-from pydirect.quantized.integer.linear import Group, IntegerProgram
+from pydirect.quantized.integer.arithmetic import INT32_MAX, ONE, SINE_ERROR, integer_sqrt, round_shift, turn_sine
+from pydirect.quantized.integer.device import RawInputs
+from pydirect.quantized.integer.program import Group, IntegerProgram
+from pydirect.quantized.model import FloatEngine, IntegerEngine
+
+
+@given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 30))
+def test_round_shift_rounds_to_nearest_with_halves_away_from_zero(v, shift):
+    magnitude, rest = divmod(abs(v), 2**shift)
+    expected = magnitude + (2 * rest >= 2**shift and shift > 0)
+    assert int(round_shift(np.int64(v), shift)) == (expected if v >= 0 else -expected)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_integer_square_roots_are_exact(v):
+    import math
+
+    for value in (v, math.isqrt(v) ** 2, max(math.isqrt(v) ** 2 - 1, 0)):
+        assert int(integer_sqrt(np.array([value], dtype=np.uint64))[0]) == math.isqrt(value)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_sines_from_the_table_are_within_their_bound_and_symmetric(bits):
+    phase = np.concatenate([np.arange(0, 2**32, 65537), 2**30 * np.arange(4), 2**30 * np.arange(1, 5) - 1])
+    value = turn_sine(phase, bits)
+    assert np.abs(value / ONE[bits] - np.sin(2 * np.pi * phase / 2**32)).max() <= SINE_ERROR[bits]
+    np.testing.assert_array_equal(turn_sine(phase + 2**31, bits), -value)
+    assert np.abs(value).max() <= ONE[bits]
 
 
 def python_inputs(program, x):
@@ -216,3 +242,29 @@ def test_networks_beyond_the_range_of_integers_name_the_layer(network):
     other = quantize(network("one layer")[0], 3, X=x)
     wide = replace(other, levels=other.levels * np.array([1, 1.01] + [1] * (len(other.levels) - 2)))
     assert np.abs(wide.program.multipliers).max() == 127  # levels that are not even are rounded
+
+
+RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
+
+
+@pytest.mark.parametrize("levels", ["even", "power_of_two"])
+@pytest.mark.parametrize("feature_bits", [8, 16])
+def test_kernels_give_the_reference_at_every_level_and_for_any_threads(data, raw, at_every_level, levels, feature_bits):
+    x = data()[0]
+    model = quantize(raw, 16, X=x, levels=levels, feature_bits=feature_bits)
+    rows = np.random.default_rng(1).standard_normal((773, 3)) * 20
+    engine = IntegerEngine(model.program)
+    got = at_every_level(lambda: engine.totals(rows))
+    np.testing.assert_array_equal(got, model.program.totals(rows))
+    np.testing.assert_array_equal(engine.totals(rows, 3), got)
+    assert model.program.powers_of_two == (levels == "power_of_two")
+
+
+def test_sums_by_level_have_the_same_bits_at_every_level_and_are_sums(at_every_level):
+    rng = np.random.default_rng(0)
+    codes, levels = rng.integers(0, 15, (70, 6)).astype(np.uint8), np.linspace(-3, 3, 15)
+    phi = rng.standard_normal((531, 70))
+    engine = FloatEngine(codes, levels)
+    got = at_every_level(lambda: engine.sums(phi))
+    np.testing.assert_array_equal(engine.sums(phi, 0, 3), got)
+    np.testing.assert_allclose(got, phi @ levels[codes], atol=1e-12)

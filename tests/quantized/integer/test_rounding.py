@@ -5,13 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, quantize
+from pydirect import DirectRegressor, Fourier, MeanField, Sequential, quantize
 
-RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
+RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
 @pytest.mark.parametrize("feature_bits", [8, 16])
-@pytest.mark.parametrize("options", [RAW, RAW | {"levels": "power_of_two"}, {"basis": "raw", "features": "linear"}])
+@pytest.mark.parametrize(
+    "options",
+    [RAW, RAW | {"posterior": Sequential(levels="power_of_two")}, {"posterior": "sequential", "features": "linear"}],
+)
 def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_bits):
     x, y = data()
     model = fit(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer", feature_bits=feature_bits)
@@ -34,8 +37,9 @@ def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_b
 def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, features, levels, feature_bits):
     x, y = data()
     y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
-    options = {"features": features, "basis": "raw", "n_basis_functions": 40, "rank_inputs": False, "levels": [levels]}
-    options |= {"posterior": "mean_field"}  # own scales need a zero among the levels
+    features = Fourier(rank_inputs=False) if features == "fourier" else features
+    posterior = MeanField(n_levels=len(levels), levels=[levels])  # own scales need a zero among the levels
+    options = {"features": features, "n_basis_functions": 40, "posterior": posterior}
     model = fit(DirectRegressor(**options), x, y)
     rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
     for method in ("draw", "most_probable"):
@@ -100,7 +104,7 @@ def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):
     rng = np.random.default_rng(3)
     phi = rng.standard_normal((120, 4)) * np.array([1e-3, 1.0, 40.0, 3000.0])
     y = phi @ (np.array([1.0, -2.0, 1.5, 0.5]) / phi.std(axis=0)) + 0.1 * rng.standard_normal(120)
-    model = fit(DirectRegressor(features="precomputed", basis="raw"), phi, y)
+    model = fit(DirectRegressor(features="precomputed", posterior="sequential"), phi, y)
     with pytest.raises(ValueError, match="X must be given for integers of precomputed columns"):
         model.quantize(8, arithmetic="integer")
     quantised = model.quantize(8, X=phi, levels="even", n_levels=255, arithmetic="integer")

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/arrays.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/monte_carlo/divergence.hpp"
 #include "pydirect/parallel.hpp"

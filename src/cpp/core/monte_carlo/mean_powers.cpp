@@ -45,9 +45,8 @@ void mean_powers(const BaseDraws& d, const Exponents& e, double* out, int n_thre
       // Columns beyond the last one are summed with their pack; only the first `rest` count below.
       std::vector<double> one(table);
       add_powers(e, integers, {0, end - begin, each, 1, xi + row, logs ? log_xi + row : nullptr}, one.data());
-      for (Index k = 0; k < n_sums; ++k)
-        for (Index c = 0; c < end - begin; ++c)
-          sums[begin / kDrawColumns * table + k * kDrawColumns + c] += one[k * kDrawColumns + c];
+      matrix(sums.data() + begin / kDrawColumns * table, n_sums, kDrawColumns).leftCols(end - begin) +=
+          matrix(one.data(), n_sums, kDrawColumns).leftCols(end - begin);
     });
     for (Index k = 0; k < n_sums; ++k) {
       double total = 0.0;
@@ -61,9 +60,8 @@ void mean_powers(const BaseDraws& d, const Exponents& e, double* out, int n_thre
             [&](const RowsOfDraws& rows) { add_powers(e, integers, rows, sums.data() + rows.chunk * table); });
   for_chunks(d.n_weights, kDrawColumns, n_threads, [&](Index begin, Index end) {
     const double* chunk = sums.data() + begin / kDrawColumns * table;
-    for (Index k = 0; k < n_sums; ++k)
-      for (Index c = begin; c < end; ++c)
-        out[k * d.n_weights + c] = chunk[k * kDrawColumns + c - begin] / double(d.n_draws);
+    matrix(out, n_sums, d.n_weights).middleCols(begin, end - begin) =
+        matrix(chunk, n_sums, kDrawColumns).leftCols(end - begin) / double(d.n_draws);
   });
 }
 

@@ -16,7 +16,7 @@ Index GaussianNetwork::first_weight(Index layer) const {
 std::vector<double> weight_variances(const GaussianNetwork& network, const double* parameters) {
   const Index n = network.n_weights();
   std::vector<double> v(size_t(n), 0.0);
-  for (Index i = 0; i < n; ++i) v[size_t(i)] = std::min(2.0 * parameters[n + i], 700.0);
+  array(v) = (2.0 * array(parameters + n, n)).min(700.0);
   kernels().dense.exp(n, v.data(), v.data());
   return v;
 }
@@ -44,10 +44,8 @@ int useful_threads(double n_multiplications, int n_threads) { return n_multiplic
 
 void sum_in_order(Index n_accumulators, Index size, double* accumulators, int n_threads) {
   for_chunks(size, 4096, n_threads, [&](Index begin, Index end) {
-    for (Index k = 1; k < n_accumulators; ++k) {
-      const double* a = accumulators + k * size;
-      for (Index i = begin; i < end; ++i) accumulators[i] += a[i];
-    }
+    for (Index k = 1; k < n_accumulators; ++k)
+      array(accumulators + begin, end - begin) += array(accumulators + k * size + begin, end - begin);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/arrays.hpp"
 #include "core/panels.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/networks/gaussian_network.hpp"

@@ -40,8 +40,7 @@ void Propagation::likelihood_and_adjoint(const double* y, const double* weight, 
                                 out.covariance ? block_.covariance_bar + b * o * o : nullptr,
                                 sums + model_.sum_noise};
     sums[0] += w * expected_log_likelihood(network, y + b * y_stride, log_noise, output, w, adjoint);
-    if (adjoint.covariance)
-      for (Index i = 0; i < o; ++i) adjoint.covariance[i * o + i] = adjoint.variance[i];
+    if (adjoint.covariance) matrix(adjoint.covariance, o, o).matrix().diagonal().array() = array(adjoint.variance, o);
   }
   for (Index l = last; l >= 0; --l) backward_layer(l, sums);
 }
@@ -56,11 +55,10 @@ void Propagation::backward_layer(Index l, double* sums) {
   add_transposed({d, n_, o}, layer.first ? x_ : in.units.hm, d, block_.mean_bar, o, sums + layer.sum_mean, o);
   add_transposed({d, n_, o}, layer.first ? block_.x_squared : in.units.v, d, block_.variance_bar, o,
                  sums + layer.sum_v, o);
-  for (Index b = 0; b < n_; ++b)
-    for (Index i = 0; i < o; ++i) {
-      sums[layer.sum_bias + i] += block_.mean_bar[b * o + i];
-      sums[layer.sum_bias_v + i] += block_.variance_bar[b * o + i];
-    }
+  for (Index b = 0; b < n_; ++b) {
+    array(sums + layer.sum_bias, o) += array(block_.mean_bar + b * o, o);
+    array(sums + layer.sum_bias_v, o) += array(block_.variance_bar + b * o, o);
+  }
   if (layer.first) return;
 
   gaussian_network::backward(layer.mean, n_, block_.mean_bar, block_.hm_bar);
@@ -127,7 +125,7 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
         const double* hv = in.units.hv + b * d;
         for (Index j = 0; j < d; ++j) {
           hv_bar[j] = kernels().dense.dot(o, layer.m + j * o, q + j * o);
-          for (Index i = 0; i < o; ++i) sum[j * o + i] += hv[j] * q[j * o + i];
+          array(sum + j * o, o) += hv[j] * array(q + j * o, o);
         }
       } else {
         const double* product = out.product + b * d * padded(o);
@@ -148,25 +146,24 @@ void Propagation::backward_covariance(const Layer& layer, const LayerRows& in, c
 void Propagation::backward_skip(const Layer& layer, const LayerRows& in, double* sums) {
   const Index o = layer.n_out;
   for (Index b = 0; b < n_; ++b) {
-    const double *bar = block_.covariance_bar + b * o * o, *d = unit_slopes(in) + b * o;
+    const double* bar = block_.covariance_bar + b * o * o;
+    const auto slope = array(unit_slopes(in) + b * o, o);  // d
     double *w = block_.square, *z = block_.other_square;
     pack(o, o, bar, o, block_.packed);
     multiply({o, o, o}, by_rows(layer.m, o), in_panels(block_.packed, o), z, o);  // M Sb = ½ (Y Mᵀ)ᵀ
     if (layer.spread == Spread::kCovariance) {
-      double* below = block_.covariance_bar_below + b * o * o;
+      auto below = matrix(block_.covariance_bar_below + b * o * o, o, o);
       multiply({o, o, o}, by_rows(in.covariance + b * o * o, o), in_panels(block_.packed, o), w, o);
-      for (Index i = 0; i < o; ++i)
-        for (Index j = 0; j < o; ++j) below[i * o + j] += bar[i * o + j] + z[j * o + i] * d[j] + z[i * o + j] * d[i];
+      const auto scaled = matrix(z, o, o).colwise() * slope;  // diag(d) M Sb
+      below += matrix(bar, o, o) + scaled.transpose() + scaled;
     } else {
-      for (Index i = 0; i < o; ++i) {
-        for (Index k = 0; k < o; ++k) w[i * o + k] = in.variance[b * o + i] * bar[i * o + k];
-        block_.variance_bar_below[b * o + i] += bar[i * o + i] + 2.0 * z[i * o + i] * d[i];
-      }
+      matrix(w, o, o) = matrix(bar, o, o).colwise() * array(in.variance + b * o, o);
+      array(block_.variance_bar_below + b * o, o) +=
+          matrix(bar, o, o).matrix().diagonal().array() + 2.0 * matrix(z, o, o).matrix().diagonal().array() * slope;
     }
-    for (Index j = 0; j < o; ++j) {
+    for (Index j = 0; j < o; ++j)
       block_.slope_bar[b * o + j] = 2.0 * kernels().dense.dot(o, layer.m + j * o, w + j * o);
-      for (Index k = 0; k < o; ++k) sums[layer.sum_mean + j * o + k] += 2.0 * d[j] * w[j * o + k];
-    }
+    matrix(sums + layer.sum_mean, o, o) += matrix(w, o, o).colwise() * (2.0 * slope);
   }
 }
 
@@ -176,8 +173,8 @@ void finish_gradient(const Model& model, const double* sums, double factor, doub
   for (const Layer& layer : model.layers) {
     const Index d = layer.n_in, o = layer.n_out, n = (d + 1) * o;
     double *mean = gradient + first, *log_deviation = gradient + n_weights + first;
-    for (Index i = 0; i < n; ++i) mean[i] += factor * sums[layer.sum_mean + i];  // the biases' sums follow
-    for (Index i = 0; i < n; ++i) log_deviation[i] += 2.0 * factor * layer.v[i] * sums[layer.sum_v + i];
+    array(mean, n) += factor * array(sums + layer.sum_mean, n);  // the biases' sums follow
+    array(log_deviation, n) += 2.0 * factor * array(layer.v, n) * array(sums + layer.sum_v, n);
     const double* quadratic = sums + layer.sum_quadratic;
     if (layer.spread == Spread::kPairs) {
       for (Index j = 0; j < d; ++j)
@@ -188,14 +185,14 @@ void finish_gradient(const Model& model, const double* sums, double factor, doub
             mean[j * o + k] += bar * layer.m[j * o + i];
           }
     } else if (layer.has_covariance()) {
-      for (Index i = 0; i < d * o; ++i) mean[i] += 2.0 * factor * quadratic[i];
+      array(mean, d * o) += 2.0 * factor * array(quadratic, d * o);
     } else if (!layer.first) {
-      for (Index i = 0; i < d * o; ++i) mean[i] += 2.0 * factor * layer.m[i] * quadratic[i];
+      array(mean, d * o) += 2.0 * factor * array(layer.m, d * o) * array(quadratic, d * o);
     }
     first += n;
   }
-  for (Index t = 0; t < model.network.n_noise(); ++t)
-    gradient[2 * n_weights + t] += factor * sums[model.sum_noise + t];
+  const Index n_noise = model.network.n_noise();
+  array(gradient + 2 * n_weights, n_noise) += factor * array(sums + model.sum_noise, n_noise);
 }
 
 }  // namespace pydirect::gaussian_network

@@ -17,8 +17,8 @@ Spread choose_spread(const GaussianNetwork& network, Index l, const std::vector<
 }
 
 void mirror_upper(Index n, double* s) {
-  for (Index i = 1; i < n; ++i)
-    for (Index k = 0; k < i; ++k) s[i * n + k] = s[k * n + i];
+  auto rows = matrix(s, n, n);
+  for (Index i = 1; i < n; ++i) rows.row(i).head(i) = rows.col(i).head(i).transpose();
 }
 
 }  // namespace
@@ -47,13 +47,12 @@ Model make_model(const GaussianNetwork& network, const double* parameters) {
           for (Index k = i; k < o; ++k) quadratic.push_back(layer.m[j * o + i] * layer.m[j * o + k]);
       layer.quadratic.set(d, n_pairs(o), quadratic.data());
     } else if (!layer.first && layer.spread == Spread::kVariances) {
-      quadratic.reserve(size_t(d * o));
-      for (Index i = 0; i < d * o; ++i) quadratic.push_back(layer.m[i] * layer.m[i]);
+      quadratic.resize(size_t(d * o));
+      array(quadratic) = array(layer.m, d * o).square();
       layer.quadratic.set(d, o, quadratic.data());
     } else if (!layer.first) {
       layer.transposed.resize(size_t(d * o));
-      for (Index j = 0; j < d; ++j)
-        for (Index i = 0; i < o; ++i) layer.transposed[size_t(i * d + j)] = layer.m[j * o + i];
+      matrix(layer.transposed.data(), o, d) = matrix(layer.m, d, o).transpose();
     }
     const auto take = [&](Index n) { return (model.n_sums += n) - n; };
     layer.sum_mean = take(d * o);
@@ -142,10 +141,8 @@ void Propagation::forward_layer(Index l) {
   const Index o = layer.n_out;
   const double* mean_in = layer.first ? x_ : in.units.hm;
   const double* second_in = layer.first ? block_.x_squared : in.units.v;
-  for (Index b = 0; b < n_; ++b) {
-    std::copy_n(layer.bias, o, out.mean + b * o);
-    std::copy_n(layer.bias_v, o, out.variance + b * o);
-  }
+  matrix(out.mean, n_, o).rowwise() = array(layer.bias, o).transpose();
+  matrix(out.variance, n_, o).rowwise() = array(layer.bias_v, o).transpose();
   gaussian_network::forward(layer.mean, n_, mean_in, out.mean, true);
   gaussian_network::forward(layer.variance, n_, second_in, out.variance, true);
   if (layer.has_covariance()) {
@@ -169,9 +166,8 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
       for (Index i = 0; i < o; ++i)
         for (Index k = i; k < o; ++k) s[i * o + k] = *pair++;
     } else if (layer.spread == Spread::kScaled) {
-      const double* hv = in.units.hv + b * d;
-      for (Index i = 0; i < o; ++i)
-        for (Index j = 0; j < d; ++j) block_.square[i * d + j] = layer.transposed[size_t(i * d + j)] * hv[j];
+      matrix(block_.square, o, d) =
+          matrix(layer.transposed.data(), o, d).rowwise() * array(in.units.hv + b * d, d).transpose();
       multiply({o, d, o}, by_rows(block_.square, d), layer.mean.forward(), s, o, false, true);
     } else {
       kernels().unit_covariance.covariance(activation(), model_.network.kernel, d, in.mean + b * d,
@@ -182,8 +178,9 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
       multiply({o, d, o}, by_rows(layer.transposed.data(), d), in_panels(product, d), s, o, false, true);
     }
     mirror_upper(o, s);
-    double* variance = out.variance + b * o;
-    for (Index i = 0; i < o; ++i) variance[i] = s[i * o + i] += variance[i];
+    auto variance = array(out.variance + b * o, o);
+    auto diagonal = matrix(s, o, o).matrix().diagonal().array();
+    variance = diagonal += variance;
   }
 }
 
@@ -191,32 +188,30 @@ void Propagation::forward_covariance(const Layer& layer, const LayerRows& in, co
 void Propagation::add_skip(const Layer& layer, const LayerRows& in, const LayerRows& out) {
   const Index o = layer.n_out;
   const double* slope = unit_slopes(in);
-  for (Index i = 0; i < n_ * o; ++i) out.mean[i] += in.mean[i];
+  const auto m = matrix(layer.m, o, o);  // layers of a skip are as wide as those below
+  array(out.mean, n_ * o) += array(in.mean, n_ * o);
   if (!layer.has_covariance()) {
-    for (Index b = 0; b < n_; ++b)
-      for (Index i = 0; i < o; ++i)
-        out.variance[b * o + i] += in.variance[b * o + i] * (1.0 + 2.0 * slope[b * o + i] * layer.m[i * o + i]);
+    const auto own = m.matrix().diagonal().array().transpose();
+    matrix(out.variance, n_, o) +=
+        matrix(in.variance, n_, o) * (1.0 + (2.0 * matrix(slope, n_, o)).rowwise() * own);
     return;
   }
   for (Index b = 0; b < n_; ++b) {
-    double *s = out.covariance + b * o * o, *x = block_.square;
-    const double *d = slope + b * o, *below = in.variance + b * o;
+    auto s = matrix(out.covariance + b * o * o, o, o), x = matrix(block_.square, o, o);
+    auto diagonal = s.matrix().diagonal().array();
+    const Eigen::Map<const Vector> d(slope + b * o, o), below(in.variance + b * o, o);
     if (layer.spread == Spread::kCovariance) {
       const double* s_in = in.covariance + b * o * o;
-      for (Index j = 0; j < o; ++j)
-        for (Index k = 0; k < o; ++k) block_.other_square[j * o + k] = d[j] * layer.m[j * o + k];
+      matrix(block_.other_square, o, o) = m.colwise() * d;
       pack(o, o, block_.other_square, o, block_.packed);
-      multiply({o, o, o}, by_rows(s_in, o), in_panels(block_.packed, o), x, o);
-      for (Index i = 0; i < o * o; ++i) s[i] += s_in[i];
+      multiply({o, o, o}, by_rows(s_in, o), in_panels(block_.packed, o), x.data(), o);
+      s += matrix(s_in, o, o);
     } else {
-      for (Index i = 0; i < o; ++i) {
-        for (Index k = 0; k < o; ++k) x[i * o + k] = below[i] * d[i] * layer.m[i * o + k];
-        s[i * o + i] += below[i];
-      }
+      x = m.colwise() * (below * d);
+      diagonal += below;
     }
-    for (Index i = 0; i < o; ++i)
-      for (Index k = 0; k < o; ++k) s[i * o + k] += x[i * o + k] + x[k * o + i];
-    for (Index i = 0; i < o; ++i) out.variance[b * o + i] = s[i * o + i];
+    s += x + x.transpose();
+    array(out.variance + b * o, o) = diagonal;
   }
 }
 

@@ -114,7 +114,7 @@ class Pass {
     for (Index l = network_.n_layers() - 1; l >= 0; --l) {
       const Layer& layer = layers_[size_t(l)];
       if (l != exact_layer_)
-        for (Index i = 0; i < n_ * network_.n_out(l); ++i) spread_bar_[i] = bar_[i] * layer.half_ratio[i];
+        outputs(l, spread_bar_) = outputs(l, bar_) * outputs(l, layer.half_ratio);
       add_mean_gradient(l, sums.mean);
       add_variance_gradient(l, sums.deviation);
       if (l == 0) break;
@@ -137,26 +137,28 @@ class Pass {
 
   void add_biases(const double* weights, Index l, double* out) const {
     const double* bias = weights + network_.first_weight(l) + network_.n_in(l) * network_.n_out(l);
-    for (Index b = 0; b < n_; ++b) std::copy_n(bias, network_.n_out(l), out + b * network_.n_out(l));
+    matrix(out, n_, network_.n_out(l)).rowwise() = array(bias, network_.n_out(l)).transpose();
   }
+
+  // As many as layer l has for the rows at hand.
+  Eigen::Map<Vector> outputs(Index l, double* values) const { return array(values, n_ * network_.n_out(l)); }
 
   // h W + b, and max(0, ·) of the layer below beforehand; a skip adds the layer below.
   void pre_activations(const Weights& weights, const double* bias_source, Index l, double* out) {
     if (l > 0) {
       const Layer& below = layers_[size_t(l) - 1];
-      for (Index i = 0; i < n_ * network_.n_in(l); ++i) below.h[i] = std::max(below.a[i], 0.0);
+      outputs(l - 1, below.h) = outputs(l - 1, below.a).max(0.0);
     }
     add_biases(bias_source, l, out);
     forward(weights[size_t(l)], n_, inputs(l), out, true);
     if (!network_.has_skip(l)) return;
-    const double* below = layers_[size_t(l) - 1].a;
-    for (Index i = 0; i < n_ * network_.n_out(l); ++i) out[i] += below[i];
+    outputs(l, out) += outputs(l - 1, layers_[size_t(l) - 1].a);
   }
 
   // h² V + v_b.
   void pre_activation_variances(Index l) {
     if (l == 0 && squared_ != x_) {  // once for all draws
-      for (Index i = 0; i < n_ * network_.n_in(0); ++i) x_squared_[i] = x_[i] * x_[i];
+      array(x_squared_, n_ * network_.n_in(0)) = array(x_, n_ * network_.n_in(0)).square();
       squared_ = x_;
     }
     double* spread = layers_[size_t(l)].spread;
@@ -165,11 +167,7 @@ class Pass {
   }
 
   void square_units(Index l) {
-    const Layer& layer = layers_[size_t(l)];
-    for (Index i = 0; i < n_ * network_.n_out(l); ++i) {
-      const double h = std::max(layer.a[i], 0.0);
-      layer.squared[i] = h * h;
-    }
+    outputs(l, layers_[size_t(l)].squared) = outputs(l, layers_[size_t(l)].a).max(0.0).square();
   }
 
   void likelihood(const NetworkRows& rows, Index begin, const Sums& sums) {
@@ -190,8 +188,7 @@ class Pass {
   void add_bias_gradient(Index l, const double* bar, double* weight_bar) const {
     const Index o = network_.n_out(l);
     double* bias_bar = weight_bar + network_.first_weight(l) + network_.n_in(l) * o;
-    for (Index b = 0; b < n_; ++b)
-      for (Index i = 0; i < o; ++i) bias_bar[i] += bar[b * o + i];
+    for (Index b = 0; b < n_; ++b) array(bias_bar, o) += array(bar + b * o, o);
   }
 
   void add_mean_gradient(Index l, double* weight_bar) const {
@@ -209,16 +206,13 @@ class Pass {
   // Adjoint of the units below in the variances above.
   void through_squares(Index l) {
     backward(spreads_[size_t(l)], n_, spread_bar_, square_bar_);
-    const double* h = inputs(l);
-    for (Index i = 0; i < n_ * network_.n_in(l); ++i) bar_below_[i] += 2.0 * h[i] * square_bar_[i];
+    outputs(l - 1, bar_below_) += 2.0 * outputs(l - 1, layers_[size_t(l) - 1].h) * outputs(l - 1, square_bar_);
   }
 
   void through_relu(Index l) {
-    const double* a = layers_[size_t(l) - 1].a;
-    const Index n = n_ * network_.n_in(l);
-    for (Index i = 0; i < n; ++i) bar_below_[i] = a[i] > 0.0 ? bar_below_[i] : 0.0;
-    if (network_.has_skip(l))
-      for (Index i = 0; i < n; ++i) bar_below_[i] += bar_[i];
+    auto below = outputs(l - 1, bar_below_);
+    below = (outputs(l - 1, layers_[size_t(l) - 1].a) > 0.0).select(below, 0.0);
+    if (network_.has_skip(l)) below += outputs(l, bar_);
     std::swap(bar_, bar_below_);
   }
 
@@ -269,15 +263,14 @@ void shared_draws(const GaussianNetwork& network, const double* parameters, cons
   for (Index draw = first_draw; draw < last_draw; ++draw) {
     if (!fixed) {
       standardised_draws(network, draws.law, draws.seed, std::uint32_t(draw), n_layers, noise.data());
-      for (Index i = 0; i < n; ++i) drawn[size_t(i)] = parameters[i] + deviations[i] * noise[size_t(i)];
+      array(drawn) = array(parameters, n) + array(deviations, n) * array(noise);
     }
     set_weights(network, drawn.data(), weights);
     std::fill(bar.begin(), bar.end(), 0.0);
     for (Index row = begin; row < end; row += kRows)
       pass.shared(weights, drawn.data(), rows, row, std::min(row + kRows, end), sums, bar.data());
-    for (Index i = 0; i < n; ++i) sums.mean[i] += bar[size_t(i)];
-    if (!fixed)
-      for (Index i = 0; i < n; ++i) sums.deviation[i] += bar[size_t(i)] * noise[size_t(i)];
+    array(sums.mean, n) += array(bar);
+    if (!fixed) array(sums.deviation, n) += array(bar) * array(noise);
   }
 }
 
@@ -288,8 +281,7 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   const bool local = draws.kind == WeightDraws::Kind::kLocal, with_deviations = draws.kind != WeightDraws::Kind::kMean;
   const Index n = network.n_weights(), size = Sums::size(network);
   const std::vector<double> variances = weight_variances(network, parameters);
-  std::vector<double> deviations(variances);
-  for (double& s : deviations) s = std::sqrt(s);
+  const Vector deviations = array(variances).sqrt();
   Weights means, spreads;
   if (local) set_weights(network, parameters, means);
   if (local || draws.exact_last_layer) set_weights(network, variances.data(), spreads);
@@ -321,12 +313,12 @@ double sampled_objective(const GaussianNetwork& network, const double* parameter
   sum_in_order(tasks.count(), size, accumulators, n_threads);
   const Sums sums(network, accumulators);
   const double factor = -1.0 / (rows.total_weight * double(draws.n_draws));
-  for (Index i = 0; i < n; ++i) gradient[i] = factor * sums.mean[i];
+  array(gradient, n) = factor * array(sums.mean, n);
   // Those of weights that are drawn are derivatives in σ, the others in σ².
   const Index n_drawn = local ? 0 : draws.exact_last_layer ? network.first_weight(network.n_layers() - 1) : n;
   for (Index i = 0; i < n; ++i)
-    gradient[n + i] = factor * sums.deviation[i] * (i < n_drawn ? deviations[size_t(i)] : 2.0 * variances[size_t(i)]);
-  for (Index t = 0; t < network.n_noise(); ++t) gradient[2 * n + t] = factor * sums.noise[t];
+    gradient[n + i] = factor * sums.deviation[i] * (i < n_drawn ? deviations[i] : 2.0 * variances[size_t(i)]);
+  array(gradient + 2 * n, network.n_noise()) = factor * array(sums.noise, network.n_noise());
   const double divergence = weight_divergence(network, parameters, with_deviations ? variances.data() : nullptr,
                                               divergence_factor, gradient);
   return finite_or_infinity(divergence_factor * divergence + factor * *sums.likelihood, network.n_parameters(),

@@ -20,9 +20,9 @@ void for_weight_sets(const GaussianNetwork& network, const double* mean, const d
   const WeightPrior* prior = network.priors.data();
   for (Index l = 0; l < network.n_layers(); ++l) {
     for (const Index size : {network.n_in(l) * network.n_out(l), network.n_out(l)}) {
-      double sum = 0.0;
-      for (Index i = begin; i < begin + size; ++i) sum += mean[i] * mean[i] + (variance ? variance[i] : 0.0);
-      body(WeightSet{prior++, begin, size, sum});
+      const auto squares = array(mean + begin, size).square();
+      body(WeightSet{prior++, begin, size,
+                     variance ? (squares + array(variance + begin, size)).sum() : squares.sum()});
       begin += size;
     }
   }
@@ -70,18 +70,15 @@ double weight_divergence(const GaussianNetwork& network, const double* parameter
   double total = 0.0;
   for_weight_sets(network, parameters, v, [&](const WeightSet& set) {
     const SetDivergence d = set_divergence(set);
-    const Index end = set.begin + set.size;
+    const auto part = [&set](auto* p) { return array(p + set.begin, set.size); };
     total += d.value;
-    if (v) {
-      double log_deviations = 0.0;
-      for (Index i = set.begin; i < end; ++i) log_deviations += parameters[n + i];
-      total -= 0.5 * double(set.size) + log_deviations;
-    } else {
+    part(gradient) += 2.0 * factor * d.slope * part(parameters);
+    if (!v) {
       total += 0.5 * double(set.size) * kLog2Pi;
+      return;
     }
-    for (Index i = set.begin; i < end; ++i) gradient[i] += 2.0 * factor * d.slope * parameters[i];
-    if (!v) return;
-    for (Index i = set.begin; i < end; ++i) gradient[n + i] += factor * (2.0 * d.slope * v[i] - 1.0);
+    total -= 0.5 * double(set.size) + part(parameters + n).sum();  // of log deviations
+    part(gradient + n) += factor * (2.0 * d.slope * part(v) - 1.0);
   });
   return total;
 }

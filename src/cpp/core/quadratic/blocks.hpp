@@ -6,8 +6,9 @@
 #include <new>
 #include <vector>
 
-#include "kernels/kernel_table.hpp"
+#include "core/arrays.hpp"
 #include "core/panels.hpp"
+#include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 #include "pydirect/quadratic/network.hpp"
 
@@ -24,9 +25,11 @@ class Buffer {
   double* data() { return data_.get(); }
   const double* data() const { return data_.get(); }
   Index size() const { return size_; }
+  auto array() { return pydirect::array(data(), size_); }
+  auto array() const { return pydirect::array(data(), size_); }
   double& operator[](Index k) { return data_[k]; }
   double operator[](Index k) const { return data_[k]; }
-  void clear() { std::fill(data(), data() + size_, 0.0); }
+  void clear() { array().setZero(); }
 
  private:
   struct Free {

@@ -1,6 +1,5 @@
 // Exact coordinate ascent for one hidden layer. R is a polynomial of the fourth degree in a hidden weight and of the
 // second in an output weight; a visit to a weight costs one pass over a column of the data.
-#include <limits>
 #include <stdexcept>
 
 #include "blocks.hpp"
@@ -9,6 +8,7 @@ namespace pydirect {
 namespace {
 
 using quadratic::Buffer;
+using Part = Eigen::Map<Vector>;
 
 struct Cumulants {
   double k[4];
@@ -59,7 +59,11 @@ class CoordinateAscent {
  private:
   Index hidden(Index k, Index i) const { return k * inputs_ + i; }
   Index output(Index k) const { return units_ * inputs_ + k; }
-  double* squares(Index k) { return squares_.data() + k * rows_; }
+  Part squares(Index k) { return array(squares_.data() + k * rows_, rows_); }
+  Part cumulant(Index r) { return array(unit_.data() + (r - 1) * rows_, rows_); }
+  Eigen::Map<const Vector> levels(Index weight) const {
+    return array(family_.levels + weight * family_.level_stride, family_.n_levels);
+  }
   const double* column(Index i) const { return columns_.data() + i * rows_; }
   UnitCumulants unit() {
     double* k = unit_.data();
@@ -68,10 +72,9 @@ class CoordinateAscent {
 
   // Mean, variance, third and fourth cumulant of a weight under q.
   Cumulants moments_of(Index weight) const {
-    const double* level = family_.levels + weight * family_.level_stride;
-    const double* q = q_ + weight * family_.n_levels;
-    double mean = 0.0, c2 = 0.0, c3 = 0.0, c4 = 0.0;
-    for (Index m = 0; m < family_.n_levels; ++m) mean += q[m] * level[m];
+    const Eigen::Map<const Vector> level = levels(weight), q(q_ + weight * family_.n_levels, family_.n_levels);
+    const double mean = (q * level).sum();
+    double c2 = 0.0, c3 = 0.0, c4 = 0.0;  // side by side: each sum waits for itself
     for (Index m = 0; m < family_.n_levels; ++m) {
       const double centred = level[m] - mean, square = centred * centred;
       c2 += q[m] * square;
@@ -83,20 +86,13 @@ class CoordinateAscent {
 
   // q ∝ p exp(−½ τ (c_1 w + … + c_4 w⁴))
   void tilt(Index weight, const double* c) {
-    const double* level = family_.levels + weight * family_.level_stride;
-    const double* log_prior = family_.log_prior + weight * family_.prior_stride;
-    double* q = q_ + weight * family_.n_levels;
-    double top = -std::numeric_limits<double>::infinity();
-    for (Index m = 0; m < family_.n_levels; ++m) {
-      const double w = level[m];
-      logits_[m] = log_prior[m] - 0.5 * tau_ * (w * (c[0] + w * (c[1] + w * (c[2] + w * c[3]))));
-      top = std::max(top, logits_[m]);
-    }
-    for (Index m = 0; m < family_.n_levels; ++m) logits_[m] -= top;
-    kernels().dense.exp(family_.n_levels, logits_.data(), q);
-    double total = 0.0;
-    for (Index m = 0; m < family_.n_levels; ++m) total += q[m];
-    for (Index m = 0; m < family_.n_levels; ++m) q[m] /= total;
+    const auto w = levels(weight);
+    const auto log_prior = array(family_.log_prior + weight * family_.prior_stride, family_.n_levels);
+    auto q = array(q_ + weight * family_.n_levels, family_.n_levels), logits = logits_.array();
+    logits = log_prior - 0.5 * tau_ * (w * (c[0] + w * (c[1] + w * (c[2] + w * c[3]))));
+    logits -= logits.maxCoeff();
+    kernels().dense.exp(family_.n_levels, logits.data(), q.data());
+    q /= q.sum();
   }
 
   // K_1 … K_4 of a unit's sum, and E a².
@@ -107,26 +103,18 @@ class CoordinateAscent {
     update_squares(k);
   }
 
-  void update_squares(Index k) {
-    const UnitCumulants u = unit();
-    double* s = squares(k);
-    for (Index l = 0; l < rows_; ++l) s[l] = u.k[0][l] * u.k[0][l] + u.k[1][l];
-  }
+  void update_squares(Index k) { squares(k) = cumulant(1).square() + cumulant(2); }
 
-  void add_output(double p, const double* s) {
-    for (Index l = 0; l < rows_; ++l) mean_[l] += p * s[l];
-  }
+  void add_output(double p, const Part& s) { mean_.array() += p * s; }
 
-  void shift(double by) {
-    for (Index l = 0; l < rows_; ++l) mean_[l] += by;
-  }
+  void shift(double by) { mean_.array() += by; }
 
   void visit_unit(Index k) {
     const Cumulants out = moments_of(output(k));
     const double p = out.k[0], e = out.k[1] + p * p;
     collect(k);
     add_output(-p, squares(k));
-    for (Index l = 0; l < rows_; ++l) residual_[l] = mean_[l] - y_[l];
+    residual_.array() = mean_.array() - y_.array();
     for (Index i = 0; i < inputs_; ++i) {
       Cumulants weight = moments_of(hidden(k, i));
       for (double& kappa : weight.k) kappa = -kappa;
@@ -143,13 +131,12 @@ class CoordinateAscent {
 
   // Σ ω E a⁴ and Σ ω Var a², without raw fourth powers in the latter.
   void sum_fourth(Index k) {
-    const UnitCumulants u = unit();
+    const auto k1 = cumulant(1), k2 = cumulant(2), k3 = cumulant(3), k4 = cumulant(4), s = squares(k);
     double fourth = 0.0, spread = 0.0;
     for (Index l = 0; l < rows_; ++l) {
-      const double k1 = u.k[0][l], k2 = u.k[1][l], s = squares(k)[l];
-      const double var = 4.0 * k1 * (k1 * k2 + u.k[2][l]) + 2.0 * k2 * k2 + u.k[3][l];
+      const double var = 4.0 * k1[l] * (k1[l] * k2[l] + k3[l]) + 2.0 * k2[l] * k2[l] + k4[l];
       spread += weight_[l] * var;
-      fourth += weight_[l] * (s * s + var);
+      fourth += weight_[l] * (s[l] * s[l] + var);
     }
     fourth_[k] = fourth;
     variance_[k] = spread;
@@ -157,9 +144,8 @@ class CoordinateAscent {
 
   void visit_output(Index k) {
     const double before = moments_of(output(k)).k[0];
-    const double* s = squares(k);
-    double linear = 0.0;
-    for (Index l = 0; l < rows_; ++l) linear += weight_[l] * (mean_[l] - before * s[l] - y_[l]) * s[l];
+    const auto s = squares(k);
+    const double linear = (weight_.array() * (mean_.array() - before * s - y_.array()) * s).sum();
     const double coefficient[4] = {2.0 * linear, fourth_[k], 0.0, 0.0};
     tilt(output(k), coefficient);
     add_output(moments_of(output(k)).k[0] - before, s);
@@ -167,8 +153,7 @@ class CoordinateAscent {
 
   void visit_bias() {
     const double before = moments_of(output(units_)).k[0];
-    double linear = 0.0;
-    for (Index l = 0; l < rows_; ++l) linear += weight_[l] * (mean_[l] - before - y_[l]);
+    const double linear = (weight_.array() * (mean_.array() - before - y_.array())).sum();
     const double coefficient[4] = {2.0 * linear, weight_sum_, 0.0, 0.0};
     tilt(output(units_), coefficient);
     shift(moments_of(output(units_)).k[0] - before);
@@ -176,8 +161,8 @@ class CoordinateAscent {
 
   // Σ ω (E f − y)² + Σ ω Var f, where Var (v a²) = Var v · E a⁴ + p² Var a².
   double squared_error() const {
-    double total = 0.0;
-    for (Index l = 0; l < rows_; ++l) total += weight_[l] * (mean_[l] - y_[l]) * (mean_[l] - y_[l]);
+    const auto error = mean_.array() - y_.array();
+    double total = (weight_.array() * error * error).sum();
     for (Index k = 0; k < units_; ++k) {
       const Cumulants out = moments_of(output(k));
       total += out.k[1] * fourth_[k] + out.k[0] * out.k[0] * variance_[k];

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gaussian_likelihood.hpp"
+#include "core/arrays.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
@@ -18,26 +19,17 @@ double elbo_and_gradient(const MeanFieldProblem& p, Index n_used, const double* 
   // q_j in `gradient`, log q_j = logits − log Z_j
   for_chunks(b, 256, n_threads, [&](Index begin, Index end) {
     for (Index j = begin; j < end; ++j) {
-      const double* theta = logits + j * m;
-      const double* w = p.family.levels + j * p.family.level_stride;
-      const double* log_p = p.family.log_prior + j * p.family.prior_stride;
-      double* q = gradient + j * m;
-      const double top = *std::max_element(theta, theta + m);
-      for (Index k = 0; k < m; ++k) q[k] = theta[k] - top;
-      kernels().dense.exp(m, q, q);
-      double total = 0.0;
-      for (Index k = 0; k < m; ++k) total += q[k];
-      const double log_z = top + std::log(total);
-      double s = 0.0, v = 0.0, g = 0.0;
-      for (Index k = 0; k < m; ++k) {
-        q[k] /= total;
-        s += q[k] * w[k];
-        v += q[k] * w[k] * w[k];
-        if (q[k] > 0.0) g += q[k] * (log_p[k] - (theta[k] - log_z));
-      }
-      mean[j] = s;
-      second[j] = v;
-      gain[j] = g;
+      const auto theta = array(logits + j * m, m), w = array(p.family.levels + j * p.family.level_stride, m);
+      const auto log_p = array(p.family.log_prior + j * p.family.prior_stride, m);
+      auto q = array(gradient + j * m, m);
+      const double top = theta.maxCoeff();
+      q = theta - top;
+      kernels().dense.exp(m, q.data(), q.data());
+      const double total = q.sum(), log_z = top + std::log(total);
+      q /= total;
+      mean[j] = (q * w).sum();
+      second[j] = (q * w * w).sum();
+      gain[j] = (q > 0.0).select(q * (log_p - (theta - log_z)), 0.0).sum();
     }
   });
   for_chunks(b, kRowsPerChunk, n_threads,
@@ -58,7 +50,7 @@ double elbo_and_gradient(const MeanFieldProblem& p, Index n_used, const double* 
     noise_gradient[k] = q_noise[k] > 0.0 ? p.noise_log_prior[k] - std::log(q_noise[k]) + fit : 0.0;
     noise_mean += q_noise[k] * noise_gradient[k];
   }
-  for (Index k = 0; k < p.n_noise; ++k) noise_gradient[k] = q_noise[k] * (noise_gradient[k] - noise_mean);
+  array(noise_gradient, p.n_noise) = array(q_noise) * (array(noise_gradient, p.n_noise) - noise_mean);
   for (Index j = 0; j < b; ++j) total += gain[j];
 
   // ∂/∂θ_j = q_j ⊙ (g_j − q_jᵀg_j), g_j = log p_j − log q_j + τ (r_j w − ½ a_j w²) up to a constant

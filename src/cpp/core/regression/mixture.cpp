@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gaussian_likelihood.hpp"
+#include "core/arrays.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/parallel.hpp"
 
@@ -24,10 +25,8 @@ constexpr Index kFewestSweeps = 5;
 constexpr double kRounding = 1e-6;
 
 double log_sum_exp(const double* x, Index n) {
-  const double top = *std::max_element(x, x + n);
-  double total = 0.0;
-  for (Index k = 0; k < n; ++k) total += std::exp(x[k] - top);
-  return top + std::log(total);
+  const double top = array(x, n).maxCoeff();
+  return top + std::log((array(x, n) - top).exp().sum());
 }
 
 constexpr Index kSamplesPerChunk = 64, kSummedWeightsPerChunk = 64;
@@ -38,12 +37,10 @@ void component_log_masses(Index n_samples, Index n_weights, Index n_levels, Inde
                           const unsigned char* indices, const double* table, double* out, int n_threads) {
   for_chunks(n_samples, kSamplesPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index n = begin; n < end; ++n) {
-      double* row = out + n * n_components;
-      std::fill(row, row + n_components, 0.0);
-      for (Index j = 0; j < n_weights; ++j) {
-        const double* masses = table + (j * n_levels + indices[n * n_weights + j]) * n_components;
-        for (Index i = 0; i < n_components; ++i) row[i] += masses[i];
-      }
+      auto row = array(out + n * n_components, n_components);
+      row.setZero();
+      for (Index j = 0; j < n_weights; ++j)
+        row += array(table + (j * n_levels + indices[n * n_weights + j]) * n_components, n_components);
     }
   });
 }
@@ -52,10 +49,9 @@ void sum_by_level(Index n_samples, Index n_weights, Index n_levels, Index n_comp
                   const double* coefficients, double* out, int n_threads) {
   for_chunks(n_weights, kSummedWeightsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index n = 0; n < n_samples; ++n)
-      for (Index j = begin; j < end; ++j) {
-        double* sums = out + (j * n_levels + indices[n * n_weights + j]) * n_components;
-        for (Index i = 0; i < n_components; ++i) sums[i] += coefficients[n * n_components + i];
-      }
+      for (Index j = begin; j < end; ++j)
+        array(out + (j * n_levels + indices[n * n_weights + j]) * n_components, n_components) +=
+            array(coefficients + n * n_components, n_components);
   });
 }
 
@@ -76,9 +72,9 @@ Mixture::Mixture(const MeanFieldProblem& problem, const std::vector<TiltFamily>&
 }
 
 void Mixture::set_alpha(const double* alpha) {
-  double total = 0.0;
-  for (Index i = 0; i < n_components(); ++i) total += s_.alpha[i] = std::max(alpha[i], kSmallestAlpha);
-  for (double& a : s_.alpha) a /= total;
+  auto own = array(s_.alpha);
+  own = array(alpha, n_components()).max(kSmallestAlpha);
+  own /= own.sum();
 }
 
 void Mixture::set_offsets(const double* offsets) { std::copy(offsets, offsets + n_components(), offset_.begin()); }
@@ -94,31 +90,19 @@ void Mixture::set_component(Index i, const double* q) {
   const TiltFamily& family = families_[i];
   const Index b = p_.n_weights, r = n_components(), m = family.n_levels;
   for (Index j = 0; j < b; ++j) {
-    const double* row = q + j * m;
-    const double* w = family.levels + j * family.level_stride;
-    const double* log_p = family.log_prior + j * family.prior_stride;
-    double* root = s_.root.data() + (j * r + i) * m;
-    double mean = 0.0, second = 0.0, gain = 0.0;
-    for (Index k = 0; k < m; ++k) {
-      mean += row[k] * w[k];
-      second += row[k] * w[k] * w[k];
-      if (row[k] > 0.0) gain += row[k] * (log_p[k] - std::log(row[k]));
-      root[k] = std::sqrt(row[k]);
-    }
-    s_.mean[i * b + j] = mean;
-    s_.second[i * b + j] = second;
-    s_.gain[i * b + j] = gain;
+    const auto row = array(q + j * m, m), w = array(family.levels + j * family.level_stride, m);
+    const auto log_p = array(family.log_prior + j * family.prior_stride, m);
+    array(s_.root.data() + (j * r + i) * m, m) = row.sqrt();
+    s_.mean[i * b + j] = (row * w).sum();
+    s_.second[i * b + j] = (row * w * w).sum();
+    s_.gain[i * b + j] = (row > 0.0).select(row * (log_p - row.log()), 0.0).sum();
     s_.kappa[i * b + j] = 0.0;  // whatever its width: the first sweep looks at every weight
   }
 }
 
 void Mixture::probabilities(Index i, double* q) const {
   const Index r = n_components(), m = families_[0].n_levels;
-  for (Index j = 0; j < p_.n_weights; ++j)
-    for (Index k = 0; k < m; ++k) {
-      const double root = s_.root[(j * r + i) * m + k];
-      q[j * m + k] = root * root;
-    }
+  for (Index j = 0; j < p_.n_weights; ++j) array(q + j * m, m) = array(s_.root.data() + (j * r + i) * m, m).square();
 }
 
 void Mixture::refresh_residual(bool exact) {
@@ -128,10 +112,7 @@ void Mixture::refresh_residual(bool exact) {
 
 void Mixture::set_densities() {
   const Index r = n_components();
-  for (Index i = 0; i < r; ++i) {
-    s_.density[i] = 0.0;
-    for (Index k = 0; k < r; ++k) s_.density[i] += s_.alpha[k] * s_.overlap[i * r + k];
-  }
+  for (Index i = 0; i < r; ++i) s_.density[i] = (array(s_.alpha) * array(s_.overlap.data() + i * r, r)).sum();
 }
 
 void Mixture::refresh_overlaps() {
@@ -151,7 +132,7 @@ void Mixture::refresh_overlaps() {
     }
     s_.log_overlap[pair] = total + std::log(product);
   }
-  for (Index pair = 0; pair < r * r; ++pair) s_.overlap[pair] = std::exp(s_.log_overlap[pair]);
+  array(s_.overlap) = array(s_.log_overlap).exp();
   set_densities();
 }
 
@@ -178,7 +159,7 @@ void Mixture::update_noise() {
   for (Index i = 0; i < n_components(); ++i) error += s_.alpha[i] * expected_squared_error(i);
   noise_logits(p_, error, s_.q_noise.data());
   const double log_z = log_sum_exp(s_.q_noise.data(), p_.n_noise);
-  for (double& q : s_.q_noise) q = std::exp(q - log_z);
+  array(s_.q_noise) = (array(s_.q_noise) - log_z).exp();
   set_tau_from_noise();
 }
 
@@ -196,8 +177,7 @@ double Mixture::weights_value(const std::vector<double>& alpha, const std::vecto
   const Index r = n_components();
   double total = 0.0;
   for (Index i = 0; i < r; ++i) {
-    double z = 0.0;
-    for (Index k = 0; k < r; ++k) z += alpha[k] * s_.overlap[i * r + k];
+    const double z = (array(alpha) * array(s_.overlap.data() + i * r, r)).sum();
     if (alpha[i] > 0.0) total += alpha[i] * (values[i] - std::log(z));
   }
   return total;
@@ -218,7 +198,7 @@ void Mixture::update_alpha() {
         logit[i] = std::log(s_.alpha[i]) + t * gradient;
       }
       const double log_z = log_sum_exp(logit.data(), r);
-      for (Index i = 0; i < r; ++i) proposal[i] = std::max(std::exp(logit[i] - log_z), kSmallestAlpha);
+      array(proposal) = (array(logit) - log_z).exp().max(kSmallestAlpha);
       rise = weights_value(proposal, e) - current;
       if (rise > 0.0) break;
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ TOO_COARSE, NARROWER, MOST_NARROWED = 4.0, 1 / 8, 5
 
 
 @dataclass(frozen=True)
-class Problem:
+class DrawProblem:
     """Regression of one output: what `fit_sequential` fits."""
 
     statistics: TargetStatistics
@@ -33,22 +34,20 @@ class Problem:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of the weights of all outputs.
+    """Samples of the weights of all outputs."""
 
-    - `codes`, uint8 (n_outputs · n_samples, n_weights).
-    - `scale`, (n_weights,): powers of two; a weight of output k is ``unit[k] · scale · level``.
-    - `unit`, (n_outputs,).
-    - `noise`, (n_outputs,): noise variance, with what the samples lack.
-    """
-
+    # uint8 (n_outputs · n_samples, n_weights)
     codes: NDArray[np.uint8]
+    # (n_weights,): powers of two; a weight of output k is ``unit[k] · scale · level``
     scale: FloatArray
+    # (n_outputs,)
     unit: FloatArray
+    # (n_outputs,): noise variance, with what the samples lack
     noise: FloatArray
 
 
 def draw_samples(
-    problems: Sequence[Problem],
+    problems: Sequence[DrawProblem],
     n_samples: int,
     levels: FloatArray,
     ties: NDArray[np.intp],
@@ -60,20 +59,13 @@ def draw_samples(
     `levels`, (n_levels,). `ties`, (n_weights,): weights of one group share a scale; see `fit_sequential`.
     """
     seeds = rng.integers(2**31, size=len(problems))
+    n_draws = max(N_DRAWS, n_samples)
+    options: dict[str, Any] = {"levels": levels, "ties": ties, "n_draws": n_draws, "n_threads": n_threads}
 
-    def fit(problem: Problem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
+    def fit(p: DrawProblem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
         with ignored(CoarseLevelsWarning):  # coarse levels are judged by their predictions
-            return fit_sequential(
-                problem.statistics,
-                problem.noise,
-                problem.prior_variance,
-                levels=levels,
-                ties=ties,
-                level_exponents=exponents,
-                n_draws=max(N_DRAWS, n_samples),
-                random_state=seed,
-                n_threads=n_threads,
-            )
+            own = options | {"level_exponents": exponents, "random_state": seed}
+            return fit_sequential(p.statistics, p.noise, p.prior_variance, **own)
 
     seeded = zip(problems, seeds.tolist(), strict=True)
     posteriors = with_common_scales([partial(fit, problem, seed) for problem, seed in seeded])
@@ -87,32 +79,26 @@ def draw_samples(
     )
 
 
-def accurate_samples(
-    problems: Sequence[Problem],
-    n_samples: int,
-    levels: FloatArray,
-    ties: NDArray[np.intp],
-    rng: np.random.Generator,
-    n_threads: int,
-) -> Samples:
+def accurate_samples(problems: Sequence[DrawProblem], n_samples: int, levels: FloatArray, *options: Any) -> Samples:
     """Draw samples at the prior variances of the problems, or at the smaller ones whose samples fit the rows best.
 
     The evidence lets weights of nearly redundant columns be large and cancel, which levels of a few bits cannot do.
+    `options`: the others of `draw_samples`.
     """
-    best = draw_samples(problems, n_samples, levels, ties, rng, n_threads)
+    best = draw_samples(problems, n_samples, levels, *options)
     least = _residual(problems, best, levels)
     for _ in range(MOST_NARROWED):
         if least <= TOO_COARSE:
             break
         problems = [replace(p, prior_variance=NARROWER * p.prior_variance) for p in problems]
-        samples = draw_samples(problems, n_samples, levels, ties, rng, n_threads)
+        samples = draw_samples(problems, n_samples, levels, *options)
         residual = _residual(problems, samples, levels)
         if residual < least:
             best, least = samples, residual
     return best
 
 
-def _residual(problems: Sequence[Problem], samples: Samples, levels: FloatArray) -> float:
+def _residual(problems: Sequence[DrawProblem], samples: Samples, levels: FloatArray) -> float:
     """Mean squared residual of samples in noise variances, averaged over problems."""
     codes = samples.codes.reshape(len(problems), -1, samples.codes.shape[1])
     total = 0.0
@@ -122,7 +108,7 @@ def _residual(problems: Sequence[Problem], samples: Samples, levels: FloatArray)
     return total / len(problems)
 
 
-def _lacking_variance(problem: Problem, posterior: SequentialPosterior, codes: NDArray[np.uint8]) -> float:
+def _lacking_variance(problem: DrawProblem, posterior: SequentialPosterior, codes: NDArray[np.uint8]) -> float:
     """Return the error that samples do not show, averaged over the rows: it is noise to a device.
 
     The posterior variance of f*, and the squared error of the samples' mean, without the samples' variance.
@@ -139,7 +125,7 @@ def _mean_square(weights: FloatArray, statistics: TargetStatistics) -> float:
     return float(np.einsum("sj,sj->", weights @ statistics.A, weights)) / len(weights) / statistics.n_samples
 
 
-def gaussian_problem(precision: FloatArray, mean: FloatArray, prior_variance: float) -> Problem:
+def gaussian_problem(precision: FloatArray, mean: FloatArray, prior_variance: float) -> DrawProblem:
     """Return the regression whose posterior is Gaussian with this mean and precision, prior included.
 
     Its sums are those of rows with noise variance one.
@@ -147,4 +133,4 @@ def gaussian_problem(precision: FloatArray, mean: FloatArray, prior_variance: fl
     a = precision.copy()
     a[np.diag_indices_from(a)] -= 1 / prior_variance
     c = precision @ mean
-    return Problem(TargetStatistics(a, c, float(c @ mean), float(len(mean))), 1.0, prior_variance)
+    return DrawProblem(TargetStatistics(a, c, float(c @ mean), float(len(mean))), 1.0, prior_variance)

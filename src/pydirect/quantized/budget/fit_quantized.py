@@ -18,18 +18,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight
-from pydirect.distributions.levels import LEVEL_SHAPES
-from pydirect.quantized.budget.costs import FEWEST_WEIGHTS, FORMS, MOST_SAMPLES, UNLIMITED, Form, Limits
-from pydirect.quantized.budget.labels import LabelTask
-from pydirect.quantized.budget.search import best_proposal, cast_within
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight, column_names
+from pydirect.distributions.categorical import LEVEL_SHAPES
+from pydirect.features.maps import FourierFeatures
+from pydirect.quantized.budget.proposals import PROPOSALS, proposed
 from pydirect.quantized.budget.settings import Searchable
-from pydirect.quantized.budget.targets import TargetTask
-from pydirect.quantized.budget.task import Task
+from pydirect.quantized.budget.task import (
+    FEWEST_WEIGHTS,
+    FORMS,
+    MOST_SAMPLES,
+    UNLIMITED,
+    Form,
+    LabelTask,
+    SizeLimits,
+    TargetTask,
+    Task,
+)
+from pydirect.quantized.fitted import LinearBasis, as_numpy
 from pydirect.quantized.levels import unit_levels
-from pydirect.quantized.losses import warn_of_losses
+from pydirect.quantized.linear import with_frequencies
 from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.quantized.rows import as_numpy, column_names
+from pydirect.quantized.quantize import warn_of_losses
 
 
 def fit_quantized(
@@ -51,8 +60,9 @@ def fit_quantized(
     Parameters
     ----------
     model : DirectRegressor or DirectClassifier
-        Fitted or not; only its parameters ``max_hyperparameter_rows``, ``n_threads``, ``random_state`` and, for a
-        classifier, ``class_weight`` are used.
+        Fitted or not; only its parameters ``n_threads``, ``random_state``, ``max_search_rows`` (of `Nystroem`) and, for
+        a classifier, ``class_weight`` are used. Other features, posteriors, kinds of noise, bounds or columns are
+        refused; sizes follow from the budget.
     X : array_like of shape (n_rows, n_features_in)
         A fifth of the rows is held out to compare models; the model that is returned is fitted to all of them. The
         scales of the columns and the kernel are fitted once, to all rows, and so is the classifier whose logits choose
@@ -115,16 +125,16 @@ def fit_quantized(
     for name, bits in (("feature_bits", feature_bits), ("frequency_bits", frequency_bits)):
         if as_count(bits, name) not in (8, 16):
             raise ValueError(f"{name} must be 8 or 16, got {bits}")
-    settings = model.search_settings()
+    settings, names = model.search_settings(), tuple(column_names(X) or ())
+    task: Task
     with single_blas_thread():
-        task: Task
         if settings.classifier is not None:
-            task = LabelTask.begin(x, as_numpy(y), weight, settings, column_names(X))
+            task = LabelTask.begin(x, as_numpy(y), weight, settings, names)
         else:
-            task = TargetTask.begin(x, _as_targets(y, len(x)), weight, settings, column_names(X))
+            task = TargetTask.begin(x, _as_targets(y, len(x)), weight, settings, names)
         if max_nonzero is not None:
             as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS * task.n_outputs)
-        limits = Limits(
+        limits = SizeLimits(
             UNLIMITED if max_bytes is None else max_bytes,
             UNLIMITED if max_nonzero is None else max_nonzero / task.n_outputs,
         )
@@ -136,7 +146,7 @@ def fit_quantized(
         return quantised
 
 
-def _search(task: Task, forms: list[Form], limits: Limits, *, more_samples: bool) -> QuantizedPredictor:
+def _search(task: Task, forms: list[Form], limits: SizeLimits, *, more_samples: bool) -> QuantizedPredictor:
     """Return the best model within the limits, with more samples if there is room for them."""
     least = [form.costs(task.input_map).least for form in forms]
     if limits.n_bytes < min(least):
@@ -162,3 +172,74 @@ def _as_targets(y: ArrayLike, n_rows: int) -> FloatArray:
     """Validate targets, (n_rows,) or (n_rows, n_outputs)."""
     values = as_numpy(y)
     return as_float_array(values, "y", (n_rows, "n_outputs") if np.ndim(values) == 2 else (n_rows,))
+
+
+# Fraction of the rows that is held out to compare proposals.
+HELD_OUT = 0.2
+FEWEST_HELD_OUT = 8
+# Rounds of dropping frequencies while a model is too large.
+MOST_ROUNDS = 20
+
+
+class NoModelError(ValueError):
+    """No model fits into the limits."""
+
+
+def best_proposal(task: Task, forms: list[Form], limits: SizeLimits) -> tuple[Form, FourierFeatures, float]:
+    """Compare proposals at held-out rows in the first form, then the other forms for the best kind of proposal.
+
+    Returns the best form and its features, which all rows then give weights, and the factor on standard deviations that
+    held-out rows ask for.
+
+    The scales of the columns and the kernel, or a classifier's logits, are those of all rows; everything else is fitted
+    to the other rows.
+    """
+    order = task.order()
+    n_held = int(HELD_OUT * len(order))
+    if n_held < FEWEST_HELD_OUT:
+        return forms[0], proposed(task, "filled", forms[0], limits), 1.0
+    part, held = task.restricted(np.sort(order[n_held:])), task.restricted(order[:n_held])
+
+    found: list[tuple[float, str, Form, FourierFeatures, float]] = []
+
+    def judge(name: str, form: Form, selected: FourierFeatures | None = None) -> None:
+        features = proposed(part, name, form, limits, selected)
+        try:
+            model = cast_within(part, features, form, limits)
+        except NoModelError:
+            return
+        found.append((held.loss(model), name, form, features, held.calibration(model)))
+
+    selected = proposed(part, "selected", forms[0], limits)
+    for name in PROPOSALS:
+        judge(name, forms[0], selected)
+    for form in forms[1:]:
+        judge(min(found, key=lambda f: f[0])[1] if found else "filled", form)
+    if not found:
+        return forms[0], selected, 1.0
+    return min(found, key=lambda f: f[0])[2:]
+
+
+def cast_within(task: Task, features: FourierFeatures, form: Form, limits: SizeLimits) -> QuantizedPredictor:
+    """Cast a model, dropping the frequencies with the smallest weights while it is too large."""
+    costs = form.costs(task.input_map)
+    for _ in range(MOST_ROUNDS):
+        quantised = task.cast(features, form)
+        excess, surplus = limits.excess(quantised)
+        if excess <= 0 and surplus <= 0:
+            return quantised
+        drop = max(int(np.ceil(max(excess / costs.frequency, surplus / 2))), 1)
+        basis = quantised.basis
+        assert isinstance(basis, LinearBasis)
+        fourier = basis.features.map
+        assert isinstance(fourier, FourierFeatures)
+        f, size = fourier.n_frequencies, np.zeros(fourier.n_weights)
+        if drop >= f:
+            break
+        size[basis.order] = np.square(quantised.weights).sum(axis=(0, 1))
+        pairs = fourier.amplitudes**2 * (size[:f] + size[f : 2 * f])
+        features = with_frequencies(fourier, np.sort(np.argsort(-pairs, kind="stable")[: f - drop]))
+    raise NoModelError(
+        f"max_bytes and max_nonzero must hold a model, got {limits.n_bytes} bytes and {limits.n_weights:g} weights per "
+        "output, too few for one"
+    )

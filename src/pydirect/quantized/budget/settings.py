@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.linear.decorrelated import DecorrelatedPosterior
+from pydirect.linear.posterior import GaussianPosterior
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ClassifierFit:
 
     logit: FloatArray
     intercept: FloatArray
-    posteriors: Sequence[MeanFieldPosterior | DecorrelatedPosterior]
+    posteriors: Sequence[MeanFieldPosterior | GaussianPosterior]
     prior_scale: FloatArray
     hyperparameters: KernelHyperparameters | None
 
@@ -52,7 +52,7 @@ class SearchSettings:
     - `classifier`: none for regression.
     """
 
-    max_hyperparameter_rows: int
+    max_search_rows: int
     n_threads: int
     rng: np.random.Generator
     classifier: ClassifierFits | None = None

@@ -1,29 +1,121 @@
-"""Data of a search for small models: inputs of the features, responses, the kernel, and the loss of a model."""
+"""Searches for small models: their sizes, data and losses, for targets and for labels."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve
+from scipy.special import expit, softmax
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
+from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FourierFeatures
-from pydirect.quantized.assemble import Encoding, Weights, assemble
-from pydirect.quantized.basis import LinearBasis
-from pydirect.quantized.budget.costs import Form
-from pydirect.quantized.budget.draws import Samples
-from pydirect.quantized.fitted import Outputs
-from pydirect.quantized.integer.compile import INPUT_REACH, lay_out
-from pydirect.quantized.linear import without_unused
-from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.features.repeated import RowCounts, distinct_rows
+from pydirect.features.sparse_spectrum import SMALLEST_NOISE
+from pydirect.linear.evidence import maximise_evidence
+from pydirect.linear.referee import Referee
+from pydirect.logistic.kernel_evidence import LOGIT_UNIT
+from pydirect.quantized.budget.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
+from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
+from pydirect.quantized.fitted import LinearBasis, Outputs
+from pydirect.quantized.integer.compile import INPUT_REACH, OutputScale, build_program, lay_out
+from pydirect.quantized.integer.device import FixedResults, program_bytes
+from pydirect.quantized.levels import zero_code
+from pydirect.quantized.linear import Encoding, Weights, assemble, without_unused
+from pydirect.quantized.packing import bits_for
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
+from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.rotated import RotatedTarget, decorrelate
+
+MOST_SAMPLES = 16
+# Three non-zero weights: a frequency and a constant.
+FEWEST_WEIGHTS = 3
+UNLIMITED = 2**40
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Number of bytes of the parts of a model."""
+
+    fixed: float
+    # frequency, single: of a frequency with its two weights, and of an input or the constant with its weight, over
+    # all samples
+    frequency: float
+    single: float
+
+    @property
+    def least(self) -> float:
+        """Number of bytes of a model of one frequency and a constant."""
+        return self.fixed + self.frequency + self.single
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form of a model, independent of its number of basis functions."""
+
+    n_samples: int
+    # (n_levels,)
+    grid: FloatArray
+    feature_bits: int
+    frequency_bits: int
+    n_outputs: int = 1
+
+    @property
+    def n_columns(self) -> int:
+        """Number of samples of all outputs."""
+        return self.n_outputs * self.n_samples
+
+    @property
+    def zero(self) -> int:
+        """Code of the level zero."""
+        return zero_code(self.grid)
+
+    def costs(self, input_map: InputMap) -> Costs:
+        """Measure the costs from the tables of models of one and two frequencies, with and without an input."""
+        d = input_map.n_outputs
+        one, two, more = (self._bytes(input_map, f, linear) for f, linear in ((1, 0), (2, 0), (1, 1)))
+        constant = self.n_columns * bits_for(len(self.grid)) / 8
+        return Costs(one - (two - one) - constant, two - one, more - one) if d else Costs(one, 0.0, 0.0)
+
+    def _bytes(self, input_map: InputMap, n_frequencies: int, n_linear: int) -> float:
+        linear = np.zeros(input_map.n_outputs)
+        linear[:n_linear] = 0.5
+        features = FourierFeatures(np.ones((len(linear), n_frequencies)), np.ones(n_frequencies), linear, 0.3)
+        used = np.ones(features.n_weights, dtype=bool)
+        layout = lay_out(features, used)
+        codes = np.zeros((len(layout.order), self.n_columns), dtype=np.uint8)
+        one = np.ones(self.n_outputs)
+        basis, output, bits = Basis(input_map, features), OutputScale(one, one, one), self.frequency_bits
+        program = build_program(basis, layout, codes, self.grid, self.n_samples, output, self.feature_bits, bits)
+        return sum(program_bytes(FixedResults.of(program)).values()) + codes.size * bits_for(len(self.grid)) / 8
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """Limits on the size of a model."""
+
+    # n_bytes, n_weights: the latter per output
+    n_bytes: int
+    n_weights: float
+
+    def excess(self, model: QuantizedPredictor) -> tuple[float, float]:
+        """Return by how many bytes, and by how many non-zero weights per output and sample, a model is too large."""
+        weights = float(model.report()["n_nonzero"]) / model.packed.shape[1]
+        return model.n_bytes - self.n_bytes, weights - self.n_weights
+
+
+# Numbers of samples and of levels that are compared: proposals in the first form, the best of them in the others.
+FORMS = ((2, 15), (1, 15), (4, 15), (2, 7))
+
 
 # Weight of a point between rows, where the kernel's posterior mean stands for a response.
 WEIGHT_BETWEEN = 0.3
@@ -31,17 +123,15 @@ WEIGHT_BETWEEN = 0.3
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """Data of a search; subclasses hold targets or labels.
-
-    - `inputs`, (n_rows, n_inputs): of the feature map, clipped to the range of integers.
-    - `y`, (n_rows, n_outputs): responses that frequencies are chosen for, in units of ``outputs.scale`` about
-      ``outputs.offset``.
-    - `weight`, (n_rows,).
-    """
+    """Data of a search; subclasses hold targets or labels."""
 
     input_map: InputMap
+    # (n_rows, n_inputs): of the feature map, clipped to the range of integers
     inputs: FloatArray
+    # (n_rows, n_outputs): responses that frequencies are chosen for, in units of ``outputs.scale`` about
+    # ``outputs.offset``
     y: FloatArray
+    # (n_rows,)
     weight: FloatArray | None
     outputs: Outputs
     hyperparameters: KernelHyperparameters
@@ -132,3 +222,223 @@ def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, F
     if input_map.n_outputs == 0:
         raise ValueError("X must have a column that varies")
     return input_map, np.clip(input_map.transform(x), -INPUT_REACH, INPUT_REACH)
+
+
+# Rows of the kernel's posterior mean.
+MOST_KERNEL_ROWS = 1500
+# Of the target's standard deviation: its square must stay finite.
+LARGEST_SCALE = 1e150
+
+
+class TargetTask(Task):
+    """Search for a small regressor."""
+
+    @classmethod
+    def begin(
+        cls,
+        x: FloatArray,
+        y: FloatArray,
+        weight: FloatArray | None,
+        settings: SearchSettings,
+        feature_names: tuple[str, ...],
+    ) -> TargetTask:
+        """Standardise the data and learn the kernel."""
+        one_dimensional = y.ndim == 1
+        x, y, merged = distinct_rows(x, y.reshape(len(x), -1), weight)
+        weight = None if (merged == 1).all() else merged
+        mean, scale = weighted_location_scale(y, weight)
+        scale = np.where(scale == 0, 1.0, scale)
+        if not ((1 / LARGEST_SCALE < scale) & (scale < LARGEST_SCALE)).all():
+            raise ValueError(f"y must vary by less than {LARGEST_SCALE:g} and more than its inverse, got {scale}")
+        standardised = np.ascontiguousarray((y - mean) / scale)
+        input_map, inputs = mapped_inputs(x, weight)
+        counts = RowCounts.of(inputs, standardised, merged).where_learned(merged)
+        hyperparameters, _ = search_hyperparameters(
+            inputs,
+            standardised,
+            counts,
+            input_map.n_standardised,
+            settings.rng,
+            max_rows=settings.max_search_rows,
+            n_threads=settings.n_threads,
+            referee=Referee(inputs, standardised, counts, settings.rng, settings.n_threads),
+        )
+        return cls(
+            input_map=input_map,
+            inputs=inputs,
+            y=standardised,
+            weight=weight,
+            outputs=Outputs(
+                scale=scale,
+                offset=mean,
+                noise=np.zeros(len(scale)),
+                calibration=1.0,
+                one_dimensional=one_dimensional,
+                n_features_in=x.shape[1],
+                feature_names=feature_names,
+            ),
+            hyperparameters=hyperparameters,
+            rng=settings.rng,
+            n_threads=settings.n_threads,
+        )
+
+    def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return rows, and points between them where the kernel's posterior mean stands for targets.
+
+        A few hundred basis functions that were chosen for the rows are kept to the kernel's function between them.
+        """
+        x, y, weight = self.subset(most)
+        points, mean = self._between
+        between = np.full(len(points), WEIGHT_BETWEEN * weight.mean())
+        return np.vstack([x, points]), np.vstack([y, mean]), np.concatenate([weight, between])
+
+    @cached_property
+    def _between(self) -> tuple[FloatArray, FloatArray]:
+        rng = np.random.default_rng(0)  # the same points for all proposals
+        x, y, weight = self.rows(np.sort(rng.permutation(len(self.y))[:MOST_KERNEL_ROWS]))
+        points = points_between(x, 2 * len(x), rng)
+        return points, self.kernel_mean(points, x, y, weight)
+
+    def loss(self, model: QuantizedPredictor) -> float:
+        """Mean negative log density, standardised, over all rows and outputs, after calibration."""
+        error, variance = self._errors(model)
+        variance = self.calibration(model) ** 2 * variance
+        return self._mean(np.log(2 * np.pi * variance) + error**2 / variance) / 2
+
+    def calibration(self, model: QuantizedPredictor) -> float:
+        """Root mean square of standardised errors, but at least one."""
+        error, variance = self._errors(model)
+        return max(float(np.sqrt(self._mean(error**2 / variance))), 1.0)
+
+    def _errors(self, model: QuantizedPredictor) -> tuple[FloatArray, FloatArray]:
+        """Return errors of the mean and predicted variances, standardised, (n_rows, n_outputs) each."""
+        functions = self.sample_functions(model) / self.outputs.scale[:, None]
+        return self.y - functions.mean(axis=2), functions.var(axis=2) + model.noise / self.outputs.scale**2
+
+    def _mean(self, values: FloatArray) -> float:
+        weight = self.rows(np.arange(len(self.y)))[2]
+        return float(weight @ values.mean(axis=1) / weight.sum())
+
+    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
+        """Draw samples at the noise and prior variance of largest evidence."""
+        statistics = self.statistics(features)
+        rotated = decorrelate(statistics)
+        problems = [
+            DrawProblem(statistics.target(k), *self._evident(rotated.target(k))) for k in range(statistics.n_outputs)
+        ]
+        samples = accurate_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
+        outputs = replace(self.outputs, noise=samples.noise * self.outputs.scale**2)
+        return self.assembled(features, samples, outputs, form)
+
+    def _evident(self, rotated: RotatedTarget) -> tuple[float, float]:
+        """Return the noise variance and the prior variance of largest evidence."""
+        # The evidence is optimistic about columns chosen for what they explain; the kernel's noise is not.
+        least = max(self.hyperparameters.noise_variance, SMALLEST_NOISE)
+        noise, variance = maximise_evidence(rotated, least)
+        if noise < least:
+            noise, variance = maximise_evidence(rotated, least, variance, fit_noise=False)
+        return noise, variance
+
+
+# Number of features of the classifier whose logits choose frequencies, and the least p(1 − p) that divides.
+REFERENCE_FEATURES = 512
+LEAST_CURVATURE = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelTask(Task):
+    """Search for a small classifier.
+
+    Frequencies are chosen for working responses: with z the logits and p the probabilities of a classifier of random
+    frequencies, ``z + (t − p)/v`` at rows of weight v, the mean of p(1 − p) over the problems, has the gradient of the
+    log-likelihood there (iteratively reweighted least squares). Weights are those of the classifier's own fit.
+    """
+
+    # int (n_rows,): class of every row
+    index: NDArray[np.intp]
+    # (n_rows,)
+    row_weight: FloatArray
+    fits: ClassifierFits
+
+    @classmethod
+    def begin(
+        cls,
+        x: FloatArray,
+        y: ArrayLike,
+        weight: FloatArray | None,
+        settings: SearchSettings,
+        feature_names: tuple[str, ...],
+    ) -> LabelTask:
+        """Fit the classifier of random frequencies and derive the working responses."""
+        fits = settings.classifier
+        assert fits is not None
+        labels = np.asarray(y)
+        if len(labels) != len(x):
+            raise ValueError(f"y must have {len(x)} rows, got {len(labels)}")
+        given = np.ones(len(x)) if weight is None else weight
+        x, labels, given = fits.weighted(x[given > 0], labels[given > 0], given[given > 0])
+        form = {"features": "fourier", "n_basis_functions": REFERENCE_FEATURES, "seed": _seed(settings.rng)}
+        reference: ClassifierFit = fits.fit(x, labels, given, **form)
+        assert reference.hyperparameters is not None
+        classes, index = np.unique(labels, return_inverse=True)
+        z, p = reference.logit, _probabilities(reference.logit)
+        curvature = np.maximum((p * (1 - p)).mean(axis=1), LEAST_CURVATURE)
+        n_problems = z.shape[1]
+        right = index[:, None] == (np.arange(n_problems) if n_problems > 1 else 1)
+        response = (z + (right - p) / curvature[:, None] - reference.intercept) / LOGIT_UNIT
+        mean = float(given @ curvature / given.sum())
+        input_map, inputs = mapped_inputs(x, given)
+        return cls(
+            input_map=input_map,
+            inputs=inputs,
+            y=response,
+            weight=given * curvature / mean,
+            outputs=Outputs.of_logits(reference.intercept, classes, x.shape[1], feature_names),
+            hyperparameters=replace(reference.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean)),
+            rng=settings.rng,
+            n_threads=settings.n_threads,
+            index=index,
+            row_weight=given,
+            fits=fits,
+        )
+
+    def restricted(self, chosen: NDArray[np.intp]) -> Self:
+        """Return the task on some of the rows."""
+        part = super().restricted(chosen)
+        return replace(part, index=self.index[chosen], row_weight=self.row_weight[chosen])
+
+    def order(self) -> NDArray[np.intp]:
+        """Return the rows in random order, with one row of every class at the end, which is not held out."""
+        order = super().order()
+        first = np.unique(self.index[order], return_index=True)[1]
+        return np.concatenate([np.delete(order, first), order[first]])
+
+    def loss(self, model: QuantizedPredictor) -> float:
+        """Mean log loss of the probabilities averaged over the samples."""
+        assert isinstance(model, QuantizedClassifier)
+        p = model.probabilities(self.sample_functions(model) + model.offset[:, None])
+        right = p[np.arange(len(p)), self.index]
+        return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
+
+    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
+        """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
+        phi = np.ascontiguousarray(features.transform(self.inputs))
+        form_of_phi = {"features": "precomputed", "n_basis_functions": phi.shape[1], "seed": _seed(self.rng)}
+        fit: ClassifierFit = self.fits.fit(phi, self.index, self.row_weight, **form_of_phi)
+        p = _probabilities(fit.logit)
+        problems = []
+        for k, (posterior, scale) in enumerate(zip(fit.posteriors, fit.prior_scale, strict=True)):
+            precision = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
+            precision[np.diag_indices_from(precision)] += 1 / scale**2
+            problems.append(gaussian_problem(precision, scale * posterior.coefficients, float(scale**2)))
+        samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
+        return self.assembled(features, samples, replace(self.outputs, offset=fit.intercept), form)
+
+
+def _probabilities(z: FloatArray) -> FloatArray:
+    """Return σ(z) of one logit, (n_rows, 1), or softmax(z) of one per class."""
+    return expit(z) if z.shape[1] == 1 else softmax(z, axis=1)
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))

@@ -12,14 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_choice, as_number
 from pydirect.persistence.atomic import atomic_open
-from pydirect.quantized.basis import NetworkBasis
-from pydirect.quantized.export.c_float import float_body
-from pydirect.quantized.export.c_integer import integer_body
-from pydirect.quantized.export.c_source import checked_prefix, header
-from pydirect.quantized.export.onnx_float import FloatGraph, add_probabilities
-from pydirect.quantized.export.onnx_graph import Graph
-from pydirect.quantized.export.onnx_integer import add_integer_moments, add_integer_program
-from pydirect.quantized.export.single_precision import require_single
+from pydirect.quantized.export.c import checked_prefix, float_body, header, integer_body, require_single
+from pydirect.quantized.export.onnx import (
+    FloatGraph,
+    Graph,
+    add_integer_moments,
+    add_integer_program,
+    add_probabilities,
+)
+from pydirect.quantized.fitted import NetworkBasis
 from pydirect.quantized.integer.device import FixedPointModel
 from pydirect.quantized.model import QuantizedModel
 
@@ -105,27 +106,20 @@ def to_c(
     _require_inputs(model)
     rows = _test_rows(model, X, single=integer or real == "float")
     n_bytes, device = None, None
+    options = {"counts_per_unit": counts_per_unit, "zero_count": zero_count}
+    options["output_counts_per_unit"] = output_counts_per_unit
     if integer:
-        device = model.fixed_point(
-            counts_per_unit=counts_per_unit,
-            zero_count=zero_count,
-            output_counts_per_unit=output_counts_per_unit,
-            level=level,
-        )
+        device = model.fixed_point(level=level, **options)
         tests = rows.astype(np.float32) if device.raw is None else device.raw.counts(rows)
         body = integer_body(device, model.packed, tests)
+    elif any(option is not None and np.any(option) for option in options.values()):
+        raise ValueError("counts must be None in floating-point arithmetic; use model.with_arithmetic('integer')")
     else:
-        _require_no_counts(counts_per_unit, zero_count, output_counts_per_unit)
         body, n_bytes = float_body(model, rows, level, real)
     comment = _comment(model, names, prefix, real if device is None else device, n_bytes)
     with atomic_open(path) as file:
         file.write(header(comment, body, prefix).encode("ascii"))
     return n_bytes
-
-
-def _require_no_counts(*options: ArrayLike | None) -> None:
-    if any(option is not None and np.any(option) for option in options):
-        raise ValueError("counts must be None in floating-point arithmetic; use model.with_arithmetic('integer')")
 
 
 def _require_inputs(model: QuantizedModel) -> None:

@@ -1,4 +1,4 @@
-"""Integer programs of models that are linear in basis functions, compiled from their codes and feature map."""
+"""Integer programs compiled from codes: of models that are linear in basis functions, and of networks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,116 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
+from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
+from pydirect.quadratic.engines import NetworkShape
 from pydirect.quantized.errors import IntegerArithmeticError
-from pydirect.quantized.integer.arithmetic import ONE
-from pydirect.quantized.integer.linear import Group, IntegerProgram, largest_total
-from pydirect.quantized.integer.units import OutputScale, input_fields, integer_levels, scaled_fields, unscaled_fields
+from pydirect.quantized.fitted import NetworkBasis
+from pydirect.quantized.integer.arithmetic import INT32_MAX, ONE, Integers
+from pydirect.quantized.integer.program import (
+    LARGEST_ENTRIES,
+    LARGEST_OFFSET,
+    LIMIT,
+    NETWORK_INPUT_LIMIT,
+    SQUARE_SHIFT,
+    Group,
+    IntegerProgram,
+    NetworkProgram,
+    largest_total,
+)
+
+MULTIPLIER_LIMIT = 127
+
+
+@dataclass(frozen=True)
+class OutputScale:
+    """Units of a program's outputs."""
+
+    # scale, offset: (n_outputs,): a function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels
+    scale: FloatArray
+    offset: FloatArray
+    # (n_outputs,): variance in squared units of the outputs
+    noise: FloatArray
+    # factor on standard deviations, already including the noise
+    spread: float = 1.0
+
+
+def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float]:
+    """Return integers and a step with ``levels ≈ step · integers``.
+
+    Evenly spaced levels, with zero among them or half way between two of them, and ± powers of two have no error beyond
+    rounding; others are rounded to multiples of 1/127 of the largest one, so that a small level may become 0.
+    """
+    largest = float(np.abs(levels).max())
+    if largest == 0:
+        return np.zeros(len(levels), dtype=np.int32), 1.0
+    steps = [largest / MULTIPLIER_LIMIT]
+    nonzero = np.abs(levels[levels != 0])
+    if len(levels) > 1:
+        spacing = float(np.diff(np.sort(levels)).min())
+        steps = [step for step in (float(nonzero.min(initial=np.inf)), spacing, spacing / 2) if step > 0] + steps
+    for step in steps:
+        integers = np.rint(levels / step)
+        exact = np.abs(integers * step - levels).max() <= 1e-9 * largest
+        if exact and np.abs(integers).max() <= 2**15:
+            break
+    return integers.astype(np.int32), step
+
+
+def input_fields(input_map: InputMap, inputs: NDArray[np.intp], unit: FloatArray, limit: int) -> dict[str, Any]:
+    """Return the fields of a program that step 1 reads, for inputs of a feature map with these units."""
+    if input_map.knots.size:
+        raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
+    columns = input_map.kept[inputs]
+    origin, scale = input_map.mean[columns], input_map.scale[columns]
+    # A margin of two powers of ten at either end, for products of inputs near their limit.
+    low, high = max(1e-33, 1e-37 / unit.min(initial=1.0)), 1e36
+    if (np.abs(origin) > high).any() or (scale > high).any() or (scale < low).any():
+        raise IntegerArithmeticError(
+            f"columns must vary between {low:g} and {high:g}, what single precision holds, for integers: scale X"
+        )
+    return {
+        "n_features_in": len(input_map.mean),
+        "columns": columns.astype(np.int32),
+        "origin": origin.astype(np.float32),
+        "multiplier": (1 / (scale * unit)).astype(np.float32),
+        "limit": np.full(len(inputs), limit, dtype=np.int32),
+    }
+
+
+def unscaled_fields(output: OutputScale, n_samples: int) -> dict[str, Any]:
+    """Return the fields of a program that steps 4 and 5 read, before `scaled_fields` is able to set the units."""
+    one = np.ones(len(output.scale))
+    return {
+        "n_outputs": len(one),
+        "n_samples": n_samples,
+        "scale": one,
+        "offset": output.offset,
+        "noise": np.zeros(len(one), dtype=np.uint64),
+        "deviation_shift": 62,  # no sum of squares overflows
+        "std_scale": one,
+    }
+
+
+def scaled_fields(total: int, unit: float, n_samples: int, output: OutputScale) -> dict[str, Any]:
+    """Return the fields that put outputs in their units, from the largest total and what a total of one represents."""
+    s = n_samples
+    # The squares of S deviations and the noise each take at most half of 2^63.
+    largest = np.sqrt(2.0**62 / s) - 1
+    noise = np.sqrt(output.noise) / (np.abs(output.scale) * unit) * s**1.5
+    needed = max(2.0 * s * total / largest, float(noise.max(initial=0.0)) / np.sqrt(2.0**61), 1.0)
+    if not (np.isfinite(noise).all() and needed <= 2.0**62):
+        raise IntegerArithmeticError("integers need a noise that is not beyond the units of the outputs: scale y")
+    r = int(np.ceil(np.log2(needed)))
+    scale = output.scale * unit
+    return {
+        "scale": scale / s,
+        "noise": np.rint((noise / 2.0**r) ** 2).astype(np.uint64),
+        "deviation_shift": r,
+        "std_scale": output.spread * np.abs(scale) * 2.0**r / s**1.5,
+    }
+
 
 # Standardised inputs are clipped to ± 32767 of these: at eight standard deviations.
 INPUT_UNIT = 2.0**-12
@@ -31,18 +135,16 @@ GAIN_BITS = 14
 
 @dataclass(frozen=True)
 class BasisLayout:
-    """Columns of Φ in the order of a program's basis functions: first the cosine and the sine of each frequency.
+    """Columns of Φ in the order of a program's basis functions: first the cosine and the sine of each frequency."""
 
-    - `order`: columns of Φ.
-    - `frequencies`: those of the feature map that are used; their two columns come first.
-    - `linear`: inputs of the feature map that are basis functions themselves.
-    - `unit`, (len(order),): amplitude of each basis function, times the scale of its weight's levels.
-    """
-
+    # columns of Φ
     order: NDArray[np.intp]
+    # those of the feature map that are used; their two columns come first
     frequencies: NDArray[np.intp]
+    # inputs of the feature map that are basis functions themselves
     linear: NDArray[np.intp]
     constant: bool
+    # (len(order),): amplitude of each basis function, times the scale of its weight's levels
     unit: FloatArray
 
 
@@ -51,8 +153,6 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
 
     Frequencies and inputs of equal units are adjacent. `spread`, (n_weights,): scale of every weight's levels; by
     default one.
-
-    Raises IntegerArithmeticError when the features have no integer form.
     """
     spread = np.ones(len(used)) if spread is None else spread
     frequencies, constant = np.empty(0, dtype=np.intp), False
@@ -112,15 +212,10 @@ def build_program(
     levels: FloatArray,
     n_samples: int,
     output: OutputScale,
-    *,
     feature_bits: int = 16,
     frequency_bits: int | str = "auto",
 ) -> IntegerProgram:
-    """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program.
-
-    Raises IntegerArithmeticError when inputs are normal scores, or single precision does not hold the columns. Raises
-    AccumulatorOverflowError when sums could overflow 32 bits.
-    """
+    """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program."""
     input_map, features = basis.input_map, basis.map
     turns, linear_limit = np.empty((input_map.n_outputs, 0)), INPUT_LIMIT
     if isinstance(features, FourierFeatures):
@@ -173,3 +268,142 @@ def _with_units(program: IntegerProgram, units: FloatArray, output: OutputScale)
         )
     fields = scaled_fields(largest_total(groups, reach), unit, program.n_samples, output)
     return replace(program, groups=groups, **fields)
+
+
+# Standardised columns are clipped to ± 2^30 of these or of slightly less: beyond eight standard deviations.
+NETWORK_INPUT_UNIT = 2.0**-26
+# Ratio of what integers represent to how far rows of X reached.
+HEADROOM = 2.0
+# Bits of a layer's rescaling factor.
+RESCALE_BITS = 30
+
+
+def build_network_program(
+    basis: NetworkBasis,
+    codes: NDArray[np.uint8],
+    levels: FloatArray,
+    centre: FloatArray,
+    spread: FloatArray,
+    n_samples: int,
+    output: OutputScale,
+) -> NetworkProgram:
+    """Compile codes (n_weights, n_outputs · n_samples) with these levels, centres and spreads to an integer program.
+
+    The integers of a layer's inputs are a multiple of the values they represent, so that the bias is exact; steps of
+    weights are the smallest for which every sum fits.
+    """
+    shape = basis.shape
+    if not len(basis.reach):
+        raise IntegerArithmeticError(
+            "integers of a network need to know how far its hidden units reach: quantise with X=, rows like those of "
+            "training"
+        )
+    inputs = np.flatnonzero(basis.matrix.any(axis=1))
+    scale = basis.input_map.scale[basis.input_map.kept[inputs]]
+    unit = 2.0 ** -np.ceil(-np.log2(NETWORK_INPUT_UNIT * scale)) / scale
+    own_inputs = input_fields(basis.input_map, inputs, unit, NETWORK_INPUT_LIMIT)
+    ones = _ones(basis.reach)
+    offset = (own_inputs["origin"].astype(np.float64) - basis.input_map.mean[own_inputs["columns"]]) / scale
+    rotation, rotation_offset, rotation_shift = _rotation(basis.matrix[inputs] * ones[0], unit, offset)
+    multipliers, level_step = integer_levels(levels)
+    unit_spread = np.broadcast_to(spread, (len(codes), len(output.scale))) * level_step
+    centre = np.broadcast_to(centre, unit_spread.shape)
+    steps, tables = _shared_steps(shape, centre, unit_spread), None
+    if steps is None:
+        steps = _weight_steps(shape, centre, unit_spread, multipliers[codes], ones)
+        step = np.repeat(steps, [part.stop - part.start for part in shape.slices])[:, None]
+        tables = [np.rint(table / step).astype(np.int32) for table in (centre, unit_spread)]
+    rescale, rescale_shift = _rescaling(steps, ones)
+    program = NetworkProgram(
+        **own_inputs,
+        codes=codes,
+        multipliers=multipliers,
+        shape=shape,
+        rotation=rotation,
+        rotation_offset=rotation_offset,
+        rotation_shift=rotation_shift,
+        ones=ones,
+        rescale=rescale,
+        rescale_shift=rescale_shift,
+        centre=tables[0] if tables else None,
+        spread=tables[1] if tables else None,
+        steps=steps,
+        **unscaled_fields(output, n_samples),
+    )
+    return replace(program, **scaled_fields(program.prove().total, float(steps[-1] / ones[-1]), n_samples, output))
+
+
+def _ones(reach: FloatArray) -> NDArray[np.int32]:
+    """Return the integers that represent one in the inputs of every layer: the network's inputs, then squares."""
+    largest = HEADROOM * reach
+    largest[1:] **= 2
+    ones = np.floor(LIMIT / np.maximum(largest, 1.0))  # the bias needs an integer: none is finer
+    for layer in np.flatnonzero(~(ones >= 1)):
+        raise IntegerArithmeticError(
+            f"integers need inputs of layer {layer + 1} below {LIMIT}, but they could be {largest[layer]:.3g}: fit "
+            "with a smaller prior_scale, or keep arithmetic='float'"
+        )
+    return ones.astype(np.int32)
+
+
+def _rotation(
+    matrix: FloatArray, unit: FloatArray, offset: FloatArray
+) -> tuple[NDArray[np.int32], Integers, NDArray[np.uint8]]:
+    """Round a rotation (n_inputs, n_rotated) of standardised columns ``offset + unit · q``; return its integers."""
+    exact, constant = (matrix * unit[:, None]).T, offset @ matrix
+    largest = np.maximum(np.abs(exact).sum(axis=1) / LARGEST_ENTRIES, np.abs(constant) / LARGEST_OFFSET)
+    largest = np.maximum(largest, np.abs(exact).max(axis=1, initial=0.0) / (INT32_MAX - 1))
+    shift = np.minimum(np.floor(-np.log2(np.maximum(largest, 2.0**-61))), 61)
+    if not (shift >= 0).all():
+        raise IntegerArithmeticError(
+            "integers need columns that vary more about their mean, and are not nearly multiples of each other: drop "
+            "or shift some, or keep arithmetic='float'"
+        )
+    size = 2.0**shift
+    integers = np.rint(exact * size[:, None]).astype(np.int32), np.rint(constant * size).astype(np.int64)
+    return *integers, shift.astype(np.uint8)
+
+
+def _shared_steps(shape: NetworkShape, centre: FloatArray, spread: FloatArray) -> FloatArray | None:
+    """Return the common spread of every layer, or None where weights have centres or spreads of their own."""
+    first = np.array([spread[part].flat[0] for part in shape.slices])
+    same = all((spread[part] == s).all() for part, s in zip(shape.slices, first, strict=True))
+    return first if same and not centre.any() else None
+
+
+def _weight_steps(
+    shape: NetworkShape, centre: FloatArray, spread: FloatArray, weights: NDArray[np.int32], ones: NDArray[np.int32]
+) -> FloatArray:
+    """Return the smallest steps of every layer's weights for which sums stay below 2^31, rounding included."""
+    steps = np.empty(len(shape.layers))
+    n_samples, largest_level = weights.shape[1] // centre.shape[1], int(np.abs(weights).max(initial=0))
+    for layer, (part, (fan_out, fan_in)) in enumerate(zip(shape.slices, shape.layers, strict=True)):
+        inputs = np.full(fan_in, LIMIT, dtype=np.float64)
+        if shape.bias:
+            inputs[-1] = ones[layer]
+        sizes = np.repeat(np.abs(centre[part]), n_samples, axis=1)
+        sizes = sizes + np.repeat(np.abs(spread[part]), n_samples, axis=1) * np.abs(weights[part])
+        needed = float(np.einsum("oic,i->oc", sizes.reshape(fan_out, fan_in, -1), inputs).max())
+        room = INT32_MAX - inputs.sum() * (1 + largest_level) / 2  # centre and spread are rounded by one half each
+        if room < INT32_MAX / 2:
+            raise IntegerArithmeticError(
+                f"integers have too few bits for the weights of layer {layer + 1}, {fan_in} inputs wide: fit with "
+                "fewer units or fewer levels, or keep arithmetic='float'"
+            )
+        tables = max(float(np.abs(centre[part]).max()), float(np.abs(spread[part]).max())) / LIMIT
+        steps[layer] = max(needed / room, tables) or 1.0
+    return steps
+
+
+def _rescaling(steps: FloatArray, ones: NDArray[np.int32]) -> tuple[Integers, NDArray[np.uint8]]:
+    """Return factors and shifts that turn the sums of every hidden layer into what is squared."""
+    below, above = ones[:-1].astype(np.float64), ones[1:].astype(np.float64)
+    # a² / 2^15 is `above` where the sum represents one.
+    ratio = steps[:-1] / below * np.sqrt(above * 2.0**SQUARE_SHIFT)
+    for layer in np.flatnonzero(~((ratio > 0) & (ratio < 2.0 ** (RESCALE_BITS - 1)))):
+        raise IntegerArithmeticError(
+            f"integers do not hold the weights of layer {layer + 1}, whose steps are {steps[layer]:.3g}: fit with "
+            "another prior_scale, or keep arithmetic='float'"
+        )
+    shift = np.minimum(RESCALE_BITS - 1 - np.floor(np.log2(ratio)), 61)
+    return np.rint(ratio * 2.0**shift).astype(np.int64), shift.astype(np.uint8)

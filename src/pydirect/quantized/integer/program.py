@@ -1,7 +1,7 @@
 """Integer programs: the definition of the integer arithmetic, which kernels, C and ONNX reproduce bit for bit.
 
 A program maps a row of inputs to one integer per posterior sample, and these to a mean, a standard deviation and
-intervals. Steps 2 and 3 differ for networks, see `pydirect.quantized.integer.network`; the other steps are shared.
+intervals. Steps 2 and 3 differ for networks, see the end; the other steps are shared.
 Floating point occurs only where inputs enter (not at all when they are integers already) and in one scale and offset at
 the very end. Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from zero, computed
 on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
@@ -44,42 +44,60 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
 
 5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
    likewise, a sample's function ``offset + scale · S · total``. Exported C takes it in integers, see
-   `pydirect.quantized.integer.fixed_point`.
+   `pydirect.quantized.integer.device`.
+
+Networks with quadratic activations. In step 1 q is an int32 and its multiplier a power of two, so that only what single
+precision does not hold is lost: whitening magnifies small differences between columns. Then
+
+2. Network inputs, int16: ``sum_k = rotation_offset_k + Σ_i rotation[k, i] · q_i`` in int64 and ``z_k =
+   round_shift(sum_k, rotation_shift_k)``, clipped to ±32767.
+
+3. Layers, separately for every column. The inputs x of a layer are the z or the outputs of the layer below, with a bias
+   also ``ones[layer]``, which represents one. Every unit's sum ``acc = Σ_i W_i x_i`` is an int32 with ``W_i = centre_i
+   + spread_i · multipliers[code_i]``, or ``multipliers[code_i]`` where all weights of a layer share their levels. A
+   hidden unit computes ``a = round_shift(acc · rescale[layer], rescale_shift[layer])`` in int64, clipped to ±32767, and
+   ``x = round_shift(a², 15)`` for the next layer. The output's sum is the total. Clipping, which begins at least twice
+   as far out as rows of X reached when the model was quantised, is what lets `NetworkProgram.prove` prove that no sum
+   can overflow.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray
+from pydirect.quadratic.engines import NetworkShape
 from pydirect.quantized.errors import AccumulatorOverflowError
 from pydirect.quantized.integer.arithmetic import (
     INT32_MAX,
+    ONE,
+    QUARTER,
     Integers,
     gaussian_z,
     integer_sqrt,
     lower_quantile,
     round_shift,
+    turn_sine,
 )
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds on the magnitudes of a program's sums, whatever its inputs.
+    """Bounds on the magnitudes of a program's sums, whatever its inputs."""
 
-    - `accumulators`: of ``acc_g``, per group; its partial sums in any order are no larger.
-    - `total`: of ``total`` and its partial sums.
-    - `squares`: of V.
-    """
-
+    # of ``acc_g``, per group; its partial sums in any order are no larger
     accumulators: tuple[int, ...]
+    # of ``total`` and its partial sums
     total: int
     sum: int
+    # of V
     squares: int
 
 
@@ -92,34 +110,74 @@ class Operations:
     table_lookups: int = 0
 
 
+class Results(ABC):
+    """Step 5: results (n_rows, n_outputs) from totals (n_rows, n_outputs, n_samples), as numbers or in fixed point."""
+
+    program: Program
+
+    @abstractmethod
+    def value(self, sums: Integers, factor: int = 1) -> NDArray[Any]:
+        """Return ``offset + scale · factor · sums``."""
+
+    @abstractmethod
+    def width(self, widths: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return ``std_scale · widths``."""
+
+    def mean(self, totals: Integers) -> NDArray[Any]:
+        """Means."""
+        return self.value(self.program.sums(totals))
+
+    def std(self, totals: Integers) -> NDArray[Any]:
+        """Return standard deviations, noise included."""
+        return self.width(self.program.roots(totals))
+
+    def interval(self, totals: Integers, level: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Central intervals of a Gaussian with this mean and standard deviation."""
+        mean, half = self.mean(totals), self.width(self.program.half_widths(totals, level))
+        return mean - half, mean + half
+
+    def function_quantiles(self, totals: Integers, p: float) -> NDArray[Any]:
+        """Quantiles of the samples' functions, without noise."""
+        return self.value(self.program.quantiles(totals, p), self.program.n_samples)
+
+    def function_interval(self, totals: Integers, level: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Central intervals of the samples' functions, without noise."""
+        low = lower_quantile(level) / 2**16
+        first, second = (self.function_quantiles(totals, p) for p in (low, 1 - low))
+        return np.minimum(first, second), np.maximum(first, second)
+
+    def functions(self, totals: Integers) -> NDArray[Any]:
+        """Values of the samples' functions, (n_rows, n_outputs, n_samples)."""
+        values = self.value(np.moveaxis(totals, 2, 0), self.program.n_samples)
+        return np.ascontiguousarray(np.moveaxis(values, 0, 2))
+
+
 @dataclass(frozen=True, kw_only=True)
-class Program(ABC):
-    """Base of integer programs: inputs, codes, and steps 1, 4 and 5 of the module's docstring.
+class Program(Results):
+    """Base of integer programs: inputs, codes, and steps 1, 4 and 5 of the module's docstring."""
 
-    - `n_features_in`: columns of a row.
-    - `columns`, int32 (n_inputs,): columns that are read.
-    - `origin`, `multiplier`, float32 (n_inputs,).
-    - `limit`, int32 (n_inputs,): at most 32767; for a network at most 2^30.
-    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
-    - `multipliers`, int32 (n_levels,): at most 2^15 in magnitude.
-    - `scale`, `offset`, (n_outputs,): applied to a sum over the samples.
-    - `noise`, uint64 (n_outputs,).
-    - `std_scale`, (n_outputs,).
-    """
-
+    # columns of a row
     n_features_in: int
+    # int32 (n_inputs,): columns that are read
     columns: NDArray[np.int32]
+    # origin, multiplier: float32 (n_inputs,)
     origin: NDArray[np.float32]
     multiplier: NDArray[np.float32]
+    # int32 (n_inputs,): at most 32767; for a network at most 2^30
     limit: NDArray[np.int32]
+    # uint8 (n_basis_functions, n_outputs · n_samples)
     codes: NDArray[np.uint8]
+    # int32 (n_levels,): at most 2^15 in magnitude
     multipliers: NDArray[np.int32]
     n_outputs: int
     n_samples: int
+    # scale, offset: (n_outputs,): applied to a sum over the samples
     scale: FloatArray
     offset: FloatArray
+    # uint64 (n_outputs,)
     noise: NDArray[np.uint64]
     deviation_shift: int
+    # (n_outputs,)
     std_scale: FloatArray
 
     # --- shape
@@ -153,16 +211,7 @@ class Program(ABC):
     # --- proof
 
     def prove(self) -> Bounds:
-        """Prove that no sum can overflow, whatever the inputs, and return the bounds.
-
-        Raises AccumulatorOverflowError when a sum could overflow, with its bound, or a constant of the program is out
-        of range.
-
-        Returns
-        -------
-        Bounds
-            Largest magnitudes of the sums.
-        """
+        """Prove that no sum can overflow, whatever the inputs, and return the bounds."""
         return self._bounds
 
     @cached_property
@@ -201,18 +250,7 @@ class Program(ABC):
     # --- reference
 
     def quantise_inputs(self, X: ArrayLike) -> Integers:
-        """Step 1 from floats: q of rows of X, (n_rows, n_inputs).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of int64 of shape (n_rows, n_inputs)
-            Quantised inputs q.
-        """
+        """Step 1 from floats: q of rows of X, (n_rows, n_inputs)."""
         with np.errstate(over="ignore"):  # single precision ends at 3e38; anything larger is clipped anyway
             x = np.asarray(X)[:, self.columns].astype(np.float32)
             v = (x - self.origin) * self.multiplier
@@ -230,226 +268,313 @@ class Program(ABC):
         """Step 3: totals, (n_rows, n_outputs, n_samples)."""
 
     def in_range(self, q: Integers) -> NDArray[np.bool_]:
-        """Whether nothing is clipped at rows of quantised inputs, (n_rows,).
-
-        Parameters
-        ----------
-        q : ndarray of int64 of shape (n_rows, n_inputs)
-            Quantised inputs.
-
-        Returns
-        -------
-        ndarray of bool of shape (n_rows,)
-            Whether nothing is clipped.
-        """
+        """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
         return np.asarray((np.abs(q) < self.limit).all(axis=1))
 
     def totals(self, X: ArrayLike) -> Integers:
-        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        """
+        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples)."""
         self.prove()  # so that int64 here and int32 elsewhere agree
         return self.totals_of_features(self.features(self.quantise_inputs(X)))
 
     def sums(self, totals: Integers) -> Integers:
-        """Step 4: sums over the samples, (n_rows, n_outputs).
-
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-
-        Returns
-        -------
-        ndarray of int64 of shape (n_rows, n_outputs)
-            Sums.
-        """
+        """Step 4: sums over the samples, (n_rows, n_outputs)."""
         return totals.sum(axis=2)
 
-    def roots(self, totals: Integers, *, noise: bool = True) -> NDArray[np.uint64]:
-        """Step 4: ⌊√V⌋, (n_rows, n_outputs), optionally without the noise.
-
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        noise : bool, default=True
-            Whether the noise counts too.
-
-        Returns
-        -------
-        ndarray of uint64 of shape (n_rows, n_outputs)
-            Roots.
-        """
+    def roots(self, totals: Integers) -> NDArray[np.uint64]:
+        """Step 4: ⌊√V⌋, (n_rows, n_outputs)."""
         deviation = self.n_samples * totals - self.sums(totals)[:, :, None]
         squares = (round_shift(deviation, self.deviation_shift) ** 2).sum(axis=2).astype(np.uint64)
-        return integer_sqrt(squares + self.noise if noise else squares)
+        return integer_sqrt(squares + self.noise)
 
     def quantiles(self, totals: Integers, p: float) -> Integers:
-        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs).
-
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        p : float
-            Probability of values below the quantile.
-
-        Returns
-        -------
-        ndarray of int64 of shape (n_rows, n_outputs)
-            Quantiles.
-        """
+        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs)."""
         ordered = np.sort(totals, axis=2)
         h = round(p * 2**16) * (self.n_samples - 1)
         i, frac = h >> 16, h & 0xFFFF
         above = ordered[:, :, min(i + 1, self.n_samples - 1)]
         return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
 
-    def quantile_interval(self, totals: Integers, level: float) -> tuple[Integers, Integers]:
-        """Step 4: ends of a central interval of the samples' totals, (n_rows, n_outputs) each.
-
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        level : float
-            Probability that an interval contains.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Lower and upper ends.
-        """
-        low = lower_quantile(level) / 2**16
-        return self.quantiles(totals, low), self.quantiles(totals, 1 - low)
-
     def half_widths(self, totals: Integers, level: float) -> NDArray[np.uint64]:
-        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs).
-
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        level : float
-            Probability that an interval contains.
-
-        Returns
-        -------
-        ndarray of uint64 of shape (n_rows, n_outputs)
-            Half-widths.
-        """
+        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
         return (np.uint64(gaussian_z(level)) * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)
 
-    # --- last step
+    @property
+    def program(self) -> Program:  # type: ignore[override]
+        """Itself."""
+        return self
 
-    def mean(self, totals: Integers) -> FloatArray:
-        """Step 5: means, (n_rows, n_outputs).
+    def value(self, sums: Integers, factor: int = 1) -> FloatArray:
+        """Step 5: ``offset + scale · factor · sums``."""
+        return np.asarray(self.offset + self.scale * factor * sums)
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
+    def width(self, widths: NDArray[np.uint64]) -> FloatArray:
+        """Step 5: ``std_scale · widths``."""
+        return np.asarray(self.std_scale * widths.astype(np.float64))
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs)
-            Means.
-        """
-        return self.offset + self.scale * self.sums(totals)
 
-    def std(self, totals: Integers, *, noise: bool = True) -> FloatArray:
-        """Step 5: standard deviations, (n_rows, n_outputs).
+@dataclass(frozen=True)
+class Group:
+    """Consecutive basis functions with a common unit."""
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        noise : bool, default=True
-            Whether the noise counts too.
+    # {"fourier", "linear", "constant"}
+    kind: str
+    # begin, end: range of basis functions
+    begin: int
+    end: int
+    # gain, shift: see step 3
+    gain: int = 1
+    shift: int = 0
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs)
-            Standard deviations.
-        """
-        return self.std_scale * self.roots(totals, noise=noise).astype(np.float64)
 
-    def interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
-        """Step 5: central intervals of a Gaussian with this mean and standard deviation, (n_rows, n_outputs) each.
+@dataclass(frozen=True, kw_only=True)
+class IntegerProgram(Program):
+    """Integer program of a model that is linear in basis functions."""
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        level : float
-            Probability that an interval contains.
+    # int8, int16 or int32 (n_frequencies, n_inputs); `phase_shift`, uint8 (n_inputs,), below 32
+    frequencies: NDArray[Any]
+    phase_shift: NDArray[np.uint8]
+    # int32 (n_linear,): inputs that are basis functions themselves
+    linear: NDArray[np.int32]
+    linear_limit: int
+    groups: tuple[Group, ...]
+    # 8 or 16
+    feature_bits: int
 
-        Returns
-        -------
-        (ndarray, ndarray)
-            Lower and upper ends.
-        """
-        half = self.std_scale * self.half_widths(totals, level).astype(np.float64)
-        mean = self.mean(totals)
-        return mean - half, mean + half
+    # --- shape
 
-    def function_quantiles(self, totals: Integers, p: float) -> FloatArray:
-        """Step 5: a quantile of the samples' functions, without noise, (n_rows, n_outputs).
+    @property
+    def n_frequencies(self) -> int:
+        """Number of frequencies: half the number of Fourier features."""
+        return len(self.frequencies)
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        p : float
-            Probability of values below the quantile.
+    @property
+    def n_basis_functions(self) -> int:
+        """Number of basis functions."""
+        return self.codes.shape[0]
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs)
-            Quantiles.
-        """
-        return self.offset + self.scale * self.n_samples * self.quantiles(totals, p)
+    @property
+    def one(self) -> int:
+        """Integer that represents one in basis functions."""
+        return ONE[self.feature_bits]
 
-    def function_interval(self, totals: Integers, level: float) -> tuple[FloatArray, FloatArray]:
-        """Step 5: central intervals of the samples' functions, without noise, (n_rows, n_outputs) each.
+    @property
+    def operations(self) -> Operations:
+        """Operations per row except those of the weights."""
+        interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
+        common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
+        return Operations(
+            additions=common + 3 * interpolations,
+            multiplications=common + interpolations + self.n_inputs,
+            table_lookups=2 * self.n_frequencies + interpolations,
+        )
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
-        level : float
-            Probability that an interval contains.
+    def inputs_of(self, group: Group) -> NDArray[np.int32]:
+        """Return the inputs that are the basis functions of a linear group."""
+        first = 2 * self.n_frequencies
+        return self.linear[group.begin - first : group.end - first]
 
-        Returns
-        -------
-        (ndarray, ndarray)
-            Lower and upper ends.
-        """
-        ends = self.quantile_interval(totals, level)
-        first, second = (self.offset + self.scale * self.n_samples * end for end in ends)
-        return np.minimum(first, second), np.maximum(first, second)
+    def largest_features(self) -> Integers:
+        """Largest magnitude of every basis function, (n_basis_functions,)."""
+        out = np.full(self.n_basis_functions, self.one, dtype=np.int64)
+        for g in self.groups:
+            if g.kind == "linear":
+                limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
+                out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
+        return out
 
-    def functions(self, totals: Integers) -> FloatArray:
-        """Step 5: values of the samples' functions, (n_rows, n_outputs, n_samples).
+    # --- proof
 
-        Parameters
-        ----------
-        totals : ndarray of int64 of shape (n_rows, n_outputs, n_samples)
-            Totals.
+    def largest_accumulators(self) -> list[int]:
+        """Largest magnitude of ``acc_g`` per group, whatever the inputs."""
+        terms = np.abs(self.weights) * self.largest_features()[:, None]
+        return [int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups]
 
-        Returns
-        -------
-        ndarray of shape (n_rows, n_outputs, n_samples)
-            Values.
-        """
-        return self.offset[:, None] + (self.scale * self.n_samples)[:, None] * totals
+    @cached_property
+    def _bounds(self) -> Bounds:
+        expected = 2 * self.n_frequencies + len(self.linear) + any(g.kind == "constant" for g in self.groups)
+        if self.n_basis_functions != expected:
+            raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_basis_functions}")
+        self._require_magnitudes(
+            {
+                "limit": (self.limit, 32767),
+                "phase_shift": (self.phase_shift, 31),
+                "shifts of groups": ([g.shift for g in self.groups], 30),
+                "linear_limit": ([self.linear_limit], 32767),
+                "gains of groups": ([g.gain for g in self.groups], INT32_MAX),
+            }
+        )
+        reach = self.largest_accumulators()
+        return self._bounds_of(
+            [("an accumulator", b) for b in reach],
+            total=largest_total(self.groups, reach),
+            rounding=max((2**g.shift >> 1 for g in self.groups), default=0),
+            hint="fewer levels or feature_bits=8 make it smaller",
+        )
+
+    # --- reference
+
+    def features(self, q: Integers) -> Integers:
+        """Step 2: basis functions, (n_rows, n_basis_functions)."""
+        out = np.empty((len(q), self.n_basis_functions), dtype=np.int64)
+        scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
+        phase = scaled @ self.frequencies.T.astype(np.int64)
+        n = 2 * self.n_frequencies
+        out[:, 0:n:2] = turn_sine(phase + QUARTER, self.feature_bits)
+        out[:, 1:n:2] = turn_sine(phase, self.feature_bits)
+        for g in self.groups:
+            if g.kind == "linear":
+                linear = np.clip(q[:, self.inputs_of(g)], -self.linear_limit, self.linear_limit)
+                if self.feature_bits == 8:
+                    linear = np.clip(round_shift(linear, 8), -127, 127)
+                out[:, g.begin : g.end] = linear
+            elif g.kind == "constant":
+                out[:, g.begin : g.end] = self.one
+        return out
+
+    def totals_of_features(self, phi: Integers) -> Integers:
+        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+        total = np.zeros((len(phi), self.n_columns), dtype=np.int64)
+        for g in self.groups:
+            acc = phi[:, g.begin : g.end] @ self.weights[g.begin : g.end]
+            total += g.gain * round_shift(acc, g.shift)
+        return total.reshape(len(phi), self.n_outputs, self.n_samples)
+
+
+def largest_total(groups: tuple[Group, ...], accumulators: list[int]) -> int:
+    """Largest magnitude of a total, given those of the groups' accumulators.
+
+    `round_shift` is monotone, so a bound on its argument gives one on its value.
+    """
+    return sum(abs(g.gain) * int(round_shift(b, g.shift)) for g, b in zip(groups, accumulators, strict=True))
+
+
+NETWORK_INPUT_LIMIT = 2**30
+# Of network inputs and of hidden units before they are squared; a square is shifted by one bit more.
+LIMIT = 32767
+SQUARE_SHIFT = 15
+# Sum of the magnitudes of the rotation's entries for one network input, and its offset: sums stay below 2^62 and 2^60.
+LARGEST_ENTRIES, LARGEST_OFFSET = 2**31, 2**60
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkProgram(Program):
+    """Integer program of a network with quadratic activations; the module's docstring is its definition.
+
+    Codes are in the order of `NetworkShape`, (n_weights, n_outputs · n_samples): every output is a network.
+    """
+
+    shape: NetworkShape
+    # int32 (shape.n_inputs, n_inputs)
+    rotation: NDArray[np.int32]
+    # int64 (shape.n_inputs,): corrects for the rounding of origins to single precision
+    rotation_offset: Integers
+    # uint8 (shape.n_inputs,)
+    rotation_shift: NDArray[np.uint8]
+    # int32 (n_layers,): represents one in the inputs of a layer; at most 32767, like the magnitudes of `centre` and
+    # `spread`
+    ones: NDArray[np.int32]
+    # int64 (depth,)
+    rescale: Integers
+    # uint8 (depth,)
+    rescale_shift: NDArray[np.uint8]
+    # centre, spread: int32 (n_weights, n_outputs): none where all weights of a layer share their levels
+    centre: NDArray[np.int32] | None
+    spread: NDArray[np.int32] | None
+    # (n_layers,): what a weight of one represents in each layer; not needed to run the program
+    steps: FloatArray
+
+    @cached_property
+    def values(self) -> Integers:
+        """Integers W of all weights, (n_weights, n_columns)."""
+        if self.centre is None or self.spread is None:
+            return self.weights
+        return self._columns(self.centre) + self._columns(self.spread) * self.weights
+
+    def _columns(self, table: NDArray[np.int32]) -> Integers:
+        return np.repeat(table.astype(np.int64), self.n_samples, axis=1)
+
+    def largest_inputs(self, layer: int) -> Integers:
+        """Largest magnitude of every input of a layer, including the bias, (fan_in,)."""
+        largest = np.full(self.shape.layers[layer][1], LIMIT, dtype=np.int64)
+        if self.shape.bias:
+            largest[-1] = self.ones[layer]
+        return largest
+
+    @property
+    def operations(self) -> Operations:
+        """Operations per row except those of the weights' levels."""
+        n_hidden = self.n_columns * sum(self.shape.hidden_layer_sizes)
+        own = 0 if self.centre is None else self.codes.size  # a centre and a spread of every weight
+        rotation = self.rotation.size
+        return Operations(rotation + own, self.n_inputs + rotation + 2 * own + 2 * n_hidden)
+
+    # --- proof
+
+    @cached_property
+    def _bounds(self) -> Bounds:
+        nothing = np.zeros(1)
+        self._require_magnitudes(
+            {
+                "limit": (self.limit, NETWORK_INPUT_LIMIT),
+                "entries of the rotation": (np.abs(self.rotation.astype(np.int64)).sum(axis=1), 2 * LARGEST_ENTRIES),
+                "rotation_offset": (self.rotation_offset, LARGEST_OFFSET),
+                "rotation_shift": (self.rotation_shift, 61),
+                "ones": (self.ones, LIMIT),
+                "rescale": (self.rescale, INT32_MAX),
+                "rescale_shift": (self.rescale_shift, 61),
+                "centre": (nothing if self.centre is None else self.centre, LIMIT),
+                "spread": (nothing if self.spread is None else self.spread, LIMIT),
+            }
+        )
+        named = []
+        # Code adds centre and spread one after the other, so that each of the two sums has to fit.
+        sizes = np.abs(self.weights)
+        if self.centre is not None and self.spread is not None:
+            sizes = np.abs(self._columns(self.centre)) + np.abs(self._columns(self.spread)) * sizes
+        for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
+            products = sizes[part].reshape(*own, self.n_columns) * self.largest_inputs(layer)[:, None]
+            named.append((f"an accumulator of layer {layer + 1}", int(products.sum(axis=1).max(initial=0))))
+        hint = "fewer units below it, or fewer levels, make it smaller"
+        return self._bounds_of(named, total=named[-1][1], hint=hint)
+
+    # --- reference
+
+    def features(self, q: Integers) -> Integers:
+        """Step 2: network inputs, (n_rows, shape.n_inputs)."""
+        sums = np.asarray(q, dtype=np.int64) @ self.rotation.T.astype(np.int64) + self.rotation_offset
+        return np.clip(round_shift(sums, self.rotation_shift.astype(np.int64)), -LIMIT, LIMIT)
+
+    def activations(self, acc: Integers, layer: int) -> Integers:
+        """Step 3: a for a hidden layer's sums."""
+        return np.clip(round_shift(acc * self.rescale[layer], int(self.rescale_shift[layer])), -LIMIT, LIMIT)
+
+    def layers(self, z: Integers, column: int, values: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Step 3 of one column: yield W (fan_out, fan_in), inputs and sums of every layer, the last two per row."""
+        x = z
+        for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
+            w = values[part, column].reshape(own)
+            if self.shape.bias:
+                x = np.hstack([x, np.full((len(x), 1), self.ones[layer])])
+            # Exact: a double holds every partial sum, as the bounds prove.
+            acc = (x.astype(np.float64) @ w.T.astype(np.float64)).astype(np.int64)
+            yield w, x, acc
+            if layer < self.shape.depth:
+                x = round_shift(self.activations(acc, layer) ** 2, SQUARE_SHIFT)
+
+    def totals_of_features(self, phi: Integers) -> Integers:
+        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+        totals = np.empty((len(phi), self.n_columns), dtype=np.int64)
+        for column in range(self.n_columns):
+            *_, (_, _, acc) = self.layers(phi, column, self.values)
+            totals[:, column] = acc[:, 0]
+        return totals.reshape(len(phi), self.n_outputs, self.n_samples)
+
+    def in_range(self, q: Integers) -> NDArray[np.bool_]:
+        """Whether nothing is clipped at rows of quantised inputs, hidden units included, (n_rows,)."""
+        z = self.features(q)
+        inside = super().in_range(q) & (np.abs(z) < LIMIT).all(axis=1)
+        for column in range(self.n_columns):
+            for layer, (_, _, acc) in enumerate(self.layers(z, column, self.values)):
+                if layer < self.shape.depth:
+                    inside &= (np.abs(self.activations(acc, layer)) < LIMIT).all(axis=1)
+        return np.asarray(inside)

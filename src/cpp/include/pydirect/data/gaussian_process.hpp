@@ -10,20 +10,24 @@ namespace pydirect {
 struct CovarianceProblem {
   Index n, stride;
   double* ard;        // in: x_A·x_A', out: as CovarianceRow says
-  double* isotropic;  // in: x_I·x_I'
+  double* isotropic;  // in: x_I·x_I', or anything where there are axes
   const double* linear;
   const double* ard_norm;        // (stride,) |x_A|²
   const double* isotropic_norm;  // (stride,)
   const double* noise;           // (n,) added to the diagonal
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   int twice_smoothness;  // of the Matérn part: 1, 3 or 5
+  // (n_axes, stride): where there are any, the exponential part is a product over axes, exp(−Σ|p − p'|).
+  const double* axes;
+  Index n_axes;
 };
 
 // Lower triangle of the covariance.
 void covariance(const CovarianceProblem& problem, double* out, int n_threads);
 
 // From the lower triangle of K⁻¹ and α = K⁻¹y: distance_weight (n, stride), symmetric with both triangles filled, and
-// sums (4,) over the whole matrix of M k_I, M k_I r_I, M x_L·x_L', M.
+// sums (4 + n_axes,) over the whole matrix of M k_I, M k_I r, M x_L·x_L', M, and M k_I |p_j − p_j'|. Leaves nothing of
+// `isotropic` where there are axes.
 void covariance_gradient(const CovarianceProblem& problem, const double* inverse, const double* alpha,
                          double* distance_weight, double* sums, int n_threads);
 

@@ -1,0 +1,326 @@
+"""`Estimator`: scikit-learn's rules, rows at the door, files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pydirect import __version__
+from pydirect._threads import resolve_n_threads, threads
+from pydirect._validation import FloatArray, as_count, as_instance, require_no_none
+from pydirect._warnings import warn
+from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
+from pydirect.direct.sequential_posterior import SequentialPosterior
+from pydirect.estimators._parameters import as_json, from_json
+from pydirect.persistence.container import write
+from pydirect.persistence.schema import Arrays, Header, pack, require_all_used, unpack
+from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.quantized.quantize import quantize
+from pydirect.tables.columns import Columns, validated_table
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts
+
+_ENTRIES = {"state", "library", "n_features_in", "feature_names", "fit_seconds", "parameters", "metadata"}
+
+
+class Estimator(BaseEstimator):
+    """What every estimator shares; a subclass says in `_takes_tables` whether text and gaps are welcome.
+
+    A fitted estimator has ``model_``, the fitted model as data, and ``columns_``, from tables to rows of numbers.
+    """
+
+    # Classes of what files hold, by attribute, in the order in which they are read; an attribute may be absent.
+    _stored: ClassVar[dict[str, Any]] = {}
+    n_threads: int | None
+    n_features_in_: int
+    columns_: ColumnEncoding
+    model_: Any
+
+    def _takes_tables(self) -> bool:
+        return True
+
+    def _column_options(self) -> Columns:
+        """Return which columns are categories, and what becomes of missing numbers."""
+        return getattr(self, "columns", None) or Columns()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tables = self._takes_tables()
+        tags.input_tags.string = tags.input_tags.categorical = tables
+        tags.input_tags.allow_nan = tables and self._column_options().missing != "raise"
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def _require_fitted(self) -> None:
+        if not self.__sklearn_is_fitted__():  # of fitted models scikit-learn collects tags, as long as some predict
+            check_is_fitted(self)
+
+    def _begin(self) -> None:
+        """Forget the old model, but not the columns of a new one."""
+        names = ("n_features_in_", "feature_names_in_")
+        for name in [name for name in vars(self) if name.endswith("_") and name not in names]:
+            delattr(self, name)
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A fit that fails leaves the estimator as it was."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _threads(self) -> Any:
+        return threads(self.n_threads)
+
+    # --- rows at the door
+
+    def _check_columns(self) -> None:
+        as_instance(self._column_options(), "columns", Columns)
+        self._column_options().check_parameters()
+
+    def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
+        """Return X, an array or a `Table`, and y if it is given, as scikit-learn validates them."""
+        for name, values in zip(("X", "y"), (X, *y), strict=False):
+            refuse_what_numpy_converts(values, name)
+        for targets in y:
+            require_no_none(targets)
+        if not self._takes_tables() and not isinstance(X, Table):
+            try:
+                return validate_data(self, X, *y, reset=reset, dtype=np.float64, **checks)
+            except (TypeError, ValueError) as error:
+                raise explain_numbers(X, error) from None
+        return validated_table(self, X, *y, reset=reset, missing=self._column_options().missing, **checks)
+
+    def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
+        self.n_features_in_ = n_features_in
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    def _as_table(self, x: Any) -> Table:
+        """Return validated rows as a table with the names of the fit."""
+        if isinstance(x, Table):
+            return x
+        names = getattr(self, "feature_names_in_", None)
+        # Sums over rows of a Fortran-ordered array round otherwise.
+        return Table.of_numbers(np.ascontiguousarray(x), None if names is None else names.tolist())
+
+    def _fitted_columns(self, table: Table, z: FloatArray | None, weight: FloatArray | None) -> ColumnEncoding:
+        """Learn categories and gaps from rows and standardised targets."""
+        if not self._takes_tables():
+            return ColumnEncoding.of_numbers(table.shape[1], table.names)
+        return self._column_options().encoding(table, z, weight, stacklevel=6)
+
+    def encode_rows(self, X: ArrayLike) -> FloatArray:
+        """Encode rows of X as the model takes them: categories as columns of 0 and 1, gaps filled.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_encoded)
+            Numbers only.
+        """
+        self._require_fitted()
+        values = self._valid_matrix(X)
+        return self.columns_.encode(self._validated(X, reset=False) if values is None else values)
+
+    def _valid_matrix(self, X: Any) -> FloatArray | None:
+        """Return what validation would make of X if it is a finite matrix, or a frame of such columns named as in fit.
+
+        Else None. To see this takes a tenth of the time.
+        """
+        names = getattr(self, "feature_names_in_", None)
+        if names is not None:
+            if not hasattr(X, "to_numpy") or [*getattr(X, "columns", ())] != names.tolist():
+                return None
+            X = X.to_numpy() if all(str(dtype).lower() == "float64" for dtype in X.dtypes) else None
+        if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
+            return None
+        return X if X.shape[1] == self.n_features_in_ and X.size > 0 and np.isfinite(X).all() else None
+
+    def _require_columns(self, n_columns: int, names: list[str] | None) -> None:
+        if n_columns != self.n_features_in_:
+            raise ValueError(f"X must have {self.n_features_in_} columns, as when features were fixed, got {n_columns}")
+        known = getattr(self, "feature_names_in_", None)
+        if known is not None and names is not None and list(known) != names:
+            raise ValueError(
+                f"X must have the columns {list(known)}, in this order, as when features were fixed, got {names}"
+            )
+
+    def _feature_names(self) -> tuple[str, ...]:
+        """Names of the columns of encoded rows; none for arrays."""
+        if getattr(self, "feature_names_in_", None) is None:
+            return ()
+        return tuple(self.columns_.names_out)
+
+    # --- results
+
+    @property
+    def posteriors_(self) -> list[Any]:
+        return list(self.model_.posteriors)
+
+    @property
+    def posterior_(self) -> Any:
+        return self.posteriors_[0] if self.model_.one_dimensional else self.posteriors_
+
+    @property
+    def n_samples_(self) -> float:
+        return float(self.model_.n_samples)
+
+    @property
+    def elbo_(self) -> float:
+        return float(sum(p.elbo for p in self.posteriors_) - self.model_.elbo_units.sum())
+
+    @property
+    def elbo_trace_(self) -> FloatArray | list[FloatArray]:
+        traces = [p.elbo_trace - u for p, u in zip(self.posteriors_, self.model_.elbo_units, strict=True)]
+        return traces[0] if self.model_.one_dimensional else traces
+
+    @property
+    def n_iter_(self) -> int:
+        return max(p.n_iter for p in self.posteriors_)
+
+    @property
+    def converged_(self) -> bool:
+        return all(p.converged for p in self.posteriors_)
+
+    @property
+    def interrupted_(self) -> bool:
+        return any(p.interrupted for p in self.posteriors_)
+
+    def _warn_if_unfinished(
+        self, limit: str = "max_iter", effort: str = "", stacklevel: int = 3, given: Any = None
+    ) -> None:
+        """Warn of a fit that was interrupted or did not converge, and of levels that are too coarse."""
+        if not self.converged_:
+            given = getattr(self, limit, given) if limit else None
+            remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
+            after = effort or f"{self.n_iter_} iterations"
+            reason = "interrupted" if self.interrupted_ else f"not converged after {after}{remedy}"
+            warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=stacklevel)
+        for posterior in self.posteriors_:
+            if isinstance(posterior, SequentialPosterior) and is_coarse(posterior):
+                warn_of_coarse_levels(posterior, stacklevel + 1)
+
+    def quantizable(self) -> Any:
+        """Return the fitted model as data that `pydirect.quantize` takes."""
+        raise TypeError(
+            "model must be an estimator of discrete weights (DirectRegressor, DirectClassifier or "
+            f"QuadraticBNNRegressor), got {type(self).__name__}, whose weights have no levels"
+        )
+
+    def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedPredictor:
+        """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`.
+
+        Parameters
+        ----------
+        n_samples : int, default=16
+            Number of posterior samples.
+        method : str, default="moments"
+            How the samples are found.
+        **options : dict
+            Further arguments of `pydirect.quantize`.
+
+        Returns
+        -------
+        QuantizedPredictor
+            The quantised model.
+        """
+        return quantize(self, n_samples, method, **options)
+
+    # --- files
+
+    def save(self, path: str | Path, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted model to one file: arrays and a versioned header, no pickle.
+
+        Parameters
+        ----------
+        path : str or Path
+            Written to a temporary name and renamed.
+        metadata : dict, optional
+            JSON-able; comes back as ``metadata_``, which is written again by default.
+
+        Raises
+        ------
+        TypeError
+            When features are a transformer, or a parameter is an object that a header cannot hold.
+        """
+        check_is_fitted(self)
+        self._plan()  # a file of parameters that are refused could not be read
+        if not type(self).__module__.startswith("pydirect."):
+            raise TypeError(f"{type(self).__name__} is not an estimator of pydirect's own: pickle it instead")
+        arrays: Arrays = {}
+        state = {k: None if v is None else pack(v, k, arrays)[0] for k, v in self._state().items()}
+        header: Header = {
+            "state": state,
+            "library": __version__,
+            "n_features_in": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", np.empty(0)).tolist(),
+            "fit_seconds": getattr(self, "fit_seconds_", {}),
+            "parameters": {k: as_json(k, v) for k, v in self.get_params(deep=False).items()},
+            "metadata": getattr(self, "metadata_", {}) if metadata is None else metadata,
+        }
+        write(path, f"pydirect.{type(self).__name__}", header, arrays)
+
+    def _state(self) -> dict[str, Any]:
+        """What a file holds, by attribute; None for what there is not."""
+        model = getattr(self, "model_", None)
+        basis = getattr(model, "basis", None)
+        if getattr(getattr(basis, "map", None), "kind", None) == "transformer":
+            raise TypeError(
+                "features must be built in to be saved without pickle, got a transformer: save a model of its output "
+                "with features='precomputed', or pickle the whole model"
+            )
+        return {name: getattr(self, name, None) for name in self._stored}
+
+    @classmethod
+    def _from_file(cls, header: Header, arrays: Arrays) -> Self:
+        """Rebuild from what `save` wrote; raise unless all of it has its types and shapes and fits together."""
+        model = cls(**{name: from_json(value) for name, value in header["parameters"].items()})
+        seconds, names = header["fit_seconds"], header["feature_names"]
+        for what, found, wanted in (
+            ("entries", header.keys(), _ENTRIES),
+            ("parameters", header["parameters"].keys(), model.get_params(deep=False).keys()),
+            ("parts", header["state"].keys(), cls._stored.keys()),
+        ):
+            if found != wanted:
+                raise ValueError(f"{what} must be {sorted(wanted)}, got {sorted(found)}")
+        if not isinstance(header["metadata"], dict) or not all(isinstance(s, float | int) for s in seconds.values()):
+            raise TypeError("metadata must be a dict, and fit_seconds numbers")
+        resolve_n_threads(model.n_threads)
+        model.metadata_, model.fit_seconds_ = header["metadata"], seconds
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError("feature_names must be strings")
+        model._set_input_names(as_count(header["n_features_in"], "n_features_in"), names or None)
+        if len(names) not in (0, model.n_features_in_):
+            raise ValueError(f"feature_names must be {model.n_features_in_}, got {len(names)}")
+        require_all_used(header["state"], arrays)
+        for name, kinds in cls._stored.items():
+            if header["state"][name] is not None:
+                setattr(model, name, unpack(kinds, header["state"][name], arrays, name))
+        model._restored()
+        return model
+
+    def _restored(self) -> None:
+        """Check the parameters and how the parts of a file fit together; set what follows from them."""
+        self._plan()
+        d = self.n_features_in_
+        if self.columns_.n_columns != d or self.model_.basis.n_features_in != self.columns_.n_encoded:
+            raise ValueError(f"columns and features must take {d} columns")

@@ -1,0 +1,166 @@
+"""Rows with labels that pass by: label codes, problems of one class against the rest, all rows of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pydirect._progress import Progress
+from pydirect._validation import FloatArray
+from pydirect.estimators.classification import ClassificationPlan, Labels, class_factors
+from pydirect.statistics.gaussian import block_rows
+from pydirect.streams.dask import is_dask
+from pydirect.streams.rows import Rows, Source, StreamError, chunks
+from pydirect.streams.sources import as_source
+from pydirect.tables.codebook import Codebook, LabelCodes
+
+
+class LabelMass:
+    """Total weight of the rows of each label code, and their number."""
+
+    def __init__(self) -> None:
+        self.mass = np.zeros(0)
+        self.n_rows = 0
+
+    def look(self, rows: Rows) -> None:
+        """Count checked rows."""
+        mass = np.bincount(rows.y[:, 0].astype(np.intp), rows.weight, minlength=len(self.mass)).astype(np.float64)
+        mass[: len(self.mass)] += self.mass
+        self.mass = mass
+        self.n_rows += len(rows)
+
+
+@dataclass(frozen=True)
+class OneAgainstRest:
+    """A source of label codes as one of labels ±1, one column per problem, with weights times those of the classes.
+
+    Parameters
+    ----------
+    source : Source
+        Its y holds codes.
+    sign : ndarray of shape (n_codes, n_problems)
+        ±1.
+    factor : ndarray of shape (n_codes,)
+        Factor of the rows' weights by code; zero leaves them out.
+    one_dimensional : bool
+        Whether there is one problem.
+    """
+
+    source: Source
+    sign: FloatArray
+    factor: FloatArray
+    one_dimensional: bool
+
+    @property
+    def names(self) -> list[str] | None:
+        """Names of the columns of X."""
+        return self.source.names
+
+    @property
+    def codes(self) -> Codebook | None:
+        """Codes of the text in X."""
+        return self.source.codes
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows, if it is known."""
+        return self.source.n_rows
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the source can be read again."""
+        return self.source.repeatable
+
+    def blocks(self, start: int) -> Iterator[Rows]:
+        """Yield all rows from row `start` on."""
+        row = start
+        for rows in self.source.blocks(start):
+            code = rows.y[:, 0]
+            unknown = np.flatnonzero(code >= len(self.factor))
+            if unknown.size:
+                raise StreamError(f"{self.place(row + int(unknown[0]))}: a label that the first pass has not seen")
+            row += len(rows)
+            yield self.rows(rows)
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return rows of codes as rows of labels ±1; missing ones stay missing."""
+        missing = np.isnan(rows.y[:, 0])
+        code = np.where(missing, 0.0, rows.y[:, 0]).astype(np.intp)
+        labels = self.sign[code]
+        labels[missing] = np.nan
+        weight = self.factor[code] if rows.weight is None else rows.weight * self.factor[code]
+        return Rows(rows.x, labels, weight)
+
+    def head(self, n_rows: int) -> Iterator[Rows]:
+        """Yield the first blocks."""
+        return self.blocks(0)
+
+    def place(self, row: int) -> str:
+        """Say where a row is."""
+        return self.source.place(row)
+
+    def layout(self, row: int) -> list[Any]:
+        """Return what identifies the rows before row `row`."""
+        return self.source.layout(row)
+
+
+def one_against_rest(
+    plan: ClassificationPlan, source: Source, labels: list[Any], mass: FloatArray
+) -> tuple[Labels, OneAgainstRest]:
+    """Return the classes of positive weight, and the source with labels ±1 of each function."""
+    present = [code for code in range(len(mass)) if mass[code] > 0]
+    try:
+        present.sort(key=lambda code: labels[code])
+    except TypeError:
+        kinds = " and ".join(sorted({type(labels[code]).__name__ for code in present}))
+        raise TypeError(f"y must hold labels that can be ordered, of one type, got {kinds}") from None
+    log_factors = np.empty(0)
+    if present:
+        factors = class_factors(plan.class_weight, np.array([labels[code] for code in present]), mass[present])
+        present = [code for code, used in zip(present, factors > 0, strict=True) if used]
+        log_factors = np.log(factors[factors > 0])  # of the odds, left for the end
+    if len(present) < 2:
+        found = f"one class, {labels[present[0]]!r}" if present else "none"
+        raise ValueError(f"y must have at least two classes, got {found}")
+    factor, index = np.zeros(len(labels)), np.full(len(labels), -1.0)
+    factor[present], index[present] = 1.0, np.arange(len(present))
+    known = Labels.of(np.array([labels[code] for code in present]), mass[present], True, log_factors)
+    return known, OneAgainstRest(source, known.signs(index), factor, len(present) == 2)
+
+
+def label_source(X: Any, y: Any, sample_weight: Any, text: Codebook | None) -> tuple[Source, LabelCodes]:
+    """Return a source of label codes that can be read repeatedly, and the labels of the codes read so far."""
+    if is_dask(X):
+        raise TypeError("X must not be a Dask collection, which only regressors sum: give a path or blocks")
+    source = as_source(X, y, sample_weight, LabelCodes(), text)
+    codes = getattr(source, "labels", None)
+    if codes is None:
+        raise TypeError("X must be a source of labels: give it LabelCodes")
+    if not source.repeatable:
+        raise ValueError(
+            "X must be readable several times, as classification takes many passes over it: a list of blocks or a "
+            "function that returns an iterator, not an iterator"
+        )
+    return source, codes
+
+
+def all_rows(
+    problems: OneAgainstRest, n_weights: int, n_rows: int, drop_missing: bool, progress: Progress
+) -> Callable[[], Iterator[Rows]]:
+    """Return what passes over all rows, in blocks."""
+
+    def passes() -> Iterator[Rows]:
+        n_seen, end = 0, 0
+        with progress.stream(problems.n_rows) as report:
+            for end, rows in chunks(problems, 0, block_rows(n_weights, np.float64), drop_missing):
+                n_seen += len(rows)
+                report(end)
+                yield rows
+        if n_seen != n_rows:
+            where = problems.place(max(end - 1, 0))
+            raise StreamError(f"{where}: the data end after {n_seen:,} rows, in the first pass {n_rows:,}")
+
+    return passes

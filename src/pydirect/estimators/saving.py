@@ -1,0 +1,69 @@
+"""Reading fitted estimators from files, which hold arrays and a header, and nothing that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pydirect.estimators._estimator import Estimator
+from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_count import DirectCountRegressor
+from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.direct_stream import DirectStreamRegressor
+from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
+from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
+from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
+from pydirect.persistence.container import read
+from pydirect.persistence.errors import CorruptFileError
+
+ESTIMATORS: tuple[type[Estimator], ...] = (
+    DirectRegressor,
+    DirectClassifier,
+    DirectCountRegressor,
+    DirectStreamRegressor,
+    DVIRegressor,
+    DVIClassifier,
+    MonteCarloBNNRegressor,
+    MonteCarloBNNClassifier,
+    QuadraticBNNRegressor,
+)
+KINDS = {f"pydirect.{c.__name__}": c for c in ESTIMATORS}
+
+
+def load(path: str | Path) -> Any:
+    """Read a model written by an estimator's ``save``; it predicts bit for bit the same.
+
+    Parameters
+    ----------
+    path : str or Path
+        Path of the file.
+
+    Returns
+    -------
+    estimator
+        Of the class that was saved.
+
+    Raises
+    ------
+    pydirect.persistence.errors.FileFormatError
+        With the reason, when the file is truncated, altered, of a later version or not a model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, load
+    >>> X = np.linspace(0, 1, 30)[:, None]
+    >>> model = DirectRegressor("linear").fit(X, 2 * X[:, 0])
+    >>> model.save("line.pydirect")
+    >>> bool((load("line.pydirect").predict(X) == model.predict(X)).all())
+    True
+    """
+    document = read(path, tuple(KINDS))
+    try:
+        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+            return KINDS[document.kind]._from_file(document.header, document.arrays)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
+        raise CorruptFileError(path, reason) from error

@@ -1,0 +1,152 @@
+"""From rows to a `Basis`: input map, kernel search, landmarks or frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect._validation import FloatArray, as_float_array
+from pydirect.features.basis import Basis
+from pydirect.features.evidence import TrainingRows
+from pydirect.features.inputs import LARGEST, InputMap
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import (
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+    TransformerFeatures,
+    random_fourier_features,
+)
+from pydirect.features.search_record import HyperparameterSearch
+from pydirect.tables.encoding import ColumnEncoding
+
+KERNEL_MAPS, GIVEN_MAPS = ("nystroem", "fourier"), ("precomputed", "transformer")
+# From inputs (n_rows, n_inputs), targets, weights, the number of linear inputs, tied inputs, axes of which the kernel
+# may have a product: kernel and record.
+KernelSearch = Callable[
+    [FloatArray, FloatArray, FloatArray, int, NDArray[np.intp], NDArray[np.intp], np.random.Generator, int],
+    tuple[KernelHyperparameters, HyperparameterSearch],
+]
+
+
+@dataclass(frozen=True)
+class FeaturePlan:
+    """What feature map is asked for: its kind and the options of kinds.
+
+    ``first_size`` is the number of landmarks at first, where more are added later; ``parameters`` is what the map's
+    later uses are checked against.
+    """
+
+    kind: str
+    n_functions: int = 2000
+    degree: int = 2
+    rank_inputs: bool | None = True
+    length_scale: float | ArrayLike | None = None
+    max_search_rows: int = 1000
+    transformer: Any = None
+    first_size: int | None = None
+    parameters: Mapping[str, Hashable] = field(default_factory=dict)
+
+    @property
+    def has_kernel(self) -> bool:
+        return self.kind in KERNEL_MAPS
+
+    @property
+    def learns_kernel(self) -> bool:
+        return self.has_kernel and self.length_scale is None
+
+    @property
+    def takes_tables(self) -> bool:
+        return self.kind not in GIVEN_MAPS
+
+
+def fit_basis(
+    plan: FeaturePlan,
+    rows: TrainingRows,
+    columns: ColumnEncoding,
+    search: KernelSearch,
+    rng: np.random.Generator,
+    n_threads: int,
+    *,
+    names: tuple[str, ...] | None = None,
+    target_scale: FloatArray | None = None,
+    earlier: Basis | None = None,
+) -> Basis:
+    """Fit a feature map to encoded rows; the kernel of `earlier` is taken over where its inputs are the same."""
+    record: dict[str, Any] = {"names": names, "columns": columns, "parameters": plan.parameters}
+    if not plan.takes_tables:
+        return Basis(InputMap.identity(rows.x.shape[1]), _given_map(plan, rows.x), **record)
+    # Every linear feature has variance one, as documented: there, rare categories drown nothing.
+    together = None if plan.kind == "linear" else columns.groups
+    rank = plan.rank_inputs if plan.learns_kernel else False
+    input_map = InputMap.fit(rows.x, rows.weight, rank=rank, groups=together)
+    d = input_map.n_outputs
+    if plan.kind == "linear" or d == 0:
+        return Basis(input_map, LinearFeatures(d), **record)
+    if plan.kind == "polynomial":
+        return Basis(input_map, PolynomialFeatures(d, plan.degree), **record)
+    inputs = input_map.transform(rows.x)
+    if plan.length_scale is not None:
+        kernel = given_kernel(plan.length_scale, columns, input_map)
+    else:
+        found = _kernel_of(earlier, columns, input_map)
+        if found is None:
+            index, counts = rows.distinct
+            tied = input_map.tied(columns.groups)
+            axes = input_map.axes if plan.kind == "nystroem" else np.arange(0)  # random frequencies would be too few
+            found = search(inputs[index], rows.y[index], counts, input_map.n_standardised, tied, axes, rng, n_threads)
+        kernel, tried = found
+        record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
+    if plan.kind == "fourier":
+        return Basis(input_map, random_fourier_features(kernel, max(1, plan.n_functions // 2), rng), kernel, **record)
+    landmarks = choose_landmarks(inputs, rows, rng, plan.first_size or plan.n_functions)
+    return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, **record)
+
+
+def choose_landmarks(inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator, size: int) -> FloatArray:
+    """Choose distinct rows of inputs as landmarks, (at most `size`, n_inputs)."""
+    used = inputs if rows.is_plain else inputs[rows.distinct[0]]
+    if len(used) <= max(4 * size, 4000):  # repeated landmarks add nothing
+        used = np.unique(used, axis=0)
+    if len(used) > size:
+        used = used[np.sort(rng.choice(len(used), size, replace=False))]
+    return np.ascontiguousarray(used)
+
+
+def given_kernel(
+    length_scale: float | ArrayLike, columns: ColumnEncoding, input_map: InputMap
+) -> KernelHyperparameters:
+    """A smooth kernel with length-scales in units of the columns of X."""
+    scales = np.asarray(length_scale)
+    if scales.ndim == 0:
+        scales = np.full(columns.n_columns, scales)
+    scales = as_float_array(scales, "length_scale", (columns.n_columns,))[columns.origins]
+    if (scales <= 0).any():
+        raise ValueError(f"length_scale must be positive, got {scales.min()}")
+    kept = input_map.kept
+    relative = np.maximum(scales[kept] / input_map.scale[kept], 1e-40)  # distances stay finite
+    return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
+
+
+def _given_map(plan: FeaturePlan, x: FloatArray) -> PrecomputedFeatures | TransformerFeatures:
+    if np.abs(x).max() > LARGEST:
+        raise ValueError(
+            f"X must be at most {LARGEST:g} in magnitude for {plan.kind} features, got {np.abs(x).max():g}"
+        )
+    if plan.kind == "precomputed":
+        return PrecomputedFeatures(x.shape[1])
+    transformer = plan.transformer().fit(x)  # a clone
+    return TransformerFeatures(transformer, x.shape[1], transformer.transform(x[:1]).shape[1])
+
+
+def _kernel_of(
+    basis: Basis | None, columns: ColumnEncoding, input_map: InputMap
+) -> tuple[KernelHyperparameters, HyperparameterSearch] | None:
+    if basis is None or basis.hyperparameters is None or basis.search is None:
+        return None
+    return (basis.hyperparameters, basis.search) if basis.has_inputs_of(columns, input_map) else None

@@ -1,0 +1,169 @@
+"""Kernel hyperparameters from rows given their nearest preceding rows: the evidence of many rows at the cost of few.
+
+In a random order, the density of all rows is a product of densities of rows given those before them, of which the
+nearest say nearly everything (Vecchia 1988). The constant and the linear part are no local matter: their coefficients
+β, found by generalised least squares whenever neighbours are, are held fixed in between.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from pydirect import _core
+from pydirect._validation import FloatArray
+from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood
+
+# Most inputs of the metric in which rows are near: those along which the function changes most.
+METRIC_INPUTS = 24
+# Beyond this, squares of inputs overflow in single precision: whatever is so far is never near.
+FARTHEST = 1e15
+
+
+class NearestEvidence:
+    """−log posterior of θ of `MarginalLikelihood`, from conditional densities of some rows; outputs share θ.
+
+    Rows x (n_rows, n_inputs), y (n_rows, n_outputs), weights (n_rows,) are in random order; `targets`, indices of
+    rows, are given the nearest `n_neighbours` of those before them. `exact`, the marginal likelihood of other rows, is
+    added on request; its priors count once.
+    """
+
+    iterations_between_updates = 6
+
+    def __init__(
+        self,
+        x: FloatArray,
+        y: FloatArray,
+        sample_weight: FloatArray,
+        targets: NDArray[np.intp],
+        n_neighbours: int,
+        exact: MarginalLikelihood,
+        *,
+        adds_exact: bool = False,
+        metric_inputs: int = METRIC_INPUTS,
+    ) -> None:
+        self.x, self.y, self.weight = np.ascontiguousarray(x), y, sample_weight
+        self.targets, self.n_neighbours = np.ascontiguousarray(targets), n_neighbours
+        self.metric_inputs = metric_inputs
+        self.exact, self.adds_exact = exact, adds_exact
+        self.d, self.tied, self.mean, self.start = exact.d, exact.tied, exact.mean, exact.start
+        self.n_linear, self.n_threads, self.bounds = exact.n_linear, exact.n_threads, exact.bounds
+        self.columns = np.hstack([linear_inputs(x, self.n_linear), np.ones((len(x), 1))])
+        self.spread = x.std(axis=0)
+        self.trend = np.zeros((self.columns.shape[1], y.shape[1]))
+        self.trend_square = 0.0
+
+    @property
+    def smoothness(self) -> float:
+        """Smoothness of the kernel."""
+        return self.exact.smoothness
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows whose densities it sums."""
+        return len(self.targets) + self.adds_exact * self.exact.n_rows
+
+    @property
+    def n_values(self) -> int:
+        """Number of targets."""
+        return self.n_rows * self.y.shape[1]
+
+    def at(self, smoothness: float) -> Self:
+        """Return the same with a kernel of this smoothness."""
+        other = copy.copy(self)
+        other.exact = self.exact.at(smoothness)
+        return other
+
+    def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
+        """Return the hyperparameters of θ."""
+        return self.exact.unpack(theta, n_evaluations)
+
+    def update(self, theta: FloatArray) -> None:
+        """Find the nearest preceding rows in the metric of θ, and the trend."""
+        p = self.unpack(theta)
+        self.rows = self.neighbours(p)
+        self.isotropic = _core.nearest_distances(self.x, self.rows, self.n_threads)
+        weights, variances = np.empty(self.rows.shape), np.empty(len(self.rows))
+        if not self._sums(p, False, weights, variances)[1]:
+            return
+        n_rows = self.rows.shape[1]
+        begins = np.arange(0, self.rows.size + 1, n_rows)
+        differences = csr_array(
+            (-weights.ravel(), np.maximum(self.rows, 0).ravel(), begins), shape=(len(self.rows), len(self.x))
+        )
+        columns, values = differences @ self.columns, differences @ self.y
+        scaled = columns / variances[:, None]
+        precision = scaled.T @ columns
+        precision[np.diag_indices_from(precision)] += [*np.full(self.n_linear, 1 / p.amplitudes[2]), 1 / p.constant]
+        covariance = np.linalg.inv(precision)
+        self.trend = covariance @ (scaled.T @ values)
+        n_outputs = self.y.shape[1]
+        self.trend_square = np.square(self.trend[:-1]).sum() + n_outputs * np.trace(covariance[:-1, :-1])
+
+    def neighbours(self, p: KernelHyperparameters) -> NDArray[np.int64]:
+        """Return the nearest preceding rows of the targets, −1 for none, and last these, (n_targets, n_neighbours + 1).
+
+        Distances are those of both parts of the kernel, weighted by their amplitudes, along the inputs that matter.
+        """
+        squares = p.ard_amplitude / p.length_scales**2 + p.isotropic_amplitude / p.isotropic_length_scale**2
+        scale = np.sqrt(squares / (p.ard_amplitude + p.isotropic_amplitude))
+        used = np.sort(np.argsort(-scale * self.spread, kind="stable")[: self.metric_inputs])
+        metric = np.clip(self.x[:, used] * scale[used], -FARTHEST, FARTHEST).astype(np.float32)
+        padded = np.ascontiguousarray(np.pad(metric, ((0, -len(metric) % 16), (0, 0))).T)
+        found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, self.n_threads)
+        return np.hstack([found, self.targets[:, None]])
+
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return the value and the gradient, (n_scales + 5,)."""
+        value, gradient = self.negative_log_likelihood(theta)
+        if value == BAD_POINT:
+            return value, gradient
+        added, of_added = self.exact(theta) if self.adds_exact else self.exact.penalty(theta)
+        return (BAD_POINT, np.zeros_like(theta)) if added == BAD_POINT else (value + added, gradient + of_added)
+
+    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −Σ log density of the targets, −log prior of the trend, and their gradient."""
+        d, p, n_outputs = self.d, self.unpack(theta), self.y.shape[1]
+        sums, is_valid = self._sums(p, True)
+        if not is_valid or not np.isfinite(sums).all():
+            return BAD_POINT, np.zeros_like(theta)
+        value, noise, ard, isotropic, distance = sums[:5]
+        weight = self.weight[self.targets]  # as in MarginalLikelihood
+        spare = 0.5 * n_outputs * (1 - weight).sum()
+        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(weight).sum()
+        gradient = np.zeros_like(theta)
+        gradient[:2] = noise - spare, ard
+        gradient[2 : 2 + d] = np.bincount(self.tied, sums[5:], d)
+        gradient[2 + d : 4 + d] = isotropic, distance
+        if self.n_linear:
+            count, slope = 0.5 * n_outputs * self.n_linear, p.amplitudes[2]
+            misfit = 0.5 * self.trend_square / slope
+            value += count * np.log(slope) + misfit
+            gradient[4 + d] = count - misfit
+        return float(value), gradient
+
+    def _sums(
+        self,
+        p: KernelHyperparameters,
+        with_gradient: bool,
+        weights: FloatArray | None = None,
+        variances: FloatArray | None = None,
+    ) -> tuple[FloatArray, bool]:
+        return _core.nearest_evidence(
+            self.x / p.length_scales,
+            self.rows,
+            self.isotropic,
+            p.noise_variance / self.weight,
+            self.y - self.columns @ self.trend,
+            np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale]),
+            round(2 * p.smoothness),
+            with_gradient,
+            self.n_threads,
+            weights,
+            variances,
+        )

@@ -1,0 +1,261 @@
+"""What basis functions leave of a kernel's process, the residual: draws at rows, covariances, and random functions.
+
+Beyond the reach of the linear part the residual is a linear function of the inputs cut off there; between landmarks, a
+process of covariance ``k(x, x') − Φ(x)ᵀΦ(x')``. `draw_residual` draws its values at given rows, jointly: up to
+`EXACT_ROWS` through a Cholesky factor of this matrix; further ones given these, and independently of each other in the
+little that is then left.
+
+`ResidualFeatures` writes the same process as a sum of features with standard Gaussian weights, so that a draw is a
+function, the same whatever rows it is asked at, and has derivatives. A random Fourier process g of the kernel, less
+what the landmarks know of it (Wilson et al. 2020, "Efficiently sampling functions from Gaussian process posteriors",
+equation 12),
+
+    r(x) = ψ(x) − (L⁻¹ψ(Z))ᵀ Φ(x),
+
+has the right covariance on average over frequencies. It is scaled to the exact variance at every x, so that only
+correlations between landmarks are subject to the choice of frequencies. The residual varies fast: frequencies in the
+tail of the spectral density are drawn more often than they occur, and weigh less.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import blas, solve_triangular
+from scipy.special import gammaincinv
+
+from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
+from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import FeatureMap, FourierFeatures, cholesky_with_jitter
+from pydirect.tables.equal_rows import equal_rows
+
+EXACT_ROWS = 2000
+BLOCK_ROWS = 1000  # at a time, of further ones
+N_FREQUENCIES = 500
+TAIL = 3  # v**TAIL of the spectral density lies beyond the radius of a frequency, for uniform v
+LARGEST_RADIUS = 100.0  # in units of an inverse length-scale; slopes of draws are finite
+SMALLEST_SHARE = 0.3  # of the frequencies, for each part of the kernel that has an amplitude
+FEW = 4  # features per row, from which rows are few
+
+
+def draw_residual(
+    basis: Basis, inputs: FloatArray, mean_residual: float, n_draws: int, rng: np.random.Generator, n_threads: int = 1
+) -> FloatArray | None:
+    """Draw what the basis functions leave, in units of its prior; equal rows have equal values, (n_rows, n_draws)."""
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return None
+    first, where = equal_rows(inputs)
+    rows = inputs[first]
+    beyond = kernel.cut_off_inputs(rows)
+    drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))
+    if basis.map.residual_kernel is not None:
+        drawn += _between_landmarks(basis.map, rows, mean_residual, n_draws, rng, n_threads)
+    return np.asarray(drawn[where])
+
+
+def _kept_share(variance: FloatArray, mean_residual: float) -> FloatArray:
+    """Return the factors that lower a variance by what the noise accounts for, as deviations, (n_rows,)."""
+    left = np.maximum(variance - mean_residual, 0.0)
+    return np.sqrt(left / np.maximum(variance, np.finfo(float).tiny))
+
+
+def _between_landmarks(
+    features: FeatureMap,
+    inputs: FloatArray,
+    mean_residual: float,
+    n_draws: int,
+    rng: np.random.Generator,
+    n_threads: int,
+) -> FloatArray:
+    kernel, first = features.residual_kernel, inputs[:EXACT_ROWS]
+    assert kernel is not None
+    phi_first = features.transform(first, n_threads=n_threads)
+    variance = features.residual_variance(first, phi_first)
+    covariance = kernel.covariance(first, first, n_threads) - phi_first @ phi_first.T
+    np.fill_diagonal(covariance, variance)
+    # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
+    factor = cholesky_with_jitter(covariance, float(kernel.amplitudes[[0, 1, 3]].sum()))
+    if factor is None:
+        raise ValueError(
+            "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
+        )
+    factor = np.tril(factor)
+    normal = rng.standard_normal((len(first), n_draws))
+    drawn = np.empty((len(inputs), n_draws))
+    drawn[:EXACT_ROWS] = _kept_share(variance, mean_residual)[:, None] * (factor @ normal)
+    for begin in range(EXACT_ROWS, len(inputs), BLOCK_ROWS):
+        rows = inputs[begin : begin + BLOCK_ROWS]
+        phi = features.transform(rows, n_threads=n_threads)
+        variance = features.residual_variance(rows, phi)
+        covariance = kernel.covariance(rows, first, n_threads) - phi @ phi_first.T
+        given = solve_triangular(factor, covariance.T, lower=True, check_finite=False).T
+        left = np.sqrt(np.maximum(variance - np.einsum("ij,ij->i", given, given), 0.0))
+        values = given @ normal + left[:, None] * rng.standard_normal((len(rows), n_draws))
+        drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_residual)[:, None] * values
+    return drawn
+
+
+def residual_covariances(
+    basis: Basis, inputs: FloatArray, phi: FloatArray, row: int, mean_residual: float
+) -> FloatArray:
+    """Return covariances of what the basis functions leave between all rows and one of them, in units of its prior.
+
+    Of the process that `draw_residual` draws from; zeros if there is no kernel.
+    """
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return np.zeros(len(inputs))
+    beyond = kernel.cut_off_inputs(inputs)
+    found = kernel.amplitudes[2] * (beyond @ beyond[row])
+    if basis.map.residual_kernel is not None:
+        variance = basis.map.residual_variance(inputs, phi)
+        kept = _kept_share(variance, mean_residual)
+        between = kernel.covariance(inputs, inputs[row : row + 1])[:, 0] - phi @ phi[row]
+        between[row] = variance[row]
+        # Rounding must not make a covariance larger than the variances allow.
+        limit = np.sqrt(variance * variance[row])
+        found += kept * kept[row] * np.clip(between, -limit, limit)
+    return np.asarray(found)
+
+
+class ResidualFeatures:
+    """Features of what a basis leaves: with independent standard Gaussian weights they have its prior covariance.
+
+    - `mean_residual`: As of `Basis.missing_variance`: what the noise accounts for already.
+    """
+
+    def __init__(self, basis: Basis, mean_residual: float, rng: np.random.Generator) -> None:
+        assert basis.hyperparameters is not None
+        self.basis, self.kernel, self.mean_residual = basis, basis.hyperparameters, mean_residual
+        self._process: _Process | None = None
+        if basis.map.residual_kernel is not None:
+            self._process = _Process(basis.map, rng)
+
+    @property
+    def n_weights(self) -> int:
+        """Number of features."""
+        return self.kernel.n_linear + (0 if self._process is None else self._process.features.n_weights)
+
+    def transform(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return the features, (n_rows, n_weights), at inputs of the map, whose basis functions are `phi`."""
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * self.kernel.cut_off_inputs(inputs)
+        if self._process is None:
+            return beyond
+        scale = self._scale(inputs, phi)
+        return np.hstack([beyond, scale[:, None] * _unit(self._process.left(inputs, phi))[0]])
+
+    def along(self, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
+        """Return the features' derivatives along a direction, in which the basis functions have these `rates`."""
+        moved = rates_of_inputs(inputs.shape, direction)[:, : self.kernel.n_linear]
+        beyond = np.sqrt(self.kernel.amplitudes[2]) * np.where(self.kernel.cut_off_inputs(inputs) != 0.0, moved, 0.0)
+        if self._process is None:
+            return beyond
+        scale = self._scale(inputs, phi)
+        change = _between_along(self.kernel, inputs, phi, direction, rates)
+        change = np.divide(change, 2 * scale, out=np.zeros_like(scale), where=scale > 0)
+        unit, length = _unit(self._process.left(inputs, phi))
+        turn = self._process.left_along(inputs, direction, rates) / length
+        turn -= unit * np.einsum("ij,ij->i", unit, turn)[:, None]
+        return np.hstack([beyond, change[:, None] * unit + scale[:, None] * turn])
+
+    def _scale(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return the deviation of what landmarks leave, less what the noise accounts for, (n_rows,)."""
+        return np.sqrt(np.maximum(self.basis.map.residual_variance(inputs, phi) - self.mean_residual, 0.0))
+
+
+def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator) -> FourierFeatures:
+    """Draw Fourier features whose products are the kernel on average, many of them of high frequencies.
+
+    The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
+    its u-quantile. With u = vᵃ, uniform v, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs squares.
+    Frequencies of a product over axes are independent Cauchy variables, as often as they occur.
+    """
+    d = len(kernel.length_scales)
+    amplitudes = kernel.amplitudes[:2]
+    share = amplitudes[0] / amplitudes.sum()
+    if amplitudes.all():
+        share = np.clip(share, SMALLEST_SHARE, 1 - SMALLEST_SHARE)
+    n_ard = round(n_frequencies * float(share))
+    counts, freedoms = (n_ard, n_frequencies - n_ard), (2 * kernel.smoothness, 1)
+    scales = (kernel.length_scales, np.full(d, kernel.isotropic_length_scale))
+    frequencies, sizes = [], []
+    for count, freedom, scale, amplitude in zip(counts, freedoms, scales, amplitudes, strict=True):
+        v = rng.random(count)
+        chi2 = np.maximum(2 * gammaincinv(freedom / 2, v**TAIL), freedom / LARGEST_RADIUS**2)
+        frequencies.append((rng.standard_normal((count, d)) / scale * np.sqrt(freedom / chi2)[:, None]).T)
+        sizes.append(np.sqrt(amplitude / max(count, 1) * TAIL * v ** (TAIL - 1)))
+    if kernel.product_amplitude > 0:
+        cauchy = np.clip(rng.standard_cauchy((d, counts[1])), -LARGEST_RADIUS, LARGEST_RADIUS)
+        frequencies[1] = kernel.product_rates[:, None] * cauchy
+        sizes[1] = np.full(counts[1], np.sqrt(amplitudes[1] / max(counts[1], 1)))
+    linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
+    return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))
+
+
+class _Process:
+    """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
+
+    def __init__(self, nystroem: FeatureMap, rng: np.random.Generator) -> None:
+        self.nystroem = nystroem
+        assert nystroem.residual_kernel is not None
+        self.features = _fourier_process(nystroem.residual_kernel, N_FREQUENCIES, rng)
+
+    @cached_property
+    def at_landmarks(self) -> FloatArray:
+        """ψ(Z), (n_landmarks, n_features)."""
+        return np.asarray(self.features.transform(self.nystroem.landmarks))
+
+    @cached_property
+    def known(self) -> FloatArray:
+        """L⁻¹ψ(Z), (n_landmarks, n_features)."""
+        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, self.at_landmarks, trans_a=1))
+
+    def _known_at(self, phi: FloatArray) -> FloatArray:
+        """Return what landmarks know of the process, for rows of Φ; few are whitened again, rather than ψ(Z)."""
+        if FEW * len(phi) > self.features.n_weights:
+            return np.asarray(phi @ self.known)
+        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, phi.T).T @ self.at_landmarks)
+
+    def left(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
+        """Return r(x), (n_rows, n_features)."""
+        return np.asarray(self.features.transform(inputs) - self._known_at(phi))
+
+    def left_along(self, inputs: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
+        """Return the derivative of r(x) along a direction in which basis functions have these `rates`."""
+        return np.asarray(self.features.gradient(inputs)(direction) - self._known_at(rates))
+
+
+def residual_variance_along(
+    basis: Basis, inputs: FloatArray, phi: FloatArray, mean_residual: float, direction: Direction, rates: FloatArray
+) -> FloatArray:
+    """Return the derivative of `Basis.missing_variance` along a direction, (n_rows,).
+
+    `rates`, (n_rows, n_weights): derivatives of `phi`.
+    """
+    kernel = basis.hyperparameters
+    if kernel is None:
+        return np.zeros(len(inputs))
+    beyond = kernel.cut_off_inputs(inputs)
+    moved = rates_of_inputs(inputs.shape, direction)[:, : kernel.n_linear]
+    found = 2 * kernel.amplitudes[2] * np.einsum("ij,ij->i", beyond, moved)
+    if basis.map.residual_kernel is not None:
+        counts = basis.map.residual_variance(inputs, phi) > mean_residual
+        found += np.where(counts, _between_along(kernel, inputs, phi, direction, rates), 0.0)
+    return np.asarray(found)
+
+
+def _between_along(
+    kernel: KernelHyperparameters, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray
+) -> FloatArray:
+    """Return the derivative of k(x, x) − ‖Φ(x)‖² along a direction, (n_rows,)."""
+    return np.asarray(diagonal_derivative(kernel, inputs, direction) - 2 * np.einsum("ij,ij->i", phi, rates))
+
+
+def _unit(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return rows of length one, and their lengths, (n_rows, 1), at least the smallest that can be divided by."""
+    length = np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
+    return rows / length, length

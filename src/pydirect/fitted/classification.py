@@ -1,0 +1,197 @@
+"""`FittedClassifier` and `FittedCounts`: classes and counts as frozen data that predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, log_expit
+
+from pydirect._validation import FloatArray, short_repr
+from pydirect.direct.sequential_posterior import SequentialPosterior
+from pydirect.features.basis import Basis
+from pydirect.fitted.latent import Latent
+from pydirect.logistic.count_likelihood import CountDistribution, draw_counts
+from pydirect.logistic.likelihood import (
+    averaged_log_odds,
+    averaged_softmax,
+    log_sum_exp,
+    predictive_log_odds,
+    softmax_log_probability,
+)
+from pydirect.persistence.schema import Ascending, AtLeast, Between, Binds, Positive, Shape
+from pydirect.quantized.fitted import FittedBasisModel, Outputs
+from pydirect.statistics.gaussian import blocks_of
+
+# Quantiles of the left-out labels' probabilities that are stored of more rows than that.
+MOST_QUANTILES = 1000
+
+
+class OfLatent:
+    """What models of one `Latent` without units share."""
+
+    latent: Latent
+
+    @property
+    def basis(self) -> Basis:
+        """Feature map of the latent functions."""
+        return self.latent.basis
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        """Posteriors of the weights, one per latent function."""
+        return self.latent.posteriors
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bounds lose in the data's own units: nothing."""
+        return np.zeros(self.latent.n_outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedClassifier(OfLatent):
+    """One latent function for two classes, one per class for more.
+
+    ``intercept`` (n_functions,) includes ``moves``, the logarithms of the odds' factors that class weights are.
+    ``left_out_probability`` are quantiles of the probabilities of labels left out of the fit, ascending.
+    """
+
+    latent: Annotated[Latent, Binds(n_functions="n_outputs")]
+    classes: Annotated[NDArray[Any], Shape("n_classes")]
+    intercept: Annotated[FloatArray, Shape("n_functions")]
+    moves: Annotated[FloatArray, Shape("n_functions")]
+    is_softmax: bool
+    n_samples: Annotated[float, Positive]
+    left_out_probability: Annotated[FloatArray, Shape("n_quantiles*"), Between(0.0, 1.0), Ascending]
+
+    def check(self) -> None:
+        """Raise unless there is one function for two classes, or one for each."""
+        n_classes, n_functions = len(self.classes), len(self.intercept)
+        if n_classes < 2 or self.classes.dtype.kind not in "biufUO" or len({*self.classes.tolist()}) != n_classes:
+            raise ValueError("classes must be two or more different numbers or strings")
+        if n_functions != (n_classes if n_classes > 2 else 1) or (self.is_softmax and n_functions == 1):
+            raise ValueError(f"classes must fit the functions, got {n_classes} and {n_functions}")
+
+    __repr__ = short_repr
+
+    @property
+    def one_dimensional(self) -> bool:
+        """Whether one latent function is all there is, as for two classes."""
+        return len(self.intercept) == 1
+
+    def shape(self, values: FloatArray) -> FloatArray:
+        """Drop the axis of latent functions where there is one."""
+        return values[:, 0] if self.one_dimensional else values
+
+    def log_odds(self, x: FloatArray) -> FloatArray:
+        """Predictive log odds of the second class, (n_rows, 1), or log probabilities, (n_rows, n_classes)."""
+        drawn = isinstance(self.posteriors[0], SequentialPosterior)
+        odds = self._log_odds_of_draws(x) if drawn else self._log_odds_of_moments(x)
+        if self.moves.any():  # of predictive odds, so that rows rank as without
+            odds += self.moves
+            odds = normalised(odds) if self.is_softmax else odds
+        return odds
+
+    def _log_odds_of_moments(self, x: FloatArray) -> FloatArray:
+        mean, variance = self.latent.moments(x, with_variance=True)
+        assert variance is not None
+        odds = np.empty_like(mean)
+        for rows in blocks_of(len(x), self.latent.n_columns):  # quadrature needs much memory per row
+            z = self.intercept - self.moves + mean[rows]
+            if self.is_softmax:  # whose variances are equal
+                odds[rows] = softmax_log_probability(z, variance[rows].mean(axis=1))
+            else:
+                odds[rows] = predictive_log_odds(z, variance[rows])
+        return odds
+
+    def _log_odds_of_draws(self, x: FloatArray) -> FloatArray:
+        latent = self.latent
+        scaled = zip(latent.posteriors, latent.prior_scale, strict=True)
+        weights = np.stack([scale * posterior.draws.T for posterior, scale in scaled], axis=1)
+        odds = np.empty((len(x), weights.shape[1]))
+        for rows in blocks_of(len(x), weights[0].size):
+            inputs, phi = latent.phi(x[rows])
+            beyond = latent.beyond(inputs, phi)
+            first = None if beyond is None else beyond[:, 0]
+            logit = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
+            logit += (self.intercept - self.moves)[:, None]
+            if self.is_softmax:
+                odds[rows] = averaged_softmax(logit, first)
+            else:
+                odds[rows, 0] = averaged_log_odds(logit[:, 0], first)
+        return odds
+
+    def log_proba(self, x: FloatArray) -> FloatArray:
+        """Log probabilities, (n_rows, n_classes)."""
+        odds = self.log_odds(x)
+        return log_expit(np.hstack([-odds, odds])) if odds.shape[1] == 1 else normalised(odds)
+
+    def logit(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and standard deviation of the latent functions."""
+        mean, variance = self.latent.moments(x, with_variance=with_std)
+        mean = self.shape(self.intercept + mean)
+        return mean, None if variance is None else self.shape(np.sqrt(variance))
+
+    def sample_proba(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of the probabilities, (n_rows, n_classes, n_samples)."""
+        z = self.intercept[:, None] + self.latent.draws(x, n_samples, rng)
+        return expit(np.concatenate([-z, z], axis=1)) if z.shape[1] == 1 else np.exp(normalised(z))
+
+    def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
+        """Return the model as data that `pydirect.quantize` takes."""
+        outputs = Outputs.of_logits(self.intercept, self.classes, n_features_in, feature_names)
+        latent = self.latent
+        return FittedBasisModel(
+            latent.basis, list(latent.posteriors), latent.prior_scale, latent.residual_variance, outputs
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedCounts(OfLatent):
+    """Counts of log rate intercept + f, negative binomial unless ``dispersion`` is zero."""
+
+    one_dimensional: ClassVar[bool] = True
+
+    latent: Latent
+    intercept: float
+    dispersion: Annotated[float, AtLeast(0.0)]
+    left_out_log_loss: float
+    n_samples: Annotated[float, Positive]
+    has_exposure: bool  # whether rows of the fit had an exposure other than one
+
+    __repr__ = short_repr
+
+    def log_rate(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and standard deviation of the log rate, (n_rows,) each."""
+        mean, variance = self.latent.moments(x, with_variance=with_std)
+        return self.intercept + mean[:, 0], None if variance is None else np.sqrt(variance[:, 0])
+
+    def distribution(self, x: FloatArray, log_exposure: FloatArray) -> CountDistribution:
+        """Predictive distribution of the counts at every row, of log exposures (n_rows,)."""
+        mean, variance = self.latent.moments(x, with_variance=True)
+        assert variance is not None
+        return CountDistribution(self.intercept + log_exposure + mean[:, 0], variance[:, 0], self.dispersion)
+
+    def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, log_exposure: FloatArray) -> NDArray[Any]:
+        """Draws of counts, (n_rows, n_samples)."""
+        z = self.latent.draws(x, n_samples, rng)[:, 0]
+        z += self.intercept + log_exposure[:, None]
+        return draw_counts(z, self.dispersion, rng)
+
+
+def normalised(odds: FloatArray) -> FloatArray:
+    """Log odds (n_rows, n_classes, ...) as log probabilities."""
+    return odds - log_sum_exp(odds)[:, None]
+
+
+def quantiles_of(log_probability: FloatArray, weight: FloatArray) -> FloatArray:
+    """Quantiles of probabilities by their weights, ascending, at most `MOST_QUANTILES`."""
+    if not len(log_probability):
+        return np.empty(0)
+    order = np.argsort(log_probability, kind="stable")
+    ascending, mass = np.exp(log_probability[order]), np.cumsum(weight[order])
+    n = round(min(MOST_QUANTILES, max(mass[-1], 1.0)))
+    at = np.searchsorted(mass, (np.arange(n) + 1) / n * mass[-1] * (1 - 1e-12))
+    return ascending[np.minimum(at, len(order) - 1)]

@@ -1,0 +1,462 @@
+"""Trained networks as frozen data that predicts: of moments, of stored draws, and with quadratic activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_expit, softmax
+
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, short_repr
+from pydirect.features.inputs import InputMap, InputRotation
+from pydirect.fitted.predictor import Components, Predictor
+from pydirect.fitted.units import Units
+from pydirect.logistic.likelihood import predictive_log_odds
+from pydirect.networks.deterministic import DeterministicPosterior
+from pydirect.networks.outputs import (
+    N_NODES,
+    centred_moments,
+    delta_log_probabilities,
+    draw_outputs,
+    log_mean_softmax,
+    log_noise_nodes,
+    log_odds_moments,
+    normal_points,
+)
+from pydirect.networks.sampled import SampledPosterior
+from pydirect.persistence.schema import AtLeast, Binds, OneOf, Positive, Shape
+from pydirect.quadratic.engines import INPUT_SCALE
+from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quantized.fitted import FittedNetwork, NetworkBasis, Outputs
+from pydirect.statistics.gaussian import blocks_of
+
+# Log noise variances of standardised targets are clipped here: their exponentials stay finite.
+LARGEST_LOG_VARIANCE = 60.0
+# Standardised inputs are clipped here: fourth powers of the network's outputs stay finite.
+LARGEST_INPUT = 1e20
+# Number of draws of the outputs for predictive="mc"; of quasi-random points for several classes, a power of two.
+N_DRAWS = 100
+N_POINTS = 256
+# Seed of the draws that all predictions use.
+PREDICTIVE_SEED = 0
+
+Moments = list[tuple[FloatArray, FloatArray]]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkOutputs:
+    """Outputs of trained networks at encoded rows of X: one network per target, or one with an output per class.
+
+    ``n_draws`` stored draws of sampled networks give the moments of the outputs; 0 where moments are propagated.
+    """
+
+    input_map: InputMap
+    posteriors: Annotated[tuple[DeterministicPosterior | SampledPosterior, ...], Shape("n_networks")]
+    n_draws: Annotated[int, AtLeast(0)] = 0
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless all networks are the same, of these inputs."""
+        network = self.posteriors[0].network
+        like = [replace(p.network, seed=0) if isinstance(p, SampledPosterior) else p.network for p in self.posteriors]
+        if network.n_inputs != max(self.input_map.n_outputs, 1) or any(own != like[0] for own in like):
+            raise ValueError("posteriors are not of the network's shape")
+        if self.n_draws and not all(isinstance(p, SampledPosterior) for p in self.posteriors):
+            raise ValueError("n_draws must be 0 for networks that are not sampled")
+
+    @property
+    def n_networks(self) -> int:
+        """Number of networks."""
+        return len(self.posteriors)
+
+    @property
+    def n_inputs(self) -> int:
+        """Encoded columns of X."""
+        return len(self.input_map.mean)
+
+    def inputs(self, x: FloatArray) -> FloatArray:
+        """Rows standardised and clipped, (n_rows, n_network_inputs)."""
+        return network_inputs(self.input_map, x)
+
+    def moments(self, x: FloatArray) -> Moments:
+        """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of every network's outputs."""
+        if not self.n_draws:
+            inputs, n_threads = self.inputs(x), resolve_n_threads()
+            return [p.moments(inputs, n_threads) for p in self.posteriors]
+        return [_moments_of_draws(drawn) for drawn in self.drawn(x)]
+
+    def drawn(self, x: FloatArray) -> list[FloatArray]:
+        """Outputs of the stored draws of every network, (n_rows, n_outputs, n_draws)."""
+        inputs, rng = self.inputs(x), np.random.default_rng(PREDICTIVE_SEED)
+        sampled = [p for p in self.posteriors if isinstance(p, SampledPosterior)]
+        return [p.forward(p.kept_weights(self.n_draws, rng), inputs) for p in sampled]
+
+    def sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], list[FloatArray]]:
+        """From rows to the outputs of newly sampled networks, (n_rows, n_outputs, n_samples) each."""
+        draws = [p.sample_weights(n_samples, rng) for p in self.posteriors]
+
+        def draw(x: FloatArray) -> list[FloatArray]:
+            inputs = self.inputs(x)
+            return [p.forward(weights, inputs) for p, weights in zip(self.posteriors, draws, strict=True)]
+
+        return draw
+
+    def width_of_draws(self, n_samples: int) -> int:
+        """Floats per row while `n_samples` networks are evaluated."""
+        network = self.posteriors[0].network
+        outputs = len(self.posteriors) * network.n_outputs * n_samples
+        return int(network.n_inputs + 4 * max(network.hidden_layer_sizes) + 4 * outputs)
+
+
+def network_inputs(input_map: InputMap, x: FloatArray) -> FloatArray:
+    """Rows of X standardised and clipped, or zeros if no column varies."""
+    inputs = input_map.transform(x) if input_map.n_outputs else np.zeros((len(x), 1))
+    return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
+
+
+def _moments_of_draws(outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
+    mean = outputs.mean(axis=2)
+    centred = outputs - mean[:, :, None]
+    return mean, centred @ np.swapaxes(centred, 1, 2) / outputs.shape[2]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetworkRegressor(Predictor):
+    """One network per target, whose noise variance may be another output l of the network.
+
+    ``predictive`` is how the target's distribution follows from the outputs: "quadrature", "moment" and "mc" of their
+    moments, "draws" of stored draws of the networks. ``mean_noise`` (n_outputs,) is the expected noise variance over
+    the training rows, standardised.
+    """
+
+    outputs: Annotated[NetworkOutputs, Binds(n_outputs="n_networks")]
+    units: Units
+    predictive: Annotated[str, OneOf("quadrature", "moment", "mc", "draws")]
+    n_samples: Annotated[float, Positive]
+    mean_noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless the networks have one target, and draws where they are wanted."""
+        if self.posteriors[0].network.n_targets != 1 or "classification" in self.likelihood:
+            raise ValueError("posteriors are not of networks for regression")
+        if (self.predictive == "draws") != (self.outputs.n_draws > 0):
+            raise ValueError("n_draws must be given for predictive='draws', and only there")
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        return self.outputs.posteriors
+
+    @property
+    def likelihood(self) -> str:
+        """Name of the networks' noise."""
+        return str(self.posteriors[0].network.likelihood)
+
+    @property
+    def n_columns(self) -> int:
+        if self.predictive == "draws":
+            return self.outputs.width_of_draws(self.outputs.n_draws)
+        components = N_DRAWS if self.predictive == "mc" else N_NODES
+        return self.outputs.n_inputs + len(self.posteriors) * (8 + 8 * components)
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
+        lost: FloatArray = self.n_samples * np.log(self.units.scale)
+        return lost
+
+    def calibrated(self, factor: float) -> Self:
+        return replace(self, units=self.units.calibrated(factor))
+
+    def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
+        """Return the model with the mean over rows of the expected noise variance."""
+        noise = np.empty((len(x), len(self.posteriors)))
+        for rows in self.blocks(x):
+            for k, (mean, covariance) in enumerate(self.output_moments(x[rows])):
+                noise[rows, k] = self.noise_from_moments(mean, covariance)
+        return replace(self, mean_noise=np.average(noise, axis=0, weights=weight))
+
+    # --- outputs f and l, the second constant for constant noise
+
+    def output_moments(self, x: FloatArray) -> Moments:
+        """Mean (n_rows, 2) and covariance (n_rows, 2, 2) of f and l for every target."""
+        if self.outputs.n_draws:
+            return [_moments_of_draws(drawn) for drawn in self.drawn(x)]
+        moments = self.outputs.moments(x)
+        if self.likelihood != "homoscedastic":
+            return moments
+        log_noise = [np.full((len(x), 1), p.log_noise) for p in self.posteriors]
+        return [
+            (np.hstack([mean, level]), np.pad(covariance, ((0, 0), (0, 1), (0, 1))))
+            for (mean, covariance), level in zip(moments, log_noise, strict=True)
+        ]
+
+    def drawn(self, x: FloatArray) -> list[FloatArray]:
+        """Stored draws of f and l, (n_rows, 2, n_draws), for every target."""
+        outputs = self.outputs.drawn(x)
+        if self.likelihood != "homoscedastic":
+            return outputs
+        return [
+            np.concatenate([drawn, np.full_like(drawn, p.log_noise[0])], axis=1)
+            for drawn, p in zip(outputs, self.posteriors, strict=True)
+        ]
+
+    def noise_from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
+        """Expected noise variance, standardised, (n_rows,)."""
+        if self.likelihood == "heteroscedastic":  # eq. 9
+            return np.exp(_within(mean[:, 1] + 0.5 * covariance[:, 1, 1]))
+        nodes, weights = log_noise_nodes(mean, covariance)
+        return self.noise_variances(nodes) @ weights
+
+    def noise_variances(self, log_noise: FloatArray) -> FloatArray:
+        """Noise variance of given outputs l."""
+        return np.logaddexp(0.0, log_noise) if self.likelihood == "softplus" else np.exp(_within(log_noise))
+
+    # --- moments
+
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        mean = np.empty((len(x), len(self.posteriors)))
+        variance = np.empty_like(mean) if with_variance else None
+        for rows in self.blocks(x):
+            for k, (m, s) in enumerate(self.output_moments(x[rows])):
+                mean[rows, k] = m[:, 0]
+                if variance is not None:
+                    variance[rows, k] = s[:, 0, 0]
+        return mean, variance
+
+    def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, epistemic, aleatoric = (np.empty((len(x), len(self.posteriors))) for _ in range(3))
+        for rows in self.blocks(x):
+            if self.predictive == "draws":
+                for k, (_, means, noise) in enumerate(self.components(x[rows])):
+                    mean[rows, k], epistemic[rows, k] = means.mean(axis=1), means.var(axis=1)
+                    aleatoric[rows, k] = noise.mean(axis=1)
+            else:
+                for k, (m, s) in enumerate(self.output_moments(x[rows])):
+                    mean[rows, k], epistemic[rows, k] = m[:, 0], s[:, 0, 0]
+                    aleatoric[rows, k] = self.noise_from_moments(m, s)
+        return mean, epistemic, aleatoric
+
+    # --- distributions
+
+    def components(self, x: FloatArray) -> list[Components]:
+        if self.predictive == "draws":
+            n_draws = self.outputs.n_draws
+            weights = np.full(n_draws, 1.0 / n_draws)
+            return [(weights, drawn[:, 0], self.noise_variances(drawn[:, 1])) for drawn in self.drawn(x)]
+        components = {
+            "quadrature": self.quadrature_components,
+            "moment": self.moment_components,
+            "mc": self.drawn_components,
+        }[self.predictive]
+        return [components(mean, covariance) for mean, covariance in self.output_moments(x)]
+
+    def moment_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
+        """One Gaussian with the target's moments (eq. 9)."""
+        variance = covariance[:, 0, 0] + self.noise_from_moments(mean, covariance)
+        return np.ones(1), mean[:, :1], variance[:, None]
+
+    def quadrature_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
+        """Mix over Gauss-Hermite nodes of l; y | l is Gaussian about E f + c (l − E l), c = Σ_fl / Σ_ll."""
+        nodes, weights = log_noise_nodes(mean, covariance)
+        s_fl, s_ll = covariance[:, 0, 1], covariance[:, 1, 1]
+        slope = np.divide(s_fl, s_ll, out=np.zeros_like(s_fl), where=s_ll > 0)
+        means = mean[:, :1] + slope[:, None] * (nodes - mean[:, 1:])
+        rest = np.maximum(covariance[:, 0, 0] - slope * s_fl, 0.0)
+        return weights, means, rest[:, None] + self.noise_variances(nodes)
+
+    def drawn_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
+        """Mix over draws of the outputs, from the same standard normal draws for every row."""
+        draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
+        return np.full(N_DRAWS, 1 / N_DRAWS), draws[0], self.noise_variances(draws[1])
+
+    def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        values = np.empty((len(x), len(self.posteriors), n_samples))
+        draw, factor = self.outputs.sampler(n_samples, rng), self.units.calibration
+        for rows in self.blocks(x, self.outputs.width_of_draws(n_samples)):
+            for k, outputs in enumerate(draw(x[rows])):
+                values[rows, k] = outputs[:, 0]
+                if noise:
+                    level = self.posteriors[k].log_noise if self.likelihood == "homoscedastic" else outputs[:, 1]
+                    sd = np.sqrt(self.noise_variances(level))
+                    values[rows, k] += sd * rng.standard_normal(outputs[:, 0].shape)
+        if factor != 1.0:
+            mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
+            values = mean + factor * (values - mean)
+        return values
+
+
+def _within(log_variance: FloatArray) -> FloatArray:
+    """Clip log variances to where their exponentials are finite."""
+    return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedNetworkClassifier:
+    """A network with an output per class; ``predictive`` is "qmc" or "delta" of moments, or "draws" of networks."""
+
+    outputs: NetworkOutputs
+    classes: Annotated[NDArray[Any], Shape("n_classes")]
+    predictive: Annotated[str, OneOf("qmc", "delta", "draws")]
+    n_samples: Annotated[float, Positive]
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless there is one network with an output per class, and draws where they are wanted."""
+        network = self.posteriors[0].network
+        if len(self.posteriors) != 1 or network.n_outputs != len(self.classes) or len(self.classes) < 2:
+            raise ValueError("posteriors are not of a network of these classes")
+        if "classification" not in network.likelihood or (self.predictive == "draws") != (self.outputs.n_draws > 0):
+            raise ValueError("the network and n_draws must fit the predictive")
+
+    one_dimensional = True  # one network
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        return self.outputs.posteriors
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bound loses in the data's own units: nothing."""
+        return np.zeros(1)
+
+    @property
+    def n_columns(self) -> int:
+        """Floats per row while predicting."""
+        if self.predictive == "draws":
+            return self.outputs.width_of_draws(self.outputs.n_draws)
+        n_classes = len(self.classes)
+        points = 0 if self.predictive == "delta" else 4 * N_POINTS * (n_classes if n_classes > 2 else 1)
+        return self.outputs.n_inputs + 4 * n_classes**2 + points
+
+    def log_proba(self, x: FloatArray) -> FloatArray:
+        """Log probabilities, (n_rows, n_classes)."""
+        log_p = np.empty((len(x), len(self.classes)))
+        for rows in blocks_of(len(x), self.n_columns):
+            log_p[rows] = self._log_proba_of_block(x[rows])
+        return log_p
+
+    def _log_proba_of_block(self, x: FloatArray) -> FloatArray:
+        if self.predictive == "draws":
+            return log_mean_softmax(self.outputs.drawn(x)[0], classes=1, draws=2)
+        mean, covariance = self.outputs.moments(x)[0]
+        if self.predictive == "delta":
+            return delta_log_probabilities(mean, covariance)
+        if len(self.classes) == 2:
+            odds = predictive_log_odds(*log_odds_moments(mean, covariance))
+            return np.asarray(log_expit(np.stack([-odds, odds], axis=1)))
+        logits = draw_outputs(mean, covariance, normal_points(N_POINTS, mean.shape[1]))
+        log_p: FloatArray = log_mean_softmax(logits, classes=0, draws=2).T
+        return log_p
+
+    def logit(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of the log odds of two classes, (n_rows,), or of more classes' centred logits."""
+        moments = log_odds_moments if len(self.classes) == 2 else centred_moments
+        blocks = [moments(*self.outputs.moments(x[rows])[0]) for rows in blocks_of(len(x), self.n_columns)]
+        mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
+        return mean, np.sqrt(variance)
+
+    def sample_proba(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of the probabilities, (n_rows, n_classes, n_samples)."""
+        proba = np.empty((len(x), len(self.classes), n_samples))
+        draw = self.outputs.sampler(n_samples, rng)
+        for rows in blocks_of(len(x), self.outputs.width_of_draws(n_samples)):
+            proba[rows] = softmax(draw(x[rows])[0], axis=1)
+        return proba
+
+
+@dataclass(frozen=True, eq=False)
+class FittedQuadraticNetwork(Predictor):
+    """One network with quadratic activations per target, of standardised columns turned to their principal axes."""
+
+    input_map: InputMap
+    rotation: InputRotation
+    posteriors: Annotated[tuple[NetworkPosterior, ...], Shape("n_outputs")]
+    units: Units
+    n_samples: Annotated[float, Positive]
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless all networks are of one shape, of the rotated inputs."""
+        shape = self.posteriors[0].shape
+        if self.rotation.matrix.shape != (self.input_map.n_outputs, shape.n_inputs):
+            raise ValueError("the rotation must be from the columns to the inputs of the network")
+        if any(p.shape.key != shape.key for p in self.posteriors):
+            raise ValueError("posteriors are not of the network's shape")
+
+    @property
+    def n_columns(self) -> int:
+        return max(fan_in + fan_out for fan_out, fan_in in self.posteriors[0].shape.layers)
+
+    @property
+    def mean_noise(self) -> FloatArray:
+        """Expected noise variances, standardised, (n_outputs,)."""
+        return np.array([p.noise.variance for p in self.posteriors])
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
+        lost: FloatArray = self.n_samples * np.log(self.units.scale)
+        return lost
+
+    def calibrated(self, factor: float) -> Self:
+        return replace(self, units=self.units.calibrated(factor))
+
+    def inputs(self, x: FloatArray) -> FloatArray:
+        """Inputs of the networks, (n_rows, n_network_inputs)."""
+        return quadratic_inputs(self.input_map, self.rotation, self.posteriors[0].shape.largest_input, x)
+
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        mean = np.empty((len(x), len(self.posteriors)))
+        variance = np.empty_like(mean) if with_variance else None
+        n_threads = resolve_n_threads()
+        for rows in self.blocks(x):
+            inputs = self.inputs(x[rows])
+            for k, posterior in enumerate(self.posteriors):
+                if variance is None:
+                    mean[rows, k] = posterior.latent_mean(inputs, n_threads)
+                else:
+                    mean[rows, k], variance[rows, k] = posterior.latent_moments(inputs, n_threads)
+        return mean, variance
+
+    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        noises = [p.noise for p in self.posteriors]
+        return [(noise.q, np.broadcast_to(noise.levels, (len(x), len(noise.levels)))) for noise in noises]
+
+    def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        values = np.empty((len(x), len(self.posteriors), n_samples))
+        weights = [p.sample_weights(n_samples, rng) for p in self.posteriors]
+        for rows in self.blocks(x):
+            inputs = self.inputs(x[rows])
+            for k, posterior in enumerate(self.posteriors):
+                values[rows, k] = posterior.sample_functions(inputs, weights[k])
+        return values
+
+    def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedNetwork:
+        """The model as integers are made of it."""
+        units = self.units
+        outputs = Outputs(
+            scale=units.scale,
+            offset=units.location,
+            noise=self.mean_noise * units.scale**2,
+            calibration=units.calibration,
+            one_dimensional=units.one_dimensional,
+            n_features_in=n_features_in,
+            feature_names=feature_names,
+        )
+        basis = NetworkBasis.of(self.input_map, self.rotation, self.posteriors[0].shape)
+        return FittedNetwork(basis, list(self.posteriors), outputs)
+
+
+def quadratic_inputs(input_map: InputMap, rotation: InputRotation, largest: float, x: FloatArray) -> FloatArray:
+    """Rows of X standardised, rotated, scaled and clipped, (n_rows, n_network_inputs)."""
+    inputs = INPUT_SCALE * rotation.transform(input_map.transform(x))
+    return np.clip(inputs, -largest, largest, out=inputs)

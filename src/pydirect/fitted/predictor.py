@@ -1,0 +1,195 @@
+"""`Predictor`: predictive distributions in y's units, from moments of standardised targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.fitted.units import Units
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.transformed import Distribution, TransformedDistribution, rectified_square_moments
+from pydirect.statistics.gaussian import blocks_of
+
+# Weights (r,), means and variances (n_rows, r) of a Gaussian mixture for every row.
+Components = tuple[FloatArray, FloatArray, FloatArray]
+
+
+class Predictor:
+    """What predicts targets: a subclass knows latent functions and noise of standardised targets, this class y's units.
+
+    Arrays have shape (n_rows, n_outputs) but where y has no axis of outputs.
+    """
+
+    units: Units
+
+    @property
+    def one_dimensional(self) -> bool:
+        """Whether y has no axis of outputs."""
+        return self.units.one_dimensional
+
+    @property
+    def n_columns(self) -> int:
+        """Floats per row while predicting."""
+        raise NotImplementedError
+
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and variance of f, standardised."""
+        raise NotImplementedError
+
+    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        """Weights (r,) and values (n_rows, r) of every output's noise variance, standardised."""
+        raise NotImplementedError
+
+    def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Joint draws of f at the rows of x, (n_rows, n_outputs, n_samples), standardised."""
+        raise NotImplementedError
+
+    # What the four above imply; subclasses that know better replace it.
+
+    def latent_components(self, x: FloatArray) -> list[Components]:
+        """Components of the posterior of f of every output, standardised."""
+        mean, variance = self.latent_moments(x, with_variance=True)
+        assert variance is not None
+        return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(mean.shape[1])]
+
+    def components(self, x: FloatArray) -> list[Components]:
+        """Mixture over posterior components and noise levels of every output, standardised."""
+        components = []
+        for (alpha, means, variances), (weights, noise) in zip(
+            self.latent_components(x), self.noise_of(x), strict=True
+        ):
+            used = weights > 1e-12
+            mixed = np.outer(alpha, weights[used] / weights[used].sum()).ravel()
+            spread = (variances[:, :, None] + noise[:, None, used]).reshape(len(x), -1)
+            components.append((mixed, np.repeat(means, used.sum(), axis=1), spread))
+        return components
+
+    def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean of y, variance of f and expected noise variance, standardised."""
+        mean, variance = self.latent_moments(x, with_variance=True)
+        assert variance is not None
+        return mean, variance, self.expected_noise(x)
+
+    def expected_noise(self, x: FloatArray) -> FloatArray:
+        """Expected noise variances, (n_rows, n_outputs), standardised."""
+        noise = np.empty((len(x), self.units.n_outputs))
+        for rows in self.blocks(x):
+            for k, (weights, values) in enumerate(self.noise_of(x[rows])):
+                noise[rows, k] = values @ weights
+        return noise
+
+    def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Noise variances of output k that draws have, (n_samples,) or (n_rows, n_samples)."""
+        weights, values = self.noise_of(x[:1])[k]
+        return rng.choice(values[0], n_samples, p=weights / weights.sum())
+
+    def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        """Draws of f, calibrated, plus noise or not, (n_rows, n_outputs, n_samples), standardised."""
+        values, factor = self.latent_draws(x, n_samples, rng), self.units.calibration
+        if factor != 1.0:
+            mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
+            values = mean + factor * (values - mean)
+        for k in range(values.shape[1] if noise else 0):
+            sd = factor * np.sqrt(self.noise_draws(x, k, n_samples, rng))
+            values[:, k] += sd * rng.standard_normal((len(x), n_samples))
+        return values
+
+    # In y's units.
+
+    def blocks(self, x: FloatArray, n_columns: int | None = None) -> Iterator[slice]:
+        """Slices of rows that fit into memory while predicting."""
+        return blocks_of(len(x), self.n_columns if n_columns is None else n_columns)
+
+    def predict(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and standard deviation of y."""
+        units = self.units
+        if units.active is not None:
+            mean, variance = self.moments_in_units(x)
+            return units.shape(mean), units.shape(np.sqrt(variance)) if with_std else None
+        if not with_std:
+            return units.shape(units.location + units.scale * self.latent_moments(x, with_variance=False)[0]), None
+        mean, variance, noise = self.variance_parts(x)
+        std = np.sqrt(units.calibration**2 * (variance + noise))
+        return units.shape(units.location + units.scale * mean), units.shape(units.scale * std)
+
+    def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of y, standardised and calibrated."""
+        mean, variance, noise = self.variance_parts(x)
+        return mean, self.units.calibration**2 * (variance + noise)
+
+    def moments_in_units(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of y through its distributions, where it was transformed."""
+        mean, variance = np.empty((2, len(x), self.units.n_outputs))
+        for rows in self.blocks(x):  # mixtures have many components
+            found = self.distributions(x[rows])
+            mean[rows] = np.stack([d.mean for d in found], axis=1)
+            variance[rows] = np.stack([d.variance for d in found], axis=1)
+        return mean, variance
+
+    def parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, epistemic and aleatoric standard deviations of y."""
+        units = self.units
+        location, variance, noise = self.variance_parts(x)
+        location, factor = units.location + units.scale * location, units.calibration * units.scale
+        if units.active is None:
+            return units.shape(location), units.shape(factor * np.sqrt(variance)), units.shape(factor * np.sqrt(noise))
+        mean, total = self.moments_in_units(x)
+        epistemic, variance = np.empty_like(total), factor**2 * variance
+        for k, (name, shift) in enumerate(zip(units.active.names, units.active.shifts, strict=True)):
+            epistemic[:, k] = _explained_variance(name, location[:, k], variance[:, k], mean[:, k] + shift)
+        epistemic, finite = np.minimum(epistemic, total), np.isfinite(total)
+        aleatoric = np.where(finite, total - np.where(finite, epistemic, 0.0), total)
+        return units.shape(mean), units.shape(np.sqrt(epistemic)), units.shape(np.sqrt(aleatoric))
+
+    def distributions(self, x: FloatArray) -> list[Distribution]:
+        """Distribution of y at every row, one per output."""
+        blocks, units = [self.components(x[rows]) for rows in self.blocks(x)], self.units
+        found: list[PredictiveDistribution] = []
+        for k, (location, scale) in enumerate(zip(units.location, units.scale, strict=True)):
+            weights = blocks[0][k][0]
+            means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
+            middle, spread = (means @ weights)[:, None], units.calibration * scale
+            means = location + scale * middle + spread * (means - middle)
+            found.append(PredictiveDistribution(weights, means, spread**2 * variances))
+        if units.transform is None:
+            return list(found)
+        outputs = zip(found, units.transform.names, units.transform.shifts, strict=True)
+        return [d if name == "identity" else TransformedDistribution(d, name, shift) for d, name, shift in outputs]
+
+    def interval(self, x: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
+        """Ends of central intervals."""
+        lower, upper = zip(*(d.interval(level) for d in self.distributions(x)), strict=True)
+        return self.units.shape(np.stack(lower, axis=1)), self.units.shape(np.stack(upper, axis=1))
+
+    def quantiles(self, x: FloatArray, quantiles: FloatArray) -> FloatArray:
+        """Quantiles, (n_rows, n_outputs, n_quantiles) or (n_rows, n_quantiles)."""
+        return self.units.shape(np.stack([d.quantile(quantiles) for d in self.distributions(x)], axis=1))
+
+    def log_density(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Log density of targets (n_rows, n_outputs), nats."""
+        found = [d.log_density(y[:, k]) for k, d in enumerate(self.distributions(x))]
+        return self.units.shape(np.stack(found, axis=1))
+
+    def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        """Draws of y, or of f without noise, (n_rows, n_outputs, n_samples) or (n_rows, n_samples)."""
+        units, values = self.units, self.draws(x, n_samples, rng, noise)
+        return units.shape(units.restored(units.location[:, None] + units.scale[:, None] * values))
+
+    def calibration_of(self, x: FloatArray, y: FloatArray, weight: FloatArray | None) -> float:
+        """Root mean square of standardised residuals of rows that were not trained on."""
+        mean, variance = self.moments(x)
+        squares = (self.units.standardised(y) - mean) ** 2 / (variance / self.units.calibration**2)
+        scale = float(np.sqrt(np.average(squares, axis=0, weights=weight).mean()))
+        return scale if scale > 1e-6 else 1.0  # rounding errors say nothing about the scale
+
+
+def _explained_variance(name: str, location: FloatArray, variance: FloatArray, mean: FloatArray) -> FloatArray:
+    """Variance of E(y | f) over f, where g(y) is normal about f with these moments."""
+    if name == "identity":
+        return variance
+    with np.errstate(over="ignore"):
+        if name == "log":
+            return mean**2 * np.expm1(variance)
+    return rectified_square_moments(location, np.sqrt(np.maximum(variance, np.finfo(float).tiny)))[1]

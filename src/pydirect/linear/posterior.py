@@ -1,0 +1,349 @@
+"""The Gaussian posterior of weights, N(m, S) with S = (A/σ² + I/t)⁻¹: in eigenvectors of A, or by a Cholesky factor.
+
+With A = VΛVᵀ the rotated weights Vᵀw are independent, of precisions λ/σ² + 1/t, whatever the noise and prior variance;
+directions outside of V keep the prior variance t. With LLᵀ = A/σ² + I/t nothing is diagonalised, and the variance at a
+row φ is ‖L⁻¹φ‖².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.linalg import cho_solve, lapack, solve_triangular
+
+from pydirect import _core
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, short_repr
+from pydirect.distributions.noise import NoisePosterior
+from pydirect.optimize.cholesky import ridge_factor
+from pydirect.optimize.outcome import Outcome, WithOutcome
+from pydirect.persistence.schema import As, AtLeast, Positive, Shape
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
+from pydirect.statistics.rotated import RotatedStatistics
+from pydirect.statistics.rotation import Rotation
+
+# Number of entries from which the rotation of a fitted model is kept in single precision.
+LARGE_ROTATION = 2**18
+# Of more outputs one product with eigenvectors is less work than a triangular one for each.
+MOST_FACTORED = 2
+
+_PriorVariance = Annotated[float, Positive] | Annotated[FloatArray, Shape("n_outputs"), Positive]
+
+
+@dataclass
+class GaussianPosterior(WithOutcome):
+    """Gaussian posterior of the weights of Φ, of one output or of several with the same directions.
+
+    Attributes
+    ----------
+    rotation : Rotation
+        To orthonormal directions V, (n_weights, n_directions); the others stay at their prior. Fitted models hold it in
+        single precision where it is large.
+    mean, variance : ndarray of shape (n_directions,) or (n_directions, n_outputs)
+        Of the rotated weights Vᵀw, which are independent.
+    prior_variance : float or ndarray of shape (n_outputs,)
+        Prior variance t of the weights.
+    noise : NoisePosterior, optional
+        Posterior of the noise variance, independent of the weights.
+    outcome : Outcome, optional
+        ELBO of weights and noise: at a fixed noise the log evidence.
+    """
+
+    rotation: Rotation
+    mean: Annotated[FloatArray, Shape("n_directions*"), Shape("n_directions*", "n_outputs")]
+    variance: Annotated[FloatArray, Shape("n_directions*"), Shape("n_directions*", "n_outputs"), AtLeast(0.0)]
+    prior_variance: Annotated[Any, As(_PriorVariance)]
+    noise: Annotated[Any, As(NoisePosterior | None)] = None  # as the next, None where weights alone are wanted
+    outcome: Annotated[Any, As(Outcome | None)] = None
+
+    __repr__ = short_repr
+
+    @classmethod
+    def of(cls, rotated: RotatedStatistics, precision: FloatArray | float, prior_variance: FloatArray | float) -> Self:
+        """Return the posterior at noise precisions τ and prior variances t, (n_outputs,) each."""
+        variance = 1 / (np.multiply.outer(rotated.eigenvalues, precision) + 1 / prior_variance)
+        return cls(rotated.rotation, variance * precision * rotated.c, variance, prior_variance)
+
+    # --- weights
+
+    @property
+    def vectors(self) -> NDArray[Any]:
+        """The rotation's columns V, (n_weights, n_directions); formed when they are first asked for."""
+        return self.rotation.matrix
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """Posterior mean of the weights of Φ, (n_weights,) or (n_weights, n_outputs)."""
+        return self.rotation.times(self.mean)
+
+    @property
+    def std(self) -> FloatArray:
+        """Posterior standard deviations of the rotated weights, of the shape of `variance`."""
+        return np.asarray(np.sqrt(self.variance))
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of weights that are exactly zero: none."""
+        return 0.0
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Posterior covariance of the weights of Φ, (n_weights, n_weights), of one output."""
+        vectors = np.asarray(self.vectors, dtype=np.float64)
+        with single_blas_thread():
+            inside: FloatArray = (vectors * (self.variance - self.prior_variance)) @ vectors.T
+        inside.flat[:: len(inside) + 1] += self.prior_variance
+        return inside
+
+    def covariance_root(self) -> FloatArray:
+        """Return R with RRᵀ the covariance, (n_weights, n_weights), of one output."""
+        if self._is_complete:
+            return np.asarray(self.vectors * self.std)
+        outside = np.sqrt(self.prior_variance)
+        root: FloatArray = (self.vectors * (self.std - outside)) @ self.vectors.T
+        root[np.diag_indices_from(root)] += outside
+        return root
+
+    @property
+    def kl(self) -> float:
+        """``KL(q ‖ p)`` from the prior N(0, tI), of one output."""
+        excess = self.variance / self.prior_variance - 1
+        return float(0.5 * (excess - np.log1p(excess) + self.mean**2 / self.prior_variance).sum())
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights of Φ, (n_samples, n_weights), of one output."""
+        drawn = self.mean + self.std * rng.standard_normal((n_samples, len(self.mean)))
+        weights: FloatArray = drawn @ self.vectors.T
+        if not self._is_complete:
+            free = np.sqrt(self.prior_variance) * rng.standard_normal(weights.shape)
+            weights += free - (free @ self.vectors) @ self.vectors.T
+        return weights
+
+    def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
+        """Return S, (n_outputs, n_weights, n_signs), with E‖Sᵀφ‖² the variance of f, to a relative √(2/n_signs).
+
+        The symmetric root of the covariance times random signs (Hutchinson's estimator); projections onto it cost a
+        fraction of `moments` where there are many weights.
+        """
+        signs = random_signs(rng, self.rotation.shape[0], n_signs)
+        turned = self.rotation.transposed_times(signs)
+        outside = np.sqrt(np.atleast_1d(self.prior_variance))
+        parts = zip(outside, np.atleast_2d(self.std.T), strict=True)
+        return np.stack([s * signs + self.rotation.times((std - s)[:, None] * turned) for s, std in parts])
+
+    # --- functions
+
+    def moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f at rows of Φ, (n_rows,) or (n_rows, n_outputs) each."""
+        return self.moments_of_rotated(*self.rotated(phi), n_threads)
+
+    latent_moments = moments
+
+    def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ΦV, (n_rows, n_directions), and squared lengths of what is outside of V, (n_rows,)."""
+        rotated, outside = phi @ self.vectors, np.zeros(len(phi))
+        if not self._is_complete:
+            # Not as a difference of squared lengths: little may be left of them.
+            rest = phi - rotated @ self.vectors.T
+            outside = np.einsum("ij,ij->i", rest, rest)
+        return rotated, outside
+
+    def moments_of_rotated(
+        self, rotated: FloatArray, outside: FloatArray, n_threads: int = 1
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f for rows as `rotated` returns them."""
+        if self.mean.ndim == 1:
+            mean, variance = np.empty(len(rotated)), np.empty(len(rotated))
+            _core.row_moments(rotated, self.mean, self.variance, mean, variance, n_threads)
+        else:
+            mean, variance = rotated @ self.mean, np.square(rotated) @ self.variance
+        return mean, variance + np.multiply.outer(outside, self.prior_variance)
+
+    def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
+        """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
+        turned = phi @ self.vectors
+        if self._is_complete:
+            images = (turned * self.variance) @ self.vectors.T
+        else:
+            images = (turned * (self.variance - self.prior_variance)) @ self.vectors.T + self.prior_variance * phi
+        return np.asarray(images if other is None else images @ other.T)
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
+        return self.moments(phi)[order - 1] if order <= 2 else np.zeros(len(phi))
+
+    # --- files
+
+    def check(self) -> None:
+        """Raise unless mean, variance and prior variance are all of one output or all of several."""
+        if not self.mean.ndim == self.variance.ndim == 1 + np.ndim(self.prior_variance):
+            raise ValueError("variance and prior_variance must be of the outputs of mean")
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether there are no directions outside of V."""
+        return self.rotation.shape[0] == self.rotation.shape[1]
+
+
+@dataclass
+class FactoredPosterior:
+    """The same posterior by Cholesky factors of its precision.
+
+    A triangular product per row and output: half the work of a product with eigenvectors, which need not be known.
+
+    - `coefficients`, (n_weights,) or (n_weights, n_outputs): posterior means m.
+    - `factors`: L with LLᵀ = A/σ² + I/t, (n_weights, n_weights), of every output.
+    - `noise_variance`, `prior_variance`: float, or (n_outputs,).
+    """
+
+    coefficients: FloatArray
+    factors: tuple[FloatArray, ...]
+    noise_variance: Any
+    prior_variance: Any
+
+    __repr__ = short_repr
+
+    @classmethod
+    def of(
+        cls,
+        sums: TargetStatistics | GaussianStatistics,
+        noise_variance: FloatArray | float,
+        prior_variance: FloatArray | float,
+    ) -> Self:
+        """Return the posterior of the rows of sums at noise variances σ² and prior variances t, (n_outputs,) each."""
+        a, noise = sums.A, np.broadcast_to(noise_variance, sums.c.shape[1:])
+        prior = np.broadcast_to(prior_variance, noise.shape)
+        factors = tuple(ridge_factor(a / own, 1 / t) for own, t in zip(noise.flat, prior.flat, strict=True))
+        columns = zip(factors, np.atleast_2d((sums.c / noise).T), strict=True)
+        with single_blas_thread():
+            means = [cho_solve((factor, True), column, check_finite=False) for factor, column in columns]
+        return cls(np.stack(means, axis=-1).reshape(sums.c.shape), factors, noise_variance, prior_variance)
+
+    @property
+    def factor(self) -> FloatArray:
+        """L of the only output."""
+        [factor] = self.factors
+        return factor
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Posterior covariance of the weights, (n_weights, n_weights), of one output."""
+        with single_blas_thread():
+            inverse, info = lapack.dpotri(self.factor, lower=1)
+        assert info == 0
+        covariance: FloatArray = inverse.T
+        _core.mirror_upper_triangle(covariance, 1)
+        return covariance
+
+    def half(self, phi: FloatArray) -> FloatArray:
+        """Return L⁻¹Φᵀ, (n_weights, n_rows): products of its columns are covariances of f."""
+        with single_blas_thread():
+            return np.asarray(solve_triangular(self.factor, phi.T, lower=True, check_finite=False))
+
+    def moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f at rows of Φ, (n_rows,) or (n_rows, n_outputs) each."""
+        mean, variance = phi @ self.coefficients, np.empty((len(phi), len(self.factors)))
+        for k, factor in enumerate(self.factors):
+            half = solve_triangular(factor, phi.T, lower=True, check_finite=False)
+            variance[:, k] = np.einsum("ij,ij->j", half, half)
+        return mean, variance.reshape(mean.shape)
+
+    latent_moments = moments
+
+    def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
+        """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
+        with single_blas_thread():
+            images = np.asarray(cho_solve((self.factor, True), phi.T, check_finite=False)).T
+            return np.asarray(images if other is None else images @ other.T)
+
+    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
+        """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
+        return self.moments(phi)[order - 1] if order <= 2 else np.zeros(len(phi))
+
+    def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draw weights, (n_samples, n_weights), of one output."""
+        normal = rng.standard_normal((len(self.coefficients), n_samples))
+        drawn = solve_triangular(self.factor, normal, lower=True, trans="T", check_finite=False).T
+        return np.asarray(self.coefficients + drawn)
+
+    def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
+        """Return what `GaussianPosterior.sketch` does, of another square root of the covariance."""
+        signs = random_signs(rng, len(self.coefficients), n_signs)
+        return np.stack([solve_triangular(f, signs, lower=True, trans="T", check_finite=False) for f in self.factors])
+
+
+def posterior_for_rows(
+    rotated: RotatedStatistics, precision: FloatArray, prior_variance: FloatArray
+) -> GaussianPosterior | FactoredPosterior:
+    """Return the posterior of `GaussianPosterior.of` in the form that gives moments at the statistics' rows sooner.
+
+    Factors of few outputs, of a matrix of full rank; where rounding lets a factorisation fail, none.
+    """
+    posterior = GaussianPosterior.of(rotated, precision, prior_variance)
+    n_weights, n_directions = rotated.rotation.shape
+    if rotated.gram is None or n_directions < n_weights or len(prior_variance) > MOST_FACTORED:
+        return posterior
+    try:
+        pairs = zip(precision, prior_variance, strict=True)
+        factors = tuple(ridge_factor(rotated.gram * tau, 1 / t) for tau, t in pairs)
+    except np.linalg.LinAlgError:
+        return posterior
+    return FactoredPosterior(posterior.coefficients, factors, 1 / precision, prior_variance)
+
+
+def random_signs(rng: np.random.Generator, n_weights: int, n_signs: int) -> FloatArray:
+    """Return ±1/√n_signs, (n_weights, n_signs)."""
+    return rng.choice([-1.0, 1.0], (n_weights, n_signs)) / np.sqrt(n_signs)
+
+
+def with_precision(posteriors: Sequence[Any], dtype: DTypeLike, smallest: int = 0) -> list[Any]:
+    """Return posteriors whose rotations, of at least so many entries, have this type; outputs share them as before.
+
+    Single precision moves deviations of f by about 1e-9 of those under the prior. Smaller rotations are formed now.
+    """
+    rotations: dict[int, Rotation] = {}
+    found = []
+    for posterior in posteriors:
+        if isinstance(posterior, GaussianPosterior):
+            own = posterior.rotation
+            key = id(own.matrix) if own.is_formed else id(own)  # files share matrices
+            if key not in rotations:
+                rotations[key] = own.astype(dtype) if np.prod(own.shape) >= smallest else own.formed()
+            posterior = replace(posterior, rotation=rotations[key])
+        found.append(posterior)
+    return found
+
+
+def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray) -> FloatArray:
+    """Variances of functions scale · φᵀw, one per posterior, (n_rows, n_outputs).
+
+    Gaussian posteriors with the same vectors share the rotation of Φ.
+    """
+    variances = np.empty((len(phi), len(posteriors)))
+    sharing: dict[int, list[int]] = {}
+    for k, posterior in enumerate(posteriors):
+        if isinstance(posterior, GaussianPosterior):
+            sharing.setdefault(id(posterior.vectors), []).append(k)
+        else:
+            variances[:, k] = posterior.latent_moments(phi)[1]
+    for own in sharing.values():
+        chosen = [posteriors[k] for k in own]
+        variances[:, own] = variances_of_rotated(chosen, *chosen[0].rotated(phi))
+    return scale**2 * variances
+
+
+def variances_of_rotated(
+    posteriors: Sequence[GaussianPosterior], rotated: FloatArray, outside: FloatArray
+) -> FloatArray:
+    """Variances of φᵀw, (n_rows, n_posteriors), of posteriors with the same vectors; rows as `rotated` returns them.
+
+    One product with the variances of all weights, as 100 outputs read their rows a hundred times otherwise.
+    """
+    if len(posteriors) == 1:
+        return posteriors[0].moments_of_rotated(rotated, outside)[1][:, None]
+    inside = rotated**2 @ np.stack([posterior.variance for posterior in posteriors], axis=1)
+    return inside + np.outer(outside, [posterior.prior_variance for posterior in posteriors])

@@ -1,0 +1,110 @@
+"""The problem that a classifier solves: rows with labels, in the directions about which they say anything."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from pydirect._validation import FloatArray
+from pydirect.logistic.ascent import Ascent
+from pydirect.logistic.count_rows import CountRows, ascend_counts
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior
+from pydirect.logistic.rows import LabelledRows, sharpest
+from pydirect.logistic.start import ascend_rows
+
+# Nats per row by which a negative binomial must predict left-out counts better than Poisson.
+WORTH_DISPERSION = 1e-3
+# Nats, and nats per row, by which a fit may be worse than one rate for all rows: more, and it has run away.
+WORSE, WORSE_PER_ROW = 10.0, 0.05
+# Variance of the log rate where it is to be the same for all rows.
+NEGLIGIBLE_VARIANCE = 1e-12
+
+
+@dataclass(frozen=True)
+class LabelProblem:
+    """Rows with labels, in the features and in the directions of them about which the rows say anything.
+
+    - `raw`, `rotated`: the rows in the features and in the directions.
+    - `vectors`, (n_weights, n_directions).
+    - `ascent`: of continuous weights, when they have been fitted.
+    - `precision_factor`: of A in the covariance of the weights.
+    - `left_out`, (n_rows,): log probabilities of the labels, each left out; empty until then.
+    """
+
+    raw: LabelledRows
+    rotated: LabelledRows
+    vectors: FloatArray
+    variance_prior: VariancePrior
+    mean_missing_variance: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    ascent: Ascent[FullGaussian] | None = None
+    precision_factor: float = 1.0
+    left_out: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
+        """Return the problem with continuous weights fitted, from those of other features on."""
+        start = None if near is None else near.ascent
+        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
+        [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
+        return replace(self, ascent=ascent, left_out=left_out)
+
+    def sharpened(self) -> Self:
+        """Return the problem with the precision by which several classes predict left-out labels best."""
+        if self.raw.n_functions == 1 or self.ascent is None or self.stop.is_set():
+            return self
+        factor, left_out = sharpest(self.rotated, self.ascent)
+        return replace(self, precision_factor=factor, left_out=left_out)
+
+    @property
+    def log_loss(self) -> float:
+        """Mean −log probability of labels that are left out."""
+        return -float(self.raw.weight @ self.left_out / self.raw.weight.sum())
+
+
+@dataclass(frozen=True)
+class CountProblem(LabelProblem):
+    """Rows with counts; see `LabelProblem`. The dispersion that was found is that of `rotated`."""
+
+    @property
+    def dispersion(self) -> float:
+        """Dispersion of the counts; 0 for Poisson."""
+        return self._counts.counts.dispersion
+
+    @property
+    def _counts(self) -> CountRows:
+        assert isinstance(self.rotated, CountRows)
+        return self.rotated
+
+    def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
+        """Return the problem with continuous weights and the dispersion fitted, from those of other features on."""
+        rows, start = self._counts, None
+        if near is not None:
+            rows, start = rows.with_dispersion(near.dispersion), near.ascent
+        rows, ascent = ascend_counts(rows, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
+        [left_out] = rows.left_out_log_probabilities(ascent.best.solution.latent)
+        return replace(self, rotated=rows, ascent=ascent, left_out=left_out)
+
+    def as_poisson(self, max_iter: int) -> Self:
+        """Return the fit of Poisson counts."""
+        return replace(self, rotated=self._counts.with_dispersion(0.0)).at_rest(max_iter)
+
+    def at_constant_rate(self, learns_dispersion: bool, max_iter: int) -> Self:
+        """Return the fit with next to no prior variance: one rate for all rows."""
+        prior = VariancePrior(NEGLIGIBLE_VARIANCE / max(self._counts.mean_square(), 1e-300), 0.0)
+        constant = self._counts.at_constant_rate(learns_dispersion)
+        return replace(self, rotated=constant, variance_prior=prior, mean_missing_variance=0.0).at_rest(max_iter)
+
+    def is_worse_than_constant(self) -> bool:
+        """Whether the bound, or the log loss of left-out counts, is far worse than that of one rate for all rows."""
+        assert self.ascent is not None
+        total, constant = float(self.raw.weight.sum()), self._counts.at_constant_rate(self.dispersion > 0)
+        reference = constant.constant_log_likelihood - (WORSE + WORSE_PER_ROW * total)
+        return self.ascent.best.bound < reference or -total * self.log_loss < reference
+
+    def likelier_family(self, max_iter: int) -> Self:
+        """Return this fit of a negative binomial or, where leave-one-out scores allow it, one of Poisson."""
+        poisson = self.as_poisson(max_iter)
+        return poisson if poisson.log_loss <= self.log_loss + WORTH_DISPERSION else self

@@ -1,0 +1,238 @@
+"""Buffered rows of tables: all of them while they are few, those of a window, or a sample of what has passed."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray
+from pydirect.persistence.schema import AnyNumbers, AtLeast, Positive, Shape
+from pydirect.tables.codebook import Codebook
+from pydirect.tables.equal_rows import equal_rows
+from pydirect.tables.table import Table
+
+PARTS = ("x", "y", "weight", "clock")
+# A share of a row's weight that is rounding.
+ROUNDING = 1e-9
+# A row of which decay has left less is lost in sums with any later one.
+FADED = 1e-30
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows:
+    """Rows of tables with their targets; text as codes.
+
+    - `x`, (n_rows, n_columns): numbers and codes, NaN where they are missing.
+    - `y`, (n_rows, n_outputs).
+    - `weight`, (n_rows,): positive.
+    - `clock`, (n_rows,): number or time of each row in a stream; where rows fade, what decay has left of each.
+    """
+
+    x: Annotated[FloatArray, Shape("n_rows*", "n_columns"), AnyNumbers]
+    y: Annotated[FloatArray, Shape("n_rows*", "n_outputs")]
+    weight: Annotated[FloatArray, Shape("n_rows*"), Positive]
+    clock: Annotated[FloatArray, Shape("n_rows*")]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> CodedRows:
+        return CodedRows(self.x[rows], self.y[rows], self.weight[rows], self.clock[rows])
+
+
+@dataclass(frozen=True)
+class SavedRows:
+    """`RowBuffer` in files."""
+
+    book: Codebook
+    rows: CodedRows
+    n_learned: Annotated[int, AtLeast(0)]
+
+    def check(self) -> None:
+        """Raise unless the rows hold finite numbers and codes of text."""
+        if self.rows.x.shape[1] != len(self.book.values) or np.isinf(self.rows.x).any():
+            raise ValueError(f"rows must be finite rows of {len(self.book.values)} columns")
+        for codes, own in zip(self.rows.x.T, self.book.values, strict=True):
+            known = codes[~np.isnan(codes)]
+            if own is not None and not np.isin(known, np.arange(len(own))).all():
+                raise ValueError("rows must hold the codes of text")
+
+
+class RowBuffer:
+    """Buffered rows in the order in which they came, or in any: a queue, or a sample whose rows are replaced.
+
+    - `book`: codes of their text.
+    - `n_learned`: number of rows from which hyperparameters were last learned.
+    """
+
+    n_learned = 0
+
+    def __init__(self, rows: CodedRows, book: Codebook) -> None:
+        self.book = book
+        self._set(rows)
+
+    def _set(self, rows: CodedRows) -> None:
+        self._parts = {name: getattr(rows, name).copy() for name in PARTS}
+        self._begin, self._end = 0, len(rows)
+
+    @classmethod
+    def empty(cls, n_columns: int, n_outputs: int, book: Codebook) -> Self:
+        """Return a buffer without rows."""
+        x, y = np.empty((0, n_columns)), np.empty((0, n_outputs))
+        return cls(CodedRows(x, y, np.empty(0), np.empty(0)), book)
+
+    @classmethod
+    def of(cls, table: Table, y: FloatArray, weight: FloatArray | None) -> Self:
+        """Begin with the rows of positive weight; `y`, (n_rows, n_outputs); `weight`, (n_rows,)."""
+        buffer = cls.empty(table.shape[1], y.shape[1], Codebook(table.names))
+        buffer.append(buffer.coded(table, y, weight))
+        return buffer
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    def __repr__(self) -> str:
+        return f"<RowBuffer: {len(self)} rows of {self._parts['x'].shape[1]} columns>"
+
+    @property
+    def rows(self) -> CodedRows:
+        """All rows."""
+        return CodedRows(**{name: part[self._begin : self._end] for name, part in self._parts.items()})
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table."""
+        return self.book.table(self.rows.x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = RowBuffer(self.rows, self.book)  # without room for more rows
+        return {**self.__dict__, **kept.__dict__}
+
+    def copy(self) -> Self:
+        """Return a buffer with the same rows, and a code book of its own."""
+        return copy.deepcopy(self)
+
+    def coded(self, table: Table, y: FloatArray, weight: FloatArray | None) -> CodedRows:
+        """Return the rows of a table that have positive weight, with a clock of 1.
+
+        Raises TypeError if a column held numbers before and holds text now.
+        """
+        x = self.book.coded(table)
+        self.book.names = self.book.names or table.names
+        rows = CodedRows(x, y, np.ones(len(x)) if weight is None else weight, np.ones(len(x)))
+        return rows if weight is None else rows[weight > 0]
+
+    # --- rows come and go
+
+    def append(self, rows: CodedRows) -> None:
+        """Add rows after the others."""
+        if self._end + len(rows) > len(self._parts["x"]):
+            kept = self.rows
+            size = 2 * (len(kept) + len(rows))
+            for name in PARTS:
+                old = getattr(kept, name)
+                self._parts[name] = np.empty((size, *old.shape[1:]))
+                self._parts[name][: len(kept)] = old
+            self._begin, self._end = 0, len(kept)
+        for name in PARTS:
+            self._parts[name][self._end : self._end + len(rows)] = getattr(rows, name)
+        self._end += len(rows)
+
+    def add_columns(self, n_columns: int) -> None:
+        """Take in columns that no row had so far."""
+        x = self._parts["x"]
+        self._parts["x"] = np.column_stack([x, np.full((len(x), n_columns), np.nan)])
+
+    def replace(self, places: NDArray[np.intp], rows: CodedRows) -> None:
+        """Put rows in the places of others."""
+        for name in PARTS:
+            self._parts[name][self._begin + places] = getattr(rows, name)
+
+    def leave(self, n_rows: int) -> CodedRows:
+        """Remove and return the first rows."""
+        gone = self.rows[:n_rows]
+        self._begin += n_rows
+        return gone
+
+    def remove(self, places: NDArray[np.intp]) -> None:
+        """Remove rows."""
+        self._set(self.rows[np.delete(np.arange(len(self)), places)])
+
+    def fade(self, factor: float) -> None:
+        """Let the rows count `factor` times as much; those of which nothing is left are dropped."""
+        rows = self.rows
+        left = factor * rows.clock > FADED
+        self._set(CodedRows(rows.x, rows.y, factor * rows.weight, factor * rows.clock)[left])
+
+    def subtract(self, gone: CodedRows, decay: float) -> None:
+        """Take the weights of some rows, which have decayed since, from those of equal rows, which are merged.
+
+        Raises ValueError if there are no such rows, or none would be left.
+        """
+        rows, n = self.rows, len(self)
+        x, y = (np.concatenate([getattr(rows, name), getattr(gone, name)]) for name in ("x", "y"))
+        first, group = equal_rows(np.hstack([np.where(np.isnan(x), np.inf, x), y]))
+        totals = [
+            np.bincount(group[chosen], values, minlength=len(first))
+            for chosen, own in ((slice(n), rows), (slice(n, None), gone))
+            for values in (own.weight, own.clock)
+        ]
+        before, clock, lost, lost_clock = totals[0], totals[1], decay * totals[2], decay * totals[3]
+        if (lost > before * (1 + ROUNDING)).any():
+            row = int(np.flatnonzero((lost > before * (1 + ROUNDING))[group[n:]])[0])
+            raise ValueError(f"X and y must be of rows seen, with at most their weights: row {row} is none of them")
+        share = 1 - lost / before
+        left = share > ROUNDING
+        if not left.any():
+            raise ValueError("X must leave some of the rows seen, got all of them")
+        fewer = clock - lost_clock
+        rest: FloatArray = np.where(fewer > ROUNDING * clock, fewer, share * clock)
+        self._set(CodedRows(x[first[left]], y[first[left]], (share * before)[left], rest[left]))
+
+    def places_of(self, x: FloatArray, y: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
+        """Return the place of each row, each place once; −1 where there is no row with these values and this weight."""
+        places: dict[bytes, list[int]] = {}
+        own = self.rows
+        for place in range(len(own) - 1, -1, -1):
+            places.setdefault(_key(own.x[place], own.y[place], own.weight[place]), []).append(place)
+        found = [places.get(_key(*row), []) for row in zip(x, y, weight, strict=True)]
+        return np.array([own.pop() if own else -1 for own in found], dtype=np.intp)
+
+    # --- files
+
+    def to_saved(self) -> SavedRows:
+        return SavedRows(self.book, self.rows, self.n_learned)
+
+    @classmethod
+    def from_saved(cls, saved: SavedRows) -> Self:
+        buffer = cls(saved.rows, saved.book)
+        buffer.n_learned = saved.n_learned
+        return buffer
+
+
+def _key(x: FloatArray, y: FloatArray, weight: float) -> bytes:
+    return x.tobytes() + y.tobytes() + np.float64(weight).tobytes()
+
+
+def sample_places(seed: int, first: int, n_rows: int, n_places: int, share: FloatArray) -> NDArray[np.intp]:
+    """Return for each row which place of a sample it takes, −1 for none.
+
+    Every row is accepted with probability `share`, (n_rows,), and takes a random place. The result depends on the seed
+    and on the row's number, `first` and later, alone.
+    """
+    number = np.arange(first, first + n_rows, dtype=np.uint64)
+    accept = _uniform(number, 2 * seed) < share
+    return np.where(accept, (_uniform(number, 2 * seed + 1) * n_places).astype(np.intp), -1)
+
+
+def _uniform(number: NDArray[np.uint64], seed: int) -> FloatArray:
+    """Return pseudo-random numbers in [0, 1): the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        z = (number + np.uint64(1) + np.uint64(seed) * np.uint64(0x632BE59BD9B4E019)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z ^ (z >> np.uint64(31))).astype(np.float64) / 2.0**64

@@ -1,0 +1,364 @@
+"""`Columns`: a transformer of tables as people have them, with text and gaps, into numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags, check_consistent_length
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, check_X_y, validate_data
+
+from pydirect._validation import FloatArray, as_choice, as_sample_weight, has_nan
+from pydirect._warnings import warn
+from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.tables.encoding import ColumnEncoding, as_table, what_differs
+from pydirect.tables.gaps import Gaps
+from pydirect.tables.table import Column, Table, Text, as_text, label, reads_as_number
+
+MOST_CATEGORIES = 50
+# An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
+# chance: standard deviations of a chi-squared variable with one degree of freedom.
+TELLING = 3.0
+# Rows from which integers may number them, and −log of the probability that chance makes them all different.
+FEWEST_NUMBERED, NUMBERED = 50, 10.0
+# Numbers with units, grouped digits or decimal commas; more different ones than a few are hardly categories.
+_SIGNED_NUMBER = re.compile(r"\s*[€$£¥]?\s*[+-]?\d[\d.,' ]*\s*[%€$£¥°]?\s*")
+FEW_NUMBERS = 10
+MISSING_POLICIES = ("auto", "indicator", "raise")
+
+
+class TableWarning(UserWarning):
+    """A column of a table carries less than it seems to."""
+
+
+class Columns(TransformerMixin, BaseEstimator):
+    """Transformer of tables with text and gaps into numbers: categories as columns of 0 and 1, missing numbers filled.
+
+    Estimators of this package encode tables in this way by themselves; in a pipeline it serves any other one.
+
+    A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
+    has 0 in all of them, far from all others: where a kernel is learned, the predictive variance grows by itself. So
+    has a missing one, unless missing ones occurred in training and are a category of their own. Of more than
+    50 categories the 49 most common are kept; all others, new ones included, share a column. Columns of booleans are
+    numbers. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
+    fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
+
+    Parameters
+    ----------
+    categories : "auto" or sequence of str or int, default="auto"
+        Names or numbers of columns whose numbers are categories, beside columns of text.
+    missing : {"auto", "indicator", "raise"}, default="auto"
+        ``"indicator"``: an indicator for every column that lacks numbers. ``"raise"``: missing values are an error.
+
+    Attributes
+    ----------
+    encoding_ : ColumnEncoding
+        What was learned: categories, means, indicators.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of str of shape (n_features_in,)
+        Their names, if all are strings.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import Columns
+    >>> X = np.array([["red", 1.0], ["blue", 2.0], ["red", None]], dtype=object)
+    >>> columns = Columns().fit(X)
+    >>> columns.get_feature_names_out().tolist()
+    ['x0=blue', 'x0=red', 'x1']
+    >>> columns.transform([["green", 4.0]]).tolist()
+    [[0.0, 0.0, 4.0]]
+    """
+
+    def __init__(self, categories: str | Sequence[str | int] = "auto", missing: str = "auto") -> None:
+        self.categories = categories
+        self.missing = missing
+
+    def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn categories and the means of numbers from training rows.
+
+        Parameters
+        ----------
+        X : frame or array_like of shape (n_samples, n_features_in)
+            Rows of a table: a frame of pandas, polars, PyArrow or another package that narwhals knows, or an array.
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Targets, numbers or labels; without them, only ``missing="indicator"`` adds indicators.
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+
+        Returns
+        -------
+        self
+            The fitted transformer.
+
+        Warns
+        -----
+        TableWarning
+            If a column is not used, or holds numbers as text.
+        """
+        self.check_parameters()
+        table = self._table(X, reset=True)
+        check_consistent_length(X, y)
+        weight = as_sample_weight(sample_weight, len(table))
+        self.encoding_ = self.encoding(table, None if y is None else _standardised(y, weight), weight, stacklevel=3)
+        return self
+
+    def transform(self, X: Any) -> FloatArray:
+        """Return rows as numbers.
+
+        Parameters
+        ----------
+        X : frame or array_like of shape (n_samples, n_features_in)
+            Rows of a table.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Numbers.
+        """
+        check_is_fitted(self)
+        return self.encoding_.encode(self._table(X, reset=False))
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+        """Return the names of the columns that come out, such as ``colour=red``.
+
+        Parameters
+        ----------
+        input_features : array_like of str of shape (n_features_in,), optional
+            Names of the columns that go in, if `fit` was given none.
+
+        Returns
+        -------
+        ndarray of str of shape (n_features_out,)
+            Names.
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        return np.array(replace(self.encoding_, names=tuple(names)).names_out, dtype=object)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = self.missing != "raise"
+        return tags
+
+    def _table(self, X: Any, reset: bool) -> Table:
+        x = validated_table(self, X, reset=reset, missing=self.missing)
+        return x if isinstance(x, Table) else Table.of_numbers(np.ascontiguousarray(x))
+
+    def check_parameters(self) -> None:
+        """Raise unless the parameters are of their types."""
+        as_choice(self.missing, "missing", MISSING_POLICIES)
+        if isinstance(self.categories, str):
+            as_choice(self.categories, "categories", ("auto",))
+        elif not isinstance(self.categories, Sequence | np.ndarray) or not all(
+            isinstance(c, str | int | np.integer) and not isinstance(c, bool) for c in self.categories
+        ):
+            raise TypeError(f"categories must be 'auto' or a list of columns, got {self.categories!r}")
+
+    def encoding(
+        self, X: Any, y: FloatArray | None = None, weight: FloatArray | None = None, *, stacklevel: int = 2
+    ) -> ColumnEncoding:
+        """Return the encoding learned from the rows of a table.
+
+        Parameters
+        ----------
+        X : Table, frame or array_like of shape (n_rows, n_columns)
+            Rows of a table.
+        y : ndarray of shape (n_rows, n_outputs), optional
+            Standardised targets.
+        weight : ndarray of shape (n_rows,), optional
+            How many times each row counts.
+        stacklevel : int, default=2
+            Stack level that warnings are attributed to.
+
+        Returns
+        -------
+        ColumnEncoding
+            The encoding.
+        """
+        table = X if isinstance(X, Table) else as_table(X)
+        if weight is not None and not weight.all():
+            used = weight > 0
+            table, y, weight = table.rows(used), None if y is None else y[used], weight[used]
+        chosen = _chosen(self.categories, table)
+        columns = [as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
+        found = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
+        _warn_of_columns(columns, found, table.names, stacklevel + 1)
+        names = None if table.names is None else tuple(table.names)
+        pooled = tuple(j for j, (_, more) in enumerate(found) if more)
+        numbering = tuple(j for j, c in enumerate(columns) if not isinstance(c, Text) and _may_number_rows(c))
+        plain = ColumnEncoding(names, tuple(own for own, _ in found), pooled, (), None, numbering=numbering)
+        if plain.is_plain and table.matrix is not None and not has_nan(table.matrix):
+            return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(table.matrix, weight))
+        body, absent = plain.body(columns)
+        lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0))
+        telling = [j for j in lacking if self.missing == "indicator" or _is_telling(absent[:, j], y, weight)]
+        return replace(
+            plain,
+            gaps=None if self.missing == "raise" else Gaps.fit(body, weight),
+            lacking=tuple(plain.origins[lacking].tolist()),
+            indicators=tuple(plain.origins[np.array(telling, np.intp)].tolist()),
+        )
+
+
+def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, missing: str, **checks: Any) -> Any:
+    """Return X, and y if it is given, as scikit-learn validates them: a matrix of numbers, or a `Table`.
+
+    `reset`: whether to set the names of the estimator's inputs, or compare with them. `missing`: as of `Columns`.
+    """
+    table = X if isinstance(X, Table) else Table.of_text(X)
+    if table is None:
+        finite: bool | str = missing == "raise" or "allow-nan"
+        return validate_data(estimator, X, *y, reset=reset, dtype=np.float64, ensure_all_finite=finite, **checks)
+    for number, what in zip(table.shape, ("sample", "feature"), strict=True):
+        if number == 0:
+            raise ValueError(f"Found array with 0 {what}(s) (shape={table.shape}) while a minimum of 1 is required.")
+    targets = [check_X_y(np.zeros((len(table), 1)), v, estimator=estimator, **checks)[1] for v in y]
+    _require_known(table, missing)
+    if reset:
+        known = vars(estimator)
+        known["n_features_in_"] = table.shape[1]
+        known.pop("feature_names_in_", None)
+        if table.names is not None:
+            known["feature_names_in_"] = np.array(table.names, dtype=object)
+    else:
+        _require_names(estimator, table)
+    return (table, *targets) if targets else table
+
+
+def _require_known(table: Table, missing: str) -> None:
+    """Raise unless numbers are finite, or missing where that is allowed."""
+    for j, column in enumerate(table.columns):
+        absent = column.codes < 0 if isinstance(column, Text) else np.isnan(column)
+        if missing == "raise" and absent.any():
+            raise ValueError(f"{label(table.names, j)} must have no missing values with missing='raise', got some")
+        if not isinstance(column, Text) and np.isinf(column).any():
+            raise ValueError(f"{label(table.names, j)} must be finite, got infinity")
+
+
+def _require_names(estimator: BaseEstimator, table: Table) -> None:
+    d, names = vars(estimator)["n_features_in_"], vars(estimator).get("feature_names_in_")
+    if names is not None and table.names is not None and list(names) != table.names:
+        raise ValueError(
+            "The feature names should match those that were passed during fit: X must have the columns of the fit, "
+            f"but {what_differs(names, table.names)}"
+        )
+    if table.shape[1] != d:
+        own = type(estimator).__name__
+        raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
+
+
+def _standardised(y: ArrayLike, weight: FloatArray | None) -> FloatArray:
+    """Return targets with mean zero and variance one, (n_rows, n_outputs); labels as indicators of each."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "biuf":
+        classes, index = np.unique(values.astype(str), return_inverse=True)
+        values = index.reshape(len(values), -1) == np.arange(len(classes))
+    values = values.reshape(len(values), -1).astype(np.float64)
+    location, scale = weighted_location_scale(values, weight)
+    return (values - location) / np.where(scale > 0, scale, 1.0)
+
+
+def _chosen(categories: str | Sequence[str | int], table: Table) -> set[int]:
+    """Return the numbers of the columns that are named as categories."""
+    if isinstance(categories, str):
+        return set()
+    names, d = table.names or [], table.shape[1]
+    numbers = {name: names.index(name) if name in names else name for name in categories}
+    for name, j in numbers.items():
+        if not isinstance(j, int) or not 0 <= j < d:
+            raise ValueError(f"categories must be names or numbers of columns of X, got {name!r}")
+    return {int(j) for j in numbers.values()}
+
+
+def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...], bool]:
+    """Return the categories to keep, sorted, and whether there are more."""
+    counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
+    present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
+    if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
+        return (), False  # no category occurs twice: the column names the rows
+    more = len(present) > MOST_CATEGORIES
+    if more:
+        present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))[: MOST_CATEGORIES - 1]
+    kept = sorted(text.values[k] for k in present)
+    return (*kept, *([None] if counts[0] > 0 else [])), more
+
+
+def _warn_of_columns(
+    columns: Sequence[Column],
+    found: Sequence[tuple[tuple[str | None, ...] | None, bool]],
+    names: Sequence[str] | None,
+    stacklevel: int,
+) -> None:
+    for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
+        reason = _reason(column, own)
+        if reason:
+            warn(f"{label(names, j)} {reason}", TableWarning, stacklevel=stacklevel + 1)
+
+
+def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
+    """Return why a column carries less than it seems to."""
+    if not isinstance(column, Text) or own is None:
+        empty = isinstance(column, np.ndarray) and np.isnan(column[0]) and np.isnan(column).all()
+        return "has no values: it is not used" if empty else ""
+    if slips := _numbers_with_slips(column.values):
+        return f"holds {slips}: it is {'taken as categories' if own else 'not used'}; turn it into numbers"
+    if not len(own):
+        if all(map(reads_as_number, column.values)) and any(float(value) % 1 for value in column.values):
+            return f"holds {len(column.values)} numbers as text, all different: it is not used; turn it into numbers"
+        return "is different in every row, as names and numbers of rows are: it is not used"
+    if len(own) == 1:
+        return f"has one value, {own[0]!r}: it is not used"
+    most = MOST_CATEGORIES if column.declared else FEW_NUMBERS
+    if len(column.values) > most and all(map(reads_as_number, column.values)):
+        return (
+            f"holds {len(column.values)} numbers as text, which are taken as categories: turn them into numbers if "
+            "their order matters"
+        )
+    if len({value.strip() for value in column.values}) < len(column.values):
+        return "has categories that differ only in spaces around them"
+    return ""
+
+
+def _numbers_with_slips(values: Sequence[str]) -> str:
+    """Describe texts most of which are numbers, but not all, or not without signs; empty if they are not such."""
+    plain = [value for value in values if reads_as_number(value)]
+    signed = [value for value in values if _SIGNED_NUMBER.fullmatch(value) and not reads_as_number(value)]
+    if len(plain) + len(signed) <= max(FEW_NUMBERS, len(values) / 2) or len(plain) == len(values):
+        return ""
+    others = sorted({*values} - {*plain} - {*signed})
+    examples = [
+        f"numbers as text, such as {min(signed or plain)!r}",
+        *(f"other text, such as {t!r}" for t in others[:1]),
+    ]
+    return " and ".join(examples)
+
+
+def _may_number_rows(column: FloatArray) -> bool:
+    """Whether numbers are different integers of which chance would have made some equal.
+
+    Among n of m integers no two are equal with probability exp(−n²/2m).
+    """
+    n = len(column)
+    if n < FEWEST_NUMBERED or not (column == np.round(column)).all():
+        return False
+    return bool(n**2 / (2.0 * (np.ptp(column) + 1.0)) > NUMBERED and len(np.unique(column)) == n)
+
+
+def _is_telling(absent: NDArray[np.bool_], y: FloatArray | None, weight: FloatArray | None) -> bool:
+    """Whether the mean of a target differs between the rows with and without a number.
+
+    Σ over both kinds of rows of (Σ y)²/count is a chi-squared variable with one degree of freedom if it does not.
+    """
+    if y is None:
+        return False
+    count = np.bincount(absent, weight, minlength=2)
+    effect = [sum(np.bincount(absent, t if weight is None else t * weight, minlength=2) ** 2 / count) for t in y.T]
+    return bool((max(effect) - 1.0) / np.sqrt(2.0) > TELLING)

@@ -1,0 +1,212 @@
+"""`ColumnEncoding`: from tables as people have them, with text and gaps, to a matrix of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray, has_nan, short_repr
+from pydirect.persistence.schema import Shape
+from pydirect.tables.gaps import Gaps
+from pydirect.tables.table import Column, Table, Text, as_text, label, reads_as_number
+
+MOST_NAMED = 10  # columns in a message
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnEncoding:
+    """Encoding of tables as matrices of numbers: categories as columns of 0 and 1, missing numbers by what is expected.
+
+    - `names`: of the columns, or None.
+    - `categories`: those of each column, of which None stands for missing ones; None for a column of numbers.
+    - `pooled`: columns whose rarer categories share one more column.
+    - `indicators`: columns of numbers followed by a column that tells where they are missing.
+    - `gaps`: model of the encoded columns without indicators; without it, no number may be missing.
+    - `lacking`: columns of numbers that lacked some in training.
+    - `numbering`: columns of integers that may only number the rows: all different, and so dense that chance hardly
+      makes them so.
+    """
+
+    names: Annotated[tuple[str, ...], Shape("n_columns")] | None = field(compare=False)
+    categories: Annotated[tuple[tuple[str | None, ...] | None, ...], Shape("n_columns")]
+    pooled: tuple[int, ...]
+    indicators: tuple[int, ...]
+    gaps: Gaps | None
+    lacking: tuple[int, ...] = field(default=(), compare=False)
+    numbering: tuple[int, ...] = field(default=(), compare=False)
+
+    __repr__ = short_repr
+
+    # --- what comes out
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of a table."""
+        return len(self.categories)
+
+    @cached_property
+    def widths(self) -> NDArray[np.intp]:
+        """Number of encoded columns of each column, without indicators, (n_columns,)."""
+        pooled = np.isin(np.arange(self.n_columns), self.pooled)
+        return np.array([1 if c is None else len(c) for c in self.categories]) + pooled
+
+    @property
+    def n_encoded(self) -> int:
+        """Number of encoded columns."""
+        return int(self.widths.sum()) + len(self.indicators)
+
+    @cached_property
+    def origins(self) -> NDArray[np.intp]:
+        """Column of the table that each encoded one comes from, (n_encoded,)."""
+        return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
+
+    @cached_property
+    def groups(self) -> NDArray[np.intp]:
+        """Column of the table for the categories of each encoded column, −1 for numbers; (n_encoded,)."""
+        own = np.array([-1 if c is None else j for j, c in enumerate(self.categories)], np.intp)
+        return np.concatenate([np.repeat(own, self.widths), np.full(len(self.indicators), -1)])
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether complete rows are encoded as they are."""
+        return not self.indicators and all(c is None for c in self.categories)
+
+    @property
+    def names_out(self) -> list[str]:
+        """Names of the encoded columns, such as ``colour=red``."""
+        raw = [f"x{j}" for j in range(self.n_columns)] if self.names is None else self.names
+        found: list[str] = []
+        for j, (name, categories) in enumerate(zip(raw, self.categories, strict=True)):
+            if categories is None:
+                found.append(name)
+            else:
+                found += [f"{name}=(missing)" if c is None else f"{name}={c}" for c in categories]
+                found += [f"{name}=(other)"] * (j in self.pooled)
+        return found + [f"{raw[j]}=(missing)" for j in self.indicators]
+
+    # --- fitting
+
+    @classmethod
+    def of_numbers(cls, n_columns: int, names: Sequence[str] | None = None) -> Self:
+        """Return the encoding that changes nothing, and takes no missing numbers."""
+        return cls(None if names is None else tuple(names), (None,) * n_columns, (), (), None)
+
+    # --- rows
+
+    def encode(self, X: Any) -> FloatArray:
+        """Return rows of a table, frame or array as numbers, (n_rows, n_encoded).
+
+        Raises TypeError or ValueError if columns are not those of the fit, or one of numbers holds text.
+        """
+        matrix = X.matrix if isinstance(X, Table) else X if is_matrix(X) else None
+        if self.is_plain and matrix is not None and matrix.shape[1] == self.n_columns and not has_nan(matrix):
+            return np.ascontiguousarray(matrix)
+        table = self._table(X)
+        body, absent = self.body(table.columns)
+        if absent.any():
+            if self.gaps is None:
+                j = int(self.origins[np.flatnonzero(absent.any(axis=0))[0]])
+                raise ValueError(f"{label(self.names, j)} must have no missing values, got some")
+            self.gaps.fill(body, absent)
+        if not self.indicators:
+            return body
+        first = np.cumsum(self.widths) - self.widths
+        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)])
+
+    def missing(self, X: Any) -> NDArray[np.bool_]:
+        """Return where a number or category is missing, (n_rows, n_columns)."""
+        return np.column_stack([c.codes < 0 if isinstance(c, Text) else np.isnan(c) for c in self._table(X).columns])
+
+    def unseen(self, X: Any) -> NDArray[np.bool_]:
+        """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
+        table = self._table(X)
+        out = np.zeros(table.shape, dtype=bool)
+        for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
+            if own is not None:
+                text = as_text(column)
+                out[:, j] = np.array([*(value not in own for value in text.values), False])[text.codes]
+        return out
+
+    def _table(self, X: Any) -> Table:
+        table = X if isinstance(X, Table) else as_table(X)
+        if table.names is not None and self.names is not None and table.names != list(self.names):
+            raise ValueError(f"X must have the columns of the fit: {what_differs(self.names, table.names)}")
+        if table.shape[1] != self.n_columns:
+            raise ValueError(f"X must have {self.n_columns} columns, as in fit, got {table.shape[1]}")
+        return table
+
+    def body(self, columns: Sequence[Column]) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return the encoded columns without indicators, and where numbers are missing in them."""
+        out = np.zeros((len(columns[0]), int(self.widths.sum())))
+        end = 0
+        for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
+            place, end = out[:, end : end + width], end + int(width)
+            if own is not None:
+                codes = self._codes(as_text(column), j)
+                known = np.flatnonzero(codes >= 0)
+                place[known, codes[known]] = 1.0
+            elif isinstance(column, Text):
+                if len(column.values):
+                    first = next((v for v in column.values if not reads_as_number(v)), column.values[0])
+                    raise TypeError(f"{label(self.names, j)} must hold numbers, as in fit, got {first!r}")
+                place[:] = np.nan
+            else:
+                place[:, 0] = column
+        return out, np.isnan(out)
+
+    def _codes(self, text: Text, column: int) -> NDArray[np.intp]:
+        """Return the number of each row's category among those of a column, −1 for one that is not known."""
+        own = self.categories[column]
+        assert own is not None
+        number = {c: k for k, c in enumerate(own)}
+        rest = len(own) if column in self.pooled else -1
+        codes = [*(number.get(value, rest) for value in text.values), number.get(None, -1)]
+        return np.array(codes, dtype=np.intp)[text.codes]
+
+    # --- files
+
+    def check(self) -> None:
+        """Raise unless all parts fit together."""
+        d = self.n_columns
+        numbers = {j for j, own in enumerate(self.categories) if own is None}
+        for own in self.categories:
+            if own is not None and len(set(own)) != len(own):
+                raise ValueError("categories of a column must differ")
+        for what, given, allowed in (
+            ("pooled", self.pooled, set(range(d)) - numbers),
+            ("indicators", self.indicators, numbers),
+            ("lacking", self.lacking, numbers),
+            ("numbering", self.numbering, numbers),
+        ):
+            if not set(given) <= allowed or len(set(given)) != len(given):
+                raise ValueError(f"{what} must be different columns of their kind")
+        if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
+            raise ValueError("gaps must be of the encoded columns")
+
+
+def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:
+    """Say in words which columns are missing and which are too many, or that their order is another."""
+    lacking = [name for name in expected if name not in given]
+    superfluous = [name for name in given if name not in expected]
+    found = [f"{what} {_listed(names)}" for what, names in (("lacks", lacking), ("also has", superfluous)) if names]
+    return f"it {' and '.join(found)}" if found else "it has them in another order; X[model.feature_names_in_] is right"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return f"{shown} and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else shown
+
+
+def as_table(X: Any) -> Table:
+    """Return anything as a table; numbers of an array are not copied."""
+    return Table.of_numbers(X) if is_matrix(X) else Table.of(X)
+
+
+def is_matrix(X: Any) -> bool:
+    """Whether X is a matrix of float64."""
+    return isinstance(X, np.ndarray) and X.dtype == np.float64 and X.ndim == 2

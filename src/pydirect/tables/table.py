@@ -1,0 +1,302 @@
+"""Columns of tables, as numbers or as text: frames of any package that narwhals reads, and arrays of objects."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray, column_names
+
+NUMBERS = (numbers.Real, np.bool_, decimal.Decimal)
+DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+MISSING = ("NoneType", "NAType", "NaTType")  # types of None, pandas.NA and pandas.NaT
+
+
+@dataclass(frozen=True)
+class Text:
+    """A column of text.
+
+    - `values`: distinct ones, in the order of their first appearance.
+    - `codes`, (n_rows,): number of each row's value, −1 where it is missing.
+    - `declared`: whether the user says that these are categories.
+    """
+
+    values: Sequence[str]
+    codes: NDArray[np.intp]
+    declared: bool = False
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+Column = FloatArray | Text
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length: numbers with NaN where they are missing, or text.
+
+    - `matrix`, (n_rows, n_columns): where all of them are numbers of one array.
+    """
+
+    columns: Sequence[Column]
+    names: list[str] | None = None
+    matrix: FloatArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return len(self), len(self.columns)
+
+    def rows(self, chosen: Any) -> Table:
+        """Return some of the rows."""
+        columns = [replace(c, codes=c.codes[chosen]) if isinstance(c, Text) else c[chosen] for c in self.columns]
+        return Table(columns, self.names, None if self.matrix is None else self.matrix[chosen])
+
+    @classmethod
+    def of_numbers(cls, x: FloatArray, names: list[str] | None = None) -> Table:
+        """Return the columns of a matrix."""
+        return cls(list(x.T), names, x)
+
+    @classmethod
+    def of(cls, X: Any) -> Self:
+        """Read a frame or a two-dimensional array.
+
+        Raises TypeError if a column holds anything but numbers, booleans and text; the message names it.
+        """
+        if is_frame(X):
+            return cls._of_series(_series(X), column_names(X))
+        values = as_array(X)
+        return cls([_column_of_array(values[:, j], label(None, j)) for j in range(values.shape[1])])
+
+    @classmethod
+    def of_text(cls, X: Any) -> Self | None:
+        """Read a frame or array like `of`; None if it holds nothing but numbers, and NumPy can read it."""
+        if not is_frame(X):
+            return cls.of(X) if holds_text(X) else None
+        columns = _series(X)
+        numeric = hasattr(X, "__array__") and all(map(_is_numeric, columns))
+        return None if numeric else cls._of_series(columns, column_names(X))
+
+    @classmethod
+    def _of_series(cls, series: Sequence[Any], names: list[str] | None) -> Self:
+        return cls([_column_of_series(own, label(names, j)) for j, own in enumerate(series)], names)
+
+
+def as_numbers(given: Any, name: str) -> np.ndarray:
+    """Return an array of numbers, a memory-mapped one unchanged; TypeError names a column of anything else."""
+    if is_frame(given):
+        columns, parts = _series(given), []
+        for own, column in zip(columns, column_names(given) or range(len(columns)), strict=True):
+            part = _numbers_of_series(own)
+            if part is None:
+                got = own.dtype if isinstance(own, np.ndarray) else type(own.dtype).__name__
+                raise TypeError(f"column {column!r} of {name} must hold real numbers, got dtype {got}")
+            parts.append(part)
+        # Numbers of one type are not copied, unless some of them may be missing.
+        if len({own.dtype for own in columns}) > 1 or (values := np.asarray(given)).dtype.kind == "O":
+            return np.column_stack(parts)
+        return values
+    values = given if isinstance(given, np.ndarray) else np.asarray(given)
+    if values.dtype.kind not in "fiub":
+        own = getattr(given, "name", None)  # of a series
+        what = f"column {own!r} of {name}" if isinstance(own, str) else name
+        raise TypeError(f"{what} must hold real numbers, got dtype {values.dtype}")
+    return values
+
+
+def label(names: Sequence[str] | None, column: int) -> str:
+    """Return how messages name a column of X."""
+    return f"column {column} of X" if names is None else f"column {names[column]!r}"
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a data frame: it has columns, each of which can be taken out by its name."""
+    return hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "__len__")
+
+
+def as_array(X: Any) -> NDArray[Any]:
+    """Return anything but a frame as a two-dimensional array; lists keep numbers beside text."""
+    values = np.asarray(X)
+    if values.dtype.kind in "SU" and not isinstance(X, np.ndarray):
+        values = np.asarray(X, dtype=object)
+    if values.ndim != 2:
+        raise ValueError(f"Expected 2D array of shape (n_rows, n_features_in) for X, got {values.ndim}D array instead")
+    return values
+
+
+def holds_text(X: Any) -> bool:
+    """Whether an array or list is neither of numbers nor of booleans."""
+    dtype = getattr(X, "dtype", None)
+    if dtype is None and isinstance(X, list | tuple):
+        return any(np.asarray(row).dtype.kind in "SUO" for row in X[:1]) or np.asarray(X).dtype.kind in "SU"
+    return getattr(dtype, "kind", "f") in "SUO"
+
+
+def refuse_what_numpy_converts(values: Any, name: str) -> None:
+    """Raise where NumPy would take dates for integers, or hidden numbers for numbers."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise ValueError(
+            f"{name} must have no masked values: fill them, such as by {name}.astype(float).filled(np.nan)"
+        )
+    if getattr(dtype, "kind", "") in ("M", "m"):
+        raise _dates(name)
+
+
+def explain_numbers(X: Any, error: Exception) -> Exception:
+    """Return an error that names the column of a table that is not all numbers, else the given one."""
+    if not is_frame(X) and not holds_text(X):
+        return error
+    try:
+        table = Table.of(X)
+    except (TypeError, ValueError) as own:
+        return own if is_frame(X) else error
+    for j, column in enumerate(table.columns):
+        if not isinstance(column, np.ndarray):
+            return TypeError(
+                f"{label(table.names, j)} must hold numbers, got text: encode it, say with scikit-learn's OneHotEncoder"
+            )
+        if np.isnan(column).any():
+            return ValueError(
+                f"{label(table.names, j)} must have no missing values, got NaN: fill them, say with scikit-learn's "
+                "SimpleImputer"
+            )
+    return error
+
+
+def _series(X: Any) -> list[Any]:
+    """Return the columns of a frame: series of narwhals, or arrays of a frame that it does not know."""
+    if hasattr(X, "set_axis") and not X.columns.is_unique:  # narwhals takes no column by its number
+        X = X.set_axis(range(len(X.columns)), axis=1)
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        return list(frame.iter_columns())
+    return [np.asarray(X[name]) for name in X.columns]
+
+
+def _is_numeric(series: Any) -> bool:
+    """Whether a column's type is one of numbers or booleans that NumPy has."""
+    dtype = series.dtype
+    if isinstance(dtype, nw.dtypes.DType) and dtype != nw.Unknown:
+        return bool(dtype == nw.Boolean or (dtype.is_numeric() and dtype != nw.Decimal))
+    own = dtype if isinstance(series, np.ndarray) else getattr(series.to_native(), "dtype", None)
+    return getattr(own, "kind", "b" if str(own) == "Null" else "O") in "biuf"
+
+
+def _numbers_of_series(series: Any) -> FloatArray | None:
+    """Return the numbers of a column, NaN where they are missing; None if its type is another."""
+    if not _is_numeric(series):
+        return None
+    values = series if isinstance(series, np.ndarray) else series.to_numpy()
+    return np.asarray(values, dtype=np.float64) if values.dtype.kind in "biuf" else _numbers(series.to_list())
+
+
+def _column_of_series(series: Any, name: str) -> Column:
+    if isinstance(series, np.ndarray):
+        return _column_of_array(series, name)
+    numbers = _numbers_of_series(series)
+    if numbers is not None:
+        return numbers
+    if series.dtype.is_temporal():
+        raise _dates(name)
+    native, categories = series.to_native(), series.dtype in (nw.Categorical, nw.Enum)
+    # Where pandas knows that there is nothing but text, or categories, it finds the distinct ones faster than a loop.
+    if hasattr(native, "factorize") and (categories or str(native.dtype) in ("str", "string")):
+        codes, values = native.factorize()
+        if categories or len(values):
+            text = _column_of_objects(list(values), name, text=True)
+            assert isinstance(text, Text)  # several may have the same key, such as 1 and "1"
+            return Text(text.values, np.append(text.codes, -1)[codes], declared=categories)
+    return _column_of_objects(series.to_list(), name)
+
+
+def _column_of_array(values: NDArray[Any], name: str) -> Column:
+    kind = values.dtype.kind
+    if kind in "biuf":
+        return np.asarray(values, dtype=np.float64)
+    if kind in "Mm":
+        raise _dates(name)
+    if kind == "U":  # NumPy may have made text of numbers
+        try:
+            return values.astype(np.float64)
+        except ValueError:
+            pass
+    return _column_of_objects(values.tolist(), name)
+
+
+def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Column:
+    """Return Python objects as numbers if all of them are, else as text.
+
+    `text`: whether numbers are text, too.
+    """
+    found_types = set(map(type, values))
+    types = {t for t in found_types if t.__name__ not in MISSING}
+    if not text and all(issubclass(t, NUMBERS) for t in types):
+        return _numbers(values)
+    if any(issubclass(t, DATES) for t in types):
+        raise _dates(name)
+    odd = next((t for t in types if not issubclass(t, (str, bytes, *NUMBERS)) and not text), None)
+    if odd is not None:
+        raise TypeError(f"{name} must hold numbers, booleans or text, got {odd.__name__}")
+    if found_types - {str, type(None)}:
+        values = [None if _is_missing(v) else key_of(v) for v in values]
+    found: dict[str, int] = {}
+    codes = [-1 if v is None else found.setdefault(v, len(found)) for v in values]
+    return Text(list(found), np.array(codes, dtype=np.intp))
+
+
+def _numbers(values: list[Any]) -> FloatArray:
+    return np.array([np.nan if type(v).__name__ in MISSING else float(v) for v in values], dtype=np.float64)
+
+
+def _is_missing(value: Any) -> bool:
+    return type(value).__name__ in MISSING or (isinstance(value, numbers.Real) and value != value)
+
+
+def key_of(value: Any) -> str:
+    """Return the text by which a value is known as a category: "1" for 1, 1.0 and "1"."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, numbers.Real | decimal.Decimal) and not isinstance(value, bool):
+        number = float(value)
+        return str(int(number)) if number.is_integer() else repr(number)
+    return str(value)
+
+
+def reads_as_number(value: str) -> bool:
+    """Whether text is a number."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def as_text(column: Column) -> Text:
+    """Return a column of numbers as one of text."""
+    if isinstance(column, Text):
+        return replace(column, declared=True)
+    values, codes = np.unique(column, return_inverse=True, equal_nan=True)
+    keys = [key_of(v) for v in values.tolist() if v == v]
+    return Text(keys, np.where(codes < len(keys), codes, -1), declared=True)
+
+
+def _dates(name: str) -> TypeError:
+    return TypeError(
+        f"{name} must hold numbers, booleans or text, got dates or times: turn them into numbers that matter, such as "
+        "days since a date, the day of the year or the hour"
+    )

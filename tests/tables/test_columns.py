@@ -1,0 +1,467 @@
+"""Encoding of tables: categories as columns of 0 and 1, missing numbers by what is expected."""
+
+import json
+import re
+import warnings
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect.persistence.schema import pack, unpack
+from pydirect.tables import Columns, TableWarning
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.gaps import Gaps
+
+RNG = np.random.default_rng(0)
+
+
+def table(*columns):
+    return np.array(list(zip(*columns, strict=True)), dtype=object)
+
+
+def fitted(*columns, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TableWarning)
+        return Columns(**options).encoding(table(*columns))
+
+
+# --- categories
+
+
+def test_a_category_is_a_column_and_numbers_stay_numbers():
+    X = table([1.5, 2, True], ["b", "a", "b"])
+    columns = Columns().encoding(X)
+    assert columns.names_out == ["x0", "x1=a", "x1=b"]
+    assert columns.categories == (None, ("a", "b"))
+    np.testing.assert_array_equal(columns.encode(X), [[1.5, 0, 1], [2, 1, 0], [1, 0, 1]])
+    np.testing.assert_array_equal(columns.origins, [0, 1, 1])
+
+
+def test_unseen_and_missing_categories_have_zeros_unless_missing_ones_occurred_in_training():
+    complete = Columns().encoding(table(["a", "b", "a"]))
+    with_gaps = Columns().encoding(table(["a", None, "b", float("nan")]))
+    new = table(["c", None, "a"])
+    np.testing.assert_array_equal(complete.encode(new), [[0, 0], [0, 0], [1, 0]])
+    np.testing.assert_array_equal(with_gaps.encode(new), [[0, 0, 0], [0, 0, 1], [1, 0, 0]])
+    assert with_gaps.names_out == ["x0=a", "x0=b", "x0=(missing)"]
+    np.testing.assert_array_equal(complete.unseen(new)[:, 0], [True, False, False])
+    np.testing.assert_array_equal(complete.missing(new)[:, 0], [False, True, False])
+
+
+def test_of_many_categories_the_commonest_are_kept_and_all_others_share_a_column():
+    names = [f"c{k:02}" for k in range(60)]
+    values = [name for k, name in enumerate(names) for _ in range(2 + (k >= 11))]
+    columns = Columns().encoding(table(values))
+    assert columns.n_encoded == 50 and columns.categories[0] == tuple(names[11:]) and columns.pooled == (0,)
+    rows = columns.encode(table(["c00", "c59", "new", None]))
+    assert columns.names_out[-1] == "x0=(other)"
+    np.testing.assert_array_equal(rows[:, -1], [1, 0, 1, 0])
+    np.testing.assert_array_equal(rows.sum(axis=1), [1, 1, 1, 0])
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.sampled_from([1, 1.0, "1", " 1", "a", "ä", b"b", 2.5, True, ""])), min_size=1),
+    st.lists(st.one_of(st.none(), st.sampled_from([1, "1", "a", "unseen", 7])), min_size=1),
+)
+def test_every_row_is_of_one_category_at_most_and_knows_which(train, new):
+    train = ["text", *train]  # or it might be a column of numbers
+    columns = fitted(train)
+    own = columns.categories[0]
+    for values, known in ((train, True), (new, False)):
+        rows = columns.encode(table(values))
+        assert rows.shape == (len(values), columns.n_encoded)
+        assert set(np.unique(rows)) <= {0.0, 1.0}
+        for row, value, unseen in zip(rows, values, columns.unseen(table(values))[:, 0], strict=True):
+            key = None if value is None else value.decode() if isinstance(value, bytes) else str(value)
+            key = key.removesuffix(".0") if key else key
+            assert row.sum() == (key in own)
+            if key in own:
+                assert row[own.index(key)] == 1.0
+            assert unseen == (key is not None and key not in own)
+            assert not (known and unseen)
+
+
+def test_one_and_its_text_are_one_category():
+    assert Columns().encoding(table([1, "1", 1.0, "b"])).categories == (("1", "b"),)
+    with pytest.warns(TableWarning, match="column 0 of X has categories that differ only in spaces"):
+        assert Columns().encoding(table(["a", " a"])).categories == ((" a", "a"),)
+
+
+def test_numbers_of_any_kind_keep_their_digits_as_categories():
+    large = 2**60
+    values = [large, large + 1, Decimal("2.0"), np.float32(0.5), np.int8(2), True, "x"]
+    assert Columns().encoding(table(values)).categories == (("0.5", str(large), str(large + 1), "2", "True", "x"),)
+
+
+def test_numbers_named_as_categories_are():
+    X = np.array([[1.0, 10.0], [2.0, 20.0], [1.0, np.nan]])
+    columns = Columns(categories=[1]).encoding(X)
+    assert columns.names_out == ["x0", "x1=10", "x1=20", "x1=(missing)"]
+    np.testing.assert_array_equal(columns.encode(X)[:, 1:], np.eye(3))
+    with pytest.raises(ValueError, match="categories must be names or numbers of columns of X, got 'b'"):
+        Columns(categories=["b"]).encoding(X)
+
+
+def test_rows_without_weight_have_no_categories():
+    X = table(["a", "b", "c"], [1.0, np.nan, 3.0])
+    columns = Columns(missing="indicator").encoding(X, weight=np.array([1.0, 0.0, 2.0]))
+    assert columns.categories[0] == ("a", "c") and columns.indicators == () and columns.lacking == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "message", "width"),
+    [
+        ([f"name {k}" for k in range(60)], "is different in every row, .* it is not used", 0),
+        ([np.nan] * 60, "has no values: it is not used", 1),
+        (["a"] * 60, "has one value, 'a': it is not used", 1),
+        ([str(k // 2) for k in range(120)], "holds 60 numbers as text", 50),
+    ],
+)
+def test_columns_that_carry_little_are_named(values, message, width):
+    with pytest.warns(TableWarning, match=f"column 0 of X {message}"):
+        columns = Columns().encoding(table(values))
+    assert columns.n_encoded == width
+    assert np.isfinite(columns.encode(table(values))).all()
+
+
+@pytest.mark.parametrize("value", [np.datetime64("2020-01-01"), {"a": 1}, 1j], ids=str)
+def test_values_that_are_no_numbers_booleans_or_text_are_refused_by_column(value):
+    with pytest.raises(TypeError, match="column 1 of X must hold numbers, booleans or text, got"):
+        Columns().encoding(table([1.0, 2.0], ["a", value]))
+
+
+def test_text_in_a_column_of_numbers_is_refused_by_column():
+    columns = Columns().encoding(np.ones((3, 2)))
+    with pytest.raises(TypeError, match="column 1 of X must hold numbers, as in fit, got 'x'"):
+        columns.encode(table([1.0, 1.0], [2.0, "x"]))
+    with pytest.raises(ValueError, match="X must have 2 columns, as in fit, got 1"):
+        columns.encode(np.ones((3, 1)))
+
+
+# --- missing numbers
+
+
+def gaussian(n, d, seed=0):
+    rng = np.random.default_rng(seed)
+    covariance = np.cov(rng.standard_normal((d, 2 * d)))
+    return rng.multivariate_normal(rng.standard_normal(d), covariance, n), covariance
+
+
+def test_a_missing_number_is_the_conditional_mean_of_the_gaussian_of_the_rows():
+    x, _ = gaussian(300, 5)
+    columns = Columns().encoding(x)
+    mean, covariance = x.mean(axis=0), np.cov(x.T, bias=True)
+    covariance[np.diag_indices(5)] *= 1.001
+    new = gaussian(20, 5, 1)[0]
+    missing = np.random.default_rng(2).random((20, 5)) < 0.4
+    missing[0] = True
+    rows = columns.encode(np.where(missing, np.nan, new))
+    np.testing.assert_array_equal(rows[~missing], new[~missing])
+    for row, value, m in zip(rows, new, missing, strict=True):
+        expected = mean[m]
+        if not m.all():
+            pull = np.linalg.solve(covariance[np.ix_(~m, ~m)], value[~m] - mean[~m])
+            expected = expected + covariance[np.ix_(m, ~m)] @ pull
+        np.testing.assert_allclose(row[m], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gaussian_is_found_from_rows_with_gaps():
+    x, covariance = gaussian(4000, 4)
+    gaps = Gaps.fit(np.where(np.random.default_rng(1).random(x.shape) < 0.2, np.nan, x), None)
+    found = np.linalg.inv(gaps.precision) * np.outer(gaps.scale, gaps.scale)
+    np.testing.assert_allclose(found, covariance, atol=0.08 * np.abs(covariance).max())
+
+
+def test_weights_are_repetitions():
+    x = np.where(RNG.random((60, 3)) < 0.2, np.nan, RNG.standard_normal((60, 3)) @ RNG.standard_normal((3, 3)))
+    X, y, weight = table(*x.T, RNG.choice(["a", "b", "c"], 60)), RNG.standard_normal((60, 1)), RNG.integers(0, 4, 60)
+    weighted = Columns().encoding(X, y, weight.astype(float))
+    repeated = Columns().encoding(np.repeat(X, weight, axis=0), np.repeat(y, weight, axis=0))
+    assert weighted.names_out == repeated.names_out
+    np.testing.assert_allclose(weighted.encode(X), repeated.encode(X), rtol=1e-7, atol=1e-9)
+
+
+def test_indicators_tell_absence_where_it_says_something_of_the_targets():
+    x = RNG.standard_normal((400, 3))
+    y = x[:, :1] + RNG.standard_normal((400, 1))
+    x[x[:, 0] > 0.8, 0] = np.nan
+    x[RNG.random(400) < 0.2, 1] = np.nan
+    y = (y - y.mean()) / y.std()
+    assert Columns().encoding(x, y).indicators == (0,)
+    assert Columns().encoding(x).indicators == ()
+    both = Columns(missing="indicator").encoding(x, y)
+    assert both.names_out == ["x0", "x1", "x2", "x0=(missing)", "x1=(missing)"] and both.lacking == (0, 1)
+    np.testing.assert_array_equal(both.encode(x)[:, 3:], np.isnan(x[:, :2]))
+
+
+def test_complete_numbers_are_not_copied():
+    x = RNG.standard_normal((50, 3))
+    assert np.shares_memory(Columns().encoding(x).encode(x), x)
+
+
+def test_missing_numbers_are_refused_by_column_on_request():
+    x = RNG.standard_normal((50, 3))
+    columns = Columns(missing="raise").encoding(x)
+    x[3, 1] = np.nan
+    with pytest.raises(ValueError, match="column 1 of X must have no missing values"):
+        columns.encode(x)
+
+
+def test_many_columns_are_filled_with_their_means():
+    x = RNG.standard_normal((40, 301))
+    columns = Columns().encoding(x)
+    new = np.full((1, 301), np.nan)
+    np.testing.assert_allclose(columns.encode(new)[0], x.mean(axis=0), atol=1e-12)
+    assert columns.gaps.precision.size == 0
+
+
+def test_far_rows_are_filled_with_finite_numbers():
+    columns = Columns().encoding(RNG.standard_normal((40, 3)))
+    assert np.isfinite(columns.encode(np.array([[1e300, -1e300, np.nan], [np.nan, 1e-300, 1e308]]))).all()
+
+
+# --- frames
+
+
+def people(n=60):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    rng = np.random.default_rng(3)
+    frame = pandas.DataFrame(
+        {
+            "height": rng.normal(170, 10, n),
+            "children": pandas.array(rng.integers(0, 4, n), dtype="Int64"),
+            "smokes": pandas.array(rng.random(n) < 0.3, dtype="boolean"),
+            "town": rng.choice(["Aachen", "Bonn", "Köln"], n),
+            "size": pandas.Categorical(rng.choice(["S", "M"], n), categories=["S", "M", "L"], ordered=True),
+            "member": rng.random(n) < 0.5,
+        }
+    )
+    frame.loc[[2, 7], "height"] = np.nan
+    frame.loc[3, ["children", "smokes"]] = pandas.NA
+    frame.loc[4, "town"] = None
+    return frame
+
+
+NAMES = ["height", "children", "smokes", "town=Aachen", "town=Bonn", "town=Köln", "town=(missing)", "size=M", "size=S"]
+
+
+def test_pandas_columns_of_every_kind_are_encoded():
+    frame = people()
+    columns = Columns().encoding(frame)
+    assert columns.names_out == [*NAMES, "member"]
+    rows = columns.encode(frame)
+    np.testing.assert_array_equal(rows[4, 3:7], [0, 0, 0, 1])
+    np.testing.assert_array_equal(rows[:, 7], frame["size"] == "M")
+    assert 0 < rows[3, 2] < 1
+    assert columns.lacking == (0, 1, 2)
+    for kind in ({"town": object}, {"town": "category"}, {"member": object}, {"children": "float64"}):
+        np.testing.assert_array_equal(columns.encode(frame.astype(kind)), rows)
+
+
+def test_pyarrow_and_polars_frames_are_encoded_as_pandas_frames():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    frame = people()
+    columns = Columns().encoding(frame)
+    rows = columns.encode(frame)
+    other = polars.from_pandas(frame)
+    np.testing.assert_array_equal(columns.encode(frame.convert_dtypes(dtype_backend="pyarrow")), rows)
+    np.testing.assert_array_equal(columns.encode(other), rows)
+    as_enum = other.with_columns(polars.col("town").cast(polars.Enum(["Köln", "Bonn", "Aachen"])))
+    np.testing.assert_array_equal(columns.encode(as_enum), rows)
+    np.testing.assert_allclose(Columns().encoding(other).encode(frame), rows, rtol=1e-12)
+
+
+def test_dates_are_refused_with_a_hint():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    when = pandas.Series(pandas.date_range("2020", periods=3), name="when")
+    frames = [when.to_frame(), when.dt.date.to_frame()]
+    try:
+        frames.append(pytest.importorskip("polars").from_pandas(frames[0]))
+    except pytest.skip.Exception:
+        pass
+    for frame in frames:
+        with pytest.raises(TypeError, match=r"column 'when' must hold .* got dates or times: turn them into numbers"):
+            Columns().encoding(frame)
+
+
+def test_encoded_columns_know_their_column_of_categories():
+    table = np.array([["a", 1.0, "x"], ["b", None, "y"], ["a", 3.0, "z"]], dtype=object)
+    columns = Columns(missing="indicator").encoding(table)
+    assert columns.names_out == ["x0=a", "x0=b", "x1", "x2=x", "x2=y", "x2=z", "x1=(missing)"]
+    np.testing.assert_array_equal(columns.groups, [0, 0, -1, 2, 2, 2, -1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ([*(f"{k}%" for k in range(20))], "numbers as text, such as '0%': it is taken as categories"),
+        ([*(f"{k}.5" for k in range(60)), "Total"], "such as '0.5' and other text, such as 'Total': it is not used"),
+        ([*(f"{k},5" for k in range(20)), "n.a."], "such as '0,5' and other text, such as 'n.a.': it is taken"),
+    ],
+)
+def test_numbers_with_slips_are_told(texts, message):
+    with pytest.warns(TableWarning, match=f"column 0 of X holds .*{re.escape(message)}"):
+        Columns().encoding(np.array(texts, dtype=object)[:, None])
+
+
+@pytest.mark.parametrize("texts", [["C10", "B7"] * 20, [f"{k}+" for k in range(5)], [str(k % 8) for k in range(30)]])
+def test_codes_are_categories_without_a_word(texts):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Columns().encoding(np.array(texts, dtype=object)[:, None])
+
+
+def test_integers_that_may_number_the_rows_are_found():
+    rng = np.random.default_rng(0)
+    n = 200
+    table = {
+        "row": np.arange(n),
+        "identity": 70_000 + rng.permutation(3 * n)[:n],
+        "population": rng.permutation(10**6)[:n],
+        "floor": rng.integers(0, 9, n),
+        "size": rng.standard_normal(n),
+        "scored": np.where(rng.random(n) < 0.1, np.nan, np.arange(n)),
+    }
+    columns = Columns().encoding(np.column_stack(list(table.values())))
+    assert columns.numbering == (0, 1)
+    assert Columns().encoding(np.arange(20.0)[:, None]).numbering == ()  # too few to say
+
+
+def test_columns_are_checked_by_name():
+    frame = people()
+    columns = Columns().encoding(frame)
+    with pytest.raises(ValueError, match=r"X must have the columns of the fit: it has them in another order"):
+        columns.encode(frame[frame.columns[::-1]])
+
+
+def test_a_frame_of_ones_own_needs_columns_and_items():
+    class Frame(dict):
+        columns = property(list)
+
+        def __len__(self):
+            return 3
+
+    frame = Frame(a=np.array([1.0, 2.0, np.nan]), b=np.array(["x", None, "y"], dtype=object), c=np.array([True] * 3))
+    assert Columns().encoding(frame).names_out == ["a", "b=x", "b=y", "b=(missing)", "c"]
+
+
+# --- files
+
+
+def test_columns_survive_a_header_of_json():
+    frame = people()
+    columns = Columns(missing="indicator").encoding(frame)
+    header, arrays = pack(columns, "columns")
+    again = unpack(ColumnEncoding, json.loads(json.dumps(header)), arrays, "columns")
+    assert again.names_out == columns.names_out
+    np.testing.assert_array_equal(again.encode(frame), columns.encode(frame))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"names": ["a"]},
+        {"names": [1] * 6},
+        {"categories": [None] * 5},
+        {"categories": [["a", "a"], *[None] * 5]},
+        {"categories": [[1.0], *[None] * 5]},
+        {"pooled": [0]},
+        {"pooled": [99]},
+        {"indicators": [3]},
+        {"indicators": [0, 0]},
+        {"lacking": ["height"]},
+    ],
+    ids=str,
+)
+def test_fields_that_do_not_fit_together_are_refused(change):
+    header, arrays = pack(Columns().encoding(people()), "columns")
+    header = json.loads(json.dumps(header))
+    with pytest.raises((ValueError, TypeError)):
+        unpack(ColumnEncoding, header | change, arrays, "columns")
+
+
+# --- the transformer
+
+
+@parametrize_with_checks([Columns(), Columns(missing="raise")])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::pydirect.tables.TableWarning")
+def test_scikit_learn_accepts_the_transformer(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_a_pipeline_takes_tables_of_any_package(package):
+    frame = people()
+    y = np.arange(len(frame)) % 7.0
+    if package == "polars":
+        X = pytest.importorskip("polars").from_pandas(frame)
+    else:
+        X = pytest.importorskip("pyarrow").Table.from_pandas(frame) if package == "pyarrow" else frame
+    model = make_pipeline(Columns(), Ridge()).fit(X, y)
+    encoding = Columns().encoding(frame, (y - y.mean())[:, None] / y.std())
+    assert model[0].get_feature_names_out().tolist() == encoding.names_out == [*NAMES, "member"]
+    np.testing.assert_allclose(model[0].transform(X), encoding.encode(frame), rtol=1e-12)
+    np.testing.assert_allclose(model.predict(X), Ridge().fit(encoding.encode(frame), y).predict(encoding.encode(frame)))
+
+
+def test_the_transformer_gives_frames_on_request():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    out = Columns().set_output(transform="pandas").fit_transform(people())
+    assert isinstance(out, pandas.DataFrame) and list(out) == [*NAMES, "member"]
+
+
+def test_absence_that_tells_labels_is_told_whatever_the_labels_are():
+    x = RNG.standard_normal((200, 2))
+    absent = RNG.random(200) < 0.4
+    x[absent, 0] = np.nan
+    for y in (
+        absent,
+        absent.astype(float),
+        np.where(absent, "yes", "no"),
+        np.where(absent, "yes", "no").astype(object),
+    ):
+        assert Columns().fit(x, y).encoding_.indicators == (0,)
+    assert Columns().fit(x).encoding_.indicators == ()
+    assert Columns().fit(x, y, sample_weight=~absent).encoding_.lacking == ()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        Columns().fit(x, y[:9])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"missing": "drop"}, ValueError, "missing must be one of"),
+        ({"categories": "all"}, ValueError, "categories must be one of"),
+        ({"categories": [1.5]}, TypeError, "categories must be 'auto' or a list of columns"),
+    ],
+)
+def test_parameters_of_the_transformer_are_checked(parameters, error, message):
+    with pytest.raises(error, match=message):
+        Columns(**parameters).fit(np.ones((3, 2)))
+
+
+def test_numbers_as_text_are_told_whatever_becomes_of_them():
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(200)
+
+    def told(column, **options):
+        frame = pd.DataFrame({"a": column, "b": x})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Columns(**options).encoding(frame, x[:, None])
+        return " ".join(str(warning.message) for warning in caught)
+
+    whole = [str(k) for k in rng.integers(0, 15, 200)]
+    assert "15 numbers as text, which are taken as categories" in told(whole)
+    assert "200 numbers as text, all different: it is not used; turn it into numbers" in told([f"{v:.6f}" for v in x])
+    assert "as names and numbers of rows are" in told([str(k) for k in range(200)])
+    assert not told(whole, categories=["a"])
+    assert not told(pd.Categorical(whole))
