@@ -22,7 +22,7 @@ from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
-from pydirect.cli.arguments import build_parser
+from pydirect.cli.main import build_parser
 
 # -------------------------------------------------------------------------------------------------------------- pages
 

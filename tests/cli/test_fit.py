@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pydirect
-from pydirect.cli.table_files import read_table
+from pydirect.cli.tables import read_table
 from pydirect.persistence.container import describe
 
 FAST = ["--features", "linear", "--quiet"]

@@ -34,7 +34,7 @@ def test_predict_writes_csv_that_reads_back_exactly(model, data, capsys, make_co
 def test_predict_in_batches_is_the_same(model, data, capsys, monkeypatch, read_csv, run):
     assert run("predict", model, data) == 0
     whole = read_csv(capsys.readouterr().out)
-    monkeypatch.setattr("pydirect.cli.scoring._ROWS_PER_BATCH", 50)
+    monkeypatch.setattr("pydirect.cli.models._ROWS_PER_BATCH", 50)
     monkeypatch.setattr("pydirect.cli.predict._ROWS_PER_BLOCK", 7)
     assert run("predict", model, data) == 0
     parts = read_csv(capsys.readouterr().out)

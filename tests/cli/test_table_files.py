@@ -10,7 +10,7 @@ import pytest
 
 from pydirect.cli import csv_files
 from pydirect.cli.common import TableError
-from pydirect.cli.table_files import read_table
+from pydirect.cli.tables import read_table
 
 
 def same(values, expected):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect.cli.common import TableError
-from pydirect.cli.table_files import read_table
-from pydirect.cli.tables import InputTable
+from pydirect.cli.tables import InputTable, read_table
 
 
 def same(values, expected):

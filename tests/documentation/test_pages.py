@@ -58,7 +58,7 @@ def test_a_block_runs_alone(block, tmp_path):
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: value if isinstance(value, str) else "")
 def test_commands_are_understood(page, command):
-    from pydirect.cli.arguments import build_parser
+    from pydirect.cli.main import build_parser
 
     arguments = build_parser().parse_args(shlex.split(command)[1:])
     assert callable(arguments.run)

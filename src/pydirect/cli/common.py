@@ -6,12 +6,14 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-_N = TypeVar("_N", int, float)
 DEFAULT_LEVEL = 0.9
+DEFAULT_TEST_FRACTION = 0.1
+DIRECT_POSTERIORS = ("gaussian", "sequential", "mean-field")
+NETWORK_POSTERIORS = ("normal", "laplace", "logistic", "radial")
 
 
 class CommandError(ValueError):
@@ -82,6 +84,18 @@ def numbers_text(values: Any) -> str:
     import numpy as np
 
     return ", ".join(f"{value:.6g}" for value in np.ravel(values))
+
+
+def check_names(names: list[str], path: str) -> None:
+    """Raise TableError unless the names of columns are distinct."""
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise TableError(f"{path}: column name{'s' if len(twice) > 1 else ''} {listed(twice)} occurs more than once")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in quotation marks, cut after ten."""
+    return shortened(list(map(repr, names)), 10)
 
 
 def shortened(items: Sequence[str], limit: int = 8) -> str:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from pydirect.cli.common import CommandError, TableError, warn_user
-from pydirect.cli.model_files import table_metadata
-from pydirect.cli.table_files import read_data
-from pydirect.cli.tables import Frame, InputTable, place
+from pydirect.cli.models import table_metadata
+from pydirect.cli.tables import Frame, InputTable, place, read_data
 from pydirect.tables.table import key_of
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pydirect.cli.common import CommandError, TableError, check_output, print_lines
 from pydirect.cli.data import known_targets, labels_of, read_inputs
-from pydirect.cli.model_files import load_for_tables
+from pydirect.cli.models import load_for_tables
 from pydirect.cli.tables import Frame, InputTable
 from pydirect.estimators.choices import Nystroem
 

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import difflib
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pydirect.cli.arguments import DEFAULT_TEST_FRACTION
-from pydirect.cli.common import DEFAULT_LEVEL, CommandError, check_output, print_lines, shortened
+from pydirect.cli.common import (
+    DEFAULT_LEVEL,
+    DEFAULT_TEST_FRACTION,
+    DIRECT_POSTERIORS,
+    NETWORK_POSTERIORS,
+    CommandError,
+    check_output,
+    print_lines,
+    shortened,
+    warn_user,
+)
 from pydirect.cli.data import TrainingData, check_classification, training_data
-from pydirect.cli.fit_model import check_model_options, convergence_warnings_ignored, finish, fitted, new_model
-from pydirect.cli.model_files import REPLACED, column_lines, fit_lines, new_metadata, structure
-from pydirect.cli.scoring import Classified, as_classified, predictions_of, scores_of, scores_text
+from pydirect.cli.models import (
+    REPLACED,
+    Classified,
+    as_classified,
+    column_lines,
+    fit_lines,
+    has_converged,
+    new_metadata,
+    predictions_of,
+    scores_of,
+    scores_text,
+    structure,
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -209,3 +234,142 @@ def _missing_texts(model: Any, data: TrainingData) -> list[str]:
             found[own is None].append(f"{name} {count}")
     became = {True: REPLACED, False: "a category of its own"}
     return [f"{shortened(names)}: {became[numbers]}" for numbers, names in found.items() if names]
+
+
+# --- the estimator that the options choose
+
+
+def check_model_options(args: argparse.Namespace) -> None:
+    """Raise unless the options belong to the chosen kind of model; objects have options of their own."""
+    for name, _ in args.set if args.model == "direct" else ():
+        if name in ("posterior", "features"):
+            raise CommandError(f"--set {name}: use --{name}")
+    if args.hidden is not None and args.model == "direct":
+        raise CommandError("--hidden: only for --model network, dvi or monte-carlo")
+    for option in ("features", "n_basis_functions", "degree") if args.model != "direct" else ():
+        if getattr(args, option) is not None:
+            raise CommandError(f"--{option.replace('_', '-')}: not for --model {args.model}")
+    if args.posterior in NETWORK_POSTERIORS and args.model != "monte-carlo":
+        raise CommandError(f"--posterior {args.posterior}: only for --model monte-carlo")
+    if args.posterior in DIRECT_POSTERIORS and args.model != "direct":
+        raise CommandError(f"--posterior {args.posterior}: not for --model {args.model}")
+    if args.n_basis_functions is not None and args.features not in (None, "auto", "nystroem", "fourier"):
+        raise CommandError("--n-basis-functions: only for --features nystroem or fourier")
+    if args.degree is not None and args.features != "polynomial":
+        raise CommandError("--degree: only for --features polynomial")
+
+
+_OPTIONS = {"n_threads": "--threads", "random_state": "--seed", "verbose": "--quiet", "categories": "--category"}
+
+
+def new_model(args: argparse.Namespace, classes: bool) -> Any:
+    """Return the unfitted estimator that the options describe."""
+    estimator, objects = estimator_of(args, classes), _objects(args)
+    known = set(estimator().get_params(deep=False)) - {"columns"}
+    known.update(*(fields for fields, _ in objects.values()))
+    parameters = {name: value for name, value in _given(args).items() if value is not None}
+    for name, value in args.set:
+        if name in _OPTIONS:
+            raise CommandError(f"--set {name}: use {_OPTIONS[name]}")
+        if name not in known:
+            raise CommandError(f"--set {name}: {_unknown(estimator.__name__, name, known)}")
+        if name in parameters:
+            raise CommandError(f"--set {name}: given twice")
+        parameters[name] = value
+    for name, (fields, make) in objects.items():
+        own = {field: parameters.pop(field) for field in fields if field in parameters}
+        if own:
+            parameters[name] = make(**own)
+    return estimator(n_threads=args.threads, random_state=args.seed, verbose=0 if args.quiet else 1, **parameters)
+
+
+def _objects(args: argparse.Namespace) -> dict[str, tuple[Collection[str], Callable[..., Any]]]:
+    """Return fields of the objects that parameters of the estimator take, and what makes these of some fields."""
+    if args.model == "network":
+        return {}
+    if args.model != "direct":
+        from pydirect.networks.training import TrainingSchedule
+
+        return {"schedule": ([field.name for field in dataclasses.fields(TrainingSchedule)], _schedule)}
+    from pydirect import Columns
+    from pydirect.estimators.choices import as_features, as_posterior
+
+    posterior = as_posterior(_posterior(args) or "gaussian")
+    features = as_features(args.features or "auto", posterior)[1]
+    defaults = {"posterior": posterior, "features": features, "columns": Columns()}
+    return {name: (list(each.get_params()), each.set_params) for name, each in defaults.items()}
+
+
+def _schedule(**fields: Any) -> Any:
+    from pydirect.networks.training import TrainingSchedule
+
+    try:
+        return TrainingSchedule(**fields)
+    except (TypeError, ValueError) as error:
+        raise CommandError(f"--set {error}") from None
+
+
+def estimator_of(args: argparse.Namespace, classes: bool) -> Any:
+    """Return the class of the estimator that the options describe."""
+    import pydirect
+
+    return {
+        "direct": (pydirect.DirectRegressor, pydirect.DirectClassifier),
+        "network": (pydirect.QuadraticBNNRegressor, pydirect.QuadraticBNNRegressor),
+        "dvi": (pydirect.DVIRegressor, pydirect.DVIClassifier),
+        "monte-carlo": (pydirect.MonteCarloBNNRegressor, pydirect.MonteCarloBNNClassifier),
+    }[args.model][classes]
+
+
+def _given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the parameters that have options of their own, None where they were not given."""
+    if args.model != "direct":
+        return {"hidden_layer_sizes": args.hidden, "posterior": _posterior(args)}
+    given = {name: getattr(args, name) for name in ("features", "n_basis_functions", "degree")}
+    if args.stream and args.category:
+        given["categories"] = args.category
+    if args.stream and args.on_missing == "error":
+        given["missing"] = "raise"
+    return {"posterior": _posterior(args), **given}
+
+
+def _posterior(args: argparse.Namespace) -> str | None:
+    return args.posterior and args.posterior.replace("-", "_")
+
+
+def fitted(args: argparse.Namespace, data: TrainingData, what: str) -> Any:
+    """Return a model fitted to the data, which messages call `what`."""
+    model = new_model(args, data.classes)
+    if what and not args.quiet:
+        print(f"Fitting to {what}", file=sys.stderr)
+    y = data.y[:, 0] if not data.classes and data.y.shape[1] == 1 else data.y
+    with convergence_warnings_ignored():
+        model.fit(data.X, y, sample_weight=data.weights)
+    if model.interrupted_:
+        raise KeyboardInterrupt  # the model would be usable in Python, but is not what the command was asked for
+    finish(model, f"the fit{' to ' + what if what else ''}")
+    return model
+
+
+@contextlib.contextmanager
+def convergence_warnings_ignored() -> Iterator[None]:
+    """Ignore ConvergenceWarning, in place of which `finish` prints one line."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def finish(model: Any, fit: str) -> None:
+    """Prepare a fitted model for saving, and warn if the fit, which the warning calls `fit`, did not converge."""
+    model.set_params(verbose=0)
+    if not has_converged(model):
+        warn_user(f"{fit} did not converge; its result may still improve")
+
+
+def _unknown(estimator: str, name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name.replace("-", "_"), known, 1)
+    if close:
+        return f"{estimator} has no such parameter; do you mean {close[0]}?"
+    return f"{estimator} has no such parameter, but {', '.join(sorted(set(known) - set(_OPTIONS)))}"

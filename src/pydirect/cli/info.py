@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from pydirect.cli.common import print_lines, shortened
-from pydirect.cli.model_files import (
+from pydirect.cli.models import (
     count_weights,
     kind_of_model,
-    noise_deviation,
     noise_kinds,
     noise_text,
+    scores_text,
     table_metadata,
 )
-from pydirect.cli.scoring import scores_text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -116,7 +115,7 @@ def _model_facts(path: Path) -> dict[str, Any]:
         if not hasattr(model.posteriors_[0], "weights")
         else int(np.max([posterior.weights.n_levels for posterior in model.posteriors_])),
         "sparsity": model.sparsity_,
-        "noise_sd": noise_deviation(model) if hasattr(model, "noise_variance_") else None,
+        "noise_sd": np.sqrt(model.noise_variance_) if hasattr(model, "noise_variance_") else None,
         "noise_kinds": noise_kinds(model) if hasattr(model, "noise_variance_") else None,
         "classes": getattr(model, "classes_", None),
         "elbo": model.elbo_,

@@ -14,8 +14,15 @@ import numpy as np
 
 from pydirect.cli.common import CommandError, check_output
 from pydirect.cli.data import known_targets, read_inputs
-from pydirect.cli.model_files import load_for_tables
-from pydirect.cli.scoring import Prediction, as_classified, class_scores, predictions_of, scores_of, scores_text
+from pydirect.cli.models import (
+    Prediction,
+    as_classified,
+    class_scores,
+    load_for_tables,
+    predictions_of,
+    scores_of,
+    scores_text,
+)
 from pydirect.cli.tables import Frame, InputTable
 
 _ROWS_PER_BLOCK = 10_000

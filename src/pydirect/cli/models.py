@@ -1,17 +1,25 @@
-"""Model files of the command line: the table in their metadata, and facts about a model and its fit in words."""
+"""Models of the command line: the table in their metadata, facts and scores in words, predictions of a table's rows."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pydirect.cli.common import CommandError, numbers_text, shortened
-from pydirect.cli.scoring import is_sound
+from pydirect.cli.tables import Frame
+
+# What becomes of missing numbers.
+REPLACED = "replaced by what the other columns suggest"
+_ROWS_PER_BATCH = 8192
+# Scores of numbers, and of classes.
+_SCORES = ("rmse", "nlpd", "coverage", "level")
+_CLASS_SCORES = ("accuracy", "log_loss", "calibration_error")
 
 
 def load_for_tables(path: Path) -> tuple[Any, list[str]]:
@@ -90,7 +98,7 @@ def noise_kinds(model: Any) -> list[str]:
     """Return what kind of noise the model of each output has, such as "constant" or "varying, heavy tails"."""
     if getattr(model, "noise_model_", None) is not None:
         return list(model.noise_model_.choices)
-    varies = is_gaussian_network(model) and model.noise != "homoscedastic"
+    varies = is_gaussian_network(model) and model.noise == "varying"
     scaled = getattr(model, "local_", None) is not None and bool((model.local_.pooling < 1).any())
     kind = "varying" if varies else "constant, scaled by the local process" if scaled else "constant"
     return [kind] * _n_targets(model)
@@ -100,15 +108,6 @@ def noise_text(deviations: Any, kinds: list[str]) -> str:
     """Return the deviation of the noise of each output, and of what kind the noise is."""
     averaged = " on average" if any("varying" in kind for kind in kinds) else ""
     return f"{numbers_text(deviations)}{averaged}, {'; '.join(kinds if len(set(kinds)) > 1 else kinds[:1])}"
-
-
-def noise_deviation(model: Any) -> np.ndarray:
-    """Return the standard deviation of the noise per output."""
-    return np.asarray(np.sqrt(model.noise_variance_))
-
-
-# What becomes of missing numbers.
-REPLACED = "replaced by what the other columns suggest"
 
 
 def column_lines(model: Any) -> list[tuple[str, str]]:
@@ -142,14 +141,14 @@ def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
 
 def _noise_text(model: Any) -> str:
     transformed = ", of the transformed target" if getattr(model, "target_transform_", None) is not None else ""
-    return noise_text(noise_deviation(model), noise_kinds(model)) + transformed
+    return noise_text(np.sqrt(model.noise_variance_), noise_kinds(model)) + transformed
 
 
 def _ends(model: Any) -> list[tuple[str, str]]:
     """Return how each fit ended: an optimisation, or draws of weights on levels."""
     sequential = [p for p in getattr(model, "posteriors_", []) if hasattr(p, "log_weights")]
     if not sequential:
-        return [("converged", f"{'yes' if has_converged(model) else 'no'}, {_iterations(model)} iterations")]
+        return [("converged", f"{'yes' if has_converged(model) else 'no'}, {np.max(model.n_iter_)} iterations")]
     gap = sum(p.gap for p in sequential)
     side = "below" if gap >= 0 else "above"
     return [("draws", f"{sequential[0].n_draws}, {abs(gap):.2g} nats {side} the evidence of continuous weights")]
@@ -160,10 +159,134 @@ def structure(model: Any) -> str:
     return f"{kind_of_model(model)}, {count_weights(model)} weights"
 
 
-def _iterations(model: Any) -> int:
-    return int(np.max(model.n_iter_))
-
-
 def has_converged(model: Any) -> bool:
     """Whether the fit converged for every output."""
     return bool(np.all(model.converged_))
+
+
+# --- predictions and scores
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predictions of one target, all of shape (n,); the last three are NaN where its value is unknown."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    y: np.ndarray
+    log_density: np.ndarray
+    pit: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Classified:
+    """Probabilities (n, n_classes) of the classes, and true labels (n,), None where unknown."""
+
+    classes: np.ndarray
+    probability: np.ndarray
+    labels: np.ndarray
+
+    def index(self) -> np.ndarray:
+        """Return the index of the true class, -1 where it is unknown or not among the classes."""
+        number = {label: k for k, label in enumerate(self.classes.tolist())}
+        return np.array([number.get(label, -1) for label in self.labels.tolist()])
+
+    def events(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return whether a class was the true one and its probability: the second of two classes, or each of more."""
+        first = 1 if len(self.classes) == 2 else 0
+        happened = self.index()[:, None] == np.arange(first, len(self.classes))
+        return happened.ravel(), self.probability[:, first:].ravel()
+
+
+def predictions_of(model: Any, X: Frame, level: float, y: np.ndarray) -> list[Prediction]:
+    """Predict the rows of X (n, p) and compare with y (n, k), NaN where unknown; one prediction per target."""
+    batches = []
+    for start in range(0, len(X), _ROWS_PER_BATCH):
+        rows = slice(start, start + _ROWS_PER_BATCH)
+        batches.append(_predict_batch(model, X.rows(rows), level, y[rows]))
+    return [
+        Prediction(*(np.concatenate(parts) for parts in zip(*pieces, strict=True)))
+        for pieces in zip(*batches, strict=True)
+    ]
+
+
+def _predict_batch(model: Any, X: Frame, level: float, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    distributions = model.predict_distribution(X)
+    if not isinstance(distributions, list):
+        distributions = [distributions]
+    return [
+        (d.mean, d.std, *d.interval(level), known, *_compared(d, known))
+        for d, known in zip(distributions, y.T, strict=True)
+    ]
+
+
+def _compared(distribution: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return log density and PIT of y (n,), NaN where y is NaN."""
+    known = np.isfinite(y)
+    if not known.any():
+        return np.full(len(y), np.nan), np.full(len(y), np.nan)
+    filled = np.where(known, y, distribution.mean)
+    return np.where(known, distribution.log_density(filled), np.nan), np.where(known, distribution.cdf(filled), np.nan)
+
+
+def as_classified(model: Any, X: Frame, labels: np.ndarray) -> Classified:
+    """Return predicted classes and probabilities beside the true labels."""
+    return Classified(model.classes_, model.predict_proba(X), labels)
+
+
+def class_scores(target: str, prediction: Classified) -> dict[str, Any]:
+    """Score the rows whose class the model knows."""
+    from pydirect.metrics import expected_calibration_error
+
+    index = prediction.index()
+    known = index >= 0
+    p, index = prediction.probability[known], index[known]
+    right = p.argmax(axis=1) == index
+    return {
+        "target": target,
+        "n_rows": len(p),
+        "accuracy": float(right.mean()),
+        "log_loss": float(-np.log(np.maximum(p[np.arange(len(p)), index], 1e-300)).mean()),
+        "calibration_error": expected_calibration_error(right, np.minimum(p.max(axis=1), 1.0)),
+    }
+
+
+def scores_of(target: str, prediction: Prediction | Classified, level: float) -> dict[str, Any]:
+    """Score the rows whose target is known, of which there must be at least one."""
+    from pydirect.metrics import coverage
+
+    if isinstance(prediction, Classified):
+        return class_scores(target, prediction)
+    known = np.isfinite(prediction.y)
+    y = prediction.y[known]
+    return {
+        "target": target,
+        "n_rows": len(y),
+        "rmse": float(np.sqrt(np.mean((y - prediction.mean[known]) ** 2))),
+        "nlpd": -float(np.mean(prediction.log_density[known])),
+        "level": level,
+        "coverage": float(coverage(y, prediction.lower[known], prediction.upper[known])),
+    }
+
+
+def is_sound(scores: Any) -> bool:
+    """Whether `scores_text` can show what a file holds in place of scores."""
+    if not isinstance(scores, dict) or not isinstance(scores.get("target"), str):
+        return False
+    names = _CLASS_SCORES if "accuracy" in scores else _SCORES
+    return all(isinstance(scores.get(name), float) for name in names) and isinstance(scores.get("n_rows"), int)
+
+
+def scores_text(scores: dict[str, Any]) -> str:
+    """Return scores as one line of text."""
+    if "accuracy" in scores:
+        return (
+            f"accuracy {scores['accuracy']:.1%} of {scores['n_rows']} rows, log loss {scores['log_loss']:.6g}, "
+            f"calibration error {scores['calibration_error']:.6g}"
+        )
+    return (
+        f"RMSE {scores['rmse']:.6g}, NLPD {scores['nlpd']:.6g}, {scores['coverage']:.1%} of {scores['n_rows']} rows "
+        f"inside the {100 * scores['level']:g}% interval"
+    )
