@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from sklearn.neighbors import NearestNeighbors  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
-from pydirect.noise import neighbours  # noqa: E402
+from pydirect.noise import local as neighbours  # noqa: E402
 
 DATA = Path(os.environ.get("PYDIRECT_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "uci"
 N_FEATURES = {"protein": 1000, "elevators": 1000, "prod32": 1000}  # 500 for the others

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from pydirect.noise import neighbours as module
-from pydirect.noise.neighbours import Neighbours, effective_dimensions, used_columns
+from pydirect.noise import local as module
+from pydirect.noise.local import Neighbours, effective_dimensions, used_columns
 
 RNG = np.random.default_rng(0)
 
@@ -39,7 +39,7 @@ def test_rows_come_from_trees_only_in_few_effective_dimensions():
 def test_results_do_not_depend_on_the_blocks(monkeypatch):
     rows, queries = (RNG.standard_normal((n, 20)).astype(np.float32) for n in (300, 64))
     whole = np.sort(Neighbours(rows).nearest(queries, 7))
-    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(module, "DISTANCE_BYTES", 1)
     np.testing.assert_array_equal(np.sort(Neighbours(rows).nearest(queries, 7)), whole)
 
 

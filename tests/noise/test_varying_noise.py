@@ -1,22 +1,19 @@
-"""Noise as a mixture over scales: its moments, densities and estimates against quadrature and simulation."""
+"""Noise as a mixture over scales: its moments, densities, estimates and kernel against quadrature and simulation."""
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from pydirect.noise.varying_noise import (
+from pydirect.noise.fit import (
     LOG_CHI2_MEAN,
     LOG_CHI2_VARIANCE,
-    NO_TAILS,
-    NODE_WEIGHTS,
-    TAILS,
-    LogNoise,
-    Tails,
     estimates_of_log_noise,
+    kernel_of_log_noise,
     looks_constant,
     precision_weights,
 )
+from pydirect.noise.model import NO_TAILS, NODE_WEIGHTS, TAILS, LogNoise, Tails
 
 
 def test_log_chi2_moments_are_those_of_its_density():
@@ -83,3 +80,31 @@ def test_noise_of_other_kinds_does_not_look_constant():
     assert not looks_constant(np.exp(0.3 * x[:, :1]) * e, x)
     assert not looks_constant(np.exp(0.3 * np.abs(x[:, :1])) * e, x)
     assert not looks_constant(rng.standard_t(4, (400, 1)), x)
+
+
+# --- the kernel of log noise
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((3000, 6))
+LOG_SQUARES = np.log(RNG.standard_normal((3000, 1)) ** 2)
+
+
+def kernel(log_noise):
+    y = log_noise[:, None] + LOG_SQUARES
+    return kernel_of_log_noise(X, (y - y.mean()) / y.std(), np.ones(3000), 6, np.random.default_rng(1))
+
+
+def test_columns_of_which_noise_depends_get_short_length_scales():
+    found = kernel(np.sin(3 * X[:, 2]))
+    assert np.argmin(found.length_scales) == 2
+    assert np.sort(found.length_scales)[1] > 5 * found.length_scales[2]
+
+
+def test_noise_of_all_columns_has_one_length_scale():
+    for log_noise in (0.8 * X.sum(axis=1) / np.sqrt(6), np.zeros(3000)):
+        assert np.ptp(kernel(log_noise).length_scales) == 0.0
+
+
+def test_no_columns_screened_still_give_a_kernel():
+    few = kernel_of_log_noise(X[:20, :1], LOG_SQUARES[:20], np.ones(20), 1, np.random.default_rng(0))
+    assert few.length_scales.shape == (1,) and (few.length_scales > 0).all()

@@ -18,7 +18,7 @@ from pydirect.estimators.plans import refuse_ignored
 from pydirect.estimators.regression import fit_rows
 from pydirect.estimators.summary import Summary, summary_of_regressor
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
-from pydirect.noise.local_process import LocalProcess
+from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import NoiseModel
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.budget.settings import SearchSettings

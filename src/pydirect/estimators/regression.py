@@ -35,12 +35,10 @@ from pydirect.fitted.units import Units
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.linear.referee import Referee
 from pydirect.noise.fit import choose_noise, fit_varying_noise
-from pydirect.noise.local_fit import fit_local, noise_may_replace
+from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE, NoiseModel
-from pydirect.noise.problem import NoiseProblem
-from pydirect.noise.row_moments import RowMoments
-from pydirect.noise.student_t import within_reach
-from pydirect.noise.student_t_fit import fit_student_t
+from pydirect.noise.problem import NoiseProblem, RowMoments
+from pydirect.noise.student_t import fit_student_t, within_reach
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 from pydirect.statistics.running import RunningStatistics
@@ -455,7 +453,6 @@ def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> 
         training.rows,
         training.rotated,
         fitted,
-        initial_hyperparameters(plan, training.basis, units),
         training.n_samples / training.repetitions,
         units.scale,
         learn_basis if features.learns_kernel else None,

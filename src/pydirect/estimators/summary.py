@@ -15,7 +15,7 @@ from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import SMOOTHNESS, KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.noise.local_fit import SMALLEST_GAIN
+from pydirect.noise.local import SMALLEST_GAIN
 from pydirect.statistics.gaussian import sums_are_of_kernel
 from pydirect.tables.encoding import ColumnEncoding
 

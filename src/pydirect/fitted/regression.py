@@ -14,7 +14,7 @@ from pydirect.features.basis import Basis
 from pydirect.fitted.latent import Latent
 from pydirect.fitted.predictor import Components, Predictor
 from pydirect.fitted.units import Units
-from pydirect.noise.local_process import LocalProcess
+from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import CONSTANT, NoiseModel
 from pydirect.persistence.schema import AtLeast, Binds, Positive
 from pydirect.quantized.fitted import FittedBasisModel, Outputs

@@ -14,37 +14,34 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import digamma, ndtri
+from scipy.stats import kurtosis
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import InputMap
+from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
+from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence, moved_to
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior
-from pydirect.noise.log_noise_kernel import kernel_of_log_noise
+from pydirect.linear.referee import Referee
 from pydirect.noise.model import (
     CONSTANT,
     HEAVY_TAILED,
     MIN_ROWS_TO_CHOOSE,
-    VARYING,
-    VARYING_HEAVY_TAILED,
-    LogVariance,
-    NoiseModel,
-)
-from pydirect.noise.problem import Fitted, NoiseProblem
-from pydirect.noise.row_moments import RowMoments
-from pydirect.noise.varying_noise import (
-    LOG_CHI2_VARIANCE,
     NO_TAILS,
     TAILS,
+    VARYING,
+    VARYING_HEAVY_TAILED,
     LogNoise,
+    LogVariance,
+    NoiseModel,
     Tails,
-    estimates_of_log_noise,
-    looks_constant,
-    precision_weights,
 )
+from pydirect.noise.problem import Fitted, NoiseProblem, RowMoments
 from pydirect.statistics.gaussian import blocks_of, collect_statistics
 from pydirect.statistics.location_scale import weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
@@ -61,6 +58,20 @@ N_NOISE_FEATURES = 400
 # Of gains, that count as more than chance.
 STANDARD_ERRORS = 2.0
 VARIES = (VARYING, VARYING_HEAVY_TAILED)
+# Mean and variance of the logarithm of a χ² variable of one degree of freedom.
+LOG_CHI2_MEAN = float(digamma(0.5) + np.log(2.0))
+LOG_CHI2_VARIANCE = 0.5 * np.pi**2
+# Squared residuals below this fraction of the noise variance say no more about it.
+SMALLEST_SQUARE = 1e-4
+FALSE_ALARMS = 0.01
+WEIGHT_BOUNDS = (1e-3, 1e3)
+# Share of the targets' variance that is noise, to start the evidence from.
+START_NOISE = 0.9
+LINEAR_AMPLITUDE = 0.3
+# Length-scales grow with the root of the number of columns that matter.
+LONG, SHORT, RELEVANT_ONES, OTHERS = 1.5, 0.5, 1.0, 10.0
+# Amplitude of what the relevant columns leave over.
+REST = 0.1
 
 
 @dataclass(frozen=True)
@@ -134,6 +145,74 @@ def _choice(candidates: Candidates, share: float = 1.0) -> str:
     return _best_of({name: candidates[name] for name in [CONSTANT, *enough]}, share)
 
 
+def looks_constant(studentised: FloatArray, inputs: FloatArray) -> bool:
+    """Whether left-out rows give no reason to doubt Gaussian noise of constant variance.
+
+    Their kurtosis, and correlations of absolute residuals with inputs and squares of inputs (Glejser 1969), each at a
+    false alarm rate of 1 %, over all inputs together.
+
+    `studentised`, (n_rows, n_outputs), are residuals of left-out rows in standard deviations of their predictions;
+    `inputs`, (n_rows, n_inputs).
+    """
+    n = len(inputs)
+    if (kurtosis(studentised, axis=0) > ndtri(1 - FALSE_ALARMS) * np.sqrt(24 / n)).any():
+        return False
+    size = _standardised(np.abs(studentised))
+    tests = [_standardised(inputs), _standardised(inputs**2)]
+    largest = max((np.abs(test.T @ size).max(initial=0.0) for test in tests), default=0.0)
+    n_tests = 2 * max(inputs.shape[1] * studentised.shape[1], 1)
+    return bool(largest / np.sqrt(n) < ndtri(1 - FALSE_ALARMS / (2 * n_tests)))
+
+
+def _standardised(columns: FloatArray) -> FloatArray:
+    spread = columns.std(axis=0)
+    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
+
+
+def estimates_of_log_noise(squares: FloatArray, noise: FloatArray) -> FloatArray:
+    """Unbiased estimates of log σ_i², of variance `LOG_CHI2_VARIANCE`, from ρ_i and the mean noise variance."""
+    return np.log(np.maximum(squares, SMALLEST_SQUARE * noise)) - LOG_CHI2_MEAN
+
+
+def precision_weights(log_variance: FloatArray, counts: FloatArray) -> FloatArray:
+    """Precisions of rows, (n_rows,), relative to their mean over all rows and within `WEIGHT_BOUNDS`."""
+    weight = np.exp(np.maximum(log_variance.min() - log_variance, -700.0))
+    weight = np.clip(weight / np.average(weight, weights=counts), *WEIGHT_BOUNDS)
+    return np.asarray(weight / np.average(weight, weights=counts))
+
+
+def kernel_of_log_noise(
+    x: FloatArray, y: FloatArray, weight: FloatArray, n_linear: int, rng: np.random.Generator, n_threads: int = 1
+) -> KernelHyperparameters:
+    """Return the kernel of largest evidence among those of long and short length-scales and of relevant columns.
+
+    `x`, (n_rows, n_inputs), standardised, of which the leading `n_linear` enter the linear part; `y`, (n_rows,
+    n_outputs), standardised estimates of log noise variances. Logarithms of squared residuals are mostly noise, of
+    variance π²/2: a search on few rows finds little in them, and where noise varies it does so slowly, or with few
+    columns.
+    """
+    relevant = np.flatnonzero(screen_columns(x[:, :n_linear], y, rng, n_threads) > RELEVANT)
+    kernels = [_kernel(np.full(x.shape[1], scale * np.sqrt(n_linear)), 1.0, n_linear) for scale in (LONG, SHORT)]
+    if relevant.size:
+        length_scales = np.full(x.shape[1], OTHERS * np.sqrt(n_linear))
+        length_scales[relevant] = RELEVANT_ONES * np.sqrt(relevant.size)
+        kernels.append(_kernel(length_scales, REST, n_linear))
+    referee = Referee(x, y, weight, rng, n_threads)
+    return max(kernels, key=referee)
+
+
+def _kernel(length_scales: FloatArray, isotropic_amplitude: float, n_linear: int) -> KernelHyperparameters:
+    return KernelHyperparameters(
+        noise_variance=START_NOISE,
+        ard_amplitude=1.0,
+        length_scales=length_scales,
+        isotropic_amplitude=isotropic_amplitude,
+        isotropic_length_scale=LONG * np.sqrt(n_linear),
+        linear_amplitude=LINEAR_AMPLITUDE,
+        n_linear=n_linear,
+    )
+
+
 def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel]:
     """Return the posteriors of all outputs and the varying noise that goes with them; `moments` of the constant fit."""
     return NoiseFit(problem, moments).varying()
@@ -144,8 +223,11 @@ def choose_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitte
 
     Nothing is compared where leave-one-out residuals look Gaussian, or rows are few.
     """
+    if len(moments.x) < MIN_ROWS_TO_CHOOSE:
+        return list(problem.fitted), None
     fit = NoiseFit(problem, moments)
-    if len(fit.x) < MIN_ROWS_TO_CHOOSE or fit.looks_constant():
+    studentised = np.hstack([mean.loo.studentised for mean in fit.constant])
+    if looks_constant(studentised, fit.basis.inputs(fit.x[fit.compared])):
         return list(problem.fitted), None
     return fit.chosen()
 
@@ -161,24 +243,19 @@ class NoiseFit:
         self.x, self.y, self.counts = moments.x, problem.rows.y[first[used]], moments.weight
         self.one = problem.rows.counts.left_out(counts)[used]
         n = len(self.x)
-        self.compared = np.arange(n)
+        self.compared = everything = np.arange(n)
         if n > MAX_COMPARED_ROWS:
-            self.compared = np.sort(self.rng.choice(n, MAX_COMPARED_ROWS, replace=False))
-        self.fitted = problem.fitted
+            self.compared = np.sort(self.rng.choice(everything, MAX_COMPARED_ROWS, replace=False))
         self.noise, self.of_constant = moments.noise, moments
+        # With constant noise, of every output.
+        self.constant = list(map(Mean, problem.fitted, self.constant_left_out(self.compared)))
 
-    @cached_property
-    def constant(self) -> list[Mean]:
-        """The fit with constant noise of every output."""
-        return [Mean(each, self.constant_left_out(k, self.compared)) for k, each in enumerate(self.fitted)]
-
-    def constant_left_out(self, k: int, rows: NDArray[np.intp]) -> LeaveOneOut:
-        return self.left_out(self.of_constant, k, np.full(len(self.x), 1 / self.noise[k]), rows, k)
-
-    def looks_constant(self) -> bool:
-        """Whether left-out rows give no reason to compare kinds of noise."""
-        studentised = np.hstack([mean.loo.studentised for mean in self.constant])
-        return looks_constant(studentised, self.basis.inputs(self.x[self.compared]))
+    def constant_left_out(self, rows: NDArray[np.intp]) -> list[LeaveOneOut]:
+        """Predict rows without themselves by the fit with constant noise, for every output."""
+        moments = self.of_constant.at(rows)
+        one = self.one[rows, None] / self.noise
+        outputs = [slice(k, k + 1) for k in range(len(self.noise))]
+        return [leave_one_out(self.y[rows][:, k], *(each[:, k] for each in moments), one[:, k]) for k in outputs]
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
         """Choose among constant and varying noise, with heavy tails and without."""
@@ -197,7 +274,7 @@ class NoiseFit:
         return self.result(choices, compared, log_variance if varies else None)
 
     def varying(self) -> tuple[list[Fitted], NoiseModel]:
-        found, log_variance = self._weighted(range(len(self.fitted)))
+        found, log_variance = self._weighted(range(len(self.constant)))
         compared = [self.flat(mean) | found[k] for k, mean in enumerate(self.constant)]
         return self.result([_best_of(found[k]) for k in found], compared, log_variance)
 
@@ -268,13 +345,17 @@ class NoiseFit:
         """Return the means of some outputs, weighted and not, and squares ρ of all rows by the weighted ones."""
         everything = np.arange(len(self.x))
         log_variances = log_variance.means(self.x, self.n_threads)
+        unweighted = self.constant_left_out(everything)
         squares, means = np.tile(self.noise, (len(self.x), 1)), {}
         for k in outputs:
             precision = precision_weights(log_variances[:, k], self.counts)
-            initial = InitialHyperparameters(float(self.noise[k]), self.fitted[k][1] ** 2)
+            initial = InitialHyperparameters(float(self.noise[k]), self.constant[k].fitted[1] ** 2)
             weighted, moments = self.weighted(k, precision, initial)
             loo = self.left_out(moments, k, precision / weighted.noise, everything)
-            squares[:, k], means[k] = squares_of(loo), self._means(k, weighted, loo)
+            squares[:, k], constant = squares_of(loo), self.constant[k]
+            # The weighted mean is for those rows whose left-out targets it is closer to by more than chance.
+            closer = _is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts)
+            means[k] = [constant, self._moved(weighted, constant), *[weighted] * closer]
         return means, squares
 
     def _candidates(self, regression: Regression, means: dict[int, list[Mean]]) -> dict[int, Candidates]:
@@ -300,16 +381,6 @@ class NoiseFit:
             name: max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
             for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS))
         }
-
-    def _means(self, k: int, weighted: Mean, loo: LeaveOneOut) -> list[Mean]:
-        """Return the unweighted mean, with its own variance and that of the weighted one, and perhaps the weighted one.
-
-        The latter where it is closer to left-out rows by more than chance; `loo`: its predictions of all rows.
-        """
-        constant = self.constant[k]
-        unweighted = self.constant_left_out(k, np.arange(len(self.x)))
-        closer = _is_gain((unweighted.residuals**2 - loo.residuals**2)[:, 0], self.counts)
-        return [constant, self._moved(weighted, constant), *[weighted] * closer]
 
     def _moved(self, weighted: Mean, constant: Mean) -> Mean:
         """Return the unweighted mean with the posterior variances of the weighted one."""
@@ -359,10 +430,8 @@ class NoiseFit:
         """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""
         if self.problem.noise_basis is None:
             return self.basis
-        columns, input_map = (
-            ColumnEncoding.of_numbers(x.shape[1]),
-            InputMap.fit(x, weight, rank=False),
-        )  # encoded already
+        columns = ColumnEncoding.of_numbers(x.shape[1])  # encoded already
+        input_map = InputMap.fit(x, weight, rank=False)
         if not input_map.n_outputs:
             return Basis(input_map, LinearFeatures(0), columns=columns)
         inputs = input_map.transform(x)
@@ -382,10 +451,8 @@ class NoiseFit:
         rotated = decorrelate(replace(statistics, n_samples=self.problem.effective_rows))
         posterior, scale = fit_by_evidence(rotated.target(0), start, n_noise_levels=1, max_iter=self.problem.max_iter)
         noise = posterior.noise.variance
-        hyperparameters = np.array([noise]), np.array([scale**2])
-        moments = RowMoments(
-            self.basis, self.residual_variance, self.x, weight, rotated, *hyperparameters, self.rng, self.n_threads
-        )
+        given = self.basis, self.residual_variance, self.x, weight, rotated, np.array([noise]), np.array([scale**2])
+        moments = RowMoments(*given, self.rng, self.n_threads)
         loo = self.left_out(moments, k, precision / noise, self.compared)
         log_weights = 0.5 * float(self.counts @ np.log(precision))
         return Mean((posterior, scale), loo, log_weights, rotated.target(0)), moments
@@ -399,12 +466,9 @@ class NoiseFit:
         found = (Candidate(mean, each, log_noise.log_density(residual, variance, each), weight) for each in tails)
         return max(found, key=lambda candidate: candidate.log_density)
 
-    def left_out(
-        self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp], column: int = 0
-    ) -> LeaveOneOut:
-        """Predict rows without themselves, (n_chosen, 1), given the precision of one measurement of each row."""
-        mean, variance = (each[:, [column]] for each in moments.at(rows))
-        return leave_one_out(self.y[rows][:, [k]], mean, variance, (self.one * precision)[rows, None])
+    def left_out(self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp]) -> LeaveOneOut:
+        """Predict rows of a weighted fit without themselves, (n_chosen, 1), given each measurement's precision."""
+        return leave_one_out(self.y[rows][:, [k]], *moments.at(rows), (self.one * precision)[rows, None])
 
     def moments(
         self,
@@ -420,12 +484,3 @@ class NoiseFit:
             phi = basis.transform(x[rows], np.float64, self.n_threads)
             mean[rows], variance[rows] = posterior.moments(np.ascontiguousarray(phi))
         return mean, variance
-
-    def mean_missing_variance(self, basis: Basis) -> float:
-        """Return the prior variance of f that a basis misses, averaged over the rows."""
-        squares = np.empty(len(self.x))
-        for rows in blocks_of(len(self.x), basis.n_weights):
-            squares[rows] = np.square(basis.transform(self.x[rows], np.float64, self.n_threads)).sum(axis=1)
-        return basis.mean_missing_variance(
-            basis.inputs(self.x), self.counts, float(np.average(squares, weights=self.counts))
-        )

@@ -1,4 +1,11 @@
-"""`NoiseModel`: noise of a fitted regressor that is not one Gaussian for all rows."""
+"""Noise of a fitted regressor that is not one Gaussian for all rows: log σ²(x) as a regression, and heavy tails.
+
+Under a Gaussian model with noise variances σ_i², leverages h_i and residuals e_i, ``ρ_i = e_i²/(1 − h_i)`` is exactly
+σ_i² times a χ² variable of one degree of freedom. Its logarithm is log σ_i² plus noise of known mean and variance, from
+which a second regression learns g(x) = E log σ²(x) and the variance s_g² of that. The noise of a row is then a mixture
+over scales, ``log σ²(x) ~ N(g(x) + shift, s_g²(x) + τ²)``, by Gauss-Hermite quadrature: s_g² is what is not known of g,
+and the extra spread τ makes tails heavy.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+from scipy.special import logsumexp
 
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.basis import Basis
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.noise.varying_noise import NODE_WEIGHTS, LogNoise, Tails
 from pydirect.persistence.schema import AtLeast, Binds, Frees, OneOf, Positive, Shape
 
 CONSTANT, HEAVY_TAILED = "constant", "constant, heavy tails"
@@ -20,6 +27,50 @@ OUTLIER_SPREAD = 1.5  # of the log noise variance: tails that outliers make
 # Leave-one-out densities of fewer rows are too optimistic to choose by.
 MIN_ROWS_TO_CHOOSE = 200
 Kind = Annotated[str, OneOf(CONSTANT, HEAVY_TAILED, VARYING, VARYING_HEAVY_TAILED, STUDENT_T)]
+# Of standardised targets; far from all rows, where nothing is known of g, its exponential would be infinite.
+LARGEST_LOG_NOISE = float(np.log(1e6))
+SPREADS = (0.3, 0.6, 1.0, 1.5, 2.0)
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+NODE_WEIGHTS /= NODE_WEIGHTS.sum()
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Extra spread τ of the log noise variance, and its shift."""
+
+    spread: float = 0.0
+    shift: float = 0.0
+
+
+NO_TAILS = Tails()
+TAILS = tuple(Tails(tau, shift) for tau in SPREADS for shift in (0.0, -tau / 4, -tau / 2, -(tau**2) / 4, -(tau**2) / 2))
+
+
+@dataclass(frozen=True)
+class LogNoise:
+    """Normal distribution of each row's log noise variance.
+
+    - `mean`, `variance`, (n_rows,).
+    """
+
+    mean: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def constant(cls, noise: float, n_rows: int) -> LogNoise:
+        """Return the same noise variance, exactly known, for all rows."""
+        return cls(np.full(n_rows, np.log(noise)), np.zeros(n_rows))
+
+    def variances(self, tails: Tails) -> FloatArray:
+        """Noise variances at the nodes of the quadrature, (n_rows, n_nodes); their weights are `NODE_WEIGHTS`."""
+        spread = np.sqrt(self.variance + tails.spread**2)
+        return np.exp(np.minimum((self.mean + tails.shift)[:, None] + spread[:, None] * NODES, LARGEST_LOG_NOISE))
+
+    def log_density(self, residual: FloatArray, latent_variance: FloatArray, tails: Tails) -> FloatArray:
+        """Log density of targets, (n_rows,), given their distance from the mean of f, and its variance."""
+        variance = latent_variance[:, None] + self.variances(tails)
+        parts = -0.5 * (np.log(2 * np.pi * variance) + np.square(residual)[:, None] / variance)
+        return np.asarray(logsumexp(parts, b=NODE_WEIGHTS, axis=1))
 
 
 @dataclass(frozen=True)
@@ -70,7 +121,7 @@ class LogVariance:
 class NoiseModel:
     """Noise that varies from row to row or has heavy tails, in standardised units of the targets.
 
-    The noise variance of a row is a mixture over scales; see `pydirect.noise.varying_noise`.
+    The noise variance of a row is a mixture over scales.
 
     Attributes
     ----------

@@ -2,22 +2,39 @@
 
 A Student-t variable is Gaussian of precision u/s² with u a Gamma(ν/2, ν/2) variable of its own. Given the weights of
 Φ, E u_i has a closed form (E step); given E u_i, the weights are those of a ridge regression with rows of weight E u_i
-(M step). This is coordinate ascent of a bound on the evidence over q(w) Π q(u_i).
+(M step). This is coordinate ascent of a bound on the evidence over q(w) Π q(u_i). Outliers weigh less, in the mean and
+in the search of hyperparameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 from scipy.stats import t as student_t
 
 from pydirect._validation import FloatArray
+from pydirect.features.basis import Basis
+from pydirect.features.evidence import TrainingRows
+from pydirect.linear.fit import InitialHyperparameters
+from pydirect.linear.posterior import FactoredPosterior
+from pydirect.noise.fit import NoiseFit, squares_of
+from pydirect.noise.model import STUDENT_T, TAILS, LogNoise, NoiseModel
+from pydirect.noise.problem import Fitted, NoiseProblem, RowMoments
+from pydirect.statistics.gaussian import collect_statistics
+from pydirect.statistics.location_scale import weighted_location_scale
 
 DEGREES = 3.0
 SMALLEST_SCALE = 1e-10
 REACH = 20.0
-
-
+MAX_PASSES = 15
+# Change of any row's precision, in units of the scale's, at which passes end.
+TOLERANCE = 0.02
+# Rows of smaller precision are outliers, which the search of hyperparameters does without.
+SMALLEST_PRECISION = 0.3
 # Median of the squares of Student-t variables.
 MEDIAN_SQUARE = float(student_t.ppf(0.75, DEGREES) ** 2)
 
@@ -54,3 +71,77 @@ def precision_bound(squares: FloatArray, scale: FloatArray | float, degrees: flo
         + shape * (prior / rate - 1)
     )
     return np.asarray(0.5 * (digamma(shape) - np.log(rate)) - divergence)
+
+
+def fit_student_t(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel, Basis, float]:
+    """Return posteriors, noise, and the basis that rows without outliers gave, with its mean residual variance."""
+    fit = StudentTFit(problem, moments)
+    fitted, noise = fit.fit()
+    return fitted, noise, fit.basis, fit.residual_variance
+
+
+class StudentTFit(NoiseFit):
+    """The rows of a fit, and their squared errors, means and scale s² of every output."""
+
+    def fit(self) -> tuple[list[Fitted], NoiseModel]:
+        """Alternate precisions and means, learn features again, and alternate once more."""
+        compared = [self.flat(mean) for mean in self.constant]
+        variances = [mean.fitted[1] ** 2 for mean in self.constant]
+        everything = np.arange(len(self.x))
+        self.squares = np.stack([squares_of(loo) for loo in self.constant_left_out(everything)], axis=1)
+        self.scales, self.means = robust_scale(self.squares), np.empty_like(self.y)
+        self._alternate(variances)
+        fits = self._precisions() > SMALLEST_PRECISION
+        if self.problem.learn_basis is not None and fits.any():
+            self._learn_features(fits)
+            unit = self.basis.target_scale
+            if self.basis.hyperparameters is not None and unit is not None:
+                variances = list((unit / self.problem.density_scale) ** 2)
+            self._alternate(variances)
+        for k, (candidates, variance) in enumerate(zip(compared, variances, strict=True)):
+            precision = self._precisions()[:, k]
+            average = float(np.average(precision, weights=self.counts))
+            noise = float(self.scales[k]) / average
+            start = InitialHyperparameters(noise, variance, noise)
+            mean, _ = self.weighted(k, precision / average, start)
+            bound = precision_bound(self.squares[:, k], self.scales[k]) - 0.5 * np.log(average)
+            mean = replace(mean, log_weights=float(self.counts @ bound))
+            scale = LogNoise.constant(float(self.scales[k]), len(self.compared))
+            candidates[STUDENT_T] = self.best(mean, scale, TAILS)
+        return self.result([STUDENT_T] * len(compared), compared, None)
+
+    def _precisions(self) -> FloatArray:
+        return mean_precision(self.squares, self.scales)
+
+    def _alternate(self, variances: Sequence[float]) -> None:
+        """Pass between precisions of rows and means given prior variances until the precisions rest."""
+        basis = self.basis
+        inputs = basis.inputs(self.x)
+        for k, variance in enumerate(variances):
+            for _ in range(MAX_PASSES):
+                precision = mean_precision(self.squares[:, k], self.scales[k])
+                weight, y = self.counts * precision, self.y[:, k]
+                statistics = collect_statistics(basis.map, inputs, y[:, None], weight, n_threads=self.n_threads)
+                ridge = FactoredPosterior.of(statistics, float(self.scales[k]), variance)
+                mean, spread = self.moments(basis, ridge, 1)
+                self.means[:, k] = mean[:, 0]
+                self.squares[:, k] = (y - mean[:, 0]) ** 2 + spread[:, 0]
+                self.scales[k] = max(np.average(precision * self.squares[:, k], weights=self.counts), SMALLEST_SCALE)
+                if np.abs(mean_precision(self.squares[:, k], self.scales[k]) - precision).max() < TOLERANCE:
+                    break
+
+    def _learn_features(self, fits: NDArray[np.bool_]) -> None:
+        """Fit the feature map to the rows that are no outliers; `fits`, (n_rows, n_outputs), says in which outputs.
+
+        Means stand for outliers of rows that others of their outputs keep: of many outputs hardly a row has none.
+        """
+        kept = fits.any(axis=1)
+        y, weight = np.where(fits, self.y, self.means)[kept], self.counts[kept]
+        location, scale = weighted_location_scale(y, weight)
+        scale = np.where(scale > 0, scale, 1.0)
+        rows = TrainingRows(self.x[kept], (y - location) / scale, weight)
+        assert self.problem.learn_basis is not None
+        self.basis = self.problem.learn_basis(rows, scale * self.problem.density_scale)
+        inputs, counts = self.basis.inputs(self.x), self.counts
+        mean_square = collect_statistics(self.basis.map, inputs, self.y, counts, n_threads=self.n_threads).mean_square
+        self.residual_variance = self.basis.mean_missing_variance(inputs, counts, mean_square)

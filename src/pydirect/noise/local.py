@@ -10,25 +10,32 @@ have the global posterior's error in them already, so that this variance is all 
 one for all rows and that of the neighbours, as under an inverse-gamma prior:
 
     s² = κ c + (1 − κ) r_Nᵀ(K_NN + ηI)⁻¹ r_N / k.
-
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import KDTree
 
 from pydirect import _core
 from pydirect._threads import ordered_map, single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.noise.neighbours import Float32Array, Neighbours, used_columns
+from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
+from pydirect.noise.problem import NoiseProblem, RowMoments
 from pydirect.persistence.schema import AtLeast, AtMost, Indices, Positive, Shape
 
+Float32Array = NDArray[np.float32]
+
+# Up to this many dimensions of equal spread a tree is faster than all distances, at 40,000 rows.
+MOST_TREE_DIMENSIONS = 5.0
+DISTANCE_BYTES = 2**21  # distances held at a time: what the cache holds
+N_GROUPS = 32  # the nearest rows are among those of the groups with the nearest representatives
 HELD_OUT_ROWS = 1500
 # Length-scales in units of the median distance of a neighbour; noise and the common scale's share of the variance.
 LENGTH_SCALES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -41,6 +48,87 @@ FARTHEST = 1e15  # scaled inputs, so that squares stay finite in single precisio
 SMALLEST_SCALE = 1e-30
 FEWEST_SHARED = 4  # functions from which inverses that serve all of them are cheaper
 BLOCK_BYTES = 2**20  # covariances held at a time: what the cache holds
+N_NEIGHBOURS = 32
+LARGEST_ERROR = 1.01  # of left-out rows, squared and relative to the global model's
+CLEARLY_CLOSER = 0.9
+SMALLEST_GAIN = 0.02  # nats per row
+ROWS_PER_FEATURE, FEWEST_ROWS = 2, 1000
+# At a first look: rows that are left out, and the error from which nothing is looked at further.
+FIRST_HELD_ROWS = 400
+CLEARLY_FARTHER = 1.05
+
+
+class Neighbours:
+    """The nearest of fixed rows, the same for any number of threads.
+
+    - `rows`, (n_rows, n_columns): centred, so that single precision resolves small distances.
+    """
+
+    def __init__(self, rows: Float32Array) -> None:
+        self.rows = rows
+
+    def __reduce__(self) -> Any:
+        return Neighbours, (self.rows,)
+
+    @cached_property
+    def _tree(self) -> KDTree | None:
+        return KDTree(self.rows) if effective_dimensions(self.rows) <= MOST_TREE_DIMENSIONS else None
+
+    @cached_property
+    def _table(self) -> Float32Array:
+        """[−2uᵀ; ‖u‖²] of all rows, padded by infinitely distant ones to whole groups; (n_columns + 1, ...)."""
+        padded = np.zeros((self.rows.shape[1] + 1, len(self.rows) + -len(self.rows) % N_GROUPS), dtype=np.float32)
+        padded[:-1, : len(self.rows)] = -2 * self.rows.T
+        padded[-1] = np.inf
+        padded[-1, : len(self.rows)] = np.einsum("ij,ij->i", self.rows, self.rows)
+        return padded
+
+    def prepare(self) -> None:
+        """Build what queries use, before several threads ask for it."""
+        if self._tree is None:
+            _ = self._table
+
+    def nearest(self, queries: Float32Array, k: int) -> NDArray[np.intp]:
+        """Return the indices of the k nearest rows, in any order; (n_queries, k).
+
+        - `queries`, (n_queries, n_columns).
+        - `k`: at most the number of rows.
+        """
+        if k == len(self.rows):
+            return np.tile(np.arange(k), (len(queries), 1))
+        if self._tree is not None:
+            return np.asarray(self._tree.query(queries, k)[1], dtype=np.intp).reshape(len(queries), k)
+        size = max(1, DISTANCE_BYTES // (4 * self._table.shape[1]))
+        blocks = [self._nearest_of_all(queries[begin : begin + size], k) for begin in range(0, len(queries), size)]
+        return np.concatenate(blocks) if blocks else np.empty((0, k), dtype=np.intp)
+
+    def _nearest_of_all(self, queries: Float32Array, k: int) -> NDArray[np.intp]:
+        """Return the k nearest rows by ‖u‖² − 2uᵀq, first among the minima of groups of rows."""
+        distance = np.hstack([queries, np.ones((len(queries), 1), dtype=np.float32)]) @ self._table
+        minima = distance.reshape(len(queries), N_GROUPS, -1).min(axis=1)
+        width = minima.shape[1]
+        if k >= width:
+            return np.argpartition(distance, k - 1, axis=1)[:, :k]
+        groups = np.argpartition(minima, k - 1, axis=1)[:, :k]
+        rows = (np.arange(N_GROUPS)[:, None] * width + groups[:, None, :]).reshape(len(queries), -1)
+        chosen = np.argpartition(np.take_along_axis(distance, rows, axis=1), k - 1, axis=1)[:, :k]
+        return np.take_along_axis(rows, chosen, axis=1)
+
+
+def effective_dimensions(rows: Float32Array) -> float:
+    """Return how many columns of equal variance are as spread out: (Σ v)²/Σ v²."""
+    variance = rows.var(axis=0, dtype=np.float64)
+    total = variance.sum()
+    return float(total**2 / (variance @ variance)) if total > 0 else 0.0
+
+
+def used_columns(u: FloatArray, negligible: float) -> NDArray[np.intp]:
+    """Return the columns without those of least variance that together have this fraction of the whole."""
+    variance = u.var(axis=0)
+    order = np.argsort(variance, kind="stable")
+    dropped = np.cumsum(variance[order]) <= negligible * variance.sum()
+    dropped[-1] = False  # one stays, whatever it is
+    return np.sort(order[~dropped])
 
 
 class LocalMoments(NamedTuple):
@@ -136,7 +224,7 @@ class LocalProcess:
 
 
 @dataclass(frozen=True)
-class Places:
+class NeighbourSets:
     """Where rows are that are left out, and their nearest neighbours; residuals come later, of these rows alone.
 
     Attributes
@@ -194,7 +282,7 @@ class Places:
         omega = (weight / weight.mean()).astype(np.float32)
         return cls(columns, inverse_scales, centre, u, omega, k, Neighbours(u), held, {} if keep else None)
 
-    def at(self, held: NDArray[np.intp]) -> Places:
+    def at(self, held: NDArray[np.intp]) -> NeighbourSets:
         """Return those of other rows that are left out."""
         return replace(self, held=held, kept=None if self.kept is None else {})
 
@@ -255,7 +343,7 @@ def fit_local_process(
     k: int,
     held: NDArray[np.intp],
 ) -> LocalProcess:
-    """Fit a local process where all residuals are known; arguments as of `Places`.
+    """Fit a local process where all residuals are known; arguments as of `NeighbourSets`.
 
     Parameters
     ----------
@@ -279,7 +367,7 @@ def fit_local_process(
     LocalProcess
         The process.
     """
-    return Places.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
+    return NeighbourSets.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
 
 
 class Score(NamedTuple):
@@ -297,7 +385,7 @@ class Score(NamedTuple):
 class LocalLeftOut:
     """Residuals and weights of rows that are left out, (n_held,), and residuals of their neighbours, (n_held, k)."""
 
-    places: Places
+    sets: NeighbourSets
     neighbours: Float32Array
     own: Float32Array
     weight: Float32Array
@@ -317,7 +405,7 @@ class LocalLeftOut:
 
     def score(self, rho: float, eta: float) -> Score:
         """Return the best score over κ and c; at κ = 1 that c is the mean of (r − ĝ)²/q, q the variance over s²."""
-        mean, left, scatter = self.places.krige(self.neighbours, rho, eta)
+        mean, left, scatter = self.sets.krige(self.neighbours, rho, eta)
         share = self.weight.astype(np.float64)
         share /= share.sum()
         q = left + eta  # of one new observation, however often the row was seen
@@ -364,3 +452,66 @@ def _blocks(n_rows: int, k: int, n_columns: int) -> Iterator[slice]:
 def _shown(values: FloatArray) -> str:
     numbers = ", ".join(f"{v:.3g}" for v in values)
     return numbers if len(values) == 1 else f"[{numbers}]"
+
+
+def fit_local(
+    problem: NoiseProblem,
+    moments: RowMoments,
+    n_neighbours: int | None,
+    memo: dict[Hashable, Any] | None = None,
+) -> tuple[LocalProcess | None, float | None]:
+    """Return a process on the residuals, or None, and the nats a row that it gains, None if none was tried.
+
+    ``n_neighbours`` None is "auto": a process is kept where leave-one-out scores favour it. What depends on inputs
+    only is shared through ``memo`` among models of the same rows.
+    """
+    kernel, n, automatic = problem.basis.hyperparameters, len(moments.x), n_neighbours is None
+    if kernel is None or n < (max(ROWS_PER_FEATURE * problem.basis.n_weights, FEWEST_ROWS) if automatic else 2):
+        return None, None
+    first, weight, _ = problem.rows.merged
+    y, inputs = problem.rows.y[first[weight > 0]], problem.basis.inputs(moments.x)
+    held = problem.rng.spawn(1)[0].choice(n, min(n, HELD_OUT_ROWS), replace=False)
+    k = n_neighbours or N_NEIGHBOURS
+    key, many = (k, held.tobytes(), moments.weight.tobytes()), memo is not None or y.shape[1] >= FEWEST_SHARED
+    scales = kernel.length_scales
+    sets = _once(memo, key, lambda: NeighbourSets.of(inputs, scales, moments.weight, k, held, keep=many))
+    if automatic:
+        few = _once(memo, (*key, FIRST_HELD_ROWS), lambda: sets.at(held[:FIRST_HELD_ROWS]))
+        look = _fitted(problem, moments, few, y, few.rows)
+        if look.gain.mean() <= 0 or look.squared_error.mean() > CLEARLY_FARTHER:
+            return None, float(look.gain.mean())
+    process = _fitted(problem, moments, sets, y, np.arange(n))
+    gain = float(process.gain.mean())
+    closer = process.squared_error.mean() <= LARGEST_ERROR  # rows of equal targets, for one, gain density alone
+    return (process if not automatic or (gain > SMALLEST_GAIN and closer) else None), gain
+
+
+def noise_may_replace(process: LocalProcess | None, automatic: bool) -> bool:
+    """Whether there is no process, or one that nobody asked for and that hardly moves the mean."""
+    return process is None or (automatic and float(process.squared_error.mean()) > CLEARLY_CLOSER)
+
+
+def _fitted(
+    problem: NoiseProblem, moments: RowMoments, sets: NeighbourSets, y: FloatArray, rows: NDArray[np.intp]
+) -> LocalProcess:
+    """Fit a process to leave-one-out residuals of some rows."""
+    moments.exactly(sets.held)
+    noise = np.array([posterior.noise.variance for posterior, _ in problem.fitted])
+
+    def left_out(rows: NDArray[np.intp]) -> LeaveOneOut:
+        mean, variance = moments.at(rows)
+        precision = moments.weight[rows, None] / moments.noise
+        residual = moments.missing[rows, None] * moments.prior_variance
+        return leave_one_out(y[rows], mean, variance, precision, noise, residual)
+
+    residuals = np.zeros_like(y)
+    residuals[rows] = left_out(rows).residuals
+    return sets.fit(residuals, left_out(sets.held).log_density)
+
+
+def _once(memo: dict[Hashable, Any] | None, key: Hashable, make: Callable[[], Any]) -> Any:
+    if memo is None:
+        return make()
+    if key not in memo:
+        memo[key] = make()
+    return memo[key]
