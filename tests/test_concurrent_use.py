@@ -30,7 +30,7 @@ from pydirect import (
 )
 from pydirect.linear.recursive import RecursivePosterior
 from pydirect.quantized.loading import load_quantized
-from pydirect.statistics.privacy import PrivacyBudget
+from pydirect.statistics.noisy import PrivacyBudget
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pydirect import DirectRegressor, Fourier, merge_models
-from pydirect.estimators.private import _reference_gram, norm_bound_of
+from pydirect.estimators.merging import _reference_gram, norm_bound_of
 from pydirect.linear import correct_noisy_sums, fit_gaussian, maximise_evidence
 from pydirect.linear.noisy_sums import positive_part
 from pydirect.statistics import GaussianStatistics, NoisyStatistics, PrivacyBudget, decorrelate, gaussian_mu

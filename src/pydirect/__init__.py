@@ -58,7 +58,7 @@ _PUBLIC = {
     "NoiseGridWarning": "pydirect.distributions.noise",
     "StreamError": "pydirect.streams.rows",
     "StreamInterrupt": "pydirect.streams.rows",
-    "FileFormatError": "pydirect.persistence.errors",
+    "FileFormatError": "pydirect.persistence.container",
 }
 _ROOMS = (
     "adapters",

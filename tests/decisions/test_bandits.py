@@ -12,7 +12,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from pydirect import DirectRegressor
 from pydirect.decisions import LinearBandit, SharedBandit
-from pydirect.persistence.errors import CorruptFileError, KindError
+from pydirect.persistence.container import CorruptFileError, KindError
 
 
 def rounds(n=300, d=3, k=4, noise=0.3, seed=0):

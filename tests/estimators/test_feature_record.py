@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 
 import pydirect
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Fourier, Polynomial, fit_many
-from pydirect.persistence.errors import FileFormatError
+from pydirect.persistence.container import FileFormatError
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((30, 2)), RNG.standard_normal(30)

@@ -9,7 +9,7 @@ from summed_rows import WEIGHT, D, N, X, Y, assert_equal_to_rounding
 
 import pydirect
 from pydirect import DirectRegressor, Fourier, Nystroem, StreamError
-from pydirect.statistics.fingerprint import fingerprint
+from pydirect.statistics.gaussian import fingerprint
 from pydirect.streams import sources as sources_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")

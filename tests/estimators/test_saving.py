@@ -37,7 +37,7 @@ from pydirect import (
     TablePrior,
     TrainingSchedule,
 )
-from pydirect.estimators._parameters import as_json
+from pydirect.estimators._estimator import as_json
 from pydirect.persistence import container as persistence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
@@ -281,7 +281,7 @@ def test_damaged_files_are_refused(saved):
     saved.write_bytes(content)
     document = persistence.read(saved)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pydirect.persistence.header.FORMAT_VERSION", 2)
+        patch.setattr("pydirect.persistence.container.FORMAT_VERSION", 2)
         persistence.write(saved, document.kind, document.header, document.arrays)
     with pytest.raises(persistence.VersionError):
         pydirect.load(saved)

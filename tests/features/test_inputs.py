@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from pydirect.features.inputs import LARGEST, MAX_KNOTS, InputMap, InputRotation
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import weighted_location_scale
 
 
 @pytest.fixture

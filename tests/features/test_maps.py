@@ -12,8 +12,7 @@ from pydirect.features.maps import (
     PolynomialFeatures,
     TransformerFeatures,
 )
-from pydirect.statistics.fingerprint import fingerprint
-from pydirect.statistics.gaussian import collect_statistics
+from pydirect.statistics.gaussian import collect_statistics, fingerprint
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from scipy.special import erfc
 
 from pydirect.features import repeated
 from pydirect.features.repeated import RowCounts, are_replicates, distinct_index
-from pydirect.tables.equal_rows import equal_rows, row_hashes
+from pydirect.tables.table import equal_rows, row_hashes
 
 RNG = np.random.default_rng(0)
 

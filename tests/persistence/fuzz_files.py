@@ -30,7 +30,7 @@ from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields, 
 import pydirect
 from pydirect import Fourier, Gaussian, MeanField, Sequential, persistence, quantized
 from pydirect.cli.main import main as run_command
-from pydirect.estimators._parameters import as_json
+from pydirect.estimators._estimator import as_json
 from pydirect.persistence.container import FORMAT_VERSION
 
 RNG = np.random.default_rng(0)

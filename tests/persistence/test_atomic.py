@@ -9,8 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from pydirect.persistence.atomic import atomic_open
-from pydirect.persistence.container import read, write
+from pydirect.persistence.container import atomic_open, read, write
 
 
 class FullDisk:

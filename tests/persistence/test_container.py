@@ -17,8 +17,15 @@ import numpy as np
 import pytest
 
 from pydirect.persistence import container
-from pydirect.persistence.container import describe, read, write
-from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError, VersionError
+from pydirect.persistence.container import (
+    CorruptFileError,
+    FileFormatError,
+    KindError,
+    VersionError,
+    describe,
+    read,
+    write,
+)
 
 DTYPES = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

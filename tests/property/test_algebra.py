@@ -13,8 +13,7 @@ from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndS
 from pydirect.features.maps import PrecomputedFeatures
 from pydirect.linear.evidence import log_evidence
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.rotated import RotatedTarget
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import RotatedTarget, Rotation
 from pydirect.testing import enumerate_elbo, enumerate_log_evidence
 
 finite = st.floats(-5.0, 5.0)

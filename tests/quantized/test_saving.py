@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
-from pydirect.persistence.container import read, write
-from pydirect.persistence.errors import FileFormatError
+from pydirect.persistence.container import FileFormatError, read, write
 from pydirect.quantized.loading import load_quantized
 
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.linalg import lapack
 
 from pydirect.statistics import GaussianStatistics, Rotation, decorrelate
-from pydirect.statistics import rotation as module
-from pydirect.statistics.rotation import diagonalise
+from pydirect.statistics import rotated as module
+from pydirect.statistics.rotated import diagonalise
 
 N = 60
 in_factors = pytest.mark.skipif(not hasattr(lapack, "dstevd"), reason="from SciPy 1.16 on")

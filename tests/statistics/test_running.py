@@ -34,8 +34,7 @@ from pydirect.features.inputs import InputMap
 from pydirect.features.maps import PolynomialFeatures, TransformerFeatures
 from pydirect.persistence import container as persistence
 from pydirect.statistics import running as running_statistics
-from pydirect.statistics.fingerprint import fingerprint
-from pydirect.statistics.gaussian import block_rows
+from pydirect.statistics.gaussian import block_rows, fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -244,7 +243,7 @@ def test_fingerprints_are_of_contents():
 
 def test_a_fingerprint_is_the_same_in_another_process():
     code = "from pydirect.features.maps import LinearFeatures\n"
-    code += "from pydirect.statistics.fingerprint import fingerprint\nprint(fingerprint(LinearFeatures(7)))"
+    code += "from pydirect.statistics.gaussian import fingerprint\nprint(fingerprint(LinearFeatures(7)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == fingerprint(LinearFeatures(7))
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydirect.persistence.schema import pack, unpack
-from pydirect.tables.buffer import CodedRows, RowBuffer, sample_places
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import Codebook, CodedRows, RowBuffer, sample_places
 from pydirect.tables.table import Table
 
 RNG = np.random.default_rng(0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pydirect.persistence.schema import pack, unpack
-from pydirect.tables import codebook
-from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables import buffer as codebook
+from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.table import Table
 
 

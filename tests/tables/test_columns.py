@@ -15,8 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect.persistence.schema import pack, unpack
 from pydirect.tables import Columns, TableWarning
-from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.gaps import Gaps
+from pydirect.tables.encoding import ColumnEncoding, Gaps
 
 RNG = np.random.default_rng(0)
 

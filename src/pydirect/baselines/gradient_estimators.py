@@ -18,7 +18,7 @@ from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.gradient import through_softmax
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import Rotation
 
 # Squared errors of weight vectors: from statistics, or from rows
 

@@ -184,7 +184,7 @@ def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
         print('No picture: it requires matplotlib. Install it with: pip install "pydirect[plot]"')
         return
     from pydirect.metrics import pit
-    from pydirect.persistence.atomic import atomic_open
+    from pydirect.persistence.container import atomic_open
     from pydirect.plotting import CalibrationDisplay, PredictionIntervalDisplay, SequentialDisplay
 
     figure = Figure(figsize=(13.0, 9.0), layout="constrained")

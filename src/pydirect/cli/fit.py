@@ -110,7 +110,7 @@ def draw_fit(args: argparse.Namespace, model: Any, scored: list[Any]) -> None:
     """Draw held-out predictions, if any, and the ELBO of the fit, or of draws about it."""
     from matplotlib.figure import Figure
 
-    from pydirect.persistence.atomic import atomic_open
+    from pydirect.persistence.container import atomic_open
     from pydirect.plotting import (
         CalibrationDisplay,
         ELBODisplay,
@@ -162,7 +162,7 @@ def check_stream_options(args: argparse.Namespace) -> None:
 def fit_stream(args: argparse.Namespace) -> int:
     """Fit to Parquet files in blocks of rows."""
     from pydirect.streams.parquet import ParquetSource
-    from pydirect.tables.codebook import Codebook, LabelCodes
+    from pydirect.tables.buffer import Codebook, LabelCodes
 
     classes = args.task == "classification" or (args.task == "auto" and _holds_labels(args))
     check_classification(args, classes)

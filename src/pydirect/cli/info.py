@@ -94,7 +94,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 def _model_facts(path: Path) -> dict[str, Any]:
     import pydirect
-    from pydirect.persistence.errors import KindError
+    from pydirect.persistence.container import KindError
 
     try:
         model = pydirect.load(path)

@@ -101,7 +101,7 @@ def _output_columns(predictions: list[Prediction], targets: Sequence[str], std: 
 
 
 def _write_columns(columns: dict[str, np.ndarray], path: Path | None) -> None:
-    from pydirect.persistence.atomic import atomic_open
+    from pydirect.persistence.container import atomic_open
 
     if path is None:
         for block in _csv_blocks(columns):
@@ -130,7 +130,7 @@ def _csv_blocks(columns: dict[str, np.ndarray]) -> Iterator[str]:
 
 
 def _write_parquet(columns: dict[str, np.ndarray], path: Path) -> None:
-    from pydirect.persistence.atomic import atomic_open
+    from pydirect.persistence.container import atomic_open
 
     try:
         import pyarrow

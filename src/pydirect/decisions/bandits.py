@@ -17,8 +17,7 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
 from pydirect.decisions.rewards import RewardPosteriors
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
-from pydirect.persistence.container import read, write
-from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.schema import Arrays, Header, pack, unpack
 
 POLICIES = ("ucb", "thompson")
@@ -132,7 +131,7 @@ class ContextualBandit(BaseEstimator):
 
         Raises
         ------
-        pydirect.persistence.errors.FileFormatError
+        pydirect.persistence.container.FileFormatError
             With the reason, when the file is truncated, altered, of a later version or of another kind.
         """
         document = read(path, f"pydirect.{cls.__name__}")

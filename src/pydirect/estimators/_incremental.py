@@ -24,9 +24,8 @@ from pydirect._validation import (
 )
 from pydirect._warnings import warn
 from pydirect.estimators._regressor import Regressor
-from pydirect.estimators.merging import merged_statistics
+from pydirect.estimators.merging import fit_noisy_sums, merged_statistics, norm_bound_of, require_public_map
 from pydirect.estimators.plans import changed_features, regression_plan, require_same_features
-from pydirect.estimators.private import fit_noisy_sums, norm_bound_of, require_public_map
 from pydirect.estimators.regression import (
     NOISE_OF_ROWS,
     GivenRows,
@@ -39,20 +38,18 @@ from pydirect.estimators.regression import (
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.fitted.predictor import Units, check_target_size
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.fitted.units import Units, check_target_size
-from pydirect.persistence.errors import FileFormatError
-from pydirect.statistics.noisy import NoisyStatistics, as_bounds
-from pydirect.statistics.privacy import PrivacyBudget
+from pydirect.persistence.container import FileFormatError
+from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
+from pydirect.statistics.rotated import Standardised
 from pydirect.statistics.running import RunningStatistics
-from pydirect.statistics.standardised import Standardised
 from pydirect.streams.checkpoint import Checkpoint
 from pydirect.streams.dask import DaskRun, is_dask
 from pydirect.streams.rows import Rows, StreamError
 from pydirect.streams.run import StreamRun
 from pydirect.streams.sources import as_source
-from pydirect.tables.buffer import RowBuffer
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import Codebook, RowBuffer
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 

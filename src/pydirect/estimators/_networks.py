@@ -18,7 +18,7 @@ from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap
 from pydirect.features.repeated import distinct_rows
 from pydirect.fitted.networks import FittedNetworkClassifier, FittedNetworkRegressor, NetworkOutputs, network_inputs
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Units
 from pydirect.networks.base import EmpiricalBayes, TrainedNetwork, VariationalNetwork
 from pydirect.networks.sampled import SampledNetwork
 from pydirect.networks.training import TrainingSchedule, fit_network

@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.estimators._estimator import Estimator
-from pydirect.fitted.units import Units, check_target_size
+from pydirect.fitted.predictor import Units, check_target_size
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table

@@ -15,7 +15,7 @@ from pydirect.statistics.gaussian import block_rows
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import Rows, Source, StreamError, chunks
 from pydirect.streams.sources import as_source
-from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.buffer import Codebook, LabelCodes
 
 
 class LabelMass:

@@ -26,7 +26,7 @@ from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan, choose_landmarks
 from pydirect.features.maps import NystroemFeatures
 from pydirect.fitted.classification import FittedClassifier, quantiles_of
-from pydirect.fitted.latent import Latent
+from pydirect.fitted.regression import Latent
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.discrete import LogisticFit
@@ -43,7 +43,7 @@ from pydirect.logistic.rows import LabelledRows, RotatedFeatures, RowPasses
 from pydirect.logistic.sequential import DrawnRows, Lattice, draw_at_rest
 from pydirect.logistic.start import ascend_stream, state_of
 from pydirect.statistics.gaussian import RowFeatures, collect_statistics
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import Rotation
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows
 

@@ -48,7 +48,7 @@ from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.encoded import EncodedSource
 from pydirect.streams.rows import Rows, StreamInterrupt
 from pydirect.streams.run import StreamRun
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import Codebook
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 

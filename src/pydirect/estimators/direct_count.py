@@ -34,7 +34,7 @@ from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.repeated import RowCounts, distinct_rows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.classification import FittedCounts
-from pydirect.fitted.latent import Latent
+from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
 from pydirect.logistic.count_rows import CountRows
 from pydirect.logistic.fit import finish_decorrelated

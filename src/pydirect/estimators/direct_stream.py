@@ -19,10 +19,9 @@ from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, 
 from pydirect.estimators.summary import Summary, summary_of_stream
 from pydirect.estimators.target_transform import TransformPlan
 from pydirect.features.basis import Basis
-from pydirect.fitted.units import LARGEST_TARGET, check_target_size
+from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.tables.buffer import CodedRows
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import Codebook, CodedRows
 from pydirect.tables.encoding import ColumnEncoding
 
 # Rows from which the kernel's hyperparameters are learned at most.

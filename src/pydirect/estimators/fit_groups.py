@@ -29,9 +29,8 @@ from pydirect.estimators.regression import (
 )
 from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
-from pydirect.fitted.latent import Latent
-from pydirect.fitted.regression import FittedRegressor
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Units
+from pydirect.fitted.regression import FittedRegressor, Latent
 from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, gram_of

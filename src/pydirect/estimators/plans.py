@@ -32,7 +32,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.content import content
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan
-from pydirect.fitted.leave_one_out import left_out
+from pydirect.fitted.regression import left_out
 from pydirect.tables.columns import Columns
 from pydirect.tables.encoding import ColumnEncoding
 

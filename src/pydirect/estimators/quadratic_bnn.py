@@ -32,7 +32,7 @@ from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.features.repeated import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
 from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape
 from pydirect.quadratic.network import NetworkPosterior

@@ -29,9 +29,8 @@ from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.repeated import RowCounts
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.latent import Latent
-from pydirect.fitted.regression import FittedRegressor
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Units
+from pydirect.fitted.regression import FittedRegressor, Latent
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.linear.referee import Referee
 from pydirect.noise.fit import choose_noise, fit_varying_noise
@@ -40,11 +39,10 @@ from pydirect.noise.model import MIN_ROWS_TO_CHOOSE, NoiseModel
 from pydirect.noise.problem import NoiseProblem, RowMoments
 from pydirect.noise.student_t import fit_student_t, within_reach
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
-from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
-from pydirect.statistics.standardised import Standardised
 from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.equal_rows import equal_rows
+from pydirect.tables.table import equal_rows
 
 NOISE_OF_ROWS = ("varying", "student_t")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest

@@ -15,8 +15,7 @@ from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
-from pydirect.persistence.container import read
-from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.container import CorruptFileError, read
 
 ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectRegressor,
@@ -47,7 +46,7 @@ def load(path: str | Path) -> Any:
 
     Raises
     ------
-    pydirect.persistence.errors.FileFormatError
+    pydirect.persistence.container.FileFormatError
         With the reason, when the file is truncated, altered, of a later version or not a model.
 
     Examples

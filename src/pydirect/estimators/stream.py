@@ -16,14 +16,12 @@ from pydirect._validation import FloatArray
 from pydirect.estimators.regression import GivenRows, RegressionPlan, fit_rows
 from pydirect.features.basis import Basis
 from pydirect.features.maps import MANY_ROWS
-from pydirect.fitted.predictor import Predictor
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Predictor, Units
 from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
 from pydirect.persistence.schema import AtLeast, Binds, Shape
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.window import faded_sums
-from pydirect.tables.buffer import PARTS, CodedRows, RowBuffer, SavedRows, sample_places
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import PARTS, Codebook, CodedRows, RowBuffer, SavedRows, sample_places
 from pydirect.tables.columns import Columns
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table

@@ -17,7 +17,7 @@ from pydirect.linear.influence import cooks_distance, influence_of_each, influen
 from pydirect.linear.posterior import FactoredPosterior
 from pydirect.noise.model import CONSTANT, HEAVY_TAILED
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.standardised import Standardised
+from pydirect.statistics.rotated import Standardised
 
 # Of standardised means at the training rows, from those of the model: larger ones are of other rows, as directions
 # about which the rows say next to nothing, which models drop, move them by less than this.

@@ -13,12 +13,10 @@ from pydirect._threads import resolve_n_threads, single_blas_thread, threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_sample_weight, as_target
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.evidence import TrainingRows
-from pydirect.fitted.leave_one_out import left_out
-from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.linear.jackknife import jackknife_plus
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import decorrelate
 
 # Of more training rows than the first number, intervals use a random choice of the second.

@@ -17,7 +17,7 @@ from pydirect.features.maps import MANY_ROWS, AnyMap, Block
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.persistence.schema import AtMost, Binds, Positive, Shape
 from pydirect.predictive.transformed import TargetTransform
-from pydirect.statistics.fingerprint import fingerprint
+from pydirect.statistics.gaussian import fingerprint
 from pydirect.tables.encoding import ColumnEncoding
 
 # Noise variance, of standardised targets, for which sums of a kernel with given length-scales are accurate.

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from pydirect import _core
 from pydirect._validation import FloatArray, short_repr
 from pydirect.persistence.schema import AnyFinite, Ascending, Indices, Limits, Positive, Shape
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import weighted_location_scale
 
 # Largest number of knots of a column's normal scores: enough for any shape, few enough to store.
 MAX_KNOTS = 512

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.statistics.gaussian import counted_rows
-from pydirect.tables.equal_rows import equal_rows, row_hashes
+from pydirect.tables.table import equal_rows, row_hashes
 
 # Up to this number, distinct rows are in ascending order; more are in the order of their hashes.
 MOST_SORTED_ROWS = 4000

@@ -30,7 +30,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FeatureMap, FourierFeatures, cholesky_with_jitter
-from pydirect.tables.equal_rows import equal_rows
+from pydirect.tables.table import equal_rows
 
 EXACT_ROWS = 2000
 BLOCK_ROWS = 1000  # at a time, of further ones

@@ -2,10 +2,8 @@
 
 from pydirect.fitted.classification import FittedClassifier, FittedCounts
 from pydirect.fitted.functions import DrawnFunction, FunctionDraws
-from pydirect.fitted.latent import Latent
-from pydirect.fitted.leave_one_out import left_out
-from pydirect.fitted.regression import FittedRegressor
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Units
+from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 
 __all__ = [
     "DrawnFunction",

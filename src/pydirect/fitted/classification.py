@@ -12,7 +12,7 @@ from scipy.special import expit, log_expit
 from pydirect._validation import FloatArray, short_repr
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.fitted.latent import Latent
+from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, draw_counts
 from pydirect.logistic.likelihood import (
     averaged_log_odds,

@@ -13,8 +13,7 @@ from scipy.special import log_expit, softmax
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import InputMap, InputRotation
-from pydirect.fitted.predictor import Components, Predictor
-from pydirect.fitted.units import Units
+from pydirect.fitted.predictor import Components, Predictor, Units
 from pydirect.logistic.likelihood import predictive_log_odds
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.outputs import (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import Rotation
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,7 @@ from pydirect.linear.fit import NEGLIGIBLE_INFORMATION
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.statistics.rotated import RotatedTarget
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import RotatedTarget, Rotation
 
 # Eigenvalues below this fraction of the largest are rounding.
 ROUNDING = 1e-11

@@ -23,8 +23,7 @@ from pydirect.optimize.cholesky import ridge_factor
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.schema import As, AtLeast, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
-from pydirect.statistics.rotated import RotatedStatistics
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.rotated import RotatedStatistics, Rotation
 
 # Number of entries from which the rotation of a fitted model is kept in single precision.
 LARGE_ROTATION = 2**18

@@ -42,8 +42,7 @@ from pydirect.noise.model import (
     Tails,
 )
 from pydirect.noise.problem import Fitted, NoiseProblem, RowMoments
-from pydirect.statistics.gaussian import blocks_of, collect_statistics
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import blocks_of, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 from pydirect.tables.encoding import ColumnEncoding
 

@@ -24,8 +24,7 @@ from pydirect.linear.posterior import FactoredPosterior
 from pydirect.noise.fit import NoiseFit, squares_of
 from pydirect.noise.model import STUDENT_T, TAILS, LogNoise, NoiseModel
 from pydirect.noise.problem import Fitted, NoiseProblem, RowMoments
-from pydirect.statistics.gaussian import collect_statistics
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 
 DEGREES = 3.0
 SMALLEST_SCALE = 1e-10

@@ -1,8 +1,18 @@
 """Saved files: one container with arrays and a versioned JSON header, no pickle."""
 
-from pydirect.persistence.atomic import atomic_open
-from pydirect.persistence.container import ArrayInfo, Description, Document, describe, read, write
-from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError, VersionError
+from pydirect.persistence.container import (
+    ArrayInfo,
+    CorruptFileError,
+    Description,
+    Document,
+    FileFormatError,
+    KindError,
+    VersionError,
+    atomic_open,
+    describe,
+    read,
+    write,
+)
 
 __all__ = [
     "ArrayInfo",

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pydirect.persistence.container import read
-from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.container import CorruptFileError, read
 from pydirect.persistence.schema import require_all_used, unpack
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
 

@@ -7,10 +7,8 @@ from pydirect.statistics.gaussian import (
     TargetStatistics,
     collect_statistics,
 )
-from pydirect.statistics.noisy import NoisyStatistics
-from pydirect.statistics.privacy import PrivacyBudget, gaussian_delta, gaussian_epsilon, gaussian_mu
-from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
-from pydirect.statistics.rotation import Rotation
+from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, gaussian_delta, gaussian_epsilon, gaussian_mu
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, Rotation, decorrelate
 from pydirect.statistics.running import RunningStatistics
 
 __all__ = [

@@ -6,9 +6,10 @@ it is the smaller of the two.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -379,3 +380,57 @@ def _add_gram(rows: FloatArray, total: FloatArray, n_threads: int) -> None:
     size = block_rows(rows.shape[1], np.float64)
     for begin, end in row_blocks(rows.shape[0], size):
         _core.add_upper_triangle(gram_of(rows[begin:end]), total, n_threads)
+
+
+def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of columns; the deviation of a column that is constant up to rounding is zero."""
+    if x.shape[1] == 0:
+        return np.empty(0), np.empty(0)
+    if sample_weight is not None:
+        x, sample_weight = x[sample_weight > 0], sample_weight[sample_weight > 0]
+    # Relative to the first row, so that a large common offset loses no digits, and in units of a power of two, so that
+    # squares neither overflow nor underflow and scaling does not round.
+    size = np.abs(x).max(axis=0)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 2, -1000))
+    origin = x[0] / unit
+    shifted = x / unit - origin
+    mean = np.average(shifted, axis=0, weights=sample_weight)
+    scale = np.sqrt(np.average((shifted - mean) ** 2, axis=0, weights=sample_weight))
+    noise = 10 * np.finfo(float).eps * (size / unit)
+    return unit * (origin + mean), np.where(scale > noise, unit * scale, 0.0)
+
+
+def fingerprint(value: Any) -> str:
+    """Return a digest of a feature map's class and everything in it, the same in every process.
+
+    `value`: dataclasses, arrays, numbers and strings are read field by field; any other object (a scikit-learn
+    transformer) by joblib's hash of its state, and one that cannot be pickled by its identity.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    _feed(digest.update, value)
+    return digest.hexdigest()
+
+
+def _feed(update: Callable[[Any], object], value: Any) -> None:
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        update(f"{value.dtype.str}{value.shape}".encode())
+        update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    elif is_dataclass(value) and not isinstance(value, type):
+        update(f"{type(value).__name__}(".encode())
+        for f in fields(value):
+            if f.compare:
+                update(f"{f.name}=".encode())
+                _feed(update, getattr(value, f.name))
+        update(b")")
+    elif isinstance(value, np.generic):
+        _feed(update, value.item())
+    elif value is None or isinstance(value, str | int | float):
+        update(f"{value!r},".encode())
+    else:
+        import joblib
+
+        try:
+            digest = joblib.hash(value)
+        except Exception:  # it cannot be pickled: whatever its own methods raise
+            digest = str(id(value))
+        update(digest.encode())

@@ -27,16 +27,15 @@ from pydirect._validation import (
     as_target,
     column_names,
 )
-from pydirect.persistence.container import read, write
-from pydirect.persistence.errors import CorruptFileError
+from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.schema import AnyFinite, AtLeast, Shape, pack, unpack
-from pydirect.statistics.fingerprint import fingerprint
 from pydirect.statistics.gaussian import (
     GaussianStatistics,
     IdentityFeatures,
     RowFeatures,
     block_rows,
     counted_rows,
+    fingerprint,
     gram_of,
     row_blocks,
     summed,

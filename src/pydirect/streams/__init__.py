@@ -4,7 +4,7 @@ from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.passes import collect_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
 from pydirect.streams.sources import ArraySource, BlockSource
-from pydirect.tables.codebook import LabelCodes
+from pydirect.tables.buffer import LabelCodes
 
 __all__ = [
     "ArraySource",

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydirect import __version__
 from pydirect._validation import as_count, as_flag
-from pydirect.persistence.container import read, write
-from pydirect.persistence.errors import CorruptFileError, FileFormatError, KindError
+from pydirect.persistence.container import CorruptFileError, FileFormatError, KindError, read, write
 from pydirect.persistence.schema import Arrays, pack, unpack
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.statistics.running import RunningStatistics

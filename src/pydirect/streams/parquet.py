@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, StreamError
-from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.table import Column, Text, key_of
 
 TEXT = "text"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.table import as_numbers
 
 # Number of rows that sources read at a time.

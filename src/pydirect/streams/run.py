@@ -15,7 +15,7 @@ from pydirect.streams.checkpoint import Checkpoint
 from pydirect.streams.encoded import EncodedSource, Encoder
 from pydirect.streams.passes import collect_stream, digest, sample_stream
 from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
-from pydirect.tables.codebook import Codebook
+from pydirect.tables.buffer import Codebook
 
 
 class StreamRun:

@@ -13,7 +13,7 @@ import numpy as np
 from pydirect._validation import column_names
 from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_row_block
-from pydirect.tables.codebook import Codebook, LabelCodes
+from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.table import as_numbers
 
 

@@ -15,9 +15,8 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, c
 
 from pydirect._validation import FloatArray, as_choice, as_sample_weight, has_nan
 from pydirect._warnings import warn
-from pydirect.statistics.location_scale import weighted_location_scale
-from pydirect.tables.encoding import ColumnEncoding, as_table, what_differs
-from pydirect.tables.gaps import Gaps
+from pydirect.statistics.gaussian import weighted_location_scale
+from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
 from pydirect.tables.table import Column, Table, Text, as_text, label, reads_as_number
 
 MOST_CATEGORIES = 50

@@ -32,8 +32,7 @@ from pydirect.quantized.levels import zero_code
 from pydirect.quantized.linear import Encoding, Weights, assemble, without_unused
 from pydirect.quantized.packing import bits_for
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.location_scale import weighted_location_scale
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
 MOST_SAMPLES = 16

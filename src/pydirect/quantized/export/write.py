@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_choice, as_number
-from pydirect.persistence.atomic import atomic_open
+from pydirect.persistence.container import atomic_open
 from pydirect.quantized.export.c import checked_prefix, float_body, header, integer_body, require_single
 from pydirect.quantized.export.onnx import (
     FloatGraph,
