@@ -49,7 +49,7 @@ def test_a_stream_whose_sums_lose_digits_warns(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error", FeatureMapWarning)
         DirectRegressor(**OPTIONS).fit_stream([rows])
-    monkeypatch.setattr("pydirect.estimators._incremental.LEAST_NOISE", 1e6)
+    monkeypatch.setattr("pydirect.features.basis.LEAST_NOISE", 1e6)
     with pytest.warns(FeatureMapWarning, match="have lost digits"):
         DirectRegressor(**OPTIONS | {"features": Nystroem(length_scale=8.0)}).fit_stream([rows])
 
