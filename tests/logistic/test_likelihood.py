@@ -11,8 +11,8 @@ from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import likelihood, predictive_probability
-from pydirect.logistic.discrete import DiscreteLatent
 from pydirect.logistic.exponential import exponential_bound
+from pydirect.logistic.fit import DiscreteLatent
 from pydirect.logistic.likelihood import (
     averaged_log_odds,
     averaged_softmax,

@@ -10,10 +10,10 @@ from scipy.special import log_expit, log_softmax
 
 from pydirect.logistic import LabelledRows
 from pydirect.logistic.ascent import LikelihoodMoments
+from pydirect.logistic.fit import ascend_rows, ascend_stream
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.likelihood import LIKELIHOODS, label_log_probability
 from pydirect.logistic.rows import FACTORS, MEAN_OPTIONS, RotatedFeatures, RowPasses, sharpest
-from pydirect.logistic.start import ascend_rows, ascend_stream
 from pydirect.statistics.gaussian import IdentityFeatures
 from pydirect.streams.rows import Rows
 

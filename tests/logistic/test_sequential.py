@@ -11,11 +11,10 @@ from sequential_reference import log_probabilities
 from pydirect import GaussianPrior, SpikeAndSlabPrior
 from pydirect.direct.sequential import fit_sequential
 from pydirect.logistic import Lattice, fit_logistic_decorrelated, fit_logistic_sequential
-from pydirect.logistic.discrete import DiscreteLatent
+from pydirect.logistic.fit import DiscreteLatent, ascend_rows, ascend_stream
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.rows import RowPasses
 from pydirect.logistic.sequential import draw_at_rest
-from pydirect.logistic.start import ascend_rows, ascend_stream
 from pydirect.statistics.gaussian import GaussianStatistics, IdentityFeatures, TargetStatistics
 from pydirect.streams.rows import Rows
 from pydirect.testing import enumerate_hypotheses, enumerate_logistic_evidence

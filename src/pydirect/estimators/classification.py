@@ -29,19 +29,20 @@ from pydirect.fitted.classification import FittedClassifier, quantiles_of
 from pydirect.fitted.regression import Latent
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import Ascent
-from pydirect.logistic.discrete import LogisticFit
 from pydirect.logistic.fit import (
+    LogisticFit,
+    ascend_stream,
     finish_decorrelated,
     fit_logistic,
     fit_logistic_decorrelated,
     fit_passes_decorrelated,
+    state_of,
 )
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, informative_directions
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.problem import LabelProblem
 from pydirect.logistic.rows import LabelledRows, RotatedFeatures, RowPasses
 from pydirect.logistic.sequential import DrawnRows, Lattice, draw_at_rest
-from pydirect.logistic.start import ascend_stream, state_of
 from pydirect.statistics.gaussian import RowFeatures, collect_statistics
 from pydirect.statistics.rotated import Rotation
 from pydirect.statistics.running import RunningStatistics

@@ -14,15 +14,14 @@ from pydirect._threads import raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, indicators, require_classes
-from pydirect.estimators.choices import MeanField, Sequential, as_features, as_posterior
+from pydirect.estimators._classifier import Classifier, OfLabels, indicators, require_classes
+from pydirect.estimators.choices import MeanField, Sequential, as_posterior
 from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_rows, label_source, one_against_rest
 from pydirect.estimators.classification import (
     ClassificationPlan,
     Labels,
     ProblemMaker,
     add_landmarks,
-    class_factors,
     class_weighted,
     infer,
     infer_by_passes,
@@ -38,8 +37,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import fit_basis
 from pydirect.features.repeated import distinct_rows
-from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.classification import FittedClassifier
+from pydirect.fitted.classification import FittedClassifier, FittedCounts
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
@@ -53,7 +51,7 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
 
-class DirectClassifier(Classifier):
+class DirectClassifier(Classifier, OfLabels):
     """Bayesian logistic regression on basis functions, with Gaussian or, on request, discrete weights.
 
     ``Pr(y | w) = σ(±z)`` with ``z = intercept + φ(x)ᵀw`` for two classes, ``softmax(z)`` with one z per class for more.
@@ -184,9 +182,9 @@ class DirectClassifier(Classifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _restored(self) -> None:
-        super()._restored()
-        self.features_, self.classes_ = self.model_.basis, self.model_.classes
+    def _accept(self, model: FittedClassifier | FittedCounts) -> None:
+        super()._accept(model)
+        self.classes_ = self.model_.classes
 
     def _plan(self) -> ClassificationPlan:
         self._check_columns()
@@ -217,13 +215,6 @@ class DirectClassifier(Classifier):
         return ClassificationPlan(
             features, posterior, bound, self.class_weight, as_count(self.max_iter, "max_iter"), state
         )
-
-    def _takes_tables(self) -> bool:
-        try:
-            kind = as_features(self.features, as_posterior(self.posterior))[0]
-        except (TypeError, ValueError):  # raised again, at the fit
-            return True
-        return kind not in ("precomputed", "transformer")
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -258,9 +249,8 @@ class DirectClassifier(Classifier):
             plan = self._plan()
             table, given, weight = self._read(X, y, sample_weight)
             with self._threads():
-                model, columns, seconds = self._fitted(plan, table, given, weight)
-            self.columns_, self.model_, self.features_, self.classes_ = columns, model, model.basis, model.classes
-            self.fit_seconds_ = seconds
+                model, self.columns_, self.fit_seconds_ = self._fitted(plan, table, given, weight)
+            self._accept(model)
             self._warn_if_unfinished()
         return self
 
@@ -380,7 +370,8 @@ class DirectClassifier(Classifier):
                 model = self._passed(
                     plan, labels, problems, replace(labelled, x=x), count.n_rows, drop_missing, progress
                 )
-            self.model_, self.classes_, self.fit_seconds_ = model, model.classes, progress.seconds
+            self._accept(model)
+            self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
@@ -444,37 +435,8 @@ class DirectClassifier(Classifier):
     # --- results
 
     @property
-    def intercept_(self) -> FloatArray:
-        return self.model_.intercept
-
-    @property
-    def prior_scale_(self) -> FloatArray:
-        return self.model_.latent.prior_scale
-
-    @property
-    def coefficients_(self) -> FloatArray:
-        return self.model_.latent.coefficients
-
-    @property
-    def coef_(self) -> FloatArray:
-        return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
-
-    @property
     def left_out_probability_(self) -> FloatArray:
         return self.model_.left_out_probability
-
-    @property
-    def sparsity_(self) -> float:
-        return float(np.mean([p.sparsity for p in self.posteriors_]))
-
-    @property
-    def mean_missing_variance_(self) -> float:
-        return self.model_.latent.residual_variance
-
-    @property
-    def search_(self) -> HyperparameterSearch | None:
-        check_is_fitted(self, "features_")
-        return self.features_.search
 
     def summary(self) -> Summary:
         """Describe the fitted model in words.
@@ -628,12 +590,7 @@ class DirectClassifier(Classifier):
         rng = as_generator(0 if hasattr(state, "randint") else state)
 
         def weighted(x: FloatArray, y: NDArray[Any], weight: FloatArray) -> tuple[FloatArray, NDArray[Any], FloatArray]:
-            if self.class_weight is None:
-                return x, y, weight
-            classes, index = np.unique(y, return_inverse=True)
-            factors = class_factors(self.class_weight, classes, masses(index, weight))
-            used = factors[index] > 0
-            return np.ascontiguousarray(x[used]), y[used], (weight * factors[index])[used]
+            return class_weighted(replace(plan, bound=BOUNDS[0]), x, y, weight)[:3]
 
         small = ClassifierFits(weighted, self._fit_small)
         return SearchSettings(plan.features.max_search_rows, resolve_n_threads(self.n_threads), rng, small)

@@ -10,14 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect._warnings import warn
-from pydirect.estimators._estimator import Estimator
-from pydirect.estimators.choices import Gaussian, as_features
+from pydirect.estimators._classifier import OfLabels
+from pydirect.estimators.choices import Gaussian
 from pydirect.estimators.classification import (
     KERNEL_LOG_VARIANCE_SD,
     ProblemMaker,
@@ -32,15 +31,13 @@ from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.repeated import RowCounts, distinct_rows
-from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.classification import FittedCounts
 from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
-from pydirect.logistic.count_rows import CountRows
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
-from pydirect.logistic.problem import CountProblem
+from pydirect.logistic.problem import CountProblem, CountRows
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -66,7 +63,7 @@ class CountPlan:
         return self.family != "poisson"
 
 
-class DirectCountRegressor(RegressorMixin, Estimator):
+class DirectCountRegressor(RegressorMixin, OfLabels):
     """Bayesian regression of counts on basis functions: Poisson or negative binomial, with a log link.
 
     ``log E(y | w) = intercept + log exposure + φ(x)ᵀw``, with Gaussian weights. Predictive
@@ -188,17 +185,6 @@ class DirectCountRegressor(RegressorMixin, Estimator):
         tags.target_tags.positive_only = True
         return tags
 
-    def _takes_tables(self) -> bool:
-        try:
-            kind = as_features(self.features, Gaussian())[0]
-        except (TypeError, ValueError):  # raised again, at the fit
-            return True
-        return kind not in ("precomputed", "transformer")
-
-    def _restored(self) -> None:
-        super()._restored()
-        self.features_ = self.model_.basis
-
     def _plan(self) -> CountPlan:
         self._check_columns()
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
@@ -263,8 +249,8 @@ class DirectCountRegressor(RegressorMixin, Estimator):
                 rows = TrainingRows(
                     *distinct_rows(np.ascontiguousarray(self.columns_.encode(table)[used]), targets[used], weight[used])
                 )
-                self.model_ = self._fitted(plan, rows, intercept, progress)
-            self.features_, self.fit_seconds_ = self.model_.basis, progress.seconds
+                self._accept(self._fitted(plan, rows, intercept, progress))
+            self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
@@ -304,41 +290,12 @@ class DirectCountRegressor(RegressorMixin, Estimator):
     # --- results
 
     @property
-    def intercept_(self) -> float:
-        return self.model_.intercept
-
-    @property
     def dispersion_(self) -> float:
         return self.model_.dispersion
 
     @property
-    def sparsity_(self) -> float:
-        return float(np.mean([p.sparsity for p in self.posteriors_]))
-
-    @property
-    def mean_missing_variance_(self) -> float:
-        return self.model_.latent.residual_variance
-
-    @property
     def left_out_log_loss_(self) -> float:
         return self.model_.left_out_log_loss
-
-    @property
-    def coefficients_(self) -> FloatArray:
-        return self.model_.latent.coefficients
-
-    @property
-    def coef_(self) -> FloatArray:
-        return self.coefficients_[:, 0]
-
-    @property
-    def prior_scale_(self) -> FloatArray:
-        return self.model_.latent.prior_scale
-
-    @property
-    def search_(self) -> HyperparameterSearch | None:
-        check_is_fitted(self, "features_")
-        return self.features_.search
 
     def quantizable(self) -> Any:
         raise TypeError("model must predict numbers or classes to be quantized, got DirectCountRegressor")

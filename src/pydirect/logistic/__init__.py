@@ -18,11 +18,10 @@ takes the likelihood of the draws as it is: an unbiased estimate of a lower boun
 """
 
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood
-from pydirect.logistic.count_rows import CountRows, ascend_counts
-from pydirect.logistic.discrete import LogisticFit
-from pydirect.logistic.fit import fit_logistic, fit_logistic_decorrelated
+from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.likelihood import predictive_probability
+from pydirect.logistic.problem import CountRows, ascend_counts
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 

@@ -3,9 +3,8 @@
 At logits of given moments every likelihood of `pydirect.logistic.likelihood` looks like Gaussian regression: with
 precisions h and residuals r of the rows, A = Φᵀdiag(h)Φ, and the mean of the weights moves by S(Φᵀr − m/τ),
 S = (A + I/τ)⁻¹. For the Jaakkola bound this is its fixed-point iteration, for the softmax Newton's. The rows answer
-through a `RowSource`: rows held in memory (`pydirect.logistic.rows`), or passes over a stream
-(`pydirect.logistic.rows`). Anderson's method extrapolates from the last few steps, and a step that lowers the bound
-is shortened.
+through a `RowSource`: rows held in memory, or passes over a stream (`pydirect.logistic.rows`). Anderson's method
+extrapolates from the last few steps, and a step that lowers the bound is shortened.
 """
 
 from __future__ import annotations
@@ -155,9 +154,7 @@ class Ascent(Generic[Posterior]):
         return self.converged or len(self.trace) >= self.max_iter
 
     def result(self, stop: threading.Event) -> Outcome:
-        """Return how the iteration ended, or raise KeyboardInterrupt: the user interrupted before there was a bound."""
-        if not self.trace:
-            raise KeyboardInterrupt
+        """Return how the iteration ended."""
         return ended(Outcome(self.trace[-1], np.array(self.trace), len(self.trace), self.converged), stop)
 
     def take(self, found: BoundEvaluation) -> None:
@@ -190,18 +187,22 @@ class Ascent(Generic[Posterior]):
         self.solution, self._share = self.solve(state), share
 
 
-def climb(source: RowSource, ascent: Ascent[Any], stop: threading.Event) -> None:
-    """Iterate until the bound converges or `stop` is set, as an interruption does; there is one evaluation at least."""
+def climb(source: RowSource, ascent: Ascent[Posterior], stop: threading.Event) -> Ascent[Posterior]:
+    """Iterate until the bound converges or `stop` is set, as an interruption does; there is one evaluation at least.
+
+    Raises KeyboardInterrupt before there is a bound.
+    """
     try:
         with single_blas_thread():
-            while True:
+            while not ascent.trace or not (stop.is_set() or ascent.finished):
                 ascent.take(source.evaluate(ascent.solution.latent))
                 if ascent.solution.interrupted:
                     stop.set()
-                if stop.is_set() or ascent.finished:
-                    return
     except KeyboardInterrupt:
         stop.set()
+    if not ascent.trace:
+        raise KeyboardInterrupt
+    return ascent
 
 
 def ended(outcome: Outcome, stop: threading.Event) -> Outcome:

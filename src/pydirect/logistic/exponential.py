@@ -18,7 +18,6 @@ from pydirect.distributions.categorical import FactorizedCategorical, gauss_herm
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import with_outcome
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.start import start_size
 from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
 
@@ -163,9 +162,9 @@ def fit_exponential(
         q, outcome = _ascend_weight_by_weight(objective, start.q, max_iter)
         weights = FactorizedCategorical(start.weights.levels, q)
         return with_outcome(replace(start, weights=weights), outcome, stop)
-    q, size = start.q, start_size(rows)
-    if rows.n_samples >= 2 * size:
-        q, _ = _ascend_weight_by_weight(replace(objective, rows=rows.sample(size)), q, max_iter)
+    q = start.q
+    if rows.n_samples >= 2 * rows.start_size:
+        q, _ = _ascend_weight_by_weight(replace(objective, rows=rows.sample(rows.start_size)), q, max_iter)
     logits = np.log(np.maximum(q, 1e-30))
     flat, outcome = lbfgs(objective.value_and_gradient, logits.ravel(), max_iter)
     logits = flat.reshape(logits.shape)

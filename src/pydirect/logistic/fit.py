@@ -1,27 +1,169 @@
-"""Fits of logistic regression with discrete weights, on rows in memory or by passes over a stream."""
+"""Fits of logistic regression, on rows in memory or by passes over a stream: Gaussian weights, or weights on levels."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Generic
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
-from pydirect.direct.mean_field import MeanFieldPosterior
+from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.distributions.categorical import as_level_count, as_levels
 from pydirect.distributions.priors import as_log_masses
+from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.logistic.ascent import Ascent, State, climb, with_outcome
-from pydirect.logistic.discrete import LogisticFit, gaussian_posteriors, mean_field_solve, with_shares
+from pydirect.logistic.ascent import (
+    Ascent,
+    LikelihoodMoments,
+    Posterior,
+    RowSource,
+    Solution,
+    Solve,
+    State,
+    climb,
+    with_outcome,
+)
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
-from pydirect.logistic.gaussian import FullGaussian, VariancePrior
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.rows import LabelledRows, RowPasses, sharpest
-from pydirect.logistic.start import ascend_rows, ascend_stream, starting_state
+from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.rotated import decorrelate
 
 BOUNDS = ("jaakkola", "exponential")
+
+
+@dataclass(frozen=True)
+class LogisticFit(Generic[Posterior]):
+    """Posteriors, Gaussian or sequential, and the prior variance that was found with them."""
+
+    # One per function, of weights in units of √variance. The sum of their ELBOs, in equal shares, is that of the
+    # problem, less the penalty of the variance's prior.
+    posteriors: list[Posterior]
+    variance: float  # prior variance of the weights
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the only function."""
+        [posterior] = self.posteriors
+        return posterior
+
+
+@dataclass(frozen=True)
+class DiscreteLatent:
+    """Moments of f* of posteriors of several functions, with weights in units of √variance."""
+
+    posteriors: list[GaussianPosterior] | list[MeanFieldPosterior]
+    variance: float = 1.0
+    mean: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        coefficients = [posterior.coefficients for posterior in self.posteriors]
+        object.__setattr__(self, "mean", np.sqrt(self.variance) * np.stack(coefficients, axis=1))
+
+    def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw; the mean one where functions differ."""
+        moments = [posterior.latent_moments(phi) for posterior in self.posteriors]
+        mean, variance = (np.stack(part, axis=1) for part in zip(*moments, strict=True))
+        return np.sqrt(self.variance) * mean, self.variance * variance.mean(axis=1)
+
+
+def gaussian_posteriors(state: State, prior_variance: float) -> list[GaussianPosterior]:
+    """Return the posteriors of rotated weights at a state, in units of √variance, with this prior variance there."""
+    n_functions = state.mean.shape[1]
+    rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
+    c = rotated.rotation.transposed_times(state.targets)
+    rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
+    targets = [rotated.target(k).scaled(float(np.exp(state.log_variance))) for k in range(n_functions)]
+    posteriors = [fit_gaussian(target, 1.0, prior_variance=prior_variance, n_noise_levels=1) for target in targets]
+    # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
+    return [replace(posterior, rotation=posteriors[0].rotation) for posterior in posteriors]
+
+
+def mean_field_solve(
+    levels: FloatArray, log_prior: FloatArray, *, optimizer: str, n_threads: int
+) -> Solve[MeanFieldPosterior]:
+    """Return the step with discrete weights of the features themselves; each starts at the last posterior."""
+    last: MeanFieldPosterior | None = None
+
+    def solve(state: State) -> Solution[MeanFieldPosterior]:
+        nonlocal last
+        last = fit_mean_field(
+            GaussianStatistics(state.targets, np.zeros(1), 0.0, gram=state.gram),
+            levels,
+            log_prior,
+            [1.0],
+            start=last,
+            optimizer=optimizer,
+            n_threads=n_threads,
+        )
+        kl = last.weights.kl(last.log_prior)
+        return Solution(state, last, DiscreteLatent([last]), kl, state.log_variance, last.interrupted)
+
+    return solve
+
+
+# --- where the ascent starts: at zero logits, at a fit to a sample of the rows, or near another fit
+
+
+def state_of(rows: LabelledRows, fit: LogisticFit[GaussianPosterior]) -> State:
+    """Return the state that a step from Gaussian posteriors leads to."""
+    latent = DiscreteLatent(fit.posteriors, fit.variance)
+    return State.after(rows.evaluate(latent), latent.mean, float(np.log(fit.variance)))
+
+
+def starting_state(rows: LabelledRows, log_variance: float, near: LikelihoodMoments | None = None) -> State:
+    """Return the state of weights nearest to logits of given moments, by default where a likelihood is expanded first.
+
+    That is regression at their precisions h and residuals r: for these, a logit f is a Gaussian target f + r/h.
+    """
+    zero = np.zeros((rows.n_weights, rows.n_functions))
+    moments = LikelihoodMoments(zero, rows.first_guess, np.zeros(rows.n_samples)) if near is None else near
+    terms = rows.terms(rows.t, *rows.moments(moments))
+    target = replace(terms, residual=terms.residual + terms.precision[:, None] * moments.row_mean)
+    return State.after(rows.summed(target), zero, log_variance)
+
+
+@single_blas_thread()
+def ascend_rows(
+    rows: LabelledRows,
+    variance_prior: VariancePrior,
+    *,
+    max_iter: int,
+    stop: threading.Event,
+    near: Ascent[FullGaussian] | None = None,
+) -> Ascent[FullGaussian]:
+    """Fit continuous weights and their prior variance to rows in memory, on a sample of them first where they are many.
+
+    `near` is a fit of the same rows in other features to start from. KeyboardInterrupt is raised before there is a
+    posterior.
+    """
+    size = rows.start_size
+    # Features of unbuffered rows are computed again for every step of the means.
+    solve = gaussian_solve(variance_prior, rows.improved if rows.is_held else None)
+    found = None if near is None else near.best.solution
+    if found is not None and isinstance(found.latent, LikelihoodMoments):
+        state = starting_state(rows, found.state.log_variance, found.latent)
+    elif rows.n_samples >= 2 * size:
+        raise_if_set(stop)
+        state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
+    else:
+        state = starting_state(rows, float(np.log(variance_prior.centre)))
+    return climb(rows, Ascent(solve, state, max_iter), stop)
+
+
+@single_blas_thread()
+def ascend_stream(
+    source: RowSource, sample: LabelledRows, variance_prior: VariancePrior, max_iter: int, stop: threading.Event
+) -> Ascent[FullGaussian]:
+    """Fit as `ascend_rows` does, by passes over rows, from a fit to a `sample` reweighted to their total weight."""
+    few = sample.sample(min(sample.start_size, sample.n_samples))
+    first = ascend_rows(few, variance_prior, max_iter=max_iter, stop=stop)
+    raise_if_set(stop)
+    return climb(source, Ascent(gaussian_solve(variance_prior), first.best.solution.state, max_iter), stop)
 
 
 @single_blas_thread()
@@ -94,10 +236,9 @@ def fit_logistic(
         if prior.centre > 0:
             start = ascend_rows(rows, prior, max_iter=max_iter, stop=stop).best.solution.state
         else:
-            start = starting_state(rows, rows.n_weights, 1, VariancePrior(1.0, 0.0))
+            start = starting_state(rows, 0.0)
     solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
-    ascent = Ascent(solve, start, max_iter)
-    climb(rows, ascent, stop)
+    ascent = climb(rows, Ascent(solve, start, max_iter), stop)
     posterior = with_outcome(ascent.best.solution.posterior, ascent.result(stop), stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
@@ -185,13 +326,15 @@ def finish_decorrelated(
 ) -> LogisticFit[GaussianPosterior]:
     """Return the posteriors of rotated weights, in units of the prior deviation over √prior_variance.
 
-    `precision_factor`: of A in the covariance; see `pydirect.logistic.sharpness`.
+    `precision_factor`: of A in the covariance; see `sharpest`.
     """
     rest = continuous.best.solution.state
     log_variance = rest.log_variance - float(np.log(prior_variance))
     state = replace(rest, log_variance=log_variance, gram=precision_factor * rest.gram)
-    posteriors = with_shares(gaussian_posteriors(state, prior_variance), continuous.result(stop))
-    return LogisticFit(posteriors, float(np.exp(log_variance)))
+    posteriors, outcome = gaussian_posteriors(state, prior_variance), continuous.result(stop)
+    n = len(posteriors)
+    share = replace(outcome, elbo=outcome.elbo / n, trace=outcome.trace / n)
+    return LogisticFit([replace(own, outcome=share) for own in posteriors], float(np.exp(log_variance)))
 
 
 # --- rows that are not held
@@ -209,7 +352,7 @@ def fit_passes_decorrelated(
     """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
 
     `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts; its left-out labels
-    choose the factor of the classes' precision, see `pydirect.logistic.sharpness`. Raises KeyboardInterrupt when the
+    choose the factor of the classes' precision, see `sharpest`. Raises KeyboardInterrupt when the
     user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
     continuous = ascend_stream(passes, sample, variance_prior.scaled(prior_variance), max_iter, passes.stop)

@@ -36,6 +36,9 @@ HELD_BYTES = 2**30
 LEAST_LEFT = 1e-6
 # Functions of classes from which on integrals over the softmax are dearer than more steps.
 MANY_FUNCTIONS = 8
+# Size of the sample whose fit is the start; twice as many rows need no sample.
+START_ROWS = 4_000
+START_ROWS_PER_WEIGHT = 8
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 MEAN_OPTIONS = {"maxiter": 5, "ftol": 1e-6, "gtol": 1e-3}
 
@@ -284,13 +287,17 @@ class LabelledRows:
 
     def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
         """Return some of the rows."""
-        offset = self._offset(rows)
-        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=offset)
+        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=self._offset(rows))
 
     def sample(self, size: int) -> LabelledRows:
         """Return a random subset of the rows, held, reweighted to the total weight of all rows."""
         part = self.chosen(np.sort(np.random.default_rng(0).choice(self.n_samples, size, replace=False)))
         return replace(part, weight=part.weight * (self.weight.sum() / part.weight.sum())).held()
+
+    @property
+    def start_size(self) -> int:
+        """Number of rows of the sample whose fit is the start."""
+        return max(START_ROWS, START_ROWS_PER_WEIGHT * self.n_weights)
 
     @property
     def is_held(self) -> bool:

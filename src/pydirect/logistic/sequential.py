@@ -34,10 +34,9 @@ from pydirect.direct.sequential import (
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
 from pydirect.logistic.ascent import Ascent
-from pydirect.logistic.discrete import LogisticFit
+from pydirect.logistic.fit import LogisticFit, ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.rows import LabelledRows, RowPasses
-from pydirect.logistic.start import ascend_rows
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import TargetStatistics
 
