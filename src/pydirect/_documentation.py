@@ -26,8 +26,8 @@ def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function
             doc, *sources = (inspect.cleandoc(each.__doc__ or "") for each in (function, *others))
             known = {name: entry for source in (*sources, doc) for name, entry in _described(source).items()}
             entries = [known[name] for name in inspect.signature(function).parameters if name in known]
-            before, returns, after = _SECTION.sub("", doc).partition("\n\nReturns\n")
-            function.__doc__ = "\n".join([f"{before}\n\nParameters\n----------", *entries]) + returns + after + "\n"
+            before, after = (*re.split(r"(?=\n\n(?:Returns|Attributes)\n)", _SECTION.sub("", doc), maxsplit=1), "")[:2]
+            function.__doc__ = "\n".join([f"{before}\n\nParameters\n----------", *entries]) + after + "\n"
         return function
 
     return fill

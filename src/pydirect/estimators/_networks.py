@@ -14,6 +14,7 @@ from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect.estimators._classifier import Classifier, indicators, require_classes
 from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.plans import check_common
 from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap
 from pydirect.features.repeated import distinct_rows
@@ -32,25 +33,20 @@ LIKELIHOODS = {"varying": "heteroscedastic", "constant": "homoscedastic", "softp
 
 def likelihood_of(noise: Any) -> str:
     """Return what networks call the noise."""
-    as_choice(noise, "noise", tuple(LIKELIHOODS))
-    return LIKELIHOODS[noise]
+    return LIKELIHOODS[as_choice(noise, "noise", tuple(LIKELIHOODS))]
 
 
 def as_network_prior(prior: Any) -> Any:
     """Return the prior as networks take it."""
-    if isinstance(prior, str):
-        as_choice(prior, "prior", ("empirical_bayes",))
-        return EmpiricalBayes()
-    return prior
+    return EmpiricalBayes() if isinstance(prior, str) and as_choice(prior, "prior", ("empirical_bayes",)) else prior
 
 
-def as_schedule(schedule: Any, default: TrainingSchedule) -> TrainingSchedule:
-    """Return the schedule, or the default for None."""
-    if schedule is None:
-        return default
+def schedule_of(model: NetworkRegressor | NetworkClassifier, default: TrainingSchedule | None = None) -> Any:
+    """Check what all estimators have, and return the schedule, a default one for None."""
+    check_common(model)
+    schedule = (default or TrainingSchedule()) if model.schedule is None else model.schedule
     as_instance(schedule, "schedule", TrainingSchedule)
-    given: TrainingSchedule = schedule
-    return given
+    return schedule
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,27 @@ class NetworkPlan:
     predictive: Predictive
     verbose: int
 
-    def __post_init__(self) -> None:
-        self.schedule.stages(self.network.inference(self.inference))
-        as_number(self.initial_scale, "initial_scale", above=0.0)
-        as_count(self.n_restarts, "n_restarts")
-        as_count(self.n_draws, "n_draws")
+    @classmethod
+    def of(
+        cls,
+        model: NetworkRegressor | NetworkClassifier,
+        network: VariationalNetwork,
+        inference: str,
+        schedule: TrainingSchedule,
+    ) -> Self:
+        """Check the parameters that all estimators of networks have, and return the plan."""
+        schedule.stages(network.inference(inference))
+        return cls(
+            network,
+            inference,
+            as_count(model.n_draws, "n_draws"),
+            schedule,
+            as_number(model.initial_scale, "initial_scale", above=0.0),
+            as_count(model.n_restarts, "n_restarts"),
+            model.random_state,
+            model._predictive(),
+            model.verbose,
+        )
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -196,18 +208,6 @@ class NetworkRegressor(Regressor):
         return self
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of predictions take effect at once.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters by name.
-
-        Returns
-        -------
-        Self
-            The estimator.
-        """
         super().set_params(**params)
         if hasattr(self, "model_"):
             self.model_ = with_predictive(self.model_, self._predictive())
@@ -294,36 +294,12 @@ class NetworkClassifier(Classifier):
         return self
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of predictions take effect at once.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters by name.
-
-        Returns
-        -------
-        Self
-            The estimator.
-        """
         super().set_params(**params)
         if hasattr(self, "model_"):
             self.model_ = with_predictive(self.model_, self._predictive())
         return self
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        """Predict the logarithms of the classes' probabilities, (n_rows, n_classes).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes)
-            In nats.
-        """
         x = self.encode_rows(X)
         with self._threads():
             return self.model_.log_proba(x)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from pydirect._documentation import described_by
 from pydirect._validation import as_choice, as_flag
 from pydirect.estimators._networks import (
     NetworkClassifier,
@@ -11,10 +13,9 @@ from pydirect.estimators._networks import (
     NetworkRegressor,
     Predictive,
     as_network_prior,
-    as_schedule,
     likelihood_of,
+    schedule_of,
 )
-from pydirect.estimators.plans import check_common
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.training import TrainingSchedule
 
@@ -22,6 +23,7 @@ REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
 CLASSIFIER_PREDICTIVES = ("qmc", "delta")
 
 
+@dataclass(eq=False, repr=False)
 class DVIRegressor(NetworkRegressor):
     """Bayesian neural network with Gaussian weights, trained by deterministic variational inference (DVI).
 
@@ -146,73 +148,33 @@ class DVIRegressor(NetworkRegressor):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Any = (50,),
-        activation: str = "relu",
-        noise: str = "varying",
-        covariance: str = "full",
-        kernel: str = "exact",
-        skip_connections: bool = False,
-        prior: Any = "empirical_bayes",
-        inference: str = "dvi",
-        n_draws: int = 10,
-        schedule: TrainingSchedule | None = None,
-        initial_scale: float = 0.05,
-        n_restarts: int = 1,
-        predictive: str = "quadrature",
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.noise = noise
-        self.covariance = covariance
-        self.kernel = kernel
-        self.skip_connections = skip_connections
-        self.prior = prior
-        self.inference = inference
-        self.n_draws = n_draws
-        self.schedule = schedule
-        self.initial_scale = initial_scale
-        self.n_restarts = n_restarts
-        self.predictive = predictive
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: Any = (50,)
+    activation: str = "relu"
+    noise: str = "varying"
+    covariance: str = "full"
+    kernel: str = "exact"
+    skip_connections: bool = False
+    prior: Any = "empirical_bayes"
+    inference: str = "dvi"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    predictive: str = "quadrature"
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
-        check_common(self)
-        network = DeterministicNetwork(
-            1,
-            self.hidden_layer_sizes,
-            1,
-            likelihood=likelihood_of(self.noise),
-            activation=self.activation,
-            covariance=self.covariance,
-            kernel=self.kernel,
-            skip=as_flag(self.skip_connections, "skip_connections"),
-            prior=as_network_prior(self.prior),
-        )
-        return NetworkPlan(
-            network,
-            self.inference,
-            self.n_draws,
-            as_schedule(self.schedule, TrainingSchedule()),
-            self.initial_scale,
-            self.n_restarts,
-            self.random_state,
-            self._predictive(),
-            self.verbose,
-        )
+        return _plan_of(self, 1, likelihood_of(self.noise))
 
     def _predictive(self) -> Predictive:
         return Predictive(as_choice(self.predictive, "predictive", REGRESSOR_PREDICTIVES))
 
 
+@described_by(DVIRegressor)
+@dataclass(eq=False, repr=False)
 class DVIClassifier(NetworkClassifier):
     """Bayesian neural network for classes, with Gaussian weights, trained by deterministic variational inference (DVI).
 
@@ -225,47 +187,10 @@ class DVIClassifier(NetworkClassifier):
 
     Parameters
     ----------
-    hidden_layer_sizes : sequence of int, default=(50,)
-        Units of each hidden layer.
-    activation : {"relu", "heaviside"}, default="relu"
-        Heaviside units have a gradient only through their moments: ``inference="dvi"`` only.
-    covariance : {"full", "diagonal"}, default="full"
-        Of the activations. ``"diagonal"`` (dDVI) is cheaper for two or more hidden layers, and less exact.
-    kernel : {"exact", "paper", "fast"}, default="exact"
-        Covariance of two units: exact up to rounding, the published approximation, or accurate to six digits.
-    skip_connections : bool, default=False
-        Add the pre-activations of a hidden layer to those of the next one where both have the same width; at least one
-        such pair is required.
-    prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
-        Prior variance of the weights: estimated for each weight matrix and bias vector, under the paper's hyperprior or
-        another one, or one fixed number.
-    inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
-        The deterministic bound, or a baseline: the bound estimated from draws of weights (``"mcvi"``) or of
-        pre-activations (``"rmcvi"``), or the posterior mode (``"map"``).
-    n_draws : int, default=10
-        Draws per step for ``"mcvi"`` and ``"rmcvi"``.
-    schedule : TrainingSchedule, optional
-        Optimisers, steps and batches; by default ``TrainingSchedule()``. L-BFGS improves predictions where there is
-        almost no noise, and harms them where the noise depends on the inputs. On small data sets the bound still rises
-        after Adam's 3000 steps: 10 000 gained 0.2 nats per held-out row of simulated buildings, which have almost no
-        noise, under empirical Bayes and with a fixed prior; on four measured data sets they gained nothing or lost.
-    initial_scale : float, default=0.05
-        Initial posterior standard deviations, relative to the initial spread of the means.
-    n_restarts : int, default=1
-        Number of random starts; the one with the highest bound is kept. Where the noise depends on the inputs, another
-        one may predict better.
     predictive : {"qmc", "delta"}, default="qmc"
         How expectations of the softmax over the logits' Gaussian are computed: by quasi-random points, the same for all
         rows (for two classes by quadrature over their log-odds), or to second order in the covariance (eq. 23), which
         is scaled down where probabilities would be negative.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default OpenMP's number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the starts and of the batches.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -312,66 +237,41 @@ class DVIClassifier(NetworkClassifier):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Any = (50,),
-        activation: str = "relu",
-        covariance: str = "full",
-        kernel: str = "exact",
-        skip_connections: bool = False,
-        prior: Any = "empirical_bayes",
-        inference: str = "dvi",
-        n_draws: int = 10,
-        schedule: TrainingSchedule | None = None,
-        initial_scale: float = 0.05,
-        n_restarts: int = 1,
-        predictive: str = "qmc",
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.covariance = covariance
-        self.kernel = kernel
-        self.skip_connections = skip_connections
-        self.prior = prior
-        self.inference = inference
-        self.n_draws = n_draws
-        self.schedule = schedule
-        self.initial_scale = initial_scale
-        self.n_restarts = n_restarts
-        self.predictive = predictive
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: Any = (50,)
+    activation: str = "relu"
+    covariance: str = "full"
+    kernel: str = "exact"
+    skip_connections: bool = False
+    prior: Any = "empirical_bayes"
+    inference: str = "dvi"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    predictive: str = "qmc"
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
-        check_common(self)
-        network = DeterministicNetwork(
-            1,
-            self.hidden_layer_sizes,
-            2,
-            likelihood="tilted_classification",
-            activation=self.activation,
-            covariance=self.covariance,
-            kernel=self.kernel,
-            skip=as_flag(self.skip_connections, "skip_connections"),
-            prior=as_network_prior(self.prior),
-        )
-        return NetworkPlan(
-            network,
-            self.inference,
-            self.n_draws,
-            as_schedule(self.schedule, TrainingSchedule()),
-            self.initial_scale,
-            self.n_restarts,
-            self.random_state,
-            self._predictive(),
-            self.verbose,
-        )
+        return _plan_of(self, 2, "tilted_classification")
 
     def _predictive(self) -> Predictive:
         return Predictive(as_choice(self.predictive, "predictive", CLASSIFIER_PREDICTIVES))
+
+
+def _plan_of(model: DVIRegressor | DVIClassifier, n_targets: int, likelihood: str) -> NetworkPlan:
+    schedule = schedule_of(model)
+    network = DeterministicNetwork(
+        1,
+        model.hidden_layer_sizes,
+        n_targets,
+        likelihood=likelihood,
+        activation=model.activation,
+        covariance=model.covariance,
+        kernel=model.kernel,
+        skip=as_flag(model.skip_connections, "skip_connections"),
+        prior=as_network_prior(model.prior),
+    )
+    return NetworkPlan.of(model, network, model.inference, schedule)

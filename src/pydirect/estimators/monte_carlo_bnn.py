@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from pydirect._documentation import described_by
 from pydirect._validation import as_choice, as_count
 from pydirect.estimators._networks import (
     NetworkClassifier,
@@ -11,12 +13,10 @@ from pydirect.estimators._networks import (
     NetworkRegressor,
     Predictive,
     as_network_prior,
-    as_schedule,
     likelihood_of,
+    schedule_of,
 )
-from pydirect.estimators.plans import check_common
 from pydirect.monte_carlo.divergence import MODES
-from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.sampled import SampledNetwork
 from pydirect.networks.training import LEAST_STEPS, TrainingSchedule
 
@@ -24,30 +24,7 @@ SAMPLINGS = ("weights", "pre_activations")
 DEFAULT_SCHEDULE = TrainingSchedule(n_steps=LEAST_STEPS)
 
 
-def inference_of(sampling: str, schedule: TrainingSchedule, posterior: str, kl_mode: str) -> str:
-    """Return the name of the inference, as `fit_network` takes it, if these choices go together."""
-    as_choice(sampling, "sampling", SAMPLINGS)
-    as_choice(kl_mode, "kl_mode", MODES)
-    optimizer = schedule.optimizer
-    if sampling != "weights" and (optimizer != "adam" or posterior != "normal"):
-        raise ValueError(
-            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
-            f"{sampling!r} with posterior={posterior!r} and optimizer={optimizer!r}"
-        )
-    if kl_mode != "fixed" and optimizer != "adam":
-        raise ValueError(f"optimizer must be 'adam' for kl_mode={kl_mode!r}, got {optimizer!r}")
-    if "lbfgs" in optimizer:  # which needs the same draws at every step
-        return "kept"
-    return "mcvi" if sampling == "weights" else "rmcvi"
-
-
-def priors_of(prior: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a Gaussian prior, and the name and parameters of another law, empty unless one is given."""
-    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):
-        return EmpiricalBayes(), tuple(prior)
-    return as_network_prior(prior), ()
-
-
+@dataclass(eq=False, repr=False)
 class MonteCarloBNNRegressor(NetworkRegressor):
     """Bayesian neural network with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
@@ -164,120 +141,38 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Any = (50,),
-        noise: str = "varying",
-        posterior: str = "normal",
-        prior: Any = "empirical_bayes",
-        kl_mode: str = "exact",
-        n_kl_draws: int = 100,
-        n_draws: int = 10,
-        sampling: str = "weights",
-        exact_last_layer: bool = True,
-        schedule: TrainingSchedule | None = None,
-        initial_scale: float = 0.05,
-        n_restarts: int = 1,
-        n_predictive_draws: int = 200,
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.noise = noise
-        self.posterior = posterior
-        self.prior = prior
-        self.kl_mode = kl_mode
-        self.n_kl_draws = n_kl_draws
-        self.n_draws = n_draws
-        self.sampling = sampling
-        self.exact_last_layer = exact_last_layer
-        self.schedule = schedule
-        self.initial_scale = initial_scale
-        self.n_restarts = n_restarts
-        self.n_predictive_draws = n_predictive_draws
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: Any = (50,)
+    noise: str = "varying"
+    posterior: str = "normal"
+    prior: Any = "empirical_bayes"
+    kl_mode: str = "exact"
+    n_kl_draws: int = 100
+    n_draws: int = 10
+    sampling: str = "weights"
+    exact_last_layer: bool = True
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    n_predictive_draws: int = 200
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
-        check_common(self)
-        schedule = as_schedule(self.schedule, DEFAULT_SCHEDULE)
-        inference = inference_of(self.sampling, schedule, self.posterior, self.kl_mode)
-        prior, weight_prior = priors_of(self.prior)
-        network = SampledNetwork(
-            1,
-            self.hidden_layer_sizes,
-            1,
-            likelihood=likelihood_of(self.noise),
-            prior=prior,
-            posterior=self.posterior,
-            weight_prior=weight_prior,
-            kl_mode=self.kl_mode,
-            n_kl_draws=self.n_kl_draws,
-            exact_last_layer=self.exact_last_layer,
-        )
-        return NetworkPlan(
-            network,
-            inference,
-            self.n_draws,
-            schedule,
-            self.initial_scale,
-            self.n_restarts,
-            self.random_state,
-            self._predictive(),
-            self.verbose,
-        )
+        return _plan_of(self, 1, likelihood_of(self.noise), exact_last_layer=self.exact_last_layer)
 
     def _predictive(self) -> Predictive:
         return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
 
 
+@described_by(MonteCarloBNNRegressor)
+@dataclass(eq=False, repr=False)
 class MonteCarloBNNClassifier(NetworkClassifier):
     """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
 
     The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. The output
     layer's weights are always drawn. Source as of `MonteCarloBNNRegressor`.
-
-    Parameters
-    ----------
-    hidden_layer_sizes : sequence of int, default=(50,)
-        Units of each hidden layer.
-    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
-        Law of ξ. Radial: the weights of a matrix, or the biases of a layer, have a uniform direction and a normal
-        length.
-    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
-        Gaussian, with a variance estimated for each weight matrix and bias vector or one fixed number; or the name of
-        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` supports it.
-    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
-        How the divergence is computed: exactly, or from draws of several kinds, fresh at every step or, for
-        ``"fixed"``, made once; see `MonteCarloDivergence`.
-    n_kl_draws : int, default=100
-        Draws per weight in all modes but ``"exact"``.
-    n_draws : int, default=10
-        Draws of the network per step.
-    sampling : {"weights", "pre_activations"}, default="weights"
-        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
-        reparameterisation), which have a smaller variance; for normal weights only.
-    schedule : TrainingSchedule, optional
-        Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
-        the network, too, are then kept from the first step.
-    initial_scale : float, default=0.05
-        Initial posterior standard deviations, relative to the initial spread of the means.
-    n_restarts : int, default=1
-        Number of random starts; the one with the highest bound is kept.
-    n_predictive_draws : int, default=200
-        Number of sampled networks that predictions average over, the same for all rows and calls.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default OpenMP's number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the starts, batches and draws.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -324,68 +219,63 @@ class MonteCarloBNNClassifier(NetworkClassifier):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Any = (50,),
-        posterior: str = "normal",
-        prior: Any = "empirical_bayes",
-        kl_mode: str = "exact",
-        n_kl_draws: int = 100,
-        n_draws: int = 10,
-        sampling: str = "weights",
-        schedule: TrainingSchedule | None = None,
-        initial_scale: float = 0.05,
-        n_restarts: int = 1,
-        n_predictive_draws: int = 200,
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.posterior = posterior
-        self.prior = prior
-        self.kl_mode = kl_mode
-        self.n_kl_draws = n_kl_draws
-        self.n_draws = n_draws
-        self.sampling = sampling
-        self.schedule = schedule
-        self.initial_scale = initial_scale
-        self.n_restarts = n_restarts
-        self.n_predictive_draws = n_predictive_draws
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: Any = (50,)
+    posterior: str = "normal"
+    prior: Any = "empirical_bayes"
+    kl_mode: str = "exact"
+    n_kl_draws: int = 100
+    n_draws: int = 10
+    sampling: str = "weights"
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    n_predictive_draws: int = 200
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
-        check_common(self)
-        schedule = as_schedule(self.schedule, DEFAULT_SCHEDULE)
-        inference = inference_of(self.sampling, schedule, self.posterior, self.kl_mode)
-        prior, weight_prior = priors_of(self.prior)
-        network = SampledNetwork(
-            1,
-            self.hidden_layer_sizes,
-            2,
-            likelihood="classification",
-            prior=prior,
-            posterior=self.posterior,
-            weight_prior=weight_prior,
-            kl_mode=self.kl_mode,
-            n_kl_draws=self.n_kl_draws,
-            exact_last_layer=False,  # the softmax has no closed form
-        )
-        return NetworkPlan(
-            network,
-            inference,
-            self.n_draws,
-            schedule,
-            self.initial_scale,
-            self.n_restarts,
-            self.random_state,
-            self._predictive(),
-            self.verbose,
-        )
+        return _plan_of(self, 2, "classification", exact_last_layer=False)  # the softmax has no closed form
 
     def _predictive(self) -> Predictive:
         return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
+
+
+def _plan_of(
+    model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str, exact_last_layer: bool
+) -> NetworkPlan:
+    schedule = schedule_of(model, DEFAULT_SCHEDULE)
+    inference = _inference_of(model.sampling, schedule.optimizer, model.posterior, model.kl_mode)
+    prior, weight_prior = model.prior, ()
+    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):  # another law than Gaussians
+        prior, weight_prior = "empirical_bayes", tuple(prior)
+    network = SampledNetwork(
+        1,
+        model.hidden_layer_sizes,
+        n_targets,
+        likelihood=likelihood,
+        prior=as_network_prior(prior),
+        posterior=model.posterior,
+        weight_prior=weight_prior,
+        kl_mode=model.kl_mode,
+        n_kl_draws=model.n_kl_draws,
+        exact_last_layer=exact_last_layer,
+    )
+    return NetworkPlan.of(model, network, inference, schedule)
+
+
+def _inference_of(sampling: str, optimizer: str, posterior: str, kl_mode: str) -> str:
+    """Return the name of the inference, as `fit_network` takes it, if these choices go together."""
+    as_choice(sampling, "sampling", SAMPLINGS)
+    as_choice(kl_mode, "kl_mode", MODES)
+    if sampling != "weights" and (optimizer != "adam" or posterior != "normal"):
+        raise ValueError(
+            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+            f"{sampling!r} with posterior={posterior!r} and optimizer={optimizer!r}"
+        )
+    if kl_mode != "fixed" and optimizer != "adam":
+        raise ValueError(f"optimizer must be 'adam' for kl_mode={kl_mode!r}, got {optimizer!r}")
+    if "lbfgs" in optimizer:  # which needs the same draws at every step
+        return "kept"
+    return "mcvi" if sampling == "weights" else "rmcvi"

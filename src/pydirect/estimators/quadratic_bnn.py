@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -108,6 +108,7 @@ class QuadraticPlan:
         return model, progress.seconds
 
 
+@dataclass(eq=False, repr=False)
 class QuadraticBNNRegressor(Regressor):
     """Bayesian neural network with quadratic activations, trained exactly by discrete relaxation (DIRECT).
 
@@ -216,45 +217,26 @@ class QuadraticBNNRegressor(Regressor):
     >>> mean, std = model.predict(X[400:], return_std=True)
     """
 
-    model_: FittedQuadraticNetwork
-    coreset_: NetworkCoreset
-    _coreset_of_fit: NetworkCoreset | None = None  # while `fit` had no more rows than a coreset has
+    hidden_layer_sizes: Any = (16, 8)
+    n_levels: int = 15
+    prior: Any = "gaussian"
+    prior_scale: float = 1.5
+    fit_prior_scale: bool = True
+    whiten: bool = True
+    bias: bool = True
+    n_restarts: int = 4
+    n_regrids: int = 3
+    optimizer: str = "lbfgs"
+    engine: str = "auto"
+    max_iter: int = 150
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Any = (16, 8),
-        n_levels: int = 15,
-        prior: Any = "gaussian",
-        prior_scale: float = 1.5,
-        fit_prior_scale: bool = True,
-        whiten: bool = True,
-        bias: bool = True,
-        n_restarts: int = 4,
-        n_regrids: int = 3,
-        optimizer: str = "lbfgs",
-        engine: str = "auto",
-        max_iter: int = 150,
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.n_levels = n_levels
-        self.prior = prior
-        self.prior_scale = prior_scale
-        self.fit_prior_scale = fit_prior_scale
-        self.whiten = whiten
-        self.bias = bias
-        self.n_restarts = n_restarts
-        self.n_regrids = n_regrids
-        self.optimizer = optimizer
-        self.engine = engine
-        self.max_iter = max_iter
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    model_: FittedQuadraticNetwork = field(init=False)
+    coreset_: NetworkCoreset = field(init=False)
+    _coreset_of_fit: NetworkCoreset | None = field(init=False)  # while `fit` had no more rows than a coreset has
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -330,7 +312,7 @@ class QuadraticBNNRegressor(Regressor):
             is none of an earlier fit.
         """
         plan = self._plan()
-        earlier = getattr(self, "coreset_", self._coreset_of_fit)
+        earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
         if earlier is None and hasattr(self, "model_"):
             raise ValueError(
                 "the earlier rows must be known to go on, but fit keeps few numbers with one target only, and files "
