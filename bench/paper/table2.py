@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 from table1 import data_directory  # noqa: E402
 
 from pydirect import DirectRegressor, MeanField  # noqa: E402
-from pydirect.direct.mixture_entropy import ENTROPIES  # noqa: E402
+from pydirect.direct.mixture_posterior import ENTROPIES  # noqa: E402
 
 COLUMNS = ("rmse", "nlpd", "zeros", "components", "gain", "inference", "one_component")
 

@@ -282,7 +282,7 @@ def test_fits_under_mixture_priors_end_at_rest_with_the_bound_they_report(make_p
     )  # fmt: skip
     assert posterior.converged
     climb = climb_of(problem, table)
-    state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q, posterior.elbo)
+    state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q)
     np.testing.assert_allclose(posterior.log_prior, climb.priors(posterior.component_q)[0])
     assert posterior.elbo == pytest.approx(climb.solver(state).elbo(), abs=1e-10)
     for _ in range(5):

@@ -1,14 +1,30 @@
+from functools import partial
+
 import numpy as np
 import pytest
-from mixtures import climb_of, correlated_problem, elbo_by_definition, log_prior_of_hypotheses, random_state
+from mixtures import (
+    PRIORS,
+    climb_of,
+    correlated_problem,
+    elbo_by_definition,
+    entropy_of,
+    enumerated,
+    log_prior_of_hypotheses,
+    masses,
+    prior_of_hypotheses,
+    problem_with_noise,
+    random_mixture,
+    random_state,
+)
 from scipy.special import softmax, xlogy
 
 from pydirect import GaussianStatistics, fit_mixture
-from pydirect.direct import mixture_ascent, pairwise_entropy
+from pydirect.direct import mixture_ascent, mixture_posterior, pairwise_entropy
 from pydirect.direct.mean_field import MeanFieldRegression
+from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
-from pydirect.testing import enumerate_mixture
+from pydirect.testing import enumerate_mixture, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -40,7 +56,7 @@ def test_ascent_never_lowers_the_bound_nor_leaves_it_above_the_truth(isa_level, 
     climb = climb_of(problem)
     before = climb.solver(start).elbo()
     state = climb.ascend(start)
-    assert (np.diff([before, *state.trace]) >= -1e-9).all()
+    assert (np.diff([before, *state.elbo_trace]) >= -1e-9).all()
     assert state.elbo >= before - 1e-9
     truth = elbo_by_definition(
         problem,
@@ -55,11 +71,11 @@ def test_ascent_stops_where_no_component_can_rise_alone(make_problem):
     problem = correlated_problem(make_problem, seed=3)
     posterior = fit_mixture(*problem.fit_arguments, n_components=3)
     climb = climb_of(problem)
-    state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q, posterior.elbo)
+    state = mixture_ascent.MixtureState(posterior.alpha, posterior.component_q, posterior.noise.q)
     rng = np.random.default_rng(0)
     for _ in range(50):
         logits = np.log(np.maximum(state.q, 1e-300)) + 0.05 * rng.standard_normal(state.q.shape)
-        moved = mixture_ascent.MixtureState(state.alpha, softmax(logits, axis=2), state.q_noise, -np.inf)
+        moved = mixture_ascent.MixtureState(state.alpha, softmax(logits, axis=2), state.q_noise)
         assert climb.solver(moved).elbo() <= posterior.elbo + 1e-9
 
 
@@ -69,7 +85,7 @@ def test_components_that_meet_within_one_sweep_are_not_at_rest():
     model = MeanFieldRegression.of(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
     climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1e-9, 1)
     q = np.eye(2)[[[0, 0], [1, 1]]]
-    start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1), -np.inf)
+    start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1))
     state = climb.ascend(start)
     assert state.elbo == pytest.approx(climb.solver(start).elbo())
     assert not state.converged
@@ -90,3 +106,107 @@ def test_results_have_the_same_bits_at_every_level_and_for_any_number_of_threads
     alone = at_every_level(fit)
     for got, expected in zip(fit(3), alone, strict=True):
         assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_taylor_bound_gains_most_of_what_the_pairwise_one_does(seed):
+    """Components that differ in many weights: about a centre at the marginals its terms are exponentially many."""
+    rng = np.random.default_rng(seed)
+    phi = rng.standard_normal((40, 60))
+    phi[:, 1::2] = phi[:, ::2] + 0.2 * phi[:, 1::2]
+    levels = evenly_spaced_levels(9, 2.0)
+    statistics = GaussianStatistics.from_arrays(phi, phi @ rng.choice(levels, 60) + 0.5 * rng.standard_normal(40))
+    mixture = fit_mixture(statistics, levels, GaussianPrior().log_mass(levels), [0.25], n_components=4)
+    alpha, q = mixture.alpha, mixture.component_q
+    of_components = -float(alpha @ xlogy(q, q).sum(axis=(1, 2)))
+    state = mixture_ascent.MixtureState(alpha, q, np.ones(1))
+    best, _ = mixture_ascent._best_centre(state, 1000, 1e-15)
+    gain = mixture.entropy_lower - of_components
+    assert gain > 0.1
+    assert taylor_entropy(alpha, q, best)[0] - of_components > 0.85 * gain
+
+
+def test_the_best_centre_is_stationary_and_above_the_marginals():
+    alpha, q = random_mixture(r=3, b=6, concentration=0.3)
+    state = mixture_ascent.MixtureState(alpha, q, np.ones(1))
+    best, _ = mixture_ascent._best_centre(state, 1000, 1e-15)
+    value, _, _, gradient = taylor_entropy(alpha, q, best)
+    np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
+    assert taylor_entropy(alpha, q, mixture_ascent._log_marginal(state))[0] < value <= entropy_of(alpha, q)
+
+
+def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_problem, monkeypatch):
+    problem = correlated_problem(make_problem)
+    pairwise = fit_mixture(*problem.fit_arguments, n_components=3)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mixture_ascent, "taylor_entropy", stop)
+    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
+    assert posterior.interrupted and not posterior.converged
+    assert posterior.elbo == pairwise.elbo
+    np.testing.assert_array_equal(posterior.component_q, pairwise.component_q)
+
+
+def test_stochastic_prior_gradients_are_unbiased():
+    prior = PRIORS["stochastic"]
+    levels = np.array([-1.0, 0.0, 1.0])
+    table = prior.table(levels, 3)
+    alpha, q = random_mixture(b=3, concentration=2.0)
+    log_prior = prior_of_hypotheses(prior, levels, 3)
+
+    def bound(a, x):
+        return sum(w * table.expectation(component) for w, component in zip(a, x, strict=True))
+
+    exact = [
+        finite_difference_gradient(lambda x: masses(x, q) @ log_prior - bound(x, q), alpha),
+        finite_difference_gradient(lambda x: masses(alpha, x) @ log_prior - bound(alpha, x), q).ravel(),
+    ]
+    rng = np.random.default_rng(0)
+    draws = []
+    for _ in range(400):
+        indices = mixture_posterior.sample_indices(alpha, q, 50, rng)
+        d_alpha, d_q = mixture_ascent._exact_prior_gradient(table, alpha, q, indices, 1)
+        draws.append(np.concatenate([d_alpha, d_q.ravel()]))
+    mean, error = monte_carlo_mean(draws)
+    assert (np.abs(mean - np.concatenate(exact)) <= 5 * error + 1e-7).all()
+
+
+def test_both_stochastic_terms_train_together(make_problem):
+    problem = correlated_problem(make_problem)
+    prior = PRIORS["stochastic"]
+    posterior = fit_mixture(
+        problem.statistics, problem.levels, prior, [0.1], n_components=2, entropy="stochastic", n_samples=300
+    )
+    truth = elbo_by_definition(
+        problem_with_noise(problem, [0.1]), enumerated(posterior), prior_of_hypotheses(prior, problem.levels, 5)
+    )
+    assert posterior.elbo <= truth + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_stochastic_steps_never_end_below_their_start(make_problem, seed):
+    problem = correlated_problem(make_problem, seed=seed)
+    pairwise, stochastic = (
+        fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy, n_samples=50)
+        for entropy in ("pairwise", "stochastic")
+    )
+    assert stochastic.elbo >= pairwise.elbo
+    assert stochastic.n_iter > pairwise.n_iter
+    assert stochastic.elbo == pytest.approx(
+        mixture_ascent.energy(climb_of(problem), stochastic.alpha, stochastic.component_q)[0]
+        + stochastic.entropy_bracket[0],
+        abs=1e-6,
+    )
+
+
+@pytest.mark.parametrize("prior", [None, *PRIORS.values()], ids=["factorised", *PRIORS])
+def test_energy_gradients_agree_with_finite_differences(make_problem, prior):
+    problem = correlated_problem(make_problem)
+    table = None if prior is None else prior.table(problem.levels, 5)
+    energy = partial(mixture_ascent.energy, climb_of(problem, table))
+    alpha, q = random_mixture(b=5)
+    _, d_alpha, d_q, _ = energy(alpha, q)
+    for got, function, at in ((d_alpha, lambda x: energy(x, q)[0], alpha), (d_q, lambda x: energy(alpha, x)[0], q)):
+        np.testing.assert_allclose(got, finite_difference_gradient(function, at), rtol=1e-5, atol=1e-5)

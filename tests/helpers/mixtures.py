@@ -66,7 +66,7 @@ def random_state(problem, r, seed=0, concentration=1.0):
     b, m = problem.phi.shape[1], np.shape(problem.levels)[-1]
     alpha, q = random_mixture(r, b, m, seed, concentration)
     return mixture_ascent.MixtureState(
-        alpha, q, np.random.default_rng(seed).dirichlet(np.ones(problem.noise_levels.size)), -np.inf
+        alpha, q, np.random.default_rng(seed).dirichlet(np.ones(problem.noise_levels.size))
     )
 
 

@@ -8,7 +8,7 @@ from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import GaussianStatistics, MixturePrior, fit_mixture
 from pydirect.direct import pairwise_entropy
-from pydirect.direct.mixture_entropy import taylor_entropy
+from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.distributions.priors import TablePrior
 from pydirect.testing import enumerate_elbo, enumerate_hypotheses, enumerate_log_evidence
 

@@ -2,8 +2,7 @@
 
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_mean_field
 from pydirect.direct.mixture import fit_mixture
-from pydirect.direct.mixture_entropy import pairwise_entropy
-from pydirect.direct.mixture_posterior import MixturePosterior
+from pydirect.direct.mixture_posterior import MixturePosterior, pairwise_entropy
 from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.direct.sequential_posterior import SequentialPosterior
 

@@ -209,27 +209,24 @@ class RawFit:
         interrupted = interrupted or posterior.interrupted
         if fit.policy.n_components > 1:
             posterior = fit._split(posterior, interrupted)
-        interrupted = interrupted or posterior.interrupted
-        converged = posterior.converged and not interrupted
-        outcome = replace(posterior.outcome, interrupted=interrupted, converged=converged)
-        return replace(posterior, outcome=outcome).in_units_of(fit.prior_sd), fit.prior_sd
+        if interrupted or posterior.interrupted:
+            posterior.outcome = posterior.outcome.stopped()
+        return posterior.in_units_of(fit.prior_sd), fit.prior_sd
 
     def cut_short(self) -> RawFit:
         """Return the same with one iteration per stage."""
         return replace(self, policy=replace(self.policy, max_iter=1))
 
-    def model_options(self) -> dict[str, Any]:
-        """Return levels and log prior."""
-        return {"levels": self.policy.levels * self.prior_sd, "log_prior": self.policy.log_prior}
-
     def _options(self) -> dict[str, Any]:
-        policy = self.policy
-        names = ("optimizer", "max_iter", "n_threads")
-        options = self.model_options() | {name: getattr(policy, name) for name in names}
-        return options
+        levels, passed = self.policy.levels * self.prior_sd, ("log_prior", "optimizer", "max_iter", "n_threads")
+        return {"levels": levels, **{name: getattr(self.policy, name) for name in passed}}
 
     def _at(self, noise_levels: FloatArray | list[float]) -> Posterior:
-        return _fit_factorized(self.statistics, noise_levels=noise_levels, **self._options())
+        """Fit one factor per weight, under a prior of either kind."""
+        options = self._options() | {"noise_levels": noise_levels}
+        if isinstance(self.policy.log_prior, MixturePriorTable):
+            return fit_mixture(self.statistics, n_components=1, **options)
+        return fit_mean_field(self.statistics, **options)
 
     def _on_grid(self) -> Posterior:
         """Fit with the noise on a grid about `noise`, moved while the posterior piles up at its edge."""
@@ -258,7 +255,7 @@ class RawFit:
             tried = fit, fit._at([noise])
             best = max(best, tried, key=lambda pair: pair[1].elbo)
         if tried[1].interrupted:
-            best[1].outcome = replace(best[1].outcome, interrupted=True, converged=False)
+            best[1].outcome = best[1].outcome.stopped()
         return best
 
     def _unexplained(self, posterior: Posterior) -> float | None:
@@ -293,10 +290,3 @@ def finish(fits: Sequence[RawFit]) -> list[tuple[Posterior, float]]:
     for fit in fits:
         fitted.append(fit.finish(bool(fitted) and fitted[-1][0].interrupted))
     return fitted
-
-
-def _fit_factorized(statistics: TargetStatistics, **options: Any) -> Posterior:
-    """Fit one factor per weight, under a prior of either kind."""
-    if isinstance(options["log_prior"], MixturePriorTable):
-        return fit_mixture(statistics, n_components=1, **options)
-    return fit_mean_field(statistics, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from scipy.special import logsumexp, xlogy
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, short_repr
-from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals, as_levels, pad_levels
+from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals, as_levels, padded
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
 from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
@@ -30,14 +30,8 @@ FARTHEST_LEVELS = 1e4
 class MeanFieldPosterior(WeightMarginals, WithOutcome):
     """A fitted factorised posterior of weights and noise.
 
-    Attributes
-    ----------
-    weights : FactorizedCategorical
-    noise : NoisePosterior
-    log_prior : ndarray, (n_weights or 1, n_levels)
-    outcome : Outcome
-        The last ELBO of its trace is exact; those before are of A in single precision, and may lie above it by as much
-        as that rounds.
+    The last ELBO of its trace is exact; those before are of A in single precision, and may lie above it by as much as
+    that rounds.
     """
 
     weights: Annotated[FactorizedCategorical, Binds(n_weights="n_weights", n_levels="n_levels")]
@@ -53,71 +47,21 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
         return np.broadcast_to(self.weights.levels, self.weights.q.shape)
 
     def in_units_of(self, unit: float) -> Self:
-        """Return the same posterior with its levels divided by `unit`.
-
-        Parameters
-        ----------
-        unit : float
-            What the levels are divided by.
-
-        Returns
-        -------
-        Self
-            The posterior.
-        """
+        """Return the same posterior with its levels divided by `unit`."""
         return replace(self, weights=FactorizedCategorical(self.weights.levels / unit, self.weights.q))
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
-        """
+        """Mean ``φᵀs`` and variance ``Σ_j φ_j² Var w_j`` of f* for rows of Φ, in one pass; (n_rows,) each."""
         mean, variance = np.empty(len(phi)), np.empty(len(phi))
         _core.row_moments(phi, self.mean, self.variance, mean, variance, n_threads)
         return mean, variance
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,).
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        order : int
-            Order of the cumulant, 1 to 4.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Cumulants.
-        """
+        """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,)."""
         return phi**order @ self.weights.cumulant(order)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw weights of Φ, (n_samples, n_weights)."""
         return self.weights.sample(n_samples, rng)
 
 
@@ -129,24 +73,12 @@ def _divergences(q: FloatArray, logits: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class MeanFieldRegression:
-    """The model whose ELBO is Theorem 1: y = Φw + ε with discrete weights and a discrete noise variance.
+    """The model whose ELBO is Theorem 1: y = Φw + ε with discrete weights and a discrete noise variance."""
 
-    Parameters
-    ----------
-    statistics : TargetStatistics
-        Sums over the rows.
-    levels : ndarray of shape (n_weights or 1, n_levels)
-        Values that a weight can take.
-    log_prior : ndarray of shape (n_weights or 1, n_levels)
-        Log masses of the prior on the levels.
-    noise : NoiseGrid
-        Noise levels and their prior.
-    """
-
-    statistics: TargetStatistics
-    levels: FloatArray
-    log_prior: FloatArray
-    noise: NoiseGrid
+    statistics: TargetStatistics  # sums over the rows
+    levels: FloatArray  # (n_weights or 1, n_levels): values that a weight can take
+    log_prior: FloatArray  # (n_weights or 1, n_levels): log masses of the prior on the levels
+    noise: NoiseGrid  # noise levels and their prior
 
     @classmethod
     def of(
@@ -157,21 +89,7 @@ class MeanFieldRegression:
         noise_levels: ArrayLike,
         log_noise_prior: ArrayLike | None = None,
     ) -> MeanFieldRegression:
-        """Validate the arguments that `fit_mean_field` describes and return them as a model.
-
-        Parameters
-        ----------
-        statistics : TargetStatistics or GaussianStatistics
-            Sums over the rows.
-        levels : ndarray of shape (n_weights or 1, n_levels)
-            Values that a weight can take.
-        log_prior : array_like of shape (n_weights or 1, n_levels)
-            Log masses of the prior on the levels.
-        noise_levels : array_like of shape (n_noise_levels,)
-            Values that the noise variance can take.
-        log_noise_prior : array_like of shape (n_noise_levels,), optional
-            Log masses of their prior, uniform by default.
-        """
+        """Validate the arguments that `fit_mean_field` describes and return them as a model."""
         target = as_target_statistics(statistics)
         levels = as_levels(levels, target.n_weights)
         if (np.abs(levels).max(axis=1) > FARTHEST_LEVELS * np.ptp(levels, axis=1)).any() and levels.shape[1] > 1:
@@ -183,109 +101,55 @@ class MeanFieldRegression:
         return cls(target, levels, log_prior, NoiseGrid.of(noise_levels, log_noise_prior))
 
     def expected_squared_error(self, q: FloatArray) -> float:
-        """``R = E_q ‖y − Φw‖²``, eq. 8.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-
-        Returns
-        -------
-        float
-            R.
-        """
+        """``R = E_q ‖y − Φw‖²``, eq. 8."""
         weights = FactorizedCategorical(self.levels, q)
         return float(self.statistics.squared_error(weights.mean, weights.variance))
 
     def elbo(self, q: FloatArray, q_noise: FloatArray) -> float:
-        """ELBO of any factorised posterior, term by term (Theorem 1 with its constant).
-
-        `q`, (n_weights, n_levels). `q_noise`, (n_noise_levels,).
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-        q_noise : ndarray of shape (n_noise_levels,)
-            Probabilities of the noise levels.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """ELBO of a posterior q (n_weights, n_levels), q_noise (n_noise_levels,), term by term (Theorem 1)."""
         likelihood = self.noise.share(q_noise, self.expected_squared_error(q), self.statistics.n_samples)
         return float(likelihood - FactorizedCategorical(self.levels, q).kl(self.log_prior))
 
     def rise_of_one_update(self, q: FloatArray, q_noise: FloatArray) -> float:
-        """Largest rise of the ELBO from one factor's exact update: its divergence from the optimum given the others.
-
-        Parameters
-        ----------
-        q : ndarray of shape (n_weights, n_levels)
-            Probabilities of the levels.
-        q_noise : ndarray of shape (n_noise_levels,)
-            Probabilities of the noise levels.
-
-        Returns
-        -------
-        float
-            In nats.
-        """
+        """Largest rise of the ELBO from one factor's exact update: its divergence from the optimum given the others."""
         weights, a = FactorizedCategorical(self.levels, q), self.statistics.A
         diagonal, tau = a.diagonal(), self.noise.precision(q_noise)
         pull = tau * (self.statistics.c - a @ weights.mean + diagonal * weights.mean)
         logits = self.log_prior + pull[:, None] * self.levels - 0.5 * tau * diagonal[:, None] * self.levels**2
         error = self.statistics.squared_error(weights.mean, weights.variance)
         noise_logits = self.noise.log_joint(float(error), self.statistics.n_samples)
-        rises = [_divergences(q, logits).max(), _divergences(q_noise, noise_logits)]
-        return float(max(rises))
+        return float(max(_divergences(q, logits).max(), _divergences(q_noise, noise_logits)))
+
+    def solver_arguments(self, a: NDArray[np.float32], log_prior: FloatArray, n_threads: int) -> dict[str, Any]:
+        """Return what compiled solvers take, for A in single precision and log masses (..., n_levels)."""
+        statistics, noise = self.statistics, self.noise
+        return {
+            "a": a,
+            "a_exact": statistics.A,
+            "diagonal": np.ascontiguousarray(statistics.A.diagonal()),
+            "c": statistics.c,
+            "yty": statistics.yty,
+            "n_samples": statistics.n_samples,
+            "levels": padded(self.levels),
+            "log_prior": padded(log_prior, -np.inf),
+            "prior_precision": self.prior_precision(),
+            "noise_levels": noise.levels,
+            "noise_log_prior": noise.log_prior,
+            "n_threads": n_threads,
+        }
 
     def solver(self, n_threads: int) -> _core.MeanField:
-        """Return the compiled solver of this problem, at no particular state.
-
-        Parameters
-        ----------
-        n_threads : int
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        _core.MeanField
-            The solver.
-        """
-        levels, log_prior = pad_levels(self.levels, self.log_prior)
-        a = self.statistics.A
-        return _core.MeanField(
-            a=in_single_precision(a),
-            a_exact=a,
-            diagonal=np.ascontiguousarray(a.diagonal()),
-            c=self.statistics.c,
-            yty=self.statistics.yty,
-            n_samples=self.statistics.n_samples,
-            levels=levels,
-            log_prior=log_prior,
-            prior_precision=self.prior_precision(),
-            noise_levels=self.noise.levels,
-            noise_log_prior=self.noise.log_prior,
-            n_threads=n_threads,
-        )
+        """Return the compiled solver of this problem, at no particular state."""
+        a = in_single_precision(self.statistics.A)
+        return _core.MeanField(**self.solver_arguments(a, self.log_prior, n_threads))
 
     def prior_precision(self) -> FloatArray:
-        """``1 / Var_p(w_j)``, (n_weights,).
-
-        Returns
-        -------
-        ndarray of shape (n_weights,)
-            Precisions.
-        """
-        b = self.statistics.n_weights
-        shape = (max(self.levels.shape[0], self.log_prior.shape[0]), self.levels.shape[1])
+        """``1 / Var_p(w_j)``, (n_weights,)."""
+        shape = np.broadcast_shapes(self.levels.shape, self.log_prior.shape)
         mass = np.exp(np.broadcast_to(self.log_prior, shape))
         variance = FactorizedCategorical(self.levels, mass / mass.sum(axis=1, keepdims=True)).variance
         smallest = 1e-12 * np.ptp(self.levels) ** 2 or 1.0  # a prior on one level only
-        return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, smallest), (b,)))
+        return np.ascontiguousarray(np.broadcast_to(1.0 / np.maximum(variance, smallest), self.statistics.n_weights))
 
 
 def fit_mean_field(
@@ -357,13 +221,8 @@ def fit_mean_field(
     model = MeanFieldRegression.of(statistics, levels, log_prior, noise_levels, log_noise_prior)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(max_iter, "max_iter")
-    posterior = fit_regression(
-        model,
-        optimizer=optimizer,
-        start=start,
-        max_iter=max_iter,
-        n_threads=resolve_n_threads(n_threads),
-    )
+    threads = resolve_n_threads(n_threads)
+    posterior = fit_regression(model, optimizer=optimizer, start=start, max_iter=max_iter, n_threads=threads)
     warn_at_edge(posterior.noise)
     return posterior
 
@@ -385,25 +244,14 @@ def fit_regression(
         left = model.rise_of_one_update(weights.q, q_noise)  # far from it, gradients through a softmax vanish too
         outcome = replace(outcome, converged=outcome.converged and left <= RELATIVE_RISE * (abs(elbo) + 1.0))
     else:
-        outcome = _fit_naturals(model, solver, start, max_iter, n_threads)
+        if start is None:
+            solver.set_noise(model.noise.middle())
+        else:
+            _warm_start(model, solver, start)
+        outcome = run(solver, _quadratic_problem(model, solver.a, max_iter, n_threads), warm=start is not None)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
-
-
-def _fit_naturals(
-    model: MeanFieldRegression,
-    solver: _core.MeanField,
-    start: MeanFieldPosterior | None,
-    max_iter: int,
-    n_threads: int,
-) -> Outcome:
-    problem = _quadratic_problem(model, solver.a, max_iter, n_threads)
-    if start is None:
-        solver.set_noise(model.noise.middle())
-    else:
-        _warm_start(model, solver, start)
-    return run(solver, problem, warm=start is not None)
 
 
 def _quadratic_problem(
@@ -426,11 +274,9 @@ def _quadratic_problem(
 
 def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: MeanFieldPosterior) -> None:
     """Put the solver where each weight's mean is the old one's, at the old noise level."""
-    if start.weights.q.shape != (model.statistics.n_weights, model.levels.shape[1]):
-        raise ValueError(
-            f"start must have probabilities of shape {(model.statistics.n_weights, model.levels.shape[1])}, "
-            f"got {start.weights.q.shape}"
-        )
+    shape = (model.statistics.n_weights, model.levels.shape[1])
+    if start.q.shape != shape:
+        raise ValueError(f"start must have probabilities of shape {shape}, got {start.q.shape}")
     nearest = np.abs(np.log(model.noise.levels * start.noise.precision)).argmin()
     solver.set_noise(np.eye(model.noise.n_levels)[nearest])
     precision = solver.tau * model.statistics.A.diagonal() + model.prior_precision()

@@ -12,23 +12,24 @@ from numpy.typing import ArrayLike
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import as_choice, as_count, as_number
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
-from pydirect.direct.mixture_ascent import Climb, MixtureState, fit_factorized, start_state
-from pydirect.direct.mixture_entropy import ENTROPIES, pairwise_entropy
-from pydirect.direct.mixture_gradients import ascend_stochastic, ascend_taylor
-from pydirect.direct.mixture_posterior import MixturePosterior, as_component_count
-from pydirect.direct.mixture_split import split_components
+from pydirect.direct.mixture_ascent import (
+    Climb,
+    MixtureState,
+    ascend_stochastic,
+    ascend_taylor,
+    fit_factorized,
+    split_components,
+    start_state,
+)
+from pydirect.direct.mixture_posterior import ENTROPIES, MixturePosterior, as_component_count, pairwise_entropy
 from pydirect.distributions.noise import warn_at_edge
 from pydirect.distributions.priors import MixturePrior, MixturePriorTable
 from pydirect.optimize.cholesky import in_single_precision
-from pydirect.optimize.outcome import Outcome
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
 # A component of less weight than this is dropped, as is one whose overlap with another differs from one by less.
 DEGENERATE = 1e-12
-
-
-# Fitting
 
 
 def fit_mixture(
@@ -174,7 +175,5 @@ def _posterior(state: MixtureState, climb: Climb) -> MixturePosterior:
         log_prior=climb.priors(q)[0],
         entropy_lower=lower,
         entropy_upper=max(lower, upper),
-        outcome=Outcome(state.elbo, np.array(state.trace), state.n_iter, state.converged, state.interrupted).at(
-            state.elbo
-        ),
+        outcome=state.outcome.at(state.elbo),
     )

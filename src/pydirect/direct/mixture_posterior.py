@@ -1,4 +1,4 @@
-"""A mixture of factorised posteriors."""
+"""A mixture of factorised posteriors, and bounds on its entropy."""
 
 from __future__ import annotations
 
@@ -7,46 +7,186 @@ from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import logsumexp
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_count, as_generator, as_level_indices, short_repr
-from pydirect.direct.mixture_entropy import log_table, sample_indices
+from pydirect._validation import (
+    FloatArray,
+    as_count,
+    as_float_array,
+    as_generator,
+    as_level_indices,
+    short_repr,
+)
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.schema import LogMasses, Positive, Probabilities, Shape
+
+ENTROPIES = ("pairwise", "taylor", "stochastic")
+# What a component keeps of its weight where it has none left: it may come back.
+SMALLEST_ALPHA = 1e-300
+SMALLEST_MASS = 1e-12
+
+
+def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
+    """Lower and upper bound of the entropy of a mixture, from distances between its components.
+
+    ``Σ_i α_i H(q_i) − Σ_i α_i log Σ_k α_k exp(−D(i, k))``, a lower bound with the Bhattacharyya distance for D and an
+    upper one with the Kullback-Leibler divergence; both exact for one component and for components that share no
+    weight vector (Kolchinsky & Tracey, Estimating mixture entropy with pairwise distances, Entropy 19(7), 2017).
+
+    Parameters
+    ----------
+    alpha : array_like of shape (n_components,)
+        Weights of the components.
+    q : array_like of shape (n_components, n_weights, n_levels)
+        Probabilities of the levels, component by component.
+
+    Returns
+    -------
+    lower, upper : float
+        In nats.
+
+    Examples
+    --------
+    >>> lower, upper = pairwise_entropy([0.5, 0.5], [[[1.0, 0.0]], [[0.0, 1.0]]])
+    >>> round(float(lower / np.log(2)), 12), round(float(upper / np.log(2)), 12)
+    (1.0, 1.0)
+    """
+    q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
+    used = alpha > 0
+    alpha, q = alpha[used], q[used]
+    own = -xlogy(q, q).sum(axis=(1, 2))
+    root = np.sqrt(q)
+    with np.errstate(divide="ignore"):
+        log_q = np.log(q)
+        log_overlap = np.log(np.einsum("ijw,kjw->ikj", root, root)).sum(axis=2)
+    np.fill_diagonal(log_overlap, 0.0)
+    divergence = np.zeros_like(log_overlap)
+    for i, row in enumerate(q):
+        inside = row > 0
+        divergence[i] = -own[i] - np.where(inside, row, 0.0)[inside] @ log_q[:, inside].T
+    lower, upper = (
+        float(alpha @ own - alpha @ logsumexp(np.log(alpha) + similarity, axis=1))
+        for similarity in (log_overlap, -divergence)
+    )
+    return lower, upper
+
+
+def taylor_entropy(
+    alpha: FloatArray, q: FloatArray, log_centre: FloatArray
+) -> tuple[float, FloatArray, FloatArray, FloatArray]:
+    """Lower bound of the entropy of a mixture from ``log q ≤ log a + q/a − 1`` about ``a = ⊗_j a_j`` (Theorem 3).
+
+    `alpha`, (n_components,). `q`, (n_components, n_weights, n_levels). `log_centre`, (n_weights, n_levels): log a; a
+    need not be normalised. Returns `value`; `gradient_alpha`, `gradient_q`, `gradient_log_centre`: of all entries as if
+    they were free.
+    """
+    over = q * np.exp(-log_centre)
+    factors = np.maximum(np.einsum("ijw,kjw->ikj", q, over), 1e-300)
+    log_factors = np.log(factors)
+    # Beyond exp(300) the bound is of no use: it must only stay finite.
+    pairs = np.exp(np.minimum(log_factors.sum(axis=2), 300.0))
+    log_a = np.einsum("ijw,jw->i", q, log_centre)
+    value = float(1.0 - alpha @ log_a - alpha @ pairs @ alpha)
+    without = alpha[:, None, None] * alpha[:, None] * pairs[:, :, None] / factors  # (i, k, j)
+    pull = np.einsum("ikj,kjw->ijw", without, over)
+    gradient_q = -alpha[:, None, None] * log_centre - 2.0 * pull
+    gradient_centre = np.einsum("ijw,ijw->jw", pull, q) - np.einsum("i,ijw->jw", alpha, q)
+    return value, -log_a - 2.0 * pairs @ alpha, gradient_q, gradient_centre
+
+
+def score_gradient(
+    alpha: FloatArray,
+    q: FloatArray,
+    indices: NDArray[np.uint8],
+    values: FloatArray,
+    additive: FloatArray,
+    n_threads: int = 1,
+) -> tuple[FloatArray, FloatArray]:
+    """Unbiased gradient of ``E_q f`` in the probabilities of a mixture, from values of a fixed f at samples of it.
+
+    ``∇ E f = E[(f − h) ∇ log q] + ∇ E h`` for an additive h, whose expectation is exact: the closer h is to f, the
+    smaller the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself
+    when h is zero.
+
+    `alpha`, (n_components,). `q`, (n_components, n_weights, n_levels). `indices`, (n_samples, n_weights): samples.
+    `values`, (n_samples,): f of each. `additive`, (n_weights, n_levels): h, of which the values of a sample's weights
+    are summed. Returns the gradients in `alpha` and `q`, of all entries as if they were free. Raises ValueError,
+    TypeError when an argument has a wrong shape, type or range.
+    """
+    r, b, m = q.shape
+    indices = as_level_indices(indices, "indices", b, m)
+    n = len(indices)
+    alpha = as_float_array(alpha, "alpha", (r,))
+    values = as_float_array(values, "values", (n,))
+    additive = as_float_array(additive, "additive", (b, m))
+    rest = values - _core.component_log_masses(indices, np.ascontiguousarray(additive[:, :, None]), n_threads)[:, 0]
+    masses = _core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha)
+    shares = softmax(masses, axis=1) * rest[:, None] / n
+    sums = np.zeros((b, m, r))
+    _core.sum_by_level(indices, np.ascontiguousarray(shares), sums, n_threads)
+    own = np.einsum("ijw,jw->ij", q, additive)
+    total = own.sum(axis=1)
+    others = (total[:, None] - own)[:, :, None]
+    gradient_q = np.divide(sums.transpose(2, 0, 1), q, out=np.zeros_like(q), where=q > 0)
+    return shares.sum(axis=0) / alpha + total, gradient_q + alpha[:, None, None] * (additive + others)
+
+
+def stochastic_entropy(
+    alpha: FloatArray, q: FloatArray, indices: NDArray[np.uint8], n_threads: int = 1
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Estimate the entropy of a mixture and its gradient from samples of it (eq. 11).
+
+    The variance is reduced by the entropy of the marginals, which is exact.
+
+    `alpha`, `q`, `indices`: as in `score_gradient`. Returns `values`, (n_samples,): their mean is the estimate;
+    `gradient_alpha, gradient_q`. Raises ValueError, TypeError when an argument has a wrong shape, type or range.
+    """
+    indices = as_level_indices(indices, "indices", *q.shape[1:])
+    alpha = as_float_array(alpha, "alpha", q.shape[:1])
+    log_q = logsumexp(_core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha), axis=1)
+    marginal = np.einsum("i,ijw->jw", alpha, q)
+    log_marginal = np.log(np.maximum(marginal, SMALLEST_MASS))
+    of_marginals = _core.component_log_masses(indices, np.ascontiguousarray(log_marginal[:, :, None]), n_threads)[:, 0]
+    additive = log_marginal + 1.0 / len(marginal)  # h = Σ_j log q_j + 1
+    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, log_q + 1.0, additive, n_threads)
+    return of_marginals - log_q - float((marginal * log_marginal).sum()), -gradient_alpha, -gradient_q
+
+
+def log_table(q: FloatArray) -> FloatArray:
+    """Return log q as the compiled samplers want it, (n_weights, n_levels, n_components)."""
+    with np.errstate(divide="ignore"):
+        return np.ascontiguousarray(np.log(q).transpose(1, 2, 0))
+
+
+def sample_indices(alpha: FloatArray, q: FloatArray, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Draw level indices from a mixture, (n, n_weights)."""
+    counts = rng.multinomial(n, alpha / alpha.sum())
+    empty = np.zeros((1, q.shape[2]))
+    drawn = [FactorizedCategorical(empty, q[i]).sample_indices(int(k), rng) for i, k in enumerate(counts) if k]
+    return np.ascontiguousarray(np.concatenate(drawn)[rng.permutation(n)])
 
 
 @dataclass
 class MixturePosterior(WeightMarginals, WithOutcome):
     """A fitted mixture of factorised posteriors, and a factorised posterior of the noise.
 
-    Attributes
-    ----------
-    levels : ndarray of shape (n_weights or 1, n_levels)
-    component_q : ndarray of shape (n_components, n_weights, n_levels)
-        Probabilities of the weights in each component.
-    alpha : ndarray of shape (n_components,)
-        Weights of the components; positive, summing to one.
-    noise : NoisePosterior
-    log_prior : ndarray of shape (n_components or 1, n_weights or 1, n_levels)
-        Under a mixture prior the effective one of each component, not normalised.
-    entropy_lower, entropy_upper : float
-        Bracket of the entropy of the weights, see `pairwise_entropy`.
-    outcome : Outcome
-        Its trace has the ELBO under the bound or estimate that each stage ascends; the last is exact, those before are
-        of A in single precision, and may lie above it by as much as that rounds. With the stochastic entropy, which
-        takes a fixed number of steps, it has converged when the pairwise fit before them has.
+    The trace of the ELBO is under the bound or estimate that each stage ascends; the last is exact, those before are of
+    A in single precision, and may lie above it by as much as that rounds. With the stochastic entropy, which takes a
+    fixed number of steps, it has converged when the pairwise fit before them has.
     """
 
     levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]
     component_q: Annotated[FloatArray, Shape("n_components", "n_weights", "n_levels"), Probabilities]
-    alpha: Annotated[FloatArray, Shape("n_components"), Probabilities, Positive]
+    alpha: Annotated[FloatArray, Shape("n_components"), Probabilities, Positive]  # weights of the components
     noise: NoisePosterior
+    # Under a mixture prior the effective one of each component, not normalised.
     log_prior: Annotated[FloatArray, Shape("n_components or 1", "n_weights or 1", "n_levels"), LogMasses]
-    entropy_lower: float
+    entropy_lower: float  # bracket of the entropy of the weights, see `pairwise_entropy`
     entropy_upper: float
     outcome: Outcome
 
@@ -73,165 +213,61 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         return self.entropy_lower, self.entropy_upper
 
     def expected_sparsity(self) -> float:
-        """Return the expected fraction of exact zeros in a sample.
-
-        Returns
-        -------
-        float
-            Between 0 and 1.
-        """
+        """Return the expected fraction of exact zeros in a sample."""
         return self.weights.expected_sparsity()
 
     def most_probable(self) -> NDArray[np.uint8]:
-        """Level indices of the most probable of the components' most probable weight vectors, (n_weights,).
-
-        Returns
-        -------
-        ndarray of uint8 of shape (n_weights,)
-            Indices of levels.
-        """
+        """Level indices of the most probable of the components' most probable weight vectors, (n_weights,)."""
         modes = np.stack([c.most_probable() for c in self.components])
         return np.asarray(modes[self.log_mass(modes).argmax()])
 
     def log_mass(self, indices: NDArray[np.uint8]) -> FloatArray:
-        """``log q(w)`` of weight vectors given as level indices, (n_samples, n_weights); (n_samples,).
-
-        Parameters
-        ----------
-        indices : ndarray of uint8 of shape (n_samples, n_weights)
-            Indices of levels.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            In nats.
-
-        Raises
-        ------
-        ValueError, TypeError
-            When `indices` has another shape or type, or an index no level.
-        """
+        """``log q(w)`` of weight vectors given as level indices, (n_samples, n_weights); (n_samples,)."""
         indices = as_level_indices(indices, "indices", *self.component_q.shape[1:])
         masses = _core.component_log_masses(indices, log_table(self.component_q), 1)
         return np.asarray(logsumexp(masses + np.log(self.alpha), axis=1))
 
     def in_units_of(self, unit: float) -> Self:
-        """Return the same posterior with its levels divided by `unit`.
-
-        Parameters
-        ----------
-        unit : float
-            What the levels are divided by.
-
-        Returns
-        -------
-        Self
-            The posterior.
-        """
+        """Return the same posterior with its levels divided by `unit`."""
         return replace(self, levels=self.levels / unit)
 
     def component_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* in every component for rows of Φ; (n_rows, n_components) each.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows, n_components) each.
-        """
+        """Mean and variance of f* in every component for rows of Φ; (n_rows, n_components) each."""
         means, variances = np.empty((2, self.n_components, len(phi)))
         for component, mean, variance in zip(self.components, means, variances, strict=True):
             _core.row_moments(phi, component.mean, component.variance, mean, variance, n_threads)
         return means.T, variances.T
 
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f* for rows of Φ, by the law of total variance; (n_rows,) each.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
-        """
+        """Mean and variance of f* for rows of Φ, by the law of total variance; (n_rows,) each."""
         means, variances = self.component_moments(phi, n_threads)
         mean = means @ self.alpha
         return mean, (variances + (means - mean[:, None]) ** 2) @ self.alpha
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,).
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        order : int
-            Order of the cumulant, 1 to 4.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Cumulants.
-        """
+        """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,)."""
         cumulants = [np.stack([phi**k @ c.cumulant(k) for c in self.components]) for k in range(1, order + 1)]
         mean = self.alpha @ cumulants[0]
         if order == 1:
             return np.asarray(mean)
-        d = cumulants[0] - mean
-        second = self.alpha @ (cumulants[1] + d**2)
+        d, k = cumulants[0] - mean, cumulants
+        second = self.alpha @ (k[1] + d**2)
         if order == 2:
             return np.asarray(second)
         if order == 3:
-            return np.asarray(self.alpha @ (cumulants[2] + 3 * d * cumulants[1] + d**3))
-        fourth = cumulants[3] + 3 * cumulants[1] ** 2 + 4 * d * cumulants[2] + 6 * d**2 * cumulants[1] + d**4
+            return np.asarray(self.alpha @ (k[2] + 3 * d * k[1] + d**3))
+        fourth = k[3] + 3 * k[1] ** 2 + 4 * d * k[2] + 6 * d**2 * k[1] + d**4
         return np.asarray(self.alpha @ fourth - 3 * second**2)
 
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
-        """Draw level indices, (n_samples, n_weights), independently of each other.
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        random_state : Generator or int, optional
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of uint8 of shape (n_samples, n_weights)
-            Indices of levels.
-        """
+        """Draw level indices, (n_samples, n_weights), independently of each other."""
         rng = as_generator(random_state)
         return sample_indices(self.alpha, self.component_q, as_count(n_samples, "n_samples"), rng)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights).
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-        """
+        """Draw weights of Φ, (n_samples, n_weights)."""
         return self.components[0].values(self.sample_indices(n_samples, rng))
 
     def check(self) -> None:

@@ -61,40 +61,22 @@ class CoarseLevelsWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SequentialRegression:
-    """The model y = Φw + ε with weights on levels, at a given noise variance.
-
-    Parameters
-    ----------
-    statistics : TargetStatistics
-    noise : float
-        σ²
-    prior_variance : float
-        Of a weight, in squared units of the prior.
-    prior : Prior
-        In units of the square root of `prior_variance`.
-    unit_levels : ndarray of shape (1, n_levels) or (n_weights, n_levels)
-        In own units, zero among them, where scales are own; in prior units where they are shared.
-    level_scales : {"own", "centred", "shared"}
-    log_prior : ndarray of shape (1, n_levels) or (n_weights, n_levels), or None
-        Log masses of shared levels, in place of `prior`.
-    coverage : float
-    order : str or ndarray of shape (n_weights,)
-    ties : ndarray of int, shape (n_weights,), or None
-    given_exponents : ndarray of int8, shape (n_weights,), or None
-    n_threads : int
-    """
+    """The model y = Φw + ε with weights on levels, at a given noise variance."""
 
     statistics: TargetStatistics
-    noise: float
-    prior_variance: float
-    prior: Prior
+    noise: float  # σ²
+    prior_variance: float  # of a weight, in squared units of the prior
+    prior: Prior  # in units of the square root of `prior_variance`
+    # (1, n_levels) or (n_weights, n_levels): in own units, zero among them, where scales are own; in prior units where
+    # they are shared
     unit_levels: FloatArray
     level_scales: str
+    # (1, n_levels) or (n_weights, n_levels): log masses of shared levels, in place of `prior`
     log_prior: FloatArray | None
     coverage: float
-    order: str | NDArray[np.int64]
-    ties: NDArray[np.intp] | None = None
-    given_exponents: NDArray[np.int8] | None = None
+    order: str | NDArray[np.int64]  # (n_weights,)
+    ties: NDArray[np.intp] | None = None  # (n_weights,)
+    given_exponents: NDArray[np.int8] | None = None  # (n_weights,)
     n_threads: int = 1
 
     @property
@@ -126,13 +108,7 @@ class SequentialRegression:
         return np.diff(np.concatenate([outer[:, :1], edges, outer[:, 1:]], axis=1), axis=1)
 
     def factorise(self, scale: FloatArray, order: str | NDArray[np.int64]) -> tuple[FloatArray, NDArray[np.int64]]:
-        """Factorise H = τA + I/v in own units; the factor and its order.
-
-        Raises
-        ------
-        ValueError
-            When H is not positive definite in double precision.
-        """
+        """Factorise H = τA + I/v in own units; the factor and its order."""
         tau, a = 1 / self.noise, np.ascontiguousarray(self.statistics.A)
         ridge = np.full(len(a), 1 / self.weight_variance)
         if isinstance(order, str) and order == "diagonal":

@@ -53,32 +53,16 @@ class SequentialSampler:
     """What draws weights: the factor, and tables of levels; every weight in units of its own scale.
 
     Positions of arrays are those of `order`, but for `scale`; position 0 is drawn last.
-
-    Parameters
-    ----------
-    factor : ndarray of shape (n_weights, n_weights)
-        Upper R of H in own units, ``diag(scale) H diag(scale)``, rows and columns in `order`.
-    order : ndarray of shape (n_weights,)
-        Weight at each position.
-    scale : ndarray of shape (n_weights,)
-        Own unit of every weight, in the weights' order.
-    mean : ndarray of shape (n_weights,)
-        Posterior mean m of continuous weights, own units.
-    levels : ndarray of shape (n_weights or 1, n_levels)
-        Own units.
-    tilt : ndarray of shape (n_weights or 1, n_levels)
-        ``log p_j(w) + w²/2v_j``
-    constant : float
-        ``−(n/2) log 2πσ² − (τ/2) yᵀy + (τ²/2) cᵀH⁻¹c``
     """
 
+    # upper R of H in own units, ``diag(scale) H diag(scale)``, rows and columns in `order`
     factor: Annotated[FloatArray, Shape("n_weights", "n_weights")]
-    order: Annotated[NDArray[np.int64], Shape("n_weights")]
-    scale: Annotated[FloatArray, Shape("n_weights"), Positive]
-    mean: Annotated[FloatArray, Shape("n_weights")]
-    levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]
-    tilt: Annotated[FloatArray, Shape("n_weights or 1", "n_levels"), LogMasses]
-    constant: float
+    order: Annotated[NDArray[np.int64], Shape("n_weights")]  # weight at each position
+    scale: Annotated[FloatArray, Shape("n_weights"), Positive]  # own unit of every weight, in the weights' order
+    mean: Annotated[FloatArray, Shape("n_weights")]  # posterior mean m of continuous weights, own units
+    levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]  # own units
+    tilt: Annotated[FloatArray, Shape("n_weights or 1", "n_levels"), LogMasses]  # ``log p_j(w) + w²/2v_j``
+    constant: float  # ``−(n/2) log 2πσ² − (τ/2) yᵀy + (τ²/2) cᵀH⁻¹c``
 
     __repr__ = short_repr
 
@@ -108,61 +92,33 @@ class SequentialSampler:
 
 @dataclass
 class SequentialPosterior(WeightMarginals, WithOutcome):
-    """Draws of weights on levels, each weight given those drawn before it, at a fixed noise variance.
+    """Draws of weights on levels, each weight given those drawn before it, at a fixed noise variance."""
 
-    Attributes
-    ----------
-    packed_codes : ndarray of uint8
-        Level indices of the stored draws, two to a byte where levels are 16 or fewer; see `codes`.
-    packed_nearest : ndarray of uint8
-        The same of the vector that takes the most probable level each time; see `most_probable`.
-    unit_levels : ndarray of shape (n_levels,) or (n_weights, n_levels)
-        Levels in units of ``step · 2**level_exponents``, about `centres`.
-    level_exponents : ndarray of int8, shape (n_weights,)
-    centres : ndarray of shape (n_weights,) or (0,)
-        Middle of every weight's levels; none where it is zero.
-    step : float
-    own_mean : ndarray of shape (n_weights,)
-        Posterior mean of continuous weights in units of `level_scales`, to single precision; see `continuous_mean`.
-    coarseness : ndarray of shape (n_weights,)
-        ρ: largest spacing of a weight's levels in units of its conditional standard deviation 1/r_jj. Up to 2.5 the
-        levels cost nothing.
-    log_weights : ndarray of shape (n_draws,)
-        log p(y, w) − log q(w) of the stored draws.
-    log_evidence_continuous : float
-        Log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`.
-    prior_variance : float
-        Squared unit of the prior.
-    has_gaussian_prior : bool
-        Whether the prior of the weights is that of `log_evidence_continuous`.
-    draw_kind : {"stratified", "independent"}
-        How the stored draws relate to each other.
-    noise : NoisePosterior
-        Of one level.
-    outcome : Outcome, optional
-        Its ELBO is the mean of `log_weights`.
-    noise_factor : float, default=1.0
-        Factor by which the noise variance was raised above that of largest evidence, because levels were too coarse.
-    sampler : SequentialSampler or None, optional
-        Kept on request: draws as many as are asked for, and gives exact moments of continuous weights.
-    """
-
+    # level indices of the stored draws, two to a byte where levels are 16 or fewer; see `codes`
     packed_codes: Annotated[Codes, Shape("n_draws", "n_bytes")]
+    # the same of the vector that takes the most probable level each time; see `most_probable`
     packed_nearest: Annotated[Codes, Shape(1, "n_bytes")]
+    # levels in units of ``step · 2**level_exponents``, about `centres`
     unit_levels: Annotated[FloatArray, Shape("n_levels"), Shape("n_weights", "n_levels")]
     level_exponents: Annotated[NDArray[np.int8], Shape("n_weights"), Between(-LARGEST_EXPONENT, LARGEST_EXPONENT)]
-    centres: Annotated[FloatArray, Shape("n_weights or 0")]
+    centres: Annotated[FloatArray, Shape("n_weights or 0")]  # middle of every weight's levels; none where it is zero
     step: Annotated[float, Positive]
+    # posterior mean of continuous weights in units of `level_scales`, to single precision; see `continuous_mean`
     own_mean: Annotated[NDArray[np.float32], Shape("n_weights")]
+    # ρ: largest spacing of a weight's levels in units of its conditional standard deviation 1/r_jj. Up to 2.5 the
+    # levels cost nothing.
     coarseness: Annotated[NDArray[np.float32], Shape("n_weights")]
-    log_weights: Annotated[FloatArray, Shape("n_draws")]
+    log_weights: Annotated[FloatArray, Shape("n_draws")]  # log p(y, w) − log q(w) of the stored draws
+    # log evidence of continuous weights with a Gaussian prior of the same variance; see `gap`
     log_evidence_continuous: float
-    prior_variance: Annotated[float, Positive]
-    has_gaussian_prior: bool
-    draw_kind: Annotated[str, OneOf(*DRAW_KINDS)]
-    noise: NoisePosterior
-    outcome: Outcome = field(default_factory=Outcome)
+    prior_variance: Annotated[float, Positive]  # squared unit of the prior
+    has_gaussian_prior: bool  # whether the prior of the weights is that of `log_evidence_continuous`
+    draw_kind: Annotated[str, OneOf(*DRAW_KINDS)]  # how the stored draws relate to each other
+    noise: NoisePosterior  # of one level
+    outcome: Outcome = field(default_factory=Outcome)  # its ELBO is the mean of `log_weights`
+    # factor by which the noise variance was raised above that of largest evidence, because levels were too coarse
     noise_factor: Annotated[float, AtLeast(1.0)] = 1.0
+    # kept on request: draws as many as are asked for, and gives exact moments of continuous weights
     sampler: SequentialSampler | None = None
 
     __repr__ = short_repr
@@ -183,13 +139,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return unpack_codes(self.packed_codes, self.n_weights, self.unit_levels.shape[-1])
 
     def most_probable(self) -> Codes:
-        """Level indices of one vector: every weight's most probable level given those before it, (n_weights,).
-
-        Returns
-        -------
-        ndarray of uint8 of shape (n_weights,)
-            Indices of levels.
-        """
+        """Level indices of one vector: every weight's most probable level given those before it, (n_weights,)."""
         return unpack_codes(self.packed_nearest, self.n_weights, self.unit_levels.shape[-1])[0]
 
     @property
@@ -209,18 +159,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return self.values(self.codes)
 
     def values(self, codes: Codes) -> FloatArray:
-        """Weights of level indices, (n_draws, n_weights).
-
-        Parameters
-        ----------
-        codes : ndarray of uint8 of shape (n_draws, n_weights)
-            Indices of levels.
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_weights)
-            Weights.
-        """
+        """Weights of level indices, (n_draws, n_weights)."""
         levels = np.atleast_2d(self.unit_levels)
         values = levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
         return values + self.centres if self.centres.size else values
@@ -276,13 +215,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return self.weights.expected_sparsity()
 
     def summary(self) -> str:
-        """Describe the posterior in a few sentences: its bound, its draws, its levels and its size.
-
-        Returns
-        -------
-        str
-            Several lines.
-        """
+        """Describe the posterior in a few sentences: its bound, its draws, its levels and its size."""
         n_levels, n_draws = self.unit_levels.shape[-1], self.n_draws
         packed = self.packed_codes.nbytes // n_draws
         worth = f"{n_draws} draws are worth {self.effective_sample_size * n_draws:.0f} exact ones"
@@ -304,56 +237,18 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     # --- draws
 
     def draw(self, n_draws: int, kind: str = "stratified", random_state: np.random.Generator | int | None = 0) -> Draws:
-        """Draw anew from q.
+        """Draw anew from q, with a kept factor.
 
-        Parameters
-        ----------
-        n_draws : int
-            Number of draws.
-        kind : {"stratified", "independent"}, default="stratified"
-            ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
-            (nested uniform scrambling, Owen 1995), at random per weight. So draws, each one exact, cover every weight's
-            distribution evenly: the mean of two knows the posterior mean as well as that of ten independent ones or
-            more.
-        random_state : Generator, int or None, default=0
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        Draws
-            Indices of levels, and log weights.
-
-        Raises
-        ------
-        ValueError
-            When the factor was not kept.
+        ``"stratified"``: pairs u, 1 − u of uniforms, of which any first 2ᵏ lie one in each of 2ᵏ equal intervals
+        (nested uniform scrambling, Owen 1995), at random per weight. So draws, each one exact, cover every weight's
+        distribution evenly: the mean of two knows the posterior mean as well as that of ten independent ones or more.
         """
         as_choice(kind, "kind", DRAW_KINDS)
         seed = int(as_generator(random_state).integers(2**63))
         return self._kept_sampler().draw(as_count(n_draws, "n_draws"), kind, seed)
 
     def metropolis(self, n_draws: int, random_state: np.random.Generator | int | None = 0) -> tuple[Codes, float]:
-        """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal.
-
-        Parameters
-        ----------
-        n_draws : int
-            Number of draws.
-        random_state : Generator, int or None, default=0
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        codes : ndarray of uint8, shape (n_draws, n_weights)
-            Indices of levels, (n_draws, n_weights), and the share of proposals that were accepted.
-        acceptance : float
-            Share of accepted proposals.
-
-        Raises
-        ------
-        ValueError
-            When the factor was not kept.
-        """
+        """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal."""
         rng = as_generator(random_state)
         proposals = self.draw(n_draws, "independent", rng)
         thresholds = np.log(rng.random(n_draws))
@@ -365,25 +260,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return proposals.codes[chain], accepted / max(n_draws - 1, 1)
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        """Draw weights of Φ, (n_samples, n_weights): of the stored draws at random, or anew where the factor was kept.
-
-        Parameters
-        ----------
-        n_samples : int
-            Number of draws.
-        rng : Generator
-            Source of the random numbers.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_weights)
-            Weights.
-
-        Raises
-        ------
-        ValueError
-            When more draws are asked for than were kept, and the factor was not.
-        """
+        """Draw weights of Φ, (n_samples, n_weights): of the stored draws at random, or anew with a kept factor."""
         if self.sampler is not None:
             return self.values(self.draw(n_samples, "independent", rng).codes)
         if n_samples > self.n_draws:
@@ -408,18 +285,6 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """Mean and variance of f* for rows of Φ; (n_rows,) each.
 
         Of the stored draws; exact ones of continuous weights where the factor was kept and the prior is Gaussian.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        n_threads : int, default=1
-            Number of threads; results have the same bits for any.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
         """
         exact = self._exact_sampler()
         return self.moments_of_draws(phi) if exact is None else exact.continuous_moments(phi)
@@ -429,16 +294,6 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
         The mean of stratified draws has next to no error, so their variance is about it as it is; that of independent
         ones is unbiased, and includes that of their mean.
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-
-        Returns
-        -------
-        (ndarray, ndarray)
-            Means and variances, (n_rows,) each.
         """
         values = self._latent_draws(phi)
         mean, s = values.mean(axis=1), self.n_draws
@@ -450,20 +305,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
             return phi @ np.ascontiguousarray(self.draws.T)
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, of the stored draws or exactly as `latent_moments` has them; (n_rows,).
-
-        Parameters
-        ----------
-        phi : ndarray of shape (n_rows, n_weights)
-            Rows of Φ.
-        order : int
-            Order of the cumulant, 1 to 4.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,)
-            Cumulants.
-        """
+        """Cumulants of f*, order 1 to 4, of the stored draws or exactly as `latent_moments` has them; (n_rows,)."""
         if order <= 2:
             return self.latent_moments(phi)[order - 1]
         if self._exact_sampler() is not None:
@@ -476,18 +318,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     # --- units and files
 
     def in_units_of(self, unit: float) -> SequentialPosterior:
-        """Return the same posterior of weights divided by `unit`.
-
-        Parameters
-        ----------
-        unit : float
-            What the levels are divided by.
-
-        Returns
-        -------
-        SequentialPosterior
-            The posterior.
-        """
+        """Return the same posterior of weights divided by `unit`."""
         sampler = self.sampler
         return replace(
             self,

@@ -93,11 +93,15 @@ def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
     return array
 
 
+def padded(table: FloatArray, value: float = 0.0) -> FloatArray:
+    """Pad the last axis, that of levels, to the kernels' width."""
+    width = [(0, 0)] * (table.ndim - 1) + [(0, -table.shape[-1] % _core.LEVEL_PADDING)]
+    return np.ascontiguousarray(np.pad(table, width, constant_values=value))
+
+
 def pad_levels(levels: FloatArray, log_prior: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Pad tables to the kernels' width: extra levels have prior mass zero."""
-    extra = -levels.shape[-1] % _core.LEVEL_PADDING
-    padding = ((0, 0), (0, extra))
-    return np.pad(levels, padding), np.pad(log_prior, padding, constant_values=-np.inf)
+    return padded(levels), padded(log_prior, -np.inf)
 
 
 @dataclass(frozen=True)

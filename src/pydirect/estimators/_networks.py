@@ -208,6 +208,18 @@ class NetworkRegressor(Regressor):
         return self
 
     def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of predictions take effect at once.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name.
+
+        Returns
+        -------
+        Self
+            The estimator.
+        """
         super().set_params(**params)
         if hasattr(self, "model_"):
             self.model_ = with_predictive(self.model_, self._predictive())
@@ -294,6 +306,18 @@ class NetworkClassifier(Classifier):
         return self
 
     def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of predictions take effect at once.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name.
+
+        Returns
+        -------
+        Self
+            The estimator.
+        """
         super().set_params(**params)
         if hasattr(self, "model_"):
             self.model_ = with_predictive(self.model_, self._predictive())

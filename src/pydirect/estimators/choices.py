@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from pydirect._validation import as_choice, as_count, as_flag
-from pydirect.direct.mixture_entropy import ENTROPIES
-from pydirect.direct.mixture_posterior import as_component_count
+from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
 from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior

@@ -35,6 +35,10 @@ class Outcome:
         trace = np.append(np.append(self.trace, elbo)[: max(self.n_iter, 1) - 1], elbo)
         return replace(self, elbo=elbo, trace=trace)
 
+    def stopped(self) -> Outcome:
+        """Return the same after an interruption."""
+        return replace(self, interrupted=True, converged=False)
+
     def less(self, penalty: float) -> Outcome:
         """Return the same with a constant subtracted from all values."""
         return replace(self, elbo=self.elbo - penalty, trace=self.trace - penalty)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -207,5 +207,5 @@ def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
             search.from_all_lattices()
     except KeyboardInterrupt:
         search.return_to_best()
-        search.outcome = replace(search.outcome, interrupted=True, converged=False)
+        search.outcome = search.outcome.stopped()
     return search.outcome
