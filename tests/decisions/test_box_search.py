@@ -9,14 +9,17 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from pydirect.decisions import surrogate as learned
-from pydirect.decisions.box import UNIT, Box, Column, maximise
-from pydirect.decisions.box_search import (
+from pydirect.decisions.box import (
+    UNIT,
     Applicability,
+    Box,
     BoxSearch,
     ChebyshevImprovement,
+    Column,
     Criterion,
     Feasibility,
     Improvement,
+    maximise,
 )
 from pydirect.decisions.surrogate import LearnedFunction, Signed, StandardisedTargets, Surrogate
 from pydirect.features.kernel import KernelHyperparameters

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from pydirect.explain.coalitions import (
+from pydirect.explain.shapley import (
     mixed_rows,
     shares_by_enumeration,
     shares_by_permutations,
@@ -71,7 +71,7 @@ def test_closed_forms_are_means_over_all_orders(name):
 def test_pairs_of_terms_are_the_same_in_blocks_of_any_size(monkeypatch):
     products, covariance = MAPS["fourier"].products(), np.cov(RNG.standard_normal((16, 40)))
     whole = shares_of_variance(products, covariance, X, BACKGROUND[0], GROUPS, N)
-    monkeypatch.setattr("pydirect.explain.coalitions.BLOCK_NUMBERS", 3 * N * products.n_terms)
+    monkeypatch.setattr("pydirect.explain.shapley.BLOCK_NUMBERS", 3 * N * products.n_terms)
     blocks = shares_of_variance(products, covariance, X, BACKGROUND[0], GROUPS, N)
     np.testing.assert_allclose(blocks, whole, rtol=0, atol=1e-13)
 

@@ -13,7 +13,7 @@ from summed_rows import WEIGHT, N, X, Y, assert_same_bits, empty, of
 from pydirect import StreamError, _progress
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
-from pydirect.streams.passes import Sample, collect_stream, sample_stream
+from pydirect.streams.run import Sample, collect_stream, sample_stream
 from pydirect.streams.sources import ArraySource, BlockSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")

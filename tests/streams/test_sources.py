@@ -13,7 +13,7 @@ from pydirect import DirectRegressor, StreamError
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
 from pydirect.streams.parquet import ParquetSource
-from pydirect.streams.passes import collect_stream
+from pydirect.streams.run import collect_stream
 from pydirect.streams.sources import BlockSource, as_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")

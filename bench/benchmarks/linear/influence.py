@@ -52,11 +52,11 @@ class ShapleyOfProducts:
         self.covariance = np.eye(features.n_weights)
 
     def time_mean(self, frequencies: int) -> None:
-        from pydirect.explain.coalitions import shares_of_functions
+        from pydirect.explain.shapley import shares_of_functions
 
         shares_of_functions(self.products, self.x, self.z, np.arange(8), 8)
 
     def time_variance(self, frequencies: int) -> None:
-        from pydirect.explain.coalitions import shares_of_variance
+        from pydirect.explain.shapley import shares_of_variance
 
         shares_of_variance(self.products, self.covariance, self.x, self.z, np.arange(8), 8)

@@ -13,8 +13,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from scipy.stats import qmc
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.decisions.box import Box, Column
-from pydirect.decisions.box_search import BoxSearch
+from pydirect.decisions.box import Box, BoxSearch, Column
 
 # Integers with more values than these are searched as if they were continuous.
 MANY_VALUES = 10_000

@@ -14,9 +14,8 @@ from pydirect.decisions.acquisition import (
     thompson_batch,
     upper_confidence_bound,
 )
-from pydirect.decisions.active import CandidateBatch, select_batch
+from pydirect.decisions.active import CandidateBatch, Candidates, greedy_batch, select_batch
 from pydirect.decisions.bandits import LinearBandit, SharedBandit
-from pydirect.decisions.candidates import Candidates, greedy_batch
 from pydirect.decisions.rewards import RewardPosteriors
 
 __all__ = [

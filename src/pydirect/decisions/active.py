@@ -1,4 +1,4 @@
-"""Active learning: which candidates to measure, so that predictions become as certain as possible.
+"""Which candidates to measure: for predictions that are as certain as possible, or one after another by any score.
 
 A measurement at φ, of noise variance σ², changes the covariance S of the weights by a rank of one, whatever comes out:
 
@@ -11,7 +11,9 @@ known beforehand: among all candidates for a product of matrices, and after each
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +21,13 @@ from scipy.linalg import blas, cholesky
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread, threads
-from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, short_repr
+from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, as_number, short_repr
 from pydirect.decisions.acquisition import best_one_by_one
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.regression import generator_of
 from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures
+from pydirect.features.residual import residual_covariances
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.posterior import GaussianPosterior
 
@@ -188,3 +191,106 @@ def choose_greedily(outputs: list[Reductions], cost: FloatArray, n: int) -> Cand
 
     indices = best_one_by_one(n, len(cost), gains)
     return CandidateBatch(indices, np.array([found[i] for found, i in zip(every, indices, strict=True)]))
+
+
+# --- the joint distribution of f at candidates
+
+
+class Candidates:
+    """Gaussian values f at rows, with exact rank-one changes when one of them is measured.
+
+    A measurement y_j = f_j + noise changes means and covariances to
+
+        μ' = μ + c (y_j − μ_j) / (c_j + σ²),   C' = C − c cᵀ / (c_j + σ²),   c = C e_j,
+
+    of which only the diagonal and the columns that are asked for, by `column`, are ever formed.
+    """
+
+    def __init__(
+        self,
+        mean: FloatArray,
+        variance: FloatArray,
+        column: Callable[[int], FloatArray],
+        noise_variance: float | FloatArray,
+    ) -> None:
+        self.mean, self.variance = mean.copy(), variance.copy()
+        self.noise_variance = np.broadcast_to(np.asarray(noise_variance, dtype=np.float64), mean.shape)
+        self._column = column
+        self._steps: list[FloatArray] = []
+
+    @classmethod
+    def of(cls, model: DirectRegressor, X: ArrayLike) -> Self:
+        """Take the posterior of f at rows of X, in units of y, with the model's noise."""
+        as_instance(model, "model", DirectRegressor)
+        check_is_fitted(model)
+        fitted = model.model_
+        latent, units, posterior = fitted.latent, fitted.units, fitted.posteriors[0]
+        if not isinstance(posterior, GaussianPosterior):
+            raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
+        if len(fitted.posteriors) > 1:
+            raise ValueError(f"model must be of one target, got {len(fitted.posteriors)}")
+        if units.active is not None:
+            raise ValueError(f"model must have no transformed target, got {units.active}")
+        x, basis, unit = model.encode_rows(X), latent.basis, float(units.scale[0] * units.calibration)
+        with threads(model.n_threads), single_blas_thread():
+            inputs, phi = latent.phi(x)
+            rows = phi @ posterior.covariance_root()
+            mean = units.location[0] + units.scale[0] * (phi @ latent.coefficients[:, 0])
+            variance = np.einsum("ij,ij->i", rows, rows)
+            residual = basis.missing_variance(inputs, phi, latent.residual_variance)
+        scale = (unit * float(latent.prior_scale[0])) ** 2
+        weights, levels = fitted.noise_of(x)[0]
+
+        def column(j: int) -> FloatArray:
+            with single_blas_thread():
+                return scale * (rows @ rows[j] + residual_covariances(basis, inputs, phi, j, latent.residual_variance))
+
+        total = variance if residual is None else variance + residual
+        return cls(mean, scale * total, column, unit**2 * (levels @ weights))
+
+    @property
+    def std(self) -> FloatArray:
+        """Deviations of f, (n_rows,)."""
+        return np.sqrt(self.variance)
+
+    def covariances(self, row: int) -> FloatArray:
+        """Return covariances of f between all rows and one, given the measurements so far, (n_rows,)."""
+        found = self._column(row)
+        for step in self._steps:
+            found = found - step * step[row]
+        found[row] = self.variance[row]
+        return found
+
+    def measure(self, row: int, y: float | None = None) -> Self:
+        """Condition on a measurement at a row, in place."""
+        if as_count(row, "row", 0) >= len(self.mean):
+            raise ValueError(f"row must be below the number of rows, {len(self.mean)}, got {row}")
+        total = self.variance[row] + self.noise_variance[row]
+        if total <= 0:
+            return self  # known already
+        column = self.covariances(row)
+        if y is not None:
+            self.mean += column * ((as_number(y, "y") - self.mean[row]) / total)
+        step = column / np.sqrt(total)
+        self._steps.append(step)
+        self.variance = np.maximum(self.variance - step**2, 0.0)
+        return self
+
+
+def greedy_batch(
+    candidates: Candidates, n: int, score: Callable[[FloatArray, FloatArray], FloatArray]
+) -> NDArray[np.intp]:
+    """Choose a batch of `n` rows: each of the best score, given measurements of those before it as they are expected.
+
+    - `score`: From means and deviations of f, (n_rows,) each, to what is to be largest, such as ``lambda mean, std:
+      log_expected_improvement(mean, std, best)``.
+    """
+
+    def scores(chosen: list[int]) -> FloatArray:
+        for row in chosen[-1:]:
+            candidates.measure(row)
+        return np.asarray(score(candidates.mean, candidates.std), dtype=np.float64)
+
+    found = best_one_by_one(n, len(candidates.mean), scores)
+    candidates.measure(int(found[-1]))
+    return found

@@ -18,7 +18,7 @@ from pydirect.decisions.rewards import RewardPosteriors
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.container import CorruptFileError, read, write
-from pydirect.persistence.schema import Arrays, Header, pack, unpack
+from pydirect.persistence.schema import Arrays, pack, unpack
 
 POLICIES = ("ucb", "thompson")
 # Floats of products stored at a time while deciding.
@@ -33,6 +33,7 @@ class ContextualBandit(BaseEstimator):
     rewards_: RewardPosteriors
     n_features_in_: int
     _rng: np.random.Generator
+    _saved: tuple[str, ...] = ("policy", "exploration", "half_life")
 
     def __init__(
         self,
@@ -106,17 +107,16 @@ class ContextualBandit(BaseEstimator):
             raise ValueError("save needs a bandit that has decided or learned, got a new one")
         if not isinstance(self.features, str | Basis):
             raise TypeError(f"features must be 'linear' or a Basis to be saved without pickle, got {self.features!r}")
+        if unnamed := [arm for arm in getattr(self, "arms", ()) if not isinstance(arm, str | int | float)]:
+            raise TypeError(f"arms must be numbers or text to be saved, got {unnamed[0]!r}")
         arrays: Arrays = {}
         header = {
             "library": __version__,
             "features": self.features if isinstance(self.features, str) else pack(self.features, "features", arrays)[0],
-            "policy": self.policy,
-            "exploration": self.exploration,
-            "half_life": self.half_life,
             "n_features_in": self.n_features_in_,
             "rewards": pack(self.rewards_, "rewards", arrays)[0],
             "rng": self._rng.bit_generator.state,
-            **self._own_fields(),
+            **{name: getattr(self, name) for name in self._saved},
         }
         write(path, f"pydirect.{type(self).__name__}", header, arrays)
 
@@ -140,7 +140,7 @@ class ContextualBandit(BaseEstimator):
             features = header["features"]
             if not isinstance(features, str):
                 features = unpack(Basis, features, arrays, "features")
-            bandit = cls._from_own_fields(header, features)
+            bandit = cls(features=features, **{name: header[name] for name in cls._saved})
             bandit._check_parameters()
             bandit.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
             n_weights = bandit._phi(np.zeros((1, bandit.n_features_in_))).shape[1]
@@ -152,14 +152,6 @@ class ContextualBandit(BaseEstimator):
             reason = f"the file is whole but its contents do not make a bandit ({type(error).__name__}: {error})"
             raise CorruptFileError(path, reason) from error
         return bandit
-
-    def _own_fields(self) -> Header:
-        return {}
-
-    @classmethod
-    def _from_own_fields(cls, header: Header, features: Any) -> Self:
-        names = ("policy", "exploration", "half_life")
-        return cls(features=features, **{name: header[name] for name in names})
 
 
 def _bounded(values: FloatArray, name: str) -> FloatArray:
@@ -217,6 +209,8 @@ class LinearBandit(ContextualBandit):
     >>> bandit.decide([[-2.0], [2.0]])
     ['left', 'right']
     """
+
+    _saved = ("arms", *ContextualBandit._saved)
 
     def __init__(
         self,
@@ -339,16 +333,6 @@ class LinearBandit(ContextualBandit):
         moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
         mean, variance = (np.concatenate(parts) for parts in zip(*moments, strict=True))
         return (mean, np.sqrt(variance)) if return_std else mean
-
-    def _own_fields(self) -> Header:
-        if not all(isinstance(arm, str | int | float) for arm in self.arms):
-            raise TypeError(f"arms must be numbers or text to be saved, got {list(self.arms)!r}")
-        return {"arms": list(self.arms)}
-
-    @classmethod
-    def _from_own_fields(cls, header: Header, features: Any) -> Self:
-        names = ("arms", "policy", "exploration", "half_life")
-        return cls(features=features, **{name: header[name] for name in names})
 
 
 class SharedBandit(ContextualBandit):

@@ -44,10 +44,9 @@ from pydirect.persistence.container import FileFormatError
 from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
 from pydirect.statistics.rotated import Standardised
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.checkpoint import Checkpoint
 from pydirect.streams.dask import DaskRun, is_dask
 from pydirect.streams.rows import Rows, StreamError
-from pydirect.streams.run import StreamRun
+from pydirect.streams.run import Checkpoint, StreamRun
 from pydirect.streams.sources import as_source
 from pydirect.tables.buffer import Codebook, RowBuffer
 from pydirect.tables.encoding import ColumnEncoding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.estimators.classification import ClassificationPlan, Labels, class_factors
 from pydirect.statistics.gaussian import block_rows
 from pydirect.streams.dask import is_dask
-from pydirect.streams.rows import Rows, Source, StreamError, chunks
+from pydirect.streams.rows import DerivedSource, Rows, Source, StreamError, chunks
 from pydirect.streams.sources import as_source
 from pydirect.tables.buffer import Codebook, LabelCodes
 
@@ -33,46 +32,17 @@ class LabelMass:
         self.n_rows += len(rows)
 
 
-@dataclass(frozen=True)
-class OneAgainstRest:
+class OneAgainstRest(DerivedSource):
     """A source of label codes as one of labels ±1, one column per problem, with weights times those of the classes.
 
-    Parameters
-    ----------
-    source : Source
-        Its y holds codes.
-    sign : ndarray of shape (n_codes, n_problems)
-        ±1.
-    factor : ndarray of shape (n_codes,)
-        Factor of the rows' weights by code; zero leaves them out.
-    one_dimensional : bool
-        Whether there is one problem.
+    - `sign` (n_codes, n_problems): ±1.
+    - `factor` (n_codes,): Factor of the rows' weights by code; zero leaves them out.
+    - `one_dimensional`: Whether there is one problem.
     """
 
-    source: Source
-    sign: FloatArray
-    factor: FloatArray
-    one_dimensional: bool
-
-    @property
-    def names(self) -> list[str] | None:
-        """Names of the columns of X."""
-        return self.source.names
-
-    @property
-    def codes(self) -> Codebook | None:
-        """Codes of the text in X."""
-        return self.source.codes
-
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, if it is known."""
-        return self.source.n_rows
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether the source can be read again."""
-        return self.source.repeatable
+    def __init__(self, source: Source, sign: FloatArray, factor: FloatArray, one_dimensional: bool) -> None:
+        super().__init__(source)
+        self.sign, self.factor, self.one_dimensional = sign, factor, one_dimensional
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on."""
@@ -93,18 +63,6 @@ class OneAgainstRest:
         labels[missing] = np.nan
         weight = self.factor[code] if rows.weight is None else rows.weight * self.factor[code]
         return Rows(rows.x, labels, weight)
-
-    def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
-        return self.blocks(0)
-
-    def place(self, row: int) -> str:
-        """Say where a row is."""
-        return self.source.place(row)
-
-    def layout(self, row: int) -> list[Any]:
-        """Return what identifies the rows before row `row`."""
-        return self.source.layout(row)
 
 
 def one_against_rest(

@@ -43,9 +43,9 @@ from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
 from pydirect.quantized.fitted import FittedBasisModel
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.encoded import EncodedSource
 from pydirect.streams.rows import Rows, StreamInterrupt
 from pydirect.streams.run import StreamRun
+from pydirect.streams.sources import EncodedSource
 from pydirect.tables.buffer import Codebook
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
@@ -386,7 +386,8 @@ class DirectClassifier(Classifier, OfLabels):
         progress: Progress,
     ) -> FittedClassifier:
         """Sum all rows, then pass over them once for every step of the bound."""
-        problems = replace(problems, source=EncodedSource(problems.source, self.columns_, drop_missing))
+        encoded = EncodedSource(problems.source, self.columns_, drop_missing)
+        problems = OneAgainstRest(encoded, problems.sign, problems.factor, problems.one_dimensional)
         run = StreamRun(problems, progress, self.n_threads, drop_missing)
         total = run.collected(RunningStatistics.empty(self.features_, problems.sign.shape[1]))
         with progress.stage("inference"):

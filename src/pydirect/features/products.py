@@ -1,6 +1,6 @@
 """Feature maps whose basis functions are products of functions of single inputs: linear, polynomial, Fourier.
 
-Averages over some inputs, and sums over coalitions of them (`pydirect.explain.coalitions`), are then products too.
+Averages over some inputs, and sums over coalitions of them (`pydirect.explain.shapley`), are then products too.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from pydirect._progress import Progress
 from pydirect._validation import FloatArray, column_names
 from pydirect.statistics.gaussian import row_blocks
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.encoded import Encoder
-from pydirect.streams.passes import Sample
 from pydirect.streams.rows import Rows, StreamError, checked_rows
+from pydirect.streams.run import Sample
+from pydirect.tables.encoding import ColumnEncoding
 
 # Number of statistics merged by one task: enough to keep the tree shallow, few enough for a worker's memory.
 FAN_IN = 8
@@ -62,7 +62,7 @@ class DaskRun:
         rows: Rows = sample.rows
         return rows
 
-    def encode(self, encoder: Encoder) -> None:
+    def encode(self, encoder: ColumnEncoding) -> None:
         """Do nothing: rows of Dask collections are complete numbers, which are encoded as they are."""
 
     def uncounted(self, stage: str) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, StreamError
+from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, Source, StreamError
 from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.table import Column, Text, key_of
 
@@ -28,7 +28,7 @@ class _RowGroup(NamedTuple):
 
 
 @dataclass
-class ParquetSource:
+class ParquetSource(Source):
     """Source of rows from a Parquet file, or from all those in a folder and its subfolders, ordered by name.
 
     Files are ``*.parquet`` except those whose names begin with ``_`` or ``.``. X has all columns but `drop`.
@@ -141,10 +141,6 @@ class ParquetSource:
             self.codes.look(values[:, :d])
         weight = None if self.weight is None else values[:, -1].copy()
         return Rows(np.ascontiguousarray(values[:, :d]), np.ascontiguousarray(values[:, d : d + k]), weight)
-
-    def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
-        return self.blocks(0)
 
     def place(self, row: int) -> str:
         """Return file, row and row group of a row in words."""

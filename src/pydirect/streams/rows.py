@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -51,40 +51,53 @@ class Rows:
         return Rows(np.concatenate([p.x for p in parts]), np.concatenate([p.y for p in parts]), weight)
 
 
-class Source(Protocol):
-    """Protocol of a source, which yields blocks of rows."""
+class Source:
+    """Base of sources, which yield blocks of rows.
 
-    @property
-    def names(self) -> list[str] | None:
-        """Names of the columns of X, if any."""
+    - `names`: Names of the columns of X, if any.
+    - `n_rows`: Number of rows, if known.
+    - `one_dimensional`: Whether y is one-dimensional.
+    - `repeatable`: Whether more than one pass is possible.
+    - `codes`: Codes of the text in X; None if X holds numbers only, none of them missing.
+    """
 
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows, if known."""
-
-    @property
-    def one_dimensional(self) -> bool:
-        """Whether y is one-dimensional."""
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether more than one pass is possible."""
-
-    @property
-    def codes(self) -> Codebook | None:
-        """Codes of the text in X; None if X holds numbers only, none of them missing."""
+    names: list[str] | None = None
+    n_rows: int | None = None
+    one_dimensional: bool = True
+    repeatable: bool = True
+    codes: Codebook | None = None
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on, with missing values in them."""
+        raise NotImplementedError
 
     def head(self, n_rows: int) -> Iterator[Rows]:
         """Yield the first blocks, of at least `n_rows` rows in total, without consuming them."""
+        return self.blocks(0)
 
     def place(self, row: int) -> str:
         """Return the place of a row in words, for messages."""
+        return f"row {row}"
 
     def layout(self, row: int) -> list[Any]:
         """Return what identifies the rows before row `row`, as far as it is known without reading them."""
+        return []
+
+
+class DerivedSource(Source):
+    """Base of sources whose rows are made from those of another one, in the same order."""
+
+    def __init__(self, source: Source) -> None:
+        self.source, self.names, self.codes, self.n_rows = source, source.names, source.codes, source.n_rows
+        self.one_dimensional, self.repeatable = source.one_dimensional, source.repeatable
+
+    def place(self, row: int) -> str:
+        """Return the place of a row in words."""
+        return self.source.place(row)
+
+    def layout(self, row: int) -> list[Any]:
+        """Return what identifies the rows before row `row`."""
+        return self.source.layout(row)
 
 
 def as_row_block(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None, codes: Codebook | None = None) -> Rows:

@@ -2,20 +2,219 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads
+import numpy as np
+
+from pydirect import __version__
+from pydirect._progress import Progress, deferred_interrupt
+from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._validation import as_count, as_flag
+from pydirect.persistence.container import CorruptFileError, FileFormatError, KindError, read, write
+from pydirect.persistence.schema import Arrays, pack, unpack
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.checkpoint import Checkpoint
-from pydirect.streams.encoded import EncodedSource, Encoder
-from pydirect.streams.passes import collect_stream, digest, sample_stream
-from pydirect.streams.rows import Rows, Source, StreamError, StreamInterrupt
+from pydirect.streams.rows import (
+    READ_ROWS,
+    Rows,
+    Source,
+    StreamError,
+    StreamInterrupt,
+    checked_rows,
+    chunks,
+    row_keys,
+    rows_present,
+)
+from pydirect.streams.sources import EncodedSource
 from pydirect.tables.buffer import Codebook
+from pydirect.tables.encoding import ColumnEncoding
+
+# Number of rows whose digest identifies a source.
+DIGEST_ROWS = 256
+KIND = "pydirect.checkpoint"
+
+
+# --- passes
+
+
+def collect_stream(
+    statistics: RunningStatistics,
+    source: Source,
+    *,
+    start: int = 0,
+    drop_missing: bool = False,
+    n_threads: int | None = None,
+    after_block: Callable[[int], None] | None = None,
+) -> int:
+    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks."""
+    threads = resolve_n_threads(n_threads)
+    row = start
+
+    def work(chunk: tuple[int, Rows]) -> tuple[int, RunningStatistics]:
+        end, rows = chunk
+        try:
+            return end, statistics.part(rows.x, rows.y, rows.weight)
+        except ValueError as error:  # say of targets that cannot be transformed
+            raise StreamError(f"in the block that ends at {source.place(end - 1)}: {error}") from error
+
+    with single_blas_thread(), deferred_interrupt() as interrupted:
+        for end, part in ordered_map(work, chunks(source, start, statistics.block_rows, drop_missing), threads):
+            with interrupted.held():
+                statistics.merge(part, n_threads=threads)
+                row = end
+                if after_block is not None:
+                    after_block(end)
+            interrupted.raise_if_requested()
+    return row
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows drawn from the `n_rows` of a source without replacement: those with the smallest `keys`."""
+
+    rows: Rows
+    keys: np.ndarray
+    index: np.ndarray
+    n_rows: int
+
+    @classmethod
+    def of(cls, rows: Rows, first: int, seed: int, size: int) -> Sample:
+        """Draw a sample of rows that begin at row `first` of the source."""
+        index = np.arange(first, first + len(rows), dtype=np.uint64)
+        keys = row_keys(index, seed)
+        chosen = np.sort(np.argpartition(keys, size - 1)[:size]) if len(rows) > size else slice(None)
+        return cls(rows[chosen], keys[chosen], index[chosen], len(rows))
+
+    @staticmethod
+    def joined(parts: Sequence[Sample], size: int) -> Sample:
+        """Draw a sample of samples: the same rows as from all rows together."""
+        keys, index = (np.concatenate([getattr(p, name) for p in parts]) for name in ("keys", "index"))
+        rows, order = Rows.joined([p.rows for p in parts]), np.argsort(keys)[:size]
+        order = order[np.argsort(index[order])]
+        return Sample(rows[order], keys[order], index[order], sum(p.n_rows for p in parts))
+
+
+def sample_stream(
+    source: Source, size: int, seed: int, *, drop_missing: bool = False, look: Callable[[Rows], None] | None = None
+) -> Sample:
+    """Draw a sample of rows in one pass, which also checks every value; from an iterator, of its first blocks.
+
+    `look`: called with each block of rows if the source allows several passes.
+    """
+    if not source.repeatable:
+        first = Rows.joined(list(source.head(size)))
+        gaps = source.codes is not None and source.codes.gaps
+        checked_rows(first, source.names, source.place, drop_missing, gaps)
+        return Sample.of(rows_present(first, drop_missing), 0, seed, size)
+    kept: list[Sample] = []
+    begin = 0
+    for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
+        kept.append(Sample.of(rows, begin, seed, size))
+        begin = end
+        if sum(len(sample.rows) for sample in kept) > 4 * size:
+            kept = [Sample.joined(kept, size)]
+        if look is not None:
+            look(rows)
+    return Sample.joined(kept, size)
+
+
+def digest(source: Source) -> str:
+    """Return a digest of a source's first rows, by which a checkpoint recognises it."""
+    hashed, left = hashlib.blake2b(digest_size=16), DIGEST_ROWS
+    parts = []
+    for block in source.head(DIGEST_ROWS):
+        parts.append(block[:left])
+        left -= len(parts[-1])
+        if left <= 0:
+            break
+    for name in ("x", "y", "weight"):  # over all parts, so that block boundaries do not matter
+        for array in (getattr(part, name) for part in parts):
+            if array is not None:
+                hashed.update(np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+# --- checkpoints
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Statistics of the first rows of a source.
+
+    - `n_rows`: number of rows of the source that were read, whether counted or skipped for missing values.
+    - `one_dimensional`: whether the targets have no axis of outputs.
+    """
+
+    statistics: RunningStatistics
+    n_rows: int
+    identity: str
+    layout: list[Any]
+    one_dimensional: bool
+
+    def write(self, path: str | Path) -> None:
+        """Write the checkpoint under a temporary name, then rename it, so that an older file stays intact until then.
+
+        Raises OSError if the file cannot be written; the message says whether an older one is intact.
+        """
+        arrays: Arrays = {}
+        document = {
+            "library": __version__,
+            "n_rows": self.n_rows,
+            "identity": self.identity,
+            "layout": self.layout,
+            "one_dimensional": self.one_dimensional,
+            "features": pack(self.statistics.features, "features", arrays)[0],
+            "statistics": pack(self.statistics, "statistics", arrays)[0],
+        }
+        try:
+            write(path, KIND, document, arrays)
+        except OSError as error:
+            reason = f"the checkpoint cannot be written after {self.n_rows:,} rows ({error.strerror or error})"
+            before = "; the previous checkpoint is intact" if Path(path).exists() else ""
+            raise OSError(error.errno, reason + before, str(path)) from error
+
+    @classmethod
+    def read(cls, path: str | Path, features: type[RowFeatures]) -> Checkpoint:
+        """Read a checkpoint of this class of feature map from a file."""
+        try:
+            document = read(path, KIND)
+        except KindError as error:
+            raise KindError(path, f"{error.reason}: give another path for the checkpoint") from None
+        header, arrays = document.header, document.arrays
+        try:
+            feature_map = unpack(features, header["features"], arrays, "features")
+            statistics = unpack(RunningStatistics, header["statistics"], arrays, "statistics")
+            statistics = statistics.with_features(feature_map)
+            n_rows = as_count(header["n_rows"], "n_rows", 0)
+            one_dimensional = as_flag(header["one_dimensional"], "one_dimensional")
+            return cls(statistics, n_rows, header["identity"], list(header["layout"]), one_dimensional)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            reason = f"the file is intact but its contents are not a checkpoint ({type(error).__name__}: {error})"
+            raise CorruptFileError(path, reason) from error
+
+    def require(self, path: str | Path, identity: str, source: Source) -> None:
+        """Raise unless the checkpoint is of a source that begins with the same rows and is at least as long."""
+        n_rows = source.n_rows
+        if identity != self.identity:
+            raise FileFormatError(path, "the checkpoint is of other data: their first rows differ")
+        if n_rows is not None and n_rows < self.n_rows:
+            raise FileFormatError(path, f"the checkpoint counts {self.n_rows:,} rows, but the data have {n_rows:,}")
+        layout = source.layout(self.n_rows)
+        if layout != self.layout:
+            pairs = zip([*layout, None], [*self.layout, None], strict=False)
+            found, counted = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+            there, before = (f"{p[0] or 'a file'} of {p[1]:,} rows" if p else "none" for p in (found, counted))
+            reason = f"files that the checkpoint counts have changed: found {there} in place of {before}"
+            raise FileFormatError(path, reason)
+
+
+# --- a fit's passes
 
 
 class StreamRun:
@@ -71,11 +270,11 @@ class StreamRun:
         return saved
 
     def sample(self, n_rows: int, seed: int, look: Callable[[Rows], None] | None = None) -> Rows:
-        """Draw a sample of rows in a pass that checks all rows; see `pydirect.streams.passes.sample_stream`."""
+        """Draw a sample of rows in a pass that checks all rows; see `pydirect.streams.run.sample_stream`."""
         with self.uncounted("sample"):
             return sample_stream(self.source, n_rows, seed, drop_missing=self.drop_missing, look=look).rows
 
-    def encode(self, encoder: Encoder) -> None:
+    def encode(self, encoder: ColumnEncoding) -> None:
         """Encode all rows from here on."""
         self.source = EncodedSource(self.source, encoder, self.drop_missing)
 

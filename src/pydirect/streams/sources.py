@@ -5,81 +5,59 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pydirect._validation import column_names
+from pydirect._validation import column_names, has_nan
 from pydirect.streams.parquet import ParquetSource
-from pydirect.streams.rows import READ_ROWS, Rows, Source, StreamError, as_row_block
+from pydirect.streams.rows import READ_ROWS, DerivedSource, Rows, Source, StreamError, as_row_block, checked_rows
 from pydirect.tables.buffer import Codebook, LabelCodes
-from pydirect.tables.table import as_numbers
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import Table, as_numbers
 
 
-@dataclass(frozen=True)
-class ArraySource:
+class ArraySource(Source):
     """Source of rows from arrays, in memory or memory-mapped; with `repeatable` False, to be read only once.
 
     `labels` are codes of the labels if y holds labels, `codes` those of the text that x holds in place of it.
     """
 
-    x: Any
-    y: Any
-    weight: Any = None
-    names: list[str] | None = None
-    labels: LabelCodes | None = None
-    repeatable: bool = True
-    codes: Codebook | None = None
-
-    def __post_init__(self) -> None:
-        if np.ndim(self.x) != 2 or 0 in np.shape(self.x):
+    def __init__(
+        self,
+        x: Any,
+        y: Any,
+        weight: Any = None,
+        names: list[str] | None = None,
+        labels: LabelCodes | None = None,
+        repeatable: bool = True,
+        codes: Codebook | None = None,
+    ) -> None:
+        if np.ndim(x) != 2 or 0 in np.shape(x):
             raise ValueError(
-                f"X must have shape (n_rows, n_features_in), at least one row and one column, got {np.shape(self.x)}"
+                f"X must have shape (n_rows, n_features_in), at least one row and one column, got {np.shape(x)}"
             )
-        if np.ndim(self.y) not in (1, 2) or len(self.y) != len(self.x):
-            raise ValueError(f"y must have {len(self.x)} rows, as X, got shape {np.shape(self.y)}")
-        if self.weight is not None and np.shape(self.weight) != (len(self.x),):
-            raise ValueError(f"sample_weight must have shape ({len(self.x)},), got {np.shape(self.weight)}")
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.x)
-
-    @property
-    def one_dimensional(self) -> bool:
-        """Whether y is one-dimensional."""
-        return np.ndim(self.y) == 1
+        if np.ndim(y) not in (1, 2) or len(y) != len(x):
+            raise ValueError(f"y must have {len(x)} rows, as X, got shape {np.shape(y)}")
+        if weight is not None and np.shape(weight) != (len(x),):
+            raise ValueError(f"sample_weight must have shape ({len(x)},), got {np.shape(weight)}")
+        self.x, self.y, self.weight, self.labels = x, y, weight, labels
+        self.names, self.repeatable, self.codes = names, repeatable, codes
+        self.n_rows, self.one_dimensional = len(x), np.ndim(y) == 1
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on."""
-        for begin in range(start, self.n_rows, READ_ROWS):
+        for begin in range(start, len(self.x), READ_ROWS):
             rows = slice(begin, begin + READ_ROWS)
-            yield as_row_block(
-                self.x[rows], self.y[rows], None if self.weight is None else self.weight[rows], self.labels
-            )
-
-    def head(self, n_rows: int) -> Iterator[Rows]:
-        """Yield the first blocks."""
-        return self.blocks(0)
-
-    def place(self, row: int) -> str:
-        """Return the place of a row in words."""
-        return f"row {row}"
-
-    def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows."""
-        return []
+            weight = None if self.weight is None else self.weight[rows]
+            yield as_row_block(self.x[rows], self.y[rows], weight, self.labels)
 
 
-class BlockSource:
+class BlockSource(Source):
     """Source of rows from blocks ``(X, y)`` or ``(X, y, sample_weight)``: an iterable, or a function that returns one.
 
     An iterator allows one pass only. A resumed pass skips rows that it has counted: the blocks must be the same again.
     """
-
-    n_rows: int | None = None
 
     def __init__(self, blocks: Any, labels: LabelCodes | None = None, codes: Codebook | None = None) -> None:
         self.labels, self.codes = labels, codes
@@ -160,9 +138,48 @@ class BlockSource:
         begin = self._ends[block - 1] if block else 0
         return f"row {row} (block {block}, its row {row - begin})"
 
-    def layout(self, row: int) -> list[Any]:
-        """Return an empty list: nothing identifies the rows."""
-        return []
+
+class EncodedSource(DerivedSource):
+    """A source whose rows of X are encoded.
+
+    - `drop_missing`: Whether rows of X with a missing number or text stay incomplete, to be dropped.
+    """
+
+    def __init__(self, source: Source, encoder: ColumnEncoding, drop_missing: bool = False) -> None:
+        super().__init__(source)
+        self.encoder, self.drop_missing, self.codes = encoder, drop_missing, None
+        self.names = None if source.names is None else encoder.names_out
+
+    def blocks(self, start: int) -> Iterator[Rows]:
+        """Yield all rows from row `start` on."""
+        return self._encoded(self.source.blocks(start), start)
+
+    def _encoded(self, blocks: Iterator[Rows], row: int) -> Iterator[Rows]:
+        """Encode blocks, the first of which begins at a row of the source."""
+        gaps = self.source.codes is not None and self.source.codes.gaps
+        for rows in blocks:
+            first = row
+            row += len(rows)
+            if not self.encoder.is_plain or has_nan(rows.x):
+                place: Callable[[int], str] = lambda i: self.source.place(first + i)  # noqa: B023, E731
+                rows = self.rows(checked_rows(rows, self.source.names, place, self.drop_missing, gaps))
+            yield rows
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return checked rows of the source with X encoded."""
+        codes = self.source.codes
+        table = Table.of_numbers(rows.x) if codes is None else codes.table(rows.x, self.source.names)
+        if not self.drop_missing or not has_nan(rows.x):
+            return Rows(self.encoder.encode(table), rows.y, rows.weight)
+        whole = ~np.isnan(rows.x).any(axis=1)
+        x = np.full((len(rows), len(self.encoder.names_out)), np.nan)
+        if whole.any():
+            x[whole] = self.encoder.encode(table.rows(whole))
+        return Rows(x, rows.y, rows.weight)
+
+    def head(self, n_rows: int) -> Iterator[Rows]:
+        """Yield the first blocks."""
+        return self._encoded(self.source.head(n_rows), 0)
 
 
 def as_source(
@@ -191,7 +208,7 @@ def as_source(
         return ParquetSource(
             X, tuple(names), sample_weight, one_dimensional=one_dimensional, labels=labels, codes=codes
         )
-    if isinstance(X, ArraySource | BlockSource | ParquetSource):
+    if isinstance(X, Source):
         return X
     if y is None:
         if sample_weight is not None:
