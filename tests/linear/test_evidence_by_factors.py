@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect.linear.evidence import log_evidence, maximise_evidence
-from pydirect.linear.evidence_by_factors import EvidenceProblem, maximise_evidence_by_factors
+from pydirect.linear.evidence import EvidenceProblem, log_evidence, maximise_evidence, maximise_evidence_by_factors
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
 from pydirect.statistics.rotated import decorrelate
 

@@ -7,7 +7,7 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, PrecomputedFeatures
 from pydirect.linear.evidence import log_evidence, maximise_evidence
 from pydirect.linear.fit import fit_gaussian, moved_to
-from pydirect.linear.posterior import LARGE_ROTATION, latent_variances, with_precision
+from pydirect.linear.functions import LARGE_ROTATION, latent_variances, with_precision
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
 from pydirect.testing import finite_difference_gradient

@@ -3,7 +3,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pydirect.linear.fit import fit_gaussian
-from pydirect.linear.function_draws import WeightDraws
+from pydirect.linear.functions import WeightDraws
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 

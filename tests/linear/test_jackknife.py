@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect.linear.jackknife import jackknife_plus
+from pydirect.linear.leave_one_out import jackknife_plus
 
 RNG = np.random.default_rng(0)
 MEAN, SPREAD = RNG.standard_normal(5), 1 + RNG.random(5)

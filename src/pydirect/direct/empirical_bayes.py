@@ -23,7 +23,7 @@ from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, is_c
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, MixturePriorTable, Prior, variance_of
-from pydirect.linear.evidence_by_factors import maximise_evidence_by_factors
+from pydirect.linear.evidence import maximise_evidence_by_factors
 from pydirect.linear.fit import NOISE_FLOOR, InitialHyperparameters
 from pydirect.statistics.gaussian import TargetStatistics
 

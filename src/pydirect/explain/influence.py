@@ -13,7 +13,7 @@ from pydirect._validation import FloatArray, as_sample_weight, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.explain.leave_one_out import gaussian_regressor, require_total, targets_of_fit
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.linear.influence import cooks_distance, influence_of_each, influence_of_few, influence_of_group
+from pydirect.linear.leave_one_out import cooks_distance, influence_of_each, influence_of_few, influence_of_group
 from pydirect.linear.posterior import FactoredPosterior
 from pydirect.noise.model import CONSTANT, HEAVY_TAILED
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics

@@ -14,7 +14,7 @@ from pydirect._validation import FloatArray, as_instance, as_number, as_sample_w
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.features.evidence import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
-from pydirect.linear.jackknife import jackknife_plus
+from pydirect.linear.leave_one_out import jackknife_plus
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import decorrelate

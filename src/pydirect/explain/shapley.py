@@ -29,7 +29,8 @@ from pydirect.estimators._regressor import Regressor
 from pydirect.features.products import ProductMap
 from pydirect.fitted.predictor import Predictor
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.linear.posterior import GaussianPosterior, latent_variances
+from pydirect.linear.functions import latent_variances
+from pydirect.linear.posterior import GaussianPosterior
 from pydirect.noise.model import CONSTANT, HEAVY_TAILED, STUDENT_T
 
 Factors = NDArray[Any]  # float64 or complex128

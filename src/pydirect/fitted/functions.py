@@ -16,7 +16,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.derivatives import direction_of, moving_columns
 from pydirect.features.residual import ResidualFeatures, residual_variance_along
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.linear.function_draws import WeightDraws
+from pydirect.linear.functions import WeightDraws
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.tables.encoding import ColumnEncoding
 

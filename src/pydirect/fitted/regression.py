@@ -20,9 +20,9 @@ from pydirect.features.basis import Basis
 from pydirect.features.evidence import TrainingRows
 from pydirect.features.residual import draw_residual
 from pydirect.fitted.predictor import Components, Predictor, Units
-from pydirect.linear.folded_variances import LatentVariances
+from pydirect.linear.functions import LARGE_ROTATION, LatentVariances, with_precision
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
-from pydirect.linear.posterior import LARGE_ROTATION, GaussianPosterior, posterior_for_rows, with_precision
+from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import CONSTANT, NoiseModel
 from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape

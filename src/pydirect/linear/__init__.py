@@ -1,10 +1,21 @@
 """Gaussian weights: evidence, leave-one-out moments, updates and fading, groups, noisy sums."""
 
-from pydirect.linear.evidence import log_evidence, maximise_evidence
-from pydirect.linear.evidence_by_factors import EvidenceMaximum, EvidenceProblem, maximise_evidence_by_factors
+from pydirect.linear.evidence import (
+    EvidenceMaximum,
+    EvidenceProblem,
+    log_evidence,
+    maximise_evidence,
+    maximise_evidence_by_factors,
+)
 from pydirect.linear.fit import fit_gaussian
-from pydirect.linear.influence import cooks_distance, influence_of_each, influence_of_few, influence_of_group
-from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
+from pydirect.linear.leave_one_out import (
+    LeaveOneOut,
+    cooks_distance,
+    influence_of_each,
+    influence_of_few,
+    influence_of_group,
+    leave_one_out,
+)
 from pydirect.linear.noisy_sums import CorrectedSums, GramPosterior, correct_noisy_sums
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, posterior_for_rows
 from pydirect.linear.recursive import RecursivePosterior

@@ -1,18 +1,52 @@
-"""The evidence of continuous weights, and the noise and prior scale where it is largest."""
+"""The evidence of continuous weights, and the noise and prior scale where it is largest.
+
+From eigenvalues of A = ΦᵀΦ every noise and prior scale costs next to nothing. Without them, factorisations of
+A + ridge I, ridge = noise / scale, do: one tells the evidence at a ridge for every noise variance, and so for the best
+one, and how both change with the ridge. What is left is one equation in one unknown: where the evidence is largest,
+
+    γ = ridge wᵀw / σ²,   w = (A + ridge I)⁻¹ c,   γ = tr A (A + ridge I)⁻¹
+
+(MacKay 1992, *Bayesian interpolation*). Both sides are nearly powers of the ridge, so that extrapolating them
+finds the maximum in one to four factorisations; an eigendecomposition costs nearly twenty. γ and its slope come from
+random signs (Hutchinson 1990), the same at every ridge, and from differences of the exact log-determinants.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median_high
+from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.interpolate import BPoly
+from scipy.optimize import brentq, minimize
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_number
+from pydirect.optimize.cholesky import SINGLE_RANGE, factorise_ridge, solve_factored
+from pydirect.statistics.gaussian import TargetStatistics
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
 # Two parameters are found to rounding, so that data that differ by rounding only give models that do.
 TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
+# Random signs; up to so many weights, traces are computed.
+N_PROBES, FEW_WEIGHTS = 64, 200
+# Distance in log ridge at which Hermite's rule integrates γ more precisely than random signs know it.
+NEAR = 2.0
+# Relative errors of what raises and what lowers the evidence: extrapolated by a step in log ridge, times its square;
+# interpolated, times the squares of both distances.
+EXTRAPOLATION_ERROR, INTERPOLATION_ERROR = 0.05, 0.004
+LONGEST_STEP, STEP_TOLERANCE, N_TRIALS, NEWTON_STEPS = 8.0, 1e-4, 8, 30
+# Nats: what the evidence may fall short of the maximum, and what a step must gain to be taken.
+SHORTFALL, GAIN = 0.005, 1e-3
+MOST_FACTORISATIONS = 16
+# Up to this multiple of the ridge, the trace of A leaves single precision enough digits.
+WELL_CONDITIONED = 3e5
+# Bounds of the noise variance, in units of the targets' mean square, and of the ridge in units of the trace of A.
+NOISE_RANGE, LARGEST_RIDGE = (1e-10, 1e4), 1e6
+# Of yᵀy: rounding of sums in double precision.
+ROUNDING, TINY = 1e-9, 1e-300
 
 
 def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale: float) -> tuple[float, FloatArray]:
@@ -130,3 +164,354 @@ def _polished(
             break
         theta = np.clip(theta - move, *bounds.T)
     return theta
+
+
+# --- by factorisations
+
+
+@dataclass(frozen=True)
+class EvidenceProblem:
+    """One target, and where the search for its noise variance and prior variance begins.
+
+    Attributes
+    ----------
+    statistics : TargetStatistics
+    noise, scale : float
+        Start: noise variance and prior variance of the weights.
+    fit_noise, fit_scale : bool, default=True
+        Whether the noise variance and the prior variance are free.
+    prior_sd : tuple of float, optional
+        Standard deviations of Gaussian priors on log noise and log scale about the start.
+    """
+
+    statistics: TargetStatistics
+    noise: float
+    scale: float
+    fit_noise: bool = True
+    fit_scale: bool = True
+    prior_sd: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        as_number(self.noise, "noise", above=0.0)
+        as_number(self.scale, "scale", above=0.0)
+
+
+@dataclass(frozen=True)
+class EvidenceMaximum:
+    """Where the evidence of one target is largest.
+
+    Attributes
+    ----------
+    noise, scale : float
+        Noise variance and prior variance of the weights.
+    log_evidence : float
+        Log marginal likelihood there, without priors on noise and scale. Extrapolated by a short step from an exact
+        value, usually to some hundredths of a nat.
+    n_factorisations : int
+        Factorisations that were made for all targets together.
+    """
+
+    noise: float
+    scale: float
+    log_evidence: float
+    n_factorisations: int
+
+
+def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[EvidenceMaximum]:
+    """Noise variance and prior variance of largest evidence, for targets that share A.
+
+    Parameters
+    ----------
+    problems : sequence of EvidenceProblem
+        Their statistics must hold the same array A: every factorisation serves all of them.
+
+    Returns
+    -------
+    list of EvidenceMaximum
+        Within a few hundredths of a nat of a maximum, and never below the start of the first problem.
+    """
+    if not problems:
+        return []
+    a = problems[0].statistics.A
+    if any(problem.statistics.A is not a for problem in problems):
+        raise ValueError("problems must share A, got statistics with different arrays: search for each apart")
+    ridges = _Ridges(a, [problem.statistics for problem in problems])
+    searches = [_FactorSearch(problem, k, ridges) for k, problem in enumerate(problems)]
+    wanted = {searches[0]: searches[0].start}
+    unresolved = searches
+    while unresolved and len(ridges.solved) < MOST_FACTORISATIONS:
+        ridges.solve(median_high(wanted.values()))
+        wanted = {search: ridge for search in unresolved if (ridge := search.next_ridge()) is not None}
+        unresolved = list(wanted)
+    return [search.maximum() for search in searches]
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """What a factorisation of A + ρI says of K targets, or of one; a dot is a derivative in log ρ.
+
+    - `log_ridge`: log ρ.
+    - `log_det`: log |I + A/ρ|.
+    - `determined`, `determined_dot`: γ = tr A (A + ρI)⁻¹, the derivative of −log |I + A/ρ|.
+    - `residual`, (K,): Q = yᵀy − cᵀw = ‖y − Φw‖² + ρ wᵀw.
+    - `pull`, `pull_dot`, (K,): Q̇ = ρ wᵀw.
+    """
+
+    log_ridge: float
+    log_det: float
+    determined: float
+    determined_dot: float
+    residual: Any
+    pull: Any
+    pull_dot: Any = 0.0
+
+    def of(self, k: int) -> _Solution:
+        """Return what it says of one target."""
+        sums = {name: float(getattr(self, name)[k]) for name in ("residual", "pull", "pull_dot")}
+        return replace(self, **sums)
+
+    def extrapolated(self, log_ridge: float) -> _Solution:
+        """Extrapolate what it says of one target: γ and Q̇ as powers of the ridge, the others as their integrals."""
+        step = log_ridge - self.log_ridge
+        growth = self.determined_dot / self.determined if self.determined > 0 else 0.0
+        pulls = self.pull_dot / self.pull if self.pull > 0 else 0.0
+        return replace(
+            self,
+            log_ridge=log_ridge,
+            log_det=self.log_det - self.determined * _integrated(growth, step),
+            determined=self.determined * float(np.exp(growth * step)),
+            residual=max(self.residual + self.pull * _integrated(pulls, step), 0.0),
+            pull=self.pull * float(np.exp(pulls * step)),
+        )
+
+    def towards(self, other: _Solution) -> Callable[[float], _Solution]:
+        """Return what lies between two factorisations, for one target, as a function of the log ridge.
+
+        Polynomials share the values and two derivatives of log |I + A/ρ| and log Q; γ and Q̇ are their slopes.
+        """
+        ends = sorted([self, other], key=lambda s: s.log_ridge)
+        ridges = [s.log_ridge for s in ends]
+        log_det = BPoly.from_derivatives(ridges, [[s.log_det, -s.determined, -s.determined_dot] for s in ends])
+        log_residual = BPoly.from_derivatives(ridges, [s.log_residual_and_slopes() for s in ends])
+        determined, share = log_det.derivative(), log_residual.derivative()
+
+        def at(log_ridge: float) -> _Solution:
+            residual = float(np.exp(log_residual(log_ridge)))
+            return replace(
+                self,
+                log_ridge=log_ridge,
+                log_det=float(log_det(log_ridge)),
+                determined=max(-float(determined(log_ridge)), 0.0),
+                residual=residual,
+                pull=residual * float(np.clip(share(log_ridge), 0.0, 1.0)),
+            )
+
+        return at
+
+    def log_residual_and_slopes(self) -> list[float]:
+        """Return log Q of one target and its first two derivatives."""
+        residual = max(self.residual, TINY)
+        share = self.pull / residual
+        return [float(np.log(residual)), share, self.pull_dot / residual - share**2]
+
+    def less_error_of_probes(self, others: Sequence[_Solution]) -> _Solution:
+        """Correct γ by a difference of two log |I + A/ρ|, which are exact, where another ridge is near."""
+        near = min(others, key=lambda other: abs(other.log_ridge - self.log_ridge), default=self)
+        width = near.log_ridge - self.log_ridge
+        if not 0 < abs(width) < NEAR:
+            return self
+        integral = (self.determined + near.determined) / 2 - width * (near.determined_dot - self.determined_dot) / 12
+        error = integral - (self.log_det - near.log_det) / width
+        return replace(self, determined=max(self.determined - error, 0.0))
+
+
+def _integrated(rate: float, step: float) -> float:
+    """∫ exp(rate t) dt from 0 to `step`."""
+    return step if rate * step == 0 else step * float(np.expm1(rate * step) / (rate * step))
+
+
+class _Ridges:
+    """Factorisations of A + ρI, shared by the targets; `solved` in order of the ridge."""
+
+    def __init__(self, a: FloatArray, targets: Sequence[TargetStatistics]) -> None:
+        self.a, b = a, len(a)
+        self.c = np.column_stack([target.c for target in targets])
+        self.yty = np.array([target.yty for target in targets])
+        # Whose average zᵀMz is the trace of M, in expectation or exactly.
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (b, N_PROBES))
+        self.probes = signs / np.sqrt(N_PROBES) if b > FEW_WEIGHTS else np.eye(b)
+        self.trace = float(np.trace(a)) or 1.0
+        # Below the first, rounding of A is as large as the ridge; above the second, nothing is determined.
+        self.bounds = np.log([4 * self.trace * np.finfo(float).eps, self.trace * LARGEST_RIDGE])
+        self.solved: list[_Solution] = []
+
+    def solve(self, log_ridge: float) -> None:
+        """Factorise at a ridge, or at the smallest above that leaves A + ρI and the residuals positive."""
+        log_ridge = float(np.clip(log_ridge, *self.bounds))
+        solution = self._attempt(log_ridge)
+        while solution is None:
+            self.bounds[0] = log_ridge = min(log_ridge + 2.0, self.bounds[1])
+            solution = self._attempt(log_ridge)
+        self.solved = sorted([*self.solved, solution], key=lambda s: s.log_ridge)
+
+    def corrected(self) -> list[_Solution]:
+        """Return what the factorisations say, with γ as exact as is known."""
+        if len(self.a) <= FEW_WEIGHTS:
+            return self.solved
+        return [s.less_error_of_probes([other for other in self.solved if other is not s]) for s in self.solved]
+
+    def _attempt(self, log_ridge: float) -> _Solution | None:
+        ridge, b = float(np.exp(log_ridge)), len(self.a)
+        single = b > FEW_WEIGHTS and self.trace < WELL_CONDITIONED * ridge and ridge < SINGLE_RANGE[1]
+        factor, failed_at = factorise_ridge(self.a, ridge, np.float32 if single else np.float64)
+        if failed_at:
+            return None
+        w, probed = np.hsplit(solve_factored(factor, np.column_stack([self.c, self.probes])), [self.c.shape[1]])
+        error = self.c - self.a @ w - ridge * w
+        # Of second order in the error of w, unlike yᵀy − cᵀw.
+        residual = self.yty - np.einsum("jk,jk->k", self.c + error, w)
+        w += solve_factored(factor, error)
+        pull = ridge * np.einsum("jk,jk->k", w, w)
+        # ‖y − Φw‖² is not negative: where rounding of A and c says otherwise, the evidence would run away.
+        if not (residual - pull >= -ROUNDING * self.yty).all():
+            return None
+        pull_dot = pull - 2 * ridge**2 * np.einsum("jk,jk->k", w, solve_factored(factor, w))
+        trace = ridge * float(np.einsum("jk,jk->", self.probes, probed))
+        square = ridge**2 * float(np.einsum("jk,jk->", probed, probed))
+        log_det = 2 * float(np.log(np.einsum("jj->j", factor), dtype=np.float64).sum()) - b * log_ridge
+        determined, determined_dot = max(b - trace, 0.0), min(square - trace, 0.0)
+        return _Solution(log_ridge, log_det, determined, determined_dot, np.maximum(residual, pull), pull, pull_dot)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The evidence of one target at a ridge, at its best noise variance where that is free.
+
+    - `value`, `penalised`: without and with the priors on noise and scale.
+    - `rise`, `fall`: positive; their difference is the slope of `penalised` in log ridge.
+    """
+
+    log_ridge: float
+    log_noise: float
+    log_scale: float
+    value: float
+    penalised: float
+    rise: float
+    fall: float
+
+    @property
+    def slope(self) -> float:
+        return self.rise - self.fall
+
+    @property
+    def log_ratio(self) -> float:
+        return float(np.log(max(self.rise, TINY) / max(self.fall, TINY)))
+
+
+class _FactorSearch:
+    """The search for one target's maximum."""
+
+    def __init__(self, problem: EvidenceProblem, k: int, ridges: _Ridges) -> None:
+        self.problem, self.k, self.ridges = problem, k, ridges
+        self.n = problem.statistics.n_samples
+        self.begin = np.log([problem.noise, problem.scale])
+        self.start = float(self.begin[0] - self.begin[1])
+        mean_square = problem.statistics.yty / problem.statistics.n_samples or 1.0
+        self.noise_bounds = np.log(mean_square) + np.log(NOISE_RANGE)
+        self.tightness = np.zeros(2) if problem.prior_sd is None else np.array(problem.prior_sd) ** -2.0
+        self.best: _Point
+
+    def next_ridge(self) -> float | None:
+        """Set `best` to the highest point known; return the log ridge to factorise at, or None if it is the maximum."""
+        solved = [s.of(self.k) for s in self.ridges.corrected()]
+        points = [self._at(s) for s in solved]
+        top = max(range(len(points)), key=lambda i: points[i].penalised)
+        here = self.best = points[top]
+        if not (self.problem.fit_noise or self.problem.fit_scale):
+            return None
+        side = 1 if here.slope > 0 else -1
+        beyond = solved[top + side] if 0 <= top + side < len(solved) else None
+        end = here.log_ridge + side * LONGEST_STEP if beyond is None else beyond.log_ridge
+        end = float(np.clip(end, *self._ridge_bounds()))
+
+        way = solved[top].extrapolated if beyond is None else solved[top].towards(beyond)
+        root = _first_root(lambda log_ridge: self._at(way(log_ridge)).log_ratio, here.log_ridge, end)
+        if beyond is not None and root == end:  # lower, yet the evidence rises towards it: there is a maximum between
+            return 0.5 * (here.log_ridge + end) if abs(here.log_ridge - end) > NEAR else None
+        there, step = self._at(way(root)), root - here.log_ridge
+        if 0.5 * here.slope * step < GAIN:
+            return None
+        error = EXTRAPOLATION_ERROR * step**2
+        if beyond is not None:
+            error = min(error, INTERPOLATION_ERROR * step**2 * (beyond.log_ridge - root) ** 2)
+        if 0.5 * (error * max(here.rise, here.fall)) ** 2 * abs(step / here.slope) > SHORTFALL:
+            return root
+        if there.penalised > here.penalised:
+            self.best = there
+        return None
+
+    def maximum(self) -> EvidenceMaximum:
+        """Return the highest point known."""
+        noise = float(np.exp(self.best.log_noise)) if self.problem.fit_noise else self.problem.noise
+        scale = float(np.exp(self.best.log_scale)) if self.problem.fit_scale else self.problem.scale
+        return EvidenceMaximum(noise, scale, self.best.value, len(self.ridges.solved))
+
+    def _ridge_bounds(self) -> tuple[float, float]:
+        """Bounds of the log ridge, of the noise variance too where it follows the ridge."""
+        low, high = self.ridges.bounds
+        if self.problem.fit_noise and not self.problem.fit_scale:
+            noise_low, noise_high = self.noise_bounds - self.begin[0] + self.start
+            low, high = max(low, noise_low), min(high, noise_high)
+        return float(low), float(max(low, high))
+
+    def _at(self, solution: _Solution) -> _Point:
+        problem, tight = self.problem, self.tightness
+        log_ridge = solution.log_ridge  # log σ² − log v
+        if not problem.fit_noise:
+            log_noise = float(self.begin[0])
+        elif not problem.fit_scale:
+            log_noise = log_ridge + float(self.begin[1])
+        else:
+            log_noise = self._best_log_noise(log_ridge, solution.residual)
+        log_scale = log_noise - log_ridge
+        precision = np.exp(-log_noise)
+        value = -0.5 * (self.n * (np.log(2 * np.pi) + log_noise) + solution.log_det + solution.residual * precision)
+        off = np.array([log_noise, log_scale]) - self.begin
+        if problem.fit_noise and not problem.fit_scale:  # the noise variance moves with the ridge
+            error = max(solution.residual - solution.pull, 0.0)
+            terms = 0.5 * np.array([solution.determined + error * precision, -self.n, -2 * tight[0] * off[0]])
+            off[1] = 0.0
+        else:
+            terms = 0.5 * np.array([solution.determined, -solution.pull * precision, 2 * tight[1] * off[1]])
+        return _Point(
+            solution.log_ridge,
+            log_noise,
+            log_scale,
+            float(value),
+            float(value - 0.5 * tight @ off**2),
+            float(np.maximum(terms, 0.0).sum()),
+            float(np.maximum(-terms, 0.0).sum()),
+        )
+
+    def _best_log_noise(self, log_ridge: float, residual: float) -> float:
+        """Where the evidence with its prior is largest at a ridge; it is concave in the log noise."""
+        tight, log_noise = self.tightness, np.log(max(residual, TINY) / self.n)
+        for _ in range(NEWTON_STEPS):
+            log_noise = float(np.clip(log_noise, *self.noise_bounds))
+            fit = 0.5 * residual * np.exp(-log_noise)
+            off = np.array([log_noise, log_noise - log_ridge]) - self.begin
+            step = (fit - 0.5 * self.n - tight @ off) / max(fit + tight.sum(), TINY)
+            log_noise += step
+            if abs(step) < STEP_TOLERANCE**2:
+                break
+        return float(np.clip(log_noise, *self.noise_bounds))
+
+
+def _first_root(function: Callable[[float], float], begin: float, end: float) -> float:
+    """Return the first sign change of a function on the way, to `STEP_TOLERANCE`; the end if there is none."""
+    positive, before = function(begin) > 0, begin
+    for trial in np.linspace(begin, end, N_TRIALS + 1)[1:]:
+        if (function(trial) > 0) != positive:
+            return float(brentq(function, before, trial, xtol=STEP_TOLERANCE))
+        before = trial
+    return end

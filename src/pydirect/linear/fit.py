@@ -13,8 +13,7 @@ import numpy as np
 from pydirect._validation import FloatArray, as_count, as_number
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGrid, NoiseGridWarning, warn_at_edge
-from pydirect.linear.evidence import maximise_evidence
-from pydirect.linear.evidence_by_factors import EvidenceProblem, maximise_evidence_by_factors
+from pydirect.linear.evidence import EvidenceProblem, maximise_evidence, maximise_evidence_by_factors
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import TargetStatistics
@@ -86,9 +85,8 @@ def fit_gaussian(
     def ascend(log_tau: float) -> tuple[GaussianPosterior, float]:
         """Weights at an expected precision with the noise that is best for them, and the ELBO of both."""
         tau = np.exp(log_tau)
-        variance = 1 / (tau * target.eigenvalues + 1 / t)
-        weights = GaussianPosterior(target.rotation, variance * tau * target.c, variance, t)
-        error = target.squared_error(weights.mean, variance + weights.mean**2)
+        weights = GaussianPosterior.of(target, tau, t)
+        error = target.squared_error(weights.mean, weights.variance + weights.mean**2)
         q_noise, share = grid.given(error, target.n_samples)
         weights.noise = grid.posterior(q_noise)
         return weights, share - weights.kl

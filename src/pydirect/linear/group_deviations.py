@@ -99,9 +99,9 @@ class CommonFunction:
     @classmethod
     def of(cls, target: RotatedTarget, noise: float, scale: float) -> CommonFunction:
         """Return the posterior mean of the weights at a noise variance and a prior variance."""
-        determined = scale * target.eigenvalues / (noise + scale * target.eigenvalues)
-        weights = target.rotation.times(scale * target.c / (noise + scale * target.eigenvalues))
-        return cls(weights, noise, scale, min(float(determined.sum() / target.n_samples), LARGEST_SHARE))
+        posterior = GaussianPosterior.of(target, 1 / noise, scale)
+        determined = float((1 - posterior.variance / scale).sum())
+        return cls(posterior.coefficients, noise, scale, min(determined / target.n_samples, LARGEST_SHARE))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,17 @@
-"""Exact leave-one-out predictions of regression with continuous Gaussian weights.
+"""What rows say of a regression with continuous Gaussian weights: exact, without a refit.
 
-With the noise variance, the prior variance and the basis functions held, the prediction of row i without that row
-follows from the posterior of all rows: the posterior variance of f there, in units of its noise variance, is the row's
-leverage h, and the residual without the row is e/(1 − h) (Rasmussen & Williams 2006, section 5.4.2).
+**Leave-one-out.** With the noise variance, the prior variance and the basis functions held, the prediction of row i
+without that row follows from the posterior of all rows: the posterior variance of f there, in units of its noise
+variance, is the row's leverage h, and the residual without the row is e/(1 − h) (Rasmussen & Williams 2006, section
+5.4.2).
+
+**Influence.** With precisions p = ω/σ² of rows Φ, the posterior of all rows is N(m, S), S⁻¹ = ΦᵀPΦ + I/t. Rows G that
+are taken out leave S' = (S⁻¹ − Φ_GᵀP_GΦ_G)⁻¹ and, with their errors e = y_G − Φ_G m, m' = m − S'Φ_GᵀP_G e.
+
+References
+----------
+Cook & Weisberg (1982), Residuals and Influence in Regression, sections 2.2 and 3.1 to 3.6. Belsley, Kuh & Welsch
+(1980), Regression Diagnostics, chapter 2.
 """
 
 from __future__ import annotations
@@ -11,8 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
+from pydirect.linear.posterior import FactoredPosterior
+from pydirect.statistics.gaussian import TargetStatistics
 
 # A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
 SMALLEST_REMAINDER = 1e-14
@@ -92,3 +105,137 @@ def leave_one_out(
     if missing is not None:
         total = total + missing
     return LeaveOneOut(residuals, targets - residuals, total, latent, leverage, leverage.sum(axis=0))
+
+
+# --- intervals
+
+
+def jackknife_plus(
+    mean: FloatArray, spread: FloatArray, shares: FloatArray, scores: FloatArray, weights: FloatArray, level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Ends (n_new,) of the studentised jackknife+ interval of new rows (Barber, Candès, Ramdas & Tibshirani 2021).
+
+    The ⌊α(n + 1)⌋-th smallest of μ₋ᵢ(x) − s(x)Rᵢ and the ⌈(1 − α)(n + 1)⌉-th smallest of μ₋ᵢ(x) + s(x)Rᵢ, with means
+    μ and deviations s, (n_new,), μ₋ᵢ = μ − `shares`, (n_new, n_rows), absolute studentised leave-one-out residuals R,
+    (n_rows,), rows that count as many as their `weights`, n together, and `level` 1 − α.
+    """
+    n = float(weights.sum())
+    rank = (1 - level) * (n + 1) * (1 + 1e-12)  # a whole number stays one
+    if rank < 1:
+        raise ValueError(f"level must be at most {n / (n + 1):.4g}, which {n:.6g} residuals resolve, got {level:g}")
+    without, reach = mean[:, None] - shares, spread[:, None] * scores
+    return _lowest(without - reach, weights, rank), -_lowest(-without - reach, weights, rank)
+
+
+def _lowest(values: FloatArray, weights: FloatArray, rank: float) -> FloatArray:
+    """Return the last of the smallest values of every row whose weights add up to `rank` at most."""
+    if (weights == 1).all():
+        return np.partition(values, int(rank) - 1, axis=1)[:, int(rank) - 1]
+    order = np.argsort(values, axis=1, kind="stable")
+    used = np.maximum((np.cumsum(weights[order], axis=1) <= rank).sum(axis=1), 1)
+    return np.take_along_axis(values, np.take_along_axis(order, used[:, None] - 1, axis=1), axis=1)[:, 0]
+
+
+# --- influence
+
+
+def influence_of_each(
+    posterior: FactoredPosterior,
+    at: FloatArray,
+    phi: FloatArray,
+    errors: FloatArray,
+    weight: FloatArray | None = None,
+    variances: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return what each of some rows did to mean and variance of f: with all rows, less without this one.
+
+    With the covariance k of f between a place and the row, and the row's leverage h = pv, these are p k e/(1 − h) and
+    −p k²/(1 − h).
+
+    Parameters
+    ----------
+    posterior : FactoredPosterior
+        Of one output, given all rows.
+    at : ndarray of shape (n_places, n_weights)
+        Φ where f is predicted.
+    phi : ndarray of shape (n_rows, n_weights)
+        Rows of Φ.
+    errors : ndarray of shape (n_rows,)
+        y − Φm
+    weight : ndarray of shape (n_rows,), optional
+        ω of the rows.
+    variances : ndarray of shape (n_rows,), optional
+        Of f at the rows, where they are known.
+
+    Returns
+    -------
+    mean, variance : ndarray of shape (n_places, n_rows)
+        Changes of mean and variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import FactoredPosterior, influence_of_each
+    >>> phi, y = np.ones((3, 1)), np.array([1.0, 2.0, 6.0])
+    >>> posterior = FactoredPosterior.of(GaussianStatistics.from_arrays(phi, y).target(0), 1.0, 1e9)
+    >>> mean, variance = influence_of_each(posterior, np.ones((1, 1)), phi, y - phi @ posterior.coefficients)
+    >>> mean.round(6).tolist(), variance.round(6).tolist()  # 3 − (2 + 6)/2, …; 1/3 − 1/2
+    ([[-1.0, -0.5, 1.5]], [[-0.166667, -0.166667, -0.166667]])
+    """
+    precision = (1.0 if weight is None else weight) / posterior.noise_variance
+    own = posterior.moments(phi)[1] if variances is None else variances
+    share = precision / np.maximum(1 - precision * own, SMALLEST_REMAINDER)
+    covariance = posterior.covariances(at, phi)
+    return covariance * (share * errors), -share * np.square(covariance)
+
+
+def influence_of_group(
+    posterior: FactoredPosterior, at: FloatArray, group: TargetStatistics
+) -> tuple[FloatArray, FloatArray]:
+    """Return what rows did to mean and variance of f together, (n_places,) each: with all rows, less without these.
+
+    `at`, (n_places, n_weights). `group`: sums over the rows: A = ΦᵀΩΦ, and c = ΦᵀΩe of errors e = y − Φm in place of
+    targets. Raises ValueError if the rows cannot be among those of the posterior.
+    """
+    whole = posterior.factor @ posterior.factor.T
+    try:
+        rest = np.linalg.cholesky(whole - group.A / posterior.noise_variance)
+    except np.linalg.LinAlgError:
+        raise ValueError("rows must be among those that the model was fitted to, got others") from None
+    with single_blas_thread():
+        before, after = posterior.half(at), solve_triangular(rest, at.T, lower=True, check_finite=False)
+        pull = solve_triangular(rest, group.c / posterior.noise_variance, lower=True, check_finite=False)
+    return after.T @ pull, np.einsum("ij,ij->j", before, before) - np.einsum("ij,ij->j", after, after)
+
+
+def influence_of_few(
+    posterior: FactoredPosterior,
+    at: FloatArray,
+    phi: FloatArray,
+    errors: FloatArray,
+    weight: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return what `influence_of_group` does, of fewer rows than weights: by a factor of I − P^½ΦSΦᵀP^½.
+
+    Arguments as of `influence_of_each`.
+    """
+    root = np.sqrt((np.ones(len(phi)) if weight is None else weight) / posterior.noise_variance)
+    half = posterior.half(phi) * root
+    with single_blas_thread():
+        try:
+            rest = np.linalg.cholesky(np.eye(len(phi)) - half.T @ half)
+        except np.linalg.LinAlgError:
+            raise ValueError("rows must be among those that the model was fitted to, got others") from None
+        shares = solve_triangular(rest, half.T @ posterior.half(at), lower=True, check_finite=False)
+        pull = solve_triangular(rest, root * errors, lower=True, check_finite=False)
+        return shares.T @ pull, -np.einsum("ij,ij->j", shares, shares)
+
+
+def cooks_distance(errors: FloatArray, leverages: FloatArray, precision: FloatArray) -> FloatArray:
+    """Return how far each row moved all weights: (m − m')ᵀS⁻¹(m − m') = p e² h/(1 − h)², over Σh; (n_rows,) each.
+
+    With a flat prior this is Cook's distance at the noise variance of the model.
+    """
+    shift = precision * np.square(errors) * leverages / np.square(np.maximum(1 - leverages, SMALLEST_REMAINDER))
+    return np.asarray(shift / leverages.sum())

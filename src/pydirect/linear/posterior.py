@@ -7,12 +7,11 @@ row φ is ‖L⁻¹φ‖².
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, lapack, solve_triangular
 
 from pydirect import _core
@@ -23,10 +22,8 @@ from pydirect.optimize.cholesky import ridge_factor
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.schema import As, AtLeast, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
-from pydirect.statistics.rotated import RotatedStatistics, Rotation
+from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, Rotation
 
-# Number of entries from which the rotation of a fitted model is kept in single precision.
-LARGE_ROTATION = 2**18
 # Of more outputs one product with eigenvectors is less work than a triangular one for each.
 MOST_FACTORED = 2
 
@@ -62,7 +59,12 @@ class GaussianPosterior(WithOutcome):
     __repr__ = short_repr
 
     @classmethod
-    def of(cls, rotated: RotatedStatistics, precision: FloatArray | float, prior_variance: FloatArray | float) -> Self:
+    def of(
+        cls,
+        rotated: RotatedStatistics | RotatedTarget,
+        precision: FloatArray | float,
+        prior_variance: FloatArray | float,
+    ) -> Self:
         """Return the posterior at noise precisions τ and prior variances t, (n_outputs,) each."""
         variance = 1 / (np.multiply.outer(rotated.eigenvalues, precision) + 1 / prior_variance)
         return cls(rotated.rotation, variance * precision * rotated.c, variance, prior_variance)
@@ -297,52 +299,3 @@ def posterior_for_rows(
 def random_signs(rng: np.random.Generator, n_weights: int, n_signs: int) -> FloatArray:
     """Return ±1/√n_signs, (n_weights, n_signs)."""
     return rng.choice([-1.0, 1.0], (n_weights, n_signs)) / np.sqrt(n_signs)
-
-
-def with_precision(posteriors: Sequence[Any], dtype: DTypeLike, smallest: int = 0) -> list[Any]:
-    """Return posteriors whose rotations, of at least so many entries, have this type; outputs share them as before.
-
-    Single precision moves deviations of f by about 1e-9 of those under the prior. Smaller rotations are formed now.
-    """
-    rotations: dict[int, Rotation] = {}
-    found = []
-    for posterior in posteriors:
-        if isinstance(posterior, GaussianPosterior):
-            own = posterior.rotation
-            key = id(own.matrix) if own.is_formed else id(own)  # files share matrices
-            if key not in rotations:
-                rotations[key] = own.astype(dtype) if np.prod(own.shape) >= smallest else own.formed()
-            posterior = replace(posterior, rotation=rotations[key])
-        found.append(posterior)
-    return found
-
-
-def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray) -> FloatArray:
-    """Variances of functions scale · φᵀw, one per posterior, (n_rows, n_outputs).
-
-    Gaussian posteriors with the same vectors share the rotation of Φ.
-    """
-    variances = np.empty((len(phi), len(posteriors)))
-    sharing: dict[int, list[int]] = {}
-    for k, posterior in enumerate(posteriors):
-        if isinstance(posterior, GaussianPosterior):
-            sharing.setdefault(id(posterior.vectors), []).append(k)
-        else:
-            variances[:, k] = posterior.latent_moments(phi)[1]
-    for own in sharing.values():
-        chosen = [posteriors[k] for k in own]
-        variances[:, own] = variances_of_rotated(chosen, *chosen[0].rotated(phi))
-    return scale**2 * variances
-
-
-def variances_of_rotated(
-    posteriors: Sequence[GaussianPosterior], rotated: FloatArray, outside: FloatArray
-) -> FloatArray:
-    """Variances of φᵀw, (n_rows, n_posteriors), of posteriors with the same vectors; rows as `rotated` returns them.
-
-    One product with the variances of all weights, as 100 outputs read their rows a hundred times otherwise.
-    """
-    if len(posteriors) == 1:
-        return posteriors[0].moments_of_rotated(rotated, outside)[1][:, None]
-    inside = rotated**2 @ np.stack([posterior.variance for posterior in posteriors], axis=1)
-    return inside + np.outer(outside, [posterior.prior_variance for posterior in posteriors])

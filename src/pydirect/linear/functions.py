@@ -1,27 +1,83 @@
-"""Variances of latent functions: whitened and rotated, or by one product in single precision where that suffices."""
+"""Latent functions of Gaussian weights: draws, and variances by rotation or by one product in single precision.
+
+Draws of weights stay where the posterior has them: rotated, so that a thousand of them take no product at all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.maps import FeatureMap
-from pydirect.linear.posterior import GaussianPosterior, latent_variances, variances_of_rotated, with_precision
+from pydirect.linear.posterior import GaussianPosterior
+from pydirect.statistics.rotated import Rotation
 
+# Number of entries from which the rotation of a fitted model is kept in single precision.
+LARGE_ROTATION = 2**18
 # Largest relative error of the folded product, of variances at some landmarks and between them; elsewhere about that.
 FOLDING_ERROR = 1e-3
 N_TEST_LANDMARKS = 64
 # Directions of k(x, Z) that are multiplied in double precision, and landmarks by which they are found.
 N_LEADING = 16
 N_RANGE_LANDMARKS = 512
+
+
+def with_precision(posteriors: Sequence[Any], dtype: DTypeLike, smallest: int = 0) -> list[Any]:
+    """Return posteriors whose rotations, of at least so many entries, have this type; outputs share them as before.
+
+    Single precision moves deviations of f by about 1e-9 of those under the prior. Smaller rotations are formed now.
+    """
+    rotations: dict[int, Rotation] = {}
+    found = []
+    for posterior in posteriors:
+        if isinstance(posterior, GaussianPosterior):
+            own = posterior.rotation
+            key = id(own.matrix) if own.is_formed else id(own)  # files share matrices
+            if key not in rotations:
+                rotations[key] = own.astype(dtype) if np.prod(own.shape) >= smallest else own.formed()
+            posterior = replace(posterior, rotation=rotations[key])
+        found.append(posterior)
+    return found
+
+
+def latent_variances(posteriors: Sequence[Any], scale: FloatArray, phi: FloatArray) -> FloatArray:
+    """Variances of functions scale · φᵀw, one per posterior, (n_rows, n_outputs).
+
+    Gaussian posteriors with the same vectors share the rotation of Φ.
+    """
+    variances = np.empty((len(phi), len(posteriors)))
+    sharing: dict[int, list[int]] = {}
+    for k, posterior in enumerate(posteriors):
+        if isinstance(posterior, GaussianPosterior):
+            sharing.setdefault(id(posterior.vectors), []).append(k)
+        else:
+            variances[:, k] = posterior.latent_moments(phi)[1]
+    for own in sharing.values():
+        chosen = [posteriors[k] for k in own]
+        variances[:, own] = variances_of_rotated(chosen, *chosen[0].rotated(phi))
+    return scale**2 * variances
+
+
+def variances_of_rotated(
+    posteriors: Sequence[GaussianPosterior], rotated: FloatArray, outside: FloatArray
+) -> FloatArray:
+    """Variances of φᵀw, (n_rows, n_posteriors), of posteriors with the same vectors; rows as `rotated` returns them.
+
+    One product with the variances of all weights, as 100 outputs read their rows a hundred times otherwise.
+    """
+    if len(posteriors) == 1:
+        return posteriors[0].moments_of_rotated(rotated, outside)[1][:, None]
+    inside = rotated**2 @ np.stack([posterior.variance for posterior in posteriors], axis=1)
+    return inside + np.outer(outside, [posterior.prior_variance for posterior in posteriors])
 
 
 def _some(rows: FloatArray, n: int) -> FloatArray:
@@ -136,3 +192,72 @@ class LatentVariances:
         """Add the residual variance to variances; `phi` may be rotated."""
         residual = self.basis.missing_variance(inputs, phi, self.mean_missing)
         return variances if residual is None else variances + residual[:, None] * self.scale**2
+
+
+@dataclass(frozen=True, eq=False)
+class WeightDraws:
+    """Draws of weights of Φ about their posterior mean: deviations V z, and what lies outside of the columns of V.
+
+    Parameters
+    ----------
+    inside : ndarray of shape (n_directions, n_draws)
+        z; in directions of Φ itself if there is no rotation.
+    rotation : Rotation, optional
+        V.
+    outside : ndarray of shape (n_weights, n_draws), optional
+        Draws of which the part orthogonal to V counts: of directions that stayed at their prior.
+    """
+
+    inside: NDArray[Any]
+    rotation: Rotation | None = None
+    outside: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, posterior: Any, n_draws: int, rng: np.random.Generator) -> Self:
+        """Draw from a posterior of weights, as ``posterior.sample_weights`` does unless it is Gaussian."""
+        if not isinstance(posterior, GaussianPosterior):
+            drawn = posterior.sample_weights(n_draws, rng) - posterior.coefficients
+            return cls(np.ascontiguousarray(drawn.T))
+        rotation = posterior.rotation
+        n_weights, n_directions = rotation.shape
+        inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
+        inside *= posterior.std.astype(np.float32)[:, None]
+        outside = None
+        if n_directions < n_weights:
+            outside = rng.standard_normal((n_weights, n_draws), dtype=np.float32)
+            outside *= np.float32(np.sqrt(posterior.prior_variance))
+        return cls(inside, rotation, outside)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws."""
+        return self.inside.shape[1]
+
+    def __getitem__(self, chosen: slice) -> Self:
+        outside = None if self.outside is None else self.outside[:, chosen]
+        return replace(self, inside=self.inside[:, chosen], outside=outside)
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """The deviations, (n_weights, n_draws)."""
+        if self.rotation is None:
+            return self.inside.astype(np.float64)
+        with single_blas_thread():
+            vectors = self.rotation.matrix.astype(np.float64)
+            if self.outside is None:
+                return np.asarray(vectors @ self.inside)
+            return np.asarray(vectors @ (self.inside - vectors.T @ self.outside) + self.outside)
+
+    def at(self, phi: FloatArray) -> FloatArray:
+        """Return the deviations of φᵀw for rows of Φ, (n_rows, n_draws).
+
+        Few rows are rotated themselves, which takes less than to rotate all draws.
+        """
+        if self.rotation is None or len(phi) > self.n_draws:
+            return phi @ self.matrix
+        vectors = self.rotation.matrix.astype(np.float64)
+        rotated = phi @ vectors
+        values = rotated @ self.inside
+        if self.outside is not None:
+            values += (phi - rotated @ vectors.T) @ self.outside
+        return np.asarray(values)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Gaussian, Nystroem
-from pydirect.linear.posterior import latent_variances, with_precision
+from pydirect.linear.functions import latent_variances, with_precision
 
 
 def fitted(noise, n_columns=4, length_scale=1.0):
