@@ -99,13 +99,13 @@ def test_weights_outputs_and_decay():
 
 
 def test_hyperparameters_are_learned_again_when_rows_have_grown_by_half(monkeypatch):
-    learned, search = [], regression.search_hyperparameters
+    learned, search = [], regression.search_kernel
 
-    def spy(x, *arguments, **options):
-        learned.append(len(x))
-        return search(x, *arguments, **options)
+    def spy(rows, *arguments, **options):
+        learned.append(len(rows.x))
+        return search(rows, *arguments, **options)
 
-    monkeypatch.setattr(regression, "search_hyperparameters", spy)
+    monkeypatch.setattr(regression, "search_kernel", spy)
     model = DirectRegressor()
     for i in range(60):
         model.partial_fit(X[i : i + 1], Y[i : i + 1])

@@ -331,7 +331,7 @@ def test_an_interrupt_before_there_is_a_posterior_leaves_the_model_as_it_was(dat
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pydirect.estimators.regression.search_hyperparameters", interrupted)
+    monkeypatch.setattr("pydirect.estimators.regression.search_kernel", interrupted)
     for each in (model, fresh):
         with pytest.raises(KeyboardInterrupt):
             each.fit(X, -y)

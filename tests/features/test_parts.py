@@ -7,12 +7,12 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pydirect import DirectRegressor, load
-from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, random_fourier_features
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.residual import _fourier_process
+from pydirect.features.search import KernelRows, search_kernel
 
 from .test_evidence import covariance_by_hand, make, negative_log_prior, random_theta
 
@@ -149,7 +149,8 @@ def steps(n, seed=0):
 def searched(x, y, **options):
     y = ((y - y.mean()) / y.std())[:, None]
     axes = np.arange(x.shape[1])
-    return search_hyperparameters(x, y, np.ones(len(x)), len(axes), np.random.default_rng(0), axes=axes, **options)
+    rows = KernelRows(x, y, np.ones(len(x)), len(axes), axes=axes)
+    return search_kernel(rows, np.random.default_rng(0), **options)
 
 
 def test_steps_along_columns_get_a_product_and_smooth_functions_do_not():
@@ -165,7 +166,7 @@ def test_steps_along_columns_get_a_product_and_smooth_functions_do_not():
 
 
 def test_a_kernel_found_elsewhere_is_improved_on_the_rows_of_the_comparison():
-    x, y = steps(700)
+    x, y = steps(590)
     chosen, record = searched(x, y, max_rows=200)
     assert chosen.product_amplitude > 0 and record.product_gain > 10
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem, load
-from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.linear.referee import Referee
+from pydirect.features.referee import Referee
+from pydirect.features.search import KernelRows, search_kernel
 
 from .test_screen import products
 
@@ -21,7 +21,7 @@ def problem(n, d, seed=0):
 
 
 def searched(x, y, seed=0, **options):
-    return search_hyperparameters(x, y, np.ones(len(x)), x.shape[1], np.random.default_rng(seed), **options)
+    return search_kernel(KernelRows(x, y, np.ones(len(x)), x.shape[1]), np.random.default_rng(seed), **options)
 
 
 def test_columns_that_matter_only_together_are_found_on_few_rows():
@@ -78,15 +78,16 @@ def towns(n, seed):
 
 
 @pytest.mark.parametrize("gains", [-1.0, 0.001, 1.0])
-def test_the_referee_chooses_between_exact_and_nearest_preceding_evidence(gains):
+def test_the_referee_chooses_between_exact_and_nearest_preceding_evidence(gains, monkeypatch):
     x, y = problem(700, 5)
     kernels = []
 
-    def referee(kernel):
+    def referee(self, kernel):
         kernels.append(kernel)
         return 700 * gains * (len(kernels) - 1)
 
-    kernel, record = searched(x, y, max_rows=200, referee=referee)
+    monkeypatch.setattr(Referee, "__call__", referee)
+    kernel, record = searched(x, y, max_rows=200)
     assert record.nearest_gain == pytest.approx(gains)
     assert record.nearest_starts == ("long", "screened", "near", "pair") and len(record.nearest_values) == 4
     np.testing.assert_array_equal(kernel.length_scales, kernels[gains > 0.5].length_scales)
@@ -95,7 +96,7 @@ def test_the_referee_chooses_between_exact_and_nearest_preceding_evidence(gains)
 
 def test_few_rows_are_searched_by_exact_evidence_alone():
     x, y = problem(599, 5)
-    _, record = searched(x, y, referee=lambda kernel: 0.0)
+    _, record = searched(x, y)
     assert record.evidences.size == 0 and record.nearest_starts == () and record.nearest_gain == 0.0
 
 
@@ -103,7 +104,7 @@ def test_few_rows_are_searched_by_exact_evidence_alone():
 @pytest.mark.parametrize("seed", range(3))
 def test_short_length_scales_of_coordinates_are_found(seed):
     x, y = towns(3000, seed)
-    kernel, record = searched(x, y, seed, referee=Referee(x, y, np.ones(3000), np.random.default_rng(seed)))
+    kernel, record = searched(x, y, seed)
     assert record.nearest_gain > 0.0
     assert kernel.length_scales[:2].max() < 0.15 and kernel.length_scales[2:].min() > 1.0
 
@@ -155,7 +156,7 @@ def test_seeds_end_in_the_same_optimum():
     x, y = problem(1500, 16, seed=3)
     noise = []
     for seed in range(3):
-        kernel, _ = searched(x, y, seed, max_rows=400, referee=None)
+        kernel, _ = searched(x, y, seed, max_rows=400, thorough=False)
         noise.append(kernel.noise_variance)
         assert set(np.argsort(kernel.length_scales)[:2]) == {1, 3}
     assert max(noise) < 0.1

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect.features.repeated import merge_repeated
+from pydirect.features.rows import merge_repeated
 from pydirect.linear.leave_one_out import leave_one_out
 from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.statistics.gaussian import GaussianStatistics

@@ -37,12 +37,10 @@ class Search:
         return self._search().noise_variance
 
     def _search(self) -> Any:
-        from pydirect.features.evidence import search_hyperparameters
-        from pydirect.linear.referee import Referee
+        from pydirect.features.search import KernelRows, search_kernel
 
-        rng, ones = np.random.default_rng(0), np.ones(len(self.x))
-        referee = Referee(self.x, self.y, ones, rng)
-        return search_hyperparameters(self.x, self.y, ones, self.inputs.n_standardised, rng, referee=referee)[0]
+        rows = KernelRows(self.x, self.y, np.ones(len(self.x)), self.inputs.n_standardised)
+        return search_kernel(rows, np.random.default_rng(0))[0]
 
 
 class MarginalLikelihood:

@@ -36,7 +36,7 @@ from pydirect.estimators.regression import (
     lost_digits,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units, check_target_size
 from pydirect.fitted.regression import FittedRegressor

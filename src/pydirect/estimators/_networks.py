@@ -17,7 +17,7 @@ from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.plans import check_common
 from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap
-from pydirect.features.repeated import distinct_rows
+from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedNetworkClassifier, FittedNetworkRegressor, NetworkOutputs, network_inputs
 from pydirect.fitted.predictor import Units
 from pydirect.networks.base import EmpiricalBayes, TrainedNetwork, VariationalNetwork

@@ -22,9 +22,10 @@ from pydirect.distributions.priors import as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, Sequential
 from pydirect.estimators.regression import generator_of
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan, choose_landmarks
 from pydirect.features.maps import NystroemFeatures
+from pydirect.features.rows import TrainingRows
+from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedClassifier, quantiles_of
 from pydirect.fitted.regression import Latent
 from pydirect.linear.posterior import GaussianPosterior
@@ -161,18 +162,9 @@ def class_weighted(
 def label_search(max_rows: int) -> Any:
     """Return the search of a kernel by the evidence of labels."""
 
-    def search(
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        n_linear: int,
-        tied: NDArray[np.intp],
-        axes: NDArray[np.intp],
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> Any:
-        options: dict[str, Any] = {"max_rows": max_rows, "n_threads": n_threads, "tied": tied}
-        return fit_label_hyperparameters(inputs, y, weight, n_linear=n_linear, rng=rng, **options)
+    def search(rows: KernelRows, rng: np.random.Generator) -> Any:
+        options: dict[str, Any] = {"max_rows": max_rows, "n_threads": rows.n_threads, "tied": rows.tied}
+        return fit_label_hyperparameters(rows.x, rows.y, rows.weight, n_linear=rows.n_linear, rng=rng, **options)
 
     return search
 

@@ -34,9 +34,8 @@ from pydirect.estimators.classification import (
 from pydirect.estimators.plans import check_common, feature_plan, refuse_ignored, require_same_features
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import fit_basis
-from pydirect.features.repeated import distinct_rows
+from pydirect.features.rows import TrainingRows, distinct_rows
 from pydirect.fitted.classification import FittedClassifier, FittedCounts
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem

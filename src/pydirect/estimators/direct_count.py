@@ -28,9 +28,9 @@ from pydirect.estimators.plans import check_common, feature_plan
 from pydirect.estimators.regression import generator_of
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan, fit_basis
-from pydirect.features.repeated import RowCounts, distinct_rows
+from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
+from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedCounts
 from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
@@ -533,27 +533,18 @@ def _runs_away(problem: CountProblem, fitted: FittedCounts, rows: TrainingRows) 
 def _count_search(plan: CountPlan, intercept: float) -> Any:
     """Return the search of a kernel by the evidence of counts."""
 
-    def search(
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        n_linear: int,
-        tied: NDArray[np.intp],
-        axes: NDArray[np.intp],
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> Any:
+    def search(rows: KernelRows, rng: np.random.Generator) -> Any:
         return fit_count_hyperparameters(
-            inputs,
-            y[:, 0],
-            intercept + y[:, 1],
-            RowCounts.of(inputs, y, weight).where_learned(weight),
+            rows.x,
+            rows.y[:, 0],
+            intercept + rows.y[:, 1],
+            RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight),
             learns_dispersion=plan.learns_dispersion,
-            n_linear=n_linear,
+            n_linear=rows.n_linear,
             rng=rng,
             max_rows=plan.features.max_search_rows,
-            n_threads=n_threads,
-            tied=tied,
+            n_threads=rows.n_threads,
+            tied=rows.tied,
         )
 
     return search

@@ -28,7 +28,7 @@ from pydirect.estimators.regression import (
     require_formula,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent
 from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior

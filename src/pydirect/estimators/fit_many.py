@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 
 from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
+from pydirect.estimators._content import content
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.regression import GivenRows, RegressionPlan, fit_rows
-from pydirect.features.content import content
 from pydirect.tables.table import Table
 
 

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_number, as_verbosity, shown
 from pydirect._warnings import ignored
+from pydirect.estimators._content import content
 from pydirect.estimators.choices import Choice, Gaussian, MeanField, Nystroem, as_features, as_posterior
 from pydirect.estimators.regression import (
     NOISE_OF_ROWS,
@@ -29,9 +30,8 @@ from pydirect.estimators.target_transform import (
     copied,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.content import content
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.fitting import FeaturePlan
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import left_out
 from pydirect.tables.columns import Columns
 from pydirect.tables.encoding import ColumnEncoding

@@ -30,7 +30,7 @@ from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.plans import check_common
 from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap, InputRotation
-from pydirect.features.repeated import distinct_rows
+from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
 from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments

@@ -10,7 +10,7 @@ import copy
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,12 @@ from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePr
 from pydirect.estimators.choices import Gaussian, MeanField, Sequential
 from pydirect.estimators.target_transform import TransformPlan, choose_transform
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows, search_hyperparameters
 from pydirect.features.fitting import FeaturePlan, fit_basis
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.repeated import RowCounts
-from pydirect.features.search_record import HyperparameterSearch
+from pydirect.features.rows import TrainingRows
+from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
-from pydirect.linear.referee import Referee
 from pydirect.noise.fit import choose_noise, fit_varying_noise
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE, NoiseModel
@@ -156,7 +153,7 @@ def fit_features(
         plan.features,
         rows,
         given.columns,
-        kernel_search(plan.features.max_search_rows),
+        partial(search_kernel, max_rows=plan.features.max_search_rows),
         rng,
         resolve_n_threads(),
         names=given.names,
@@ -164,28 +161,6 @@ def fit_features(
         earlier=earlier,
     )
     return replace(basis, target_transform=units.transform)
-
-
-def kernel_search(max_rows: int, *, thorough: bool = True) -> Any:
-    """Return the search of a kernel by the evidence of rows; if thorough, judged by a referee and with a product."""
-
-    def search(
-        inputs: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        n_linear: int,
-        tied: Any,
-        axes: Any,
-        rng: np.random.Generator,
-        n_threads: int,
-    ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-        counted = RowCounts.of(inputs, y, weight).where_learned(weight)
-        referee = Referee(inputs, y, counted, rng, n_threads) if thorough else None
-        options: dict[str, Any] = {"max_rows": max_rows, "n_threads": n_threads, "referee": referee}
-        parts: dict[str, Any] = {"tied": tied, "axes": axes if thorough else None}
-        return search_hyperparameters(inputs, y, counted, n_linear, rng, **parts, **options)
-
-    return search
 
 
 def fit_weights(plan: RegressionPlan, training: Training) -> Fitted:
@@ -434,7 +409,7 @@ def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> 
     assert columns is not None
 
     def learn_basis(rows: TrainingRows, scale: FloatArray) -> Basis:
-        search = kernel_search(features.max_search_rows)
+        search = partial(search_kernel, max_rows=features.max_search_rows)
         options: dict[str, Any] = {"names": training.basis.names, "target_scale": scale}
         basis = fit_basis(features, rows, columns, search, rng, n_threads, **options)
         return replace(basis, target_transform=units.transform)
@@ -442,7 +417,8 @@ def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> 
     def noise_basis(rows: TrainingRows, scale: FloatArray, size: int) -> Basis:
         own = replace(features, kind="nystroem", n_functions=size, length_scale=None, parameters={})
         encoded = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
-        search = kernel_search(min(features.max_search_rows, MAX_NOISE_ROWS), thorough=False)
+        max_rows = min(features.max_search_rows, MAX_NOISE_ROWS)
+        search = partial(search_kernel, max_rows=max_rows, thorough=False)
         return fit_basis(own, rows, encoded, search, rng, n_threads, target_scale=scale)
 
     return NoiseProblem(

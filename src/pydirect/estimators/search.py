@@ -27,7 +27,7 @@ from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
 from pydirect.estimators.regression import NOISE_OF_ROWS, fit_sums, require_formula
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics

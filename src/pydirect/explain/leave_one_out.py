@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._threads import resolve_n_threads, single_blas_thread, threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_sample_weight, as_target
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.linear.leave_one_out import jackknife_plus
 from pydirect.linear.posterior import GaussianPosterior

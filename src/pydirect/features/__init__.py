@@ -1,7 +1,6 @@
 """Feature maps from columns of X to basis functions Φ: input scaling, kernels, random and Nyström features."""
 
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import fit_hyperparameters
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -12,7 +11,8 @@ from pydirect.features.maps import (
     PrecomputedFeatures,
     TransformerFeatures,
 )
-from pydirect.features.repeated import distinct_rows
+from pydirect.features.rows import distinct_rows
+from pydirect.features.search import KernelRows, search_kernel
 from pydirect.features.search_record import HyperparameterSearch
 
 __all__ = [
@@ -21,11 +21,12 @@ __all__ = [
     "HyperparameterSearch",
     "InputMap",
     "KernelHyperparameters",
+    "KernelRows",
     "LinearFeatures",
     "NystroemFeatures",
     "PolynomialFeatures",
     "PrecomputedFeatures",
     "TransformerFeatures",
     "distinct_rows",
-    "fit_hyperparameters",
+    "search_kernel",
 ]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pydirect._validation import FloatArray, as_float_array
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
@@ -22,16 +21,13 @@ from pydirect.features.maps import (
     TransformerFeatures,
     random_fourier_features,
 )
+from pydirect.features.rows import TrainingRows
+from pydirect.features.search import KernelRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.tables.encoding import ColumnEncoding
 
 KERNEL_MAPS, GIVEN_MAPS = ("nystroem", "fourier"), ("precomputed", "transformer")
-# From inputs (n_rows, n_inputs), targets, weights, the number of linear inputs, tied inputs, axes of which the kernel
-# may have a product: kernel and record.
-KernelSearch = Callable[
-    [FloatArray, FloatArray, FloatArray, int, NDArray[np.intp], NDArray[np.intp], np.random.Generator, int],
-    tuple[KernelHyperparameters, HyperparameterSearch],
-]
+KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +95,8 @@ def fit_basis(
             index, counts = rows.distinct
             tied = input_map.tied(columns.groups)
             axes = input_map.axes if plan.kind == "nystroem" else np.arange(0)  # random frequencies would be too few
-            found = search(inputs[index], rows.y[index], counts, input_map.n_standardised, tied, axes, rng, n_threads)
+            distinct = inputs[index], rows.y[index], counts, input_map.n_standardised
+            found = search(KernelRows(*distinct, tied, axes, n_threads), rng)
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":

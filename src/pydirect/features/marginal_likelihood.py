@@ -39,10 +39,12 @@ class MarginalLikelihood:
 
     θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L]; `with_product` has log a_P, log ℓ_P
     (n_axes) in the place of log a_I, log ℓ_I. `tied` (n_inputs,): the length-scale of each input; the indicators
-    of a column of categories share one.
+    of a column of categories share one. Of the inputs x, the leading `n_linear` are columns; the linear part sees
+    `linear` (n_rows, …), by default them. Without `counts`, weights are relative precisions: the noise is σ²/ω.
     """
 
     smoothness = 1.5
+    counts = True
     axes: NDArray[np.intp] | None = None
     axis_columns: FloatArray  # (n_axes, stride)
     iterations_between_updates = 1000
@@ -55,16 +57,17 @@ class MarginalLikelihood:
         n_linear: int,
         n_threads: int,
         tied: NDArray[np.intp] | None = None,
+        *,
+        linear: FloatArray | None = None,
     ) -> None:
-        n = len(x)
+        n, linear = len(x), linear_inputs(x, n_linear) if linear is None else linear
         self.tied = np.arange(x.shape[1]) if tied is None else tied
         d = int(self.tied.max(initial=-1)) + 1
-        self.n, self.d, self.n_linear, self.n_threads = n, d, n_linear, n_threads
+        self.n, self.d, self.n_linear, self.n_threads = n, d, linear.shape[1], n_threads
         self.stride = n + -n % _core.LEVEL_PADDING
         self.x = np.pad(x, ((0, self.stride - n), (0, 0)))
         self.y, self.weight = y, sample_weight
-        linear = linear_inputs(self.x, n_linear)
-        self.linear = linear[:n] @ linear.T
+        self.linear = linear @ np.pad(linear, ((0, self.stride - n), (0, 0))).T
         self.products, self.squares = self.x[:n] @ self.x.T, np.einsum("ij,ij->i", self.x, self.x)
         self.isotropic, self.distance_weight = np.empty_like(self.linear), np.empty_like(self.linear)
         square = (self.stride, self.stride)  # BLAS and LAPACK leave one triangle unchanged
@@ -145,27 +148,14 @@ class MarginalLikelihood:
             **product,
         )
 
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_parameters,)."""
-        value, gradient = self.negative_log_likelihood(theta)
-        if value == BAD_POINT:
-            return value, gradient
-        # A row that counts ω times has the likelihood N(y; f, σ²)^ω, which is N(y; f, σ²/ω) but for this.
-        n_outputs = self.y.shape[1]
-        spare = 0.5 * n_outputs * (1 - self.weight).sum()
-        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()
-        gradient[0] -= spare
-        penalty, pull = self.penalty(theta)
-        return value + penalty, gradient + pull
-
     def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log prior, a pseudo-Huber function (Gaussian centre, exponential tails), and its gradient."""
         z = (theta - self.mean) / self.sd
         root = np.sqrt(1 + z * z)
         return float((root - 1).sum()), z / root / self.sd
 
-    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log N(y; 0, K) and its gradient; weights are relative precisions here: the noise is σ²/ω."""
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
         n, d, n_outputs = self.n, self.d, self.y.shape[1]
         p = self.unpack(theta)
         amplitudes = p.amplitudes
@@ -222,7 +212,12 @@ class MarginalLikelihood:
         gradient[2 + d] = rough
         gradient[3 + d : -1] = rough_distance if self.axes is None else sums[4:]
         gradient[-1] = linear
-        return float(value), gradient
+        if self.counts:  # a row that counts ω times has the likelihood N(y; f, σ²)^ω: N(y; f, σ²/ω) but for this
+            spare = 0.5 * n_outputs * (1 - self.weight).sum()
+            value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()
+            gradient[0] -= spare
+        penalty, pull = self.penalty(theta)
+        return float(value) + penalty, gradient + pull
 
 
 def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:

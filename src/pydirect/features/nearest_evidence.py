@@ -30,7 +30,7 @@ class NearestEvidence:
 
     Rows x (n_rows, n_inputs), y (n_rows, n_outputs), weights (n_rows,) are in random order; `targets`, indices of
     rows, are given the nearest `n_neighbours` of those before them. `exact`, the marginal likelihood of other rows, is
-    added on request; its priors count once.
+    added on request; its priors count once. `linear`: inputs of the linear part, by default the first of x.
     """
 
     iterations_between_updates = 6
@@ -46,6 +46,7 @@ class NearestEvidence:
         *,
         adds_exact: bool = False,
         metric_inputs: int = METRIC_INPUTS,
+        linear: FloatArray | None = None,
     ) -> None:
         self.x, self.y, self.weight = np.ascontiguousarray(x), y, sample_weight
         self.targets, self.n_neighbours = np.ascontiguousarray(targets), n_neighbours
@@ -53,7 +54,8 @@ class NearestEvidence:
         self.exact, self.adds_exact = exact, adds_exact
         self.d, self.tied, self.mean, self.start = exact.d, exact.tied, exact.mean, exact.start
         self.n_linear, self.n_threads, self.bounds = exact.n_linear, exact.n_threads, exact.bounds
-        self.columns = np.hstack([linear_inputs(x, self.n_linear), np.ones((len(x), 1))])
+        linear = linear_inputs(x, self.n_linear) if linear is None else linear
+        self.columns = np.hstack([linear, np.ones((len(x), 1))])
         self.spread = x.std(axis=0)
         self.trend = np.zeros((self.columns.shape[1], y.shape[1]))
         self.trend_square = 0.0
@@ -119,15 +121,7 @@ class NearestEvidence:
         return np.hstack([found, self.targets[:, None]])
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_scales + 5,)."""
-        value, gradient = self.negative_log_likelihood(theta)
-        if value == BAD_POINT:
-            return value, gradient
-        added, of_added = self.exact(theta) if self.adds_exact else self.exact.penalty(theta)
-        return (BAD_POINT, np.zeros_like(theta)) if added == BAD_POINT else (value + added, gradient + of_added)
-
-    def negative_log_likelihood(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −Σ log density of the targets, −log prior of the trend, and their gradient."""
+        """Return −Σ log density of the targets, −log priors of the trend and of θ, and its gradient, (n_scales + 5)."""
         d, p, n_outputs = self.d, self.unpack(theta), self.y.shape[1]
         sums, is_valid = self._sums(p, True)
         if not is_valid or not np.isfinite(sums).all():
@@ -145,7 +139,8 @@ class NearestEvidence:
             misfit = 0.5 * self.trend_square / slope
             value += count * np.log(slope) + misfit
             gradient[4 + d] = count - misfit
-        return float(value), gradient
+        added, of_added = self.exact(theta) if self.adds_exact else self.exact.penalty(theta)
+        return (BAD_POINT, np.zeros_like(theta)) if added == BAD_POINT else (float(value) + added, gradient + of_added)
 
     def _sums(
         self,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.screen import RELEVANT
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
@@ -115,60 +113,4 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
 
 def race(objective: Objective, starts: Iterable[RaceRun], n_iterations: int = RACE_ITERATIONS) -> list[RaceRun]:
     """Return the runs from all starts, in their order."""
-    return [descend(objective, start, n_iterations) for start in starts]
-
-
-class KernelObjective(Objective, Protocol):
-    """A negative log posterior of the hyperparameters of a kernel."""
-
-    d: int
-    tied: NDArray[np.intp]
-    mean: FloatArray
-    start: FloatArray
-
-    def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
-        """Return the hyperparameters of θ."""
-
-
-@dataclass(frozen=True)
-class SubsetSearch:
-    """Result of a search on one subset of the rows, and what led to it; see `HyperparameterSearch`."""
-
-    kernel: KernelHyperparameters
-    starts: tuple[str, ...]
-    start_values: FloatArray
-    smoothness_values: FloatArray
-    n_evaluations: int
-
-
-def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[RaceRun]:
-    """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
-    d, long = likelihood.d, likelihood.start
-    short = long.copy()
-    short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
-    runs = [RaceRun("long", long), RaceRun("short", short)]
-    relevant = _relevant(likelihood, scores)
-    if relevant.size:
-        runs.append(RaceRun("screened", _screened(likelihood, relevant)))
-    return runs
-
-
-def near_start(likelihood: KernelObjective, scores: FloatArray) -> RaceRun:
-    """Return a start with very short length-scales of the columns that a screen suggests, or of all."""
-    relevant = _relevant(likelihood, scores)
-    theta = _screened(likelihood, relevant) if relevant.size else likelihood.start.copy()
-    theta[2 + (relevant if relevant.size else np.arange(likelihood.d))] += np.log(0.1)
-    return RaceRun("near", theta)
-
-
-def _relevant(likelihood: KernelObjective, scores: FloatArray) -> NDArray[np.intp]:
-    return np.unique(likelihood.tied[np.flatnonzero(scores > RELEVANT)])
-
-
-def _screened(likelihood: KernelObjective, relevant: NDArray[np.intp]) -> FloatArray:
-    d, theta = likelihood.d, likelihood.start.copy()
-    theta[1] = 0.0
-    theta[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
-    theta[2 + relevant] = 0.25 * np.log(relevant.size)
-    theta[2 + d] = np.log(0.1)
-    return theta
+    return list(map(partial(descend, objective, n_iterations=n_iterations), starts))

@@ -1,126 +1,323 @@
-"""The search of kernel hyperparameters: a race of starts on few rows, then the best on more.
+"""The search of a kernel: races of starts on few rows, then the best on more, judged by the evidence of all.
 
-An evaluation costs n³ flops: what needs many is done on few rows. The marginal likelihood of many columns has bad
-optima, all length-scales long and everything noise. Starts with long length-scales, with short ones, and with short
-ones of only the columns that a screen has found lead to different optima, and the marginal likelihood itself chooses
-among them and among smoothnesses. What varies only between close rows is searched by nearest-preceding evidence, and
-the evidence of all rows chooses between the two results.
+1. A screen of columns suggests starts.
+2. Exact evidence: its cost grows with n³, so what needs many evaluations is done on few rows. With many columns it has
+   bad optima, all length-scales long and everything noise: starts with long length-scales, with short ones, and with
+   short ones of the columns that the screen has found lead to different optima, and the evidence chooses.
+3. Nearest-preceding evidence, of many rows: it sees what varies only between close rows, as functions of coordinates.
+4. The evidence of all rows, by landmarks, chooses between the two results.
+5. A product over axes in place of the isotropic part, for functions that jump or bend along single columns as trees
+   find them. Elsewhere it gains a few nats at most, and predictions may be worse: hence a margin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import SMOOTHNESS, KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.features.nearest_search import MAX_ROWS as REFERENCE_ROWS
-from pydirect.features.nearest_search import NearestRows, search_nearest
-from pydirect.features.race import Patience, SubsetSearch, descend, race, starting_points
-from pydirect.features.search_record import HyperparameterSearch
+from pydirect.features.nearest_evidence import NearestEvidence
+from pydirect.features.race import RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
+from pydirect.features.referee import Referee
+from pydirect.features.rows import RowCounts
+from pydirect.features.screen import RELEVANT, screen_columns
+from pydirect.features.search_record import PRODUCT_MARGIN_PER_ROW, HyperparameterSearch, product_margin
 
-MAX_ROWS = 1000
-# Rows of the race: on half as many, real tables had optima of their own, all noise.
-FIRST_ROWS = 512
-# Iterations with every smoothness, from the winner of the race.
-SMOOTHNESS_ITERATIONS = 8
-# Nats a row that another smoothness than 3/2 must gain: with less, predictions were hardly better, some over-confident.
-SMOOTHNESS_GAIN = 0.07
+# Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
+MAX_ROWS, FIRST_ROWS = 1000, 512
+# Iterations with every smoothness, and nats a row that another than 3/2 must gain: with less, predictions were hardly
+# better, some over-confident.
+SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
 # The best's further iterations, on the same rows if there are no more, or on up to `max_rows`.
-FEW_ROWS = (48, Patience(6, 0.0005))
-MANY_ROWS = (60, Patience(4, 0.002))
-# Share of the targets' variance from which noise is taken for a sign of a bad optimum.
-ALL_NOISE = 0.8
+FEW_ROWS, MANY_ROWS = (48, Patience(6, 0.0005)), (60, Patience(4, 0.002))
+# Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which the first rows
+# say enough and leave nothing for another part to explain.
+ALL_NOISE, MUCH_NOISE = 0.8, 0.5
+
 # Rows from which nearest-preceding evidence is asked as well, and those of the exact race beside it: optima of only so
-# few, all noise, are then not the only ones.
-NEAREST_ROWS, FEWER_ROWS = 600, 256
-# Share of noise from which the first rows say enough.
-MUCH_NOISE = 0.5
-# Nats a row of all rows that nearest-preceding evidence must gain: with less, predictions were no better.
-NEAREST_GAIN = 0.002
+# few, all noise, are then not the only ones. Nats a row of all rows that it must gain: with less, predictions were no
+# better.
+NEAREST_ROWS, FEWER_ROWS, NEAREST_GAIN = 600, 256, 0.002
+# Rows among which neighbours are found: with more, nothing that matters was found on real tables.
+REFERENCE_ROWS = 4000
+# Targets and neighbours of its race, and of the search that follows.
+FEW_TARGETS, MANY_TARGETS = (1000, 15), (1500, 23)
+# Iterations of the two best starts, of another smoothness, which must gain so many nats a row, and at the end.
+LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 18, (6, 0.02), 30, Patience(6, 0.001)
+# Of columns of short length-scales: how many are tried, on how many rows, by the distance along how many inputs.
+PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 400, 4
+# Values that such a column has at least: between few, nothing is near.
+DISTINCT_VALUES = 12
+PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
-Referee = Callable[[KernelHyperparameters], float]
+# Length-scales of the product's second start, as a fraction of the first one's: both may end in the same optimum.
+SHORT = 0.1
+# Iterations of both, of the better one on the same rows, and on more; a product that is needed gains early.
+START_ITERATIONS, PRODUCT_ITERATIONS = 6, 12
+PROMISING = 0.5  # of what it must gain
 
 
-def search(
-    objective: Callable[[NDArray[np.intp]], MarginalLikelihood],
-    n: int,
-    scores: FloatArray,
-    rng: np.random.Generator,
-    *,
-    max_rows: int,
-    referee: Referee | None,
-    nearest: Callable[[NDArray[np.intp], MarginalLikelihood], NearestRows],
-) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Search the hyperparameters that maximise the evidence; return them and the record of the search.
+@dataclass(frozen=True)
+class KernelRows:
+    """Distinct rows that a kernel is learned from: inputs x (n_rows, n_inputs), y (n_rows, n_outputs).
 
-    `objective`: exact, of some rows. With a referee and enough rows, it chooses between what exact evidence of up to
-    `max_rows` has found and what `nearest`, given rows in random order, has.
+    The leading `n_linear` inputs are columns, others their normal scores. `tied` (n_inputs,): the length-scale of each
+    input; see `MarginalLikelihood`. `axes`: inputs that the kernel may have a product over.
     """
-    order, many = rng.permutation(n), min(n, max_rows)
 
-    def first(size: int) -> MarginalLikelihood:
-        return objective(np.sort(order[: min(many, size)]))
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    n_linear: int
+    tied: NDArray[np.intp] | None = None
+    axes: NDArray[np.intp] = field(default_factory=lambda: np.arange(0))
+    n_threads: int = 1
 
-    few, evidences = first(FIRST_ROWS), np.empty(0)
-    if referee is None or n < NEAREST_ROWS:
-        found = [search_exact(few, few, scores, lambda _: first(many) if many > FIRST_ROWS else few, races_again=True)]
-    else:
-        raced = first(FEWER_ROWS)
-        found = [search_exact(raced, few, scores, lambda noise: few if noise > MUCH_NOISE else first(many))]
-        found.append(search_nearest(nearest(order[:REFERENCE_ROWS], few), scores, rng))
-        evidences, few = np.array([referee(each.kernel) for each in found]), raced
-    best = found[int(evidences.size > 0 and evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
-    n_evaluations = sum(each.n_evaluations for each in found)
-    record = HyperparameterSearch(
-        columns=np.arange(len(scores)),
-        scores=scores,
-        starts=found[0].starts,
-        start_values=found[0].start_values,
-        smoothness_values=found[0].smoothness_values,
-        nearest_starts=found[-1].starts if evidences.size else (),
-        nearest_values=found[-1].start_values if evidences.size else np.empty(0),
-        evidences=evidences,
-        smoothness=best.smoothness,
-        n_rows=(few.n_rows, many, n),
-        n_evaluations=n_evaluations,
-    )
-    return replace(best, n_evaluations=n_evaluations), record
+    def take(self, rows: NDArray[np.intp]) -> Self:
+        """Return some of the rows."""
+        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows])
+
+    def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
+        """Return the exact evidence of some rows."""
+        own = self.x[rows], self.y[rows], self.weight[rows]
+        return MarginalLikelihood(*own, self.n_linear, self.n_threads, self.tied)
+
+    def nearest(
+        self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
+    ) -> NearestEvidence:
+        """Return the evidence of some rows given their nearest preceding ones; all are in random order."""
+        return NearestEvidence(self.x, self.y, self.weight, np.sort(targets), n_neighbours, exact, **options)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search by one kind of evidence, and what led to it; see `HyperparameterSearch`."""
+
+    kernel: KernelHyperparameters
+    raced: Sequence[RaceRun]
+    shaped: Sequence[RaceRun]
+    n_evaluations: int
+
+
+def search_kernel(
+    rows: KernelRows, rng: np.random.Generator, *, max_rows: int = MAX_ROWS, thorough: bool = True
+) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+    """Maximise marginal likelihood times priors; return the kernel and the record of the search.
+
+    Exact evidence is of up to `max_rows` rows. Without `thorough` there are only steps 1 and 2.
+    """
+    n, many = len(rows.x), min(len(rows.x), max_rows)
+    rows = replace(rows, weight=RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight))
+    with single_blas_thread(), np.errstate(under="ignore"):
+        scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
+        order = rng.permutation(n)
+        few = rows.exact(np.sort(order[: min(many, FIRST_ROWS)]))
+        both = thorough and n >= NEAREST_ROWS
+        referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
+        raced = rows.exact(np.sort(order[: min(many, FEWER_ROWS)])) if both else few
+        found = [search_exact(raced, few, scores, lambda: rows.exact(np.sort(order[:many])), is_last=not both)]
+        evidences, best = np.empty(0), found[0].kernel
+        if both:
+            found.append(search_nearest(rows.take(order[:REFERENCE_ROWS]), few, scores, rng))
+            evidences = np.array([referee(each.kernel) for each in found])
+            best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
+        record = HyperparameterSearch(
+            columns=np.arange(len(scores)),
+            scores=scores,
+            starts=tuple(run.name for run in found[0].raced),
+            start_values=-np.array([run.value for run in found[0].raced]),
+            smoothness_values=-np.array([run.value for run in found[0].shaped]),
+            nearest_starts=tuple(run.name for each in found[1:] for run in each.raced),
+            nearest_values=-np.array([run.value for each in found[1:] for run in each.raced]),
+            evidences=evidences,
+            smoothness=best.smoothness,
+            n_rows=(raced.n_rows, many, n),
+            n_evaluations=sum(each.n_evaluations for each in found),
+        )
+        if thorough:
+            best, record = try_product(rows, best, record, rng, max_rows, referee)
+    return replace(best, n_evaluations=record.n_evaluations), record
 
 
 def search_exact(
     few: MarginalLikelihood,
     likelihood: MarginalLikelihood,
     scores: FloatArray,
-    then: Callable[[float], MarginalLikelihood],
+    many: Callable[[], MarginalLikelihood],
     *,
-    races_again: bool = False,
-) -> SubsetSearch:
-    """Search by exact evidence: race on few rows, choose the smoothness, then go on on the rows for the best's noise.
+    is_last: bool,
+) -> Found:
+    """Race starts on few rows, choose the smoothness on more, and go on on these or on many.
 
-    `races_again`: on more rows, if everything seems noise.
+    Where no other search follows (`is_last`), many rows are always asked, and race again if everything seems noise.
     """
     starts = starting_points(few, scores)
     raced = race(few, starts)
-    best = min(raced, key=lambda run: run.value)
+    best = min(raced, key=_value)
     shaped = race(likelihood, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-    margin = SMOOTHNESS_GAIN * likelihood.n_rows
-    best = min(shaped, key=lambda run: run.value - margin * (run.smoothness == 1.5))
-    tried = [*raced, *shaped]
-    more = then(float(np.exp(best.theta[0])))
-    if more is not likelihood and races_again and best.theta[0] > np.log(ALL_NOISE):
-        again = race(more, [best, replace(starts[1], smoothness=best.smoothness)])
-        best = min(again, key=lambda run: run.value)
-        tried += again
+    best = _favouring(shaped, SMOOTHNESS_GAIN * likelihood.n_rows)
+    tried, noise = [*raced, *shaped], np.exp(best.theta[0])
+    more = many() if is_last or noise <= MUCH_NOISE else likelihood
+    if is_last and noise > ALL_NOISE and more.n_rows > likelihood.n_rows:
+        tried += race(more, [best, replace(starts[1], smoothness=best.smoothness)])
+        best = min(tried[-2:], key=_value)
     best = descend(more, best, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS))
-    return SubsetSearch(
-        more.at(best.smoothness).unpack(best.theta),
-        tuple(run.name for run in raced),
-        -np.array([run.value for run in raced]),
-        -np.array([run.value for run in shaped]),
-        sum(run.n_evaluations for run in [*tried, best]),
-    )
+    kernel = more.at(best.smoothness).unpack(best.theta)
+    return Found(kernel, raced, shaped, sum(run.n_evaluations for run in [*tried, best]))
+
+
+def search_nearest(rows: KernelRows, exact: MarginalLikelihood, scores: FloatArray, rng: np.random.Generator) -> Found:
+    """Search by nearest-preceding evidence of rows in random order, of which the first have exact evidence too.
+
+    Few rows, all that exact evidence can have, are far from each other, and short length-scales explain nothing. Hence
+    its own starts: those of the columns that the screen has found with far shorter length-scales, and the best of every
+    column and pair of columns with short ones.
+    """
+    n, first = len(rows.x), exact.n_rows
+    order = rng.permutation(n)
+    few = rows.nearest(order[: FEW_TARGETS[0]], FEW_TARGETS[1], exact)
+    pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
+    begin, _, *screened = starting_points(few, scores)
+    long = descend(few, begin, RACE_ITERATIONS)
+    raced = [long, *race(few, [*screened, near_start(few, scores), pair_start(pairs, long, scores)])]
+    best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in sorted(raced, key=_value)[:2]]
+    middle = min(best, key=_value)
+    rough, smooth = race(few, [replace(middle, smoothness=s) for s in (0.5, 2.5)], OTHER_SMOOTHNESS[0])
+    shaped = [rough, middle, smooth]
+    chosen = _favouring(shaped, OTHER_SMOOTHNESS[1] * few.n_rows)
+    targets = first + rng.permutation(n - first)[: MANY_TARGETS[0]]
+    last = rows.nearest(targets, MANY_TARGETS[1], exact, adds_exact=True)
+    end = descend(last, chosen, LAST, NEAREST_PATIENCE)
+    kernel = last.at(end.smoothness).unpack(end.theta)
+    return Found(kernel, raced, shaped, sum(run.n_evaluations for run in [*raced, *best, rough, smooth, end]))
+
+
+def try_product(
+    rows: KernelRows,
+    kernel: KernelHyperparameters,
+    record: HyperparameterSearch,
+    rng: np.random.Generator,
+    max_rows: int,
+    referee: Callable[[KernelHyperparameters], float],
+) -> tuple[KernelHyperparameters, HyperparameterSearch]:
+    """Return the kernel with a product over axes, if that gains enough, and the completed record.
+
+    Where there are more rows than `max_rows` the referee must prefer the product too, and a kernel that more of them
+    have found by nearest-preceding evidence stays as it is.
+    """
+    n = len(rows.x)
+    if not len(rows.axes) or kernel.noise_variance > MUCH_NOISE or (n > max_rows and record.nearest_gain > 0):
+        return kernel, record
+    order = rng.spawn(1)[0].permutation(n)[:max_rows]
+    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))
+    found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
+    product = likelihood.with_product(rows.axes)
+    flat = product.theta_of(kernel)
+    short = flat.copy()
+    short[3 + product.d : -1] += np.log(SHORT)
+    starts = [RaceRun(name, theta, smoothness=kernel.smoothness) for name, theta in (("flat", flat), ("short", short))]
+    runs = race(product, starts, START_ITERATIONS)
+    runs.append(descend(product, min(runs, key=_value), PRODUCT_ITERATIONS))
+    best, n_evaluations = runs[-1], 1
+    gain = likelihood.at(found.smoothness)(found.theta)[0] - best.value
+    margin = product_margin(len(order))
+    if n > len(order) and gain > PROMISING * margin:  # it was found on other rows
+        found = descend(likelihood, found, PRODUCT_ITERATIONS)
+        gain, runs = found.value - best.value, [*runs, found]
+    if gain > PROMISING * margin:
+        if len(order) > FIRST_ROWS:
+            likelihood, n_evaluations = rows.exact(np.sort(order)), 2
+            product = likelihood.with_product(rows.axes)
+        if n > len(order):
+            found = descend(likelihood, found, PRODUCT_ITERATIONS)
+        best = descend(product, best, *MANY_ROWS)
+        gain = likelihood.at(found.smoothness)(found.theta)[0] - best.value
+        runs += [found, best]
+    if gain > margin:
+        stepped = product.at(best.smoothness).unpack(best.theta)
+        if n <= len(order) or referee(stepped) - referee(kernel) > PRODUCT_MARGIN_PER_ROW * n:
+            kernel = stepped
+        else:
+            gain = 0.0
+    n_evaluations += record.n_evaluations + sum(run.n_evaluations for run in runs)
+    return kernel, replace(record, n_evaluations=n_evaluations, product_gain=float(gain))
+
+
+# --- starts
+
+
+class KernelObjective(Objective, Protocol):
+    """A negative log posterior of the hyperparameters of a kernel."""
+
+    d: int
+    tied: NDArray[np.intp]
+    mean: FloatArray
+    start: FloatArray
+
+
+def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[RaceRun]:
+    """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
+    d, long = likelihood.d, likelihood.start
+    short = long.copy()
+    short[[*range(2, 2 + d), 3 + d]] += np.log(0.3)
+    runs = [RaceRun("long", long), RaceRun("short", short)]
+    relevant = _relevant(likelihood, scores)
+    if relevant.size:
+        runs.append(RaceRun("screened", _screened(likelihood, relevant)))
+    return runs
+
+
+def near_start(likelihood: KernelObjective, scores: FloatArray) -> RaceRun:
+    """Return a start with very short length-scales of the columns that a screen suggests, or of all."""
+    relevant = _relevant(likelihood, scores)
+    theta = _screened(likelihood, relevant) if relevant.size else likelihood.start.copy()
+    theta[2 + (relevant if relevant.size else np.arange(likelihood.d))] += np.log(0.1)
+    return RaceRun("near", theta)
+
+
+def pair_start(few: NearestEvidence, long: RaceRun, scores: FloatArray) -> RaceRun:
+    """Return the best of short length-scales of one or two columns, from where long ones have led."""
+    d, best = few.d, RaceRun("pair", long.theta)
+    ranked = np.argsort(-scores, kind="stable")
+    continuous = (j for j in ranked if len(np.unique(few.x[:, j])) >= DISTINCT_VALUES)
+    scales = dict.fromkeys(few.tied[list(islice(continuous, PAIR_COLUMNS))])
+    for short in [*combinations(scales, 1), *combinations(scales, 2)]:
+        theta = long.theta.copy()
+        theta[0] = max(theta[0] - np.log(2), few.bounds[0][0])
+        theta[[1, 2 + d]] = np.log([PAIR_AMPLITUDE, PAIR_ISOTROPIC])
+        theta[[2 + scale for scale in short]] = np.log(PAIR_LENGTH_SCALE)
+        few.update(theta)
+        value = few(theta)[0]
+        if value < best.value:
+            best = RaceRun("pair", theta, value)
+    return replace(best, n_evaluations=len(scales))
+
+
+def _relevant(likelihood: KernelObjective, scores: FloatArray) -> NDArray[np.intp]:
+    return np.unique(likelihood.tied[np.flatnonzero(scores > RELEVANT)])
+
+
+def _screened(likelihood: KernelObjective, relevant: NDArray[np.intp]) -> FloatArray:
+    d, theta = likelihood.d, likelihood.start.copy()
+    theta[1] = 0.0
+    theta[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
+    theta[2 + relevant] = 0.25 * np.log(relevant.size)
+    theta[2 + d] = np.log(0.1)
+    return theta
+
+
+def _value(run: RaceRun) -> float:
+    return run.value
+
+
+def _favouring(runs: Sequence[RaceRun], margin: float) -> RaceRun:
+    """Return the best run; another smoothness than 3/2 must be better by a margin."""
+    return min(runs, key=lambda run: run.value - margin * (run.smoothness == 1.5))

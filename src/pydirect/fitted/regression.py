@@ -17,8 +17,8 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.residual import draw_residual
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Components, Predictor, Units
 from pydirect.linear.functions import LARGE_ROTATION, LatentVariances, with_precision
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out

@@ -27,9 +27,10 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.features.race import Patience, descend, race, starting_points
-from pydirect.features.repeated import RowCounts
+from pydirect.features.race import Patience, descend, race
+from pydirect.features.rows import RowCounts
 from pydirect.features.screen import screen_columns
+from pydirect.features.search import starting_points
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
 from pydirect.logistic.likelihood import RowTerms, softmax_terms
@@ -177,6 +178,7 @@ class LatentMarginalLikelihood:
         self.weight, self.unit = weight, unit
         self.shape = (len(x), likelihood.n_contrasts)
         self.regression = MarginalLikelihood(x, np.zeros(self.shape), np.ones(len(x)), n_linear, n_threads, tied)
+        self.regression.counts = False
         self.d, self.tied, self.mean = self.regression.d, self.regression.tied, self.regression.mean
         self.start = self.regression.start.copy()
         self.start[0] = -2 * np.log(unit)  # noise variances 1/h in units of the contrasts
@@ -207,9 +209,8 @@ class LatentMarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient."""
-        penalty, pull = self.regression.penalty(theta)
-        value, gradient = self.regression.negative_log_likelihood(theta)
-        return value + self.constant + penalty, gradient + pull
+        value, gradient = self.regression(theta)
+        return value + self.constant, gradient
 
     def update(self, theta: FloatArray) -> None:
         """Bring q up to date at given hyperparameters, by steps of the natural gradient that raise the ELBO.

@@ -19,15 +19,15 @@ from scipy.stats import kurtosis
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
+from pydirect.features.referee import Referee
+from pydirect.features.rows import TrainingRows
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence, moved_to
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior
-from pydirect.linear.referee import Referee
 from pydirect.noise.model import (
     CONSTANT,
     HEAVY_TAILED,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, posterior_for_rows
 from pydirect.statistics.gaussian import blocks_of
 from pydirect.statistics.rotated import RotatedStatistics

@@ -18,7 +18,7 @@ from scipy.stats import t as student_t
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import TrainingRows
+from pydirect.features.rows import TrainingRows
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.posterior import FactoredPosterior
 from pydirect.noise.fit import NoiseFit, squares_of

@@ -14,14 +14,13 @@ from scipy.special import expit, softmax
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.evidence import search_hyperparameters
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FourierFeatures
-from pydirect.features.repeated import RowCounts, distinct_rows
+from pydirect.features.rows import distinct_rows
+from pydirect.features.search import KernelRows, search_kernel
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.linear.evidence import maximise_evidence
-from pydirect.linear.referee import Referee
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.budget.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
 from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
@@ -251,17 +250,8 @@ class TargetTask(Task):
             raise ValueError(f"y must vary by less than {LARGEST_SCALE:g} and more than its inverse, got {scale}")
         standardised = np.ascontiguousarray((y - mean) / scale)
         input_map, inputs = mapped_inputs(x, weight)
-        counts = RowCounts.of(inputs, standardised, merged).where_learned(merged)
-        hyperparameters, _ = search_hyperparameters(
-            inputs,
-            standardised,
-            counts,
-            input_map.n_standardised,
-            settings.rng,
-            max_rows=settings.max_search_rows,
-            n_threads=settings.n_threads,
-            referee=Referee(inputs, standardised, counts, settings.rng, settings.n_threads),
-        )
+        rows = KernelRows(inputs, standardised, merged, input_map.n_standardised, n_threads=settings.n_threads)
+        hyperparameters, _ = search_kernel(rows, settings.rng, max_rows=settings.max_search_rows)
         return cls(
             input_map=input_map,
             inputs=inputs,

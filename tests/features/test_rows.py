@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import erfc
 
-from pydirect.features import repeated
-from pydirect.features.repeated import RowCounts, are_replicates, distinct_index
+from pydirect.features import rows as rows_module
+from pydirect.features.rows import RowCounts, are_replicates, distinct_index
 from pydirect.tables.table import equal_rows, row_hashes
 
 RNG = np.random.default_rng(0)
@@ -20,7 +20,7 @@ def table(n=300, n_values=4, seed=0):
 def test_equal_rows_are_those_of_a_sort(collide, monkeypatch):
     x, y = table()
     if collide:
-        monkeypatch.setattr(repeated, "row_hashes", lambda *tables: np.zeros(len(x), dtype=np.uint64))
+        monkeypatch.setattr(rows_module, "row_hashes", lambda *tables: np.zeros(len(x), dtype=np.uint64))
     first, where = equal_rows(x, y)
     rows = np.hstack([x, y])
     np.testing.assert_array_equal(rows[first][where], rows)
@@ -35,7 +35,7 @@ def test_hashes_tell_rows_and_columns_apart_but_not_signs_of_zero():
 
 @pytest.mark.parametrize("most_sorted", [4000, 10])
 def test_distinct_rows_have_the_same_order_for_weights_and_shuffled_repeats(most_sorted, monkeypatch):
-    monkeypatch.setattr(repeated, "MOST_SORTED_ROWS", most_sorted)
+    monkeypatch.setattr(rows_module, "MOST_SORTED_ROWS", most_sorted)
     x, y = RNG.standard_normal((50, 2)), RNG.standard_normal((50, 1))
     weight = RNG.integers(0, 4, 50)
     given = RNG.permutation(np.repeat(np.arange(50), weight))

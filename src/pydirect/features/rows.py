@@ -1,4 +1,4 @@
-"""Repeated rows and weights: which rows are equal, and how many rows they stand for.
+"""Training rows: which of them are equal, and how many rows these and weights stand for.
 
 A row of weight two is a row given twice. Replicates, independent measurements at the same inputs, scatter by the noise,
 and all of them count. Duplicates of a row, and weights that stress some rows, repeat the noise with the row: taken for
@@ -12,7 +12,8 @@ depends on Σω² alone, so that sums over rows know it too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,3 +113,39 @@ def are_replicates(x: FloatArray, y: FloatArray, weight: FloatArray) -> bool:
     total, several = np.bincount(where, weights=weight), np.bincount(where) > 1
     repeated = several | (total > 1)
     return bool(total[several].sum() > MIXED_SHARE * total[repeated].sum())
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """Rows x (n_rows, n_features_in), standardised targets or labels ±1 (n_rows, n_outputs), weights (n_rows,)."""
+
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray | None
+
+    @cached_property
+    def distinct(self) -> tuple[NDArray[np.intp], FloatArray]:
+        """Indices of the distinct rows and their weights; see `distinct_index`."""
+        return distinct_index(self.x, self.y, self.weight)
+
+    @cached_property
+    def merged(self) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
+        """First and total weight of equal rows, and where each row went; see `merge_repeated`."""
+        return merge_repeated(self.x, self.y, self.weight)
+
+    @cached_property
+    def counts(self) -> RowCounts:
+        """What the rows count for in inference."""
+        index, weight = self.distinct
+        return RowCounts.of(self.x[index], self.y[index], weight)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all rows differ and have a weight of one."""
+        index, weight = self.distinct
+        return len(index) == len(self.x) and bool((weight == 1).all())
+
+    def divided(self, repetitions: float) -> TrainingRows:
+        """Return the same rows with their weights divided by a number."""
+        weight = np.ones(len(self.x)) if self.weight is None else self.weight
+        return replace(self, weight=weight / repetitions)
