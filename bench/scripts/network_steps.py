@@ -30,7 +30,7 @@ from pydirect import GaussianPrior, _core  # noqa: E402
 from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels  # noqa: E402
 from pydirect.distributions.noise import NoiseGrid  # noqa: E402
 from pydirect.quadratic import NetworkCoreset, NetworkShape, QuadraticNetwork  # noqa: E402
-from pydirect.quadratic.engines import choose_engine, make_engine  # noqa: E402
+from pydirect.quadratic.network import choose_engine, make_engine  # noqa: E402
 from pydirect.quadratic.training import NOISE_LEVELS  # noqa: E402
 from pydirect.testing import enumerate_network, finite_difference_gradient  # noqa: E402
 

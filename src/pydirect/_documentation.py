@@ -8,26 +8,39 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_SECTION = re.compile(r"\n\nParameters\n-+\n(.+?)(?=\n\n\w+\n-+\n|\Z)", re.DOTALL)
+_SECTION = r"\n\n%s\n-+\n(.+?)(?=\n\n\w+\n-+\n|\Z)"
 
 
-def _described(doc: str) -> dict[str, str]:
-    """Entries of a docstring's section of parameters, by name."""
-    section = _SECTION.search(doc)
+def _described(doc: str, title: str) -> dict[str, str]:
+    """Entries of a docstring's section, by name."""
+    section = re.search(_SECTION % title, doc, re.DOTALL)
     entries = re.split(r"\n(?=\S)", section[1]) if section else []
     return {entry.partition(" : ")[0]: entry for entry in entries}
 
 
 def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function]:
-    """Return a decorator that adds the parameters that a docstring leaves out, as other functions describe them."""
+    """Return a decorator that adds what a docstring leaves out, as others describe it.
+
+    Parameters of the signature and, of classes, attributes, but for properties that the class does not have.
+    """
 
     def fill(function: _Function) -> _Function:
         if function.__doc__:  # which python -OO removes
             doc, *sources = (inspect.cleandoc(each.__doc__ or "") for each in (function, *others))
-            known = {name: entry for source in (*sources, doc) for name, entry in _described(source).items()}
+            known = {k: v for source in (*sources, doc) for k, v in _described(source, "Parameters").items()}
             entries = [known[name] for name in inspect.signature(function).parameters if name in known]
-            before, after = (*re.split(r"(?=\n\n(?:Returns|Attributes)\n)", _SECTION.sub("", doc), maxsplit=1), "")[:2]
-            function.__doc__ = "\n".join([f"{before}\n\nParameters\n----------", *entries]) + after + "\n"
+            sections = "\n".join(["\n\nParameters\n----------", *entries])
+            attributes = _described(doc, "Attributes")
+            for other, source in zip(others, sources, strict=True):
+                found = _described(source, "Attributes").items() if attributes else ()
+                own = {k: v for k, v in found if hasattr(function, k) or not hasattr(other, k)}
+                attributes = attributes | own | attributes
+            if attributes:
+                sections += "\n".join(["\n\nAttributes\n----------", *attributes.values()])
+            for title in ("Parameters", "Attributes"):
+                doc = re.sub(_SECTION % title, "", doc, flags=re.DOTALL)
+            before, after = (*re.split(r"(?=\n\n\w+\n-+\n)", doc, maxsplit=1), "")[:2]
+            function.__doc__ = f"{before}{sections}{after}\n"
         return function
 
     return fill

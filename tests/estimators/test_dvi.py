@@ -17,8 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
 from pydirect import DVIClassifier, DVIRegressor, TrainingSchedule
-from pydirect.networks.base import EmpiricalBayes
-from pydirect.networks.outputs import draw_outputs
+from pydirect.networks.base import EmpiricalBayes, draw_outputs
 from pydirect.networks.training import NetworkObjective
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence import container as persistence

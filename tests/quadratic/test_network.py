@@ -7,10 +7,10 @@ import pytest
 from scipy.special import logsumexp, rel_entr, softmax
 
 from pydirect import _core
-from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels
+from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels, padded
 from pydirect.distributions.noise import NoiseGrid
 from pydirect.quadratic import NetworkShape, QuadraticNetwork
-from pydirect.quadratic.engines import MAX_ENGINE_BYTES, choose_engine, make_engine
+from pydirect.quadratic.network import MAX_ENGINE_BYTES, choose_engine, make_engine
 from pydirect.testing import finite_difference_gradient
 
 RNG = np.random.default_rng(3)
@@ -95,9 +95,9 @@ def test_gradient_of_the_elbo_in_the_logits(shape, forbidden):
     logits = random_logits(model)
 
     def value(flat):
-        return model.elbo_and_gradient(model.pad(flat.reshape(logits.shape)).ravel())[0]
+        return model.elbo_and_gradient(padded(flat.reshape(logits.shape)).ravel())[0]
 
-    _, gradient = model.elbo_and_gradient(model.pad(logits).ravel())
+    _, gradient = model.elbo_and_gradient(padded(logits).ravel())
     numeric = finite_difference_gradient(value, logits.ravel())
     exact = gradient.reshape(len(logits), -1)[:, :3].ravel()
     np.testing.assert_allclose(exact, numeric, atol=1e-6 * max(1, np.abs(numeric).max()))
@@ -108,7 +108,7 @@ def test_profiled_elbo_is_the_elbo_at_the_best_noise_posterior(shape):
     model, _, _ = make_model(shape)
     logits = random_logits(model)
     q = probabilities(logits, model.log_prior)
-    profiled, _ = model.elbo_and_gradient(model.pad(logits).ravel())
+    profiled, _ = model.elbo_and_gradient(padded(logits).ravel())
     noise = model.noise_posterior(model.expected_squared_error(q))[1]
     assert model.elbo(q, noise.q) == pytest.approx(profiled, rel=1e-12)
     for other in np.random.default_rng(0).dirichlet(np.ones(3), 20):
@@ -127,7 +127,7 @@ def test_elbo_is_below_the_log_evidence(shape):
             log_joint.append(model.log_prior[rows].sum() + log_p + log_likelihood)
     evidence = logsumexp(log_joint)
     for seed in range(5):
-        assert model.elbo_and_gradient(model.pad(random_logits(model, seed)).ravel())[0] <= evidence + 1e-9
+        assert model.elbo_and_gradient(padded(random_logits(model, seed)).ravel())[0] <= evidence + 1e-9
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, NetworkShape(3, (4, 3), True), NetworkShape(3, (5,), True)], ids=str)

@@ -206,26 +206,10 @@ class DVIClassifier(NetworkClassifier):
         Prior variance of the weights and of the biases of each layer in turn.
     elbo_trace_ : ndarray of shape (n_checks,)
         Of the start that was kept.
-    n_iter_ : int
-        Steps of Adam and iterations of L-BFGS.
     converged_ : bool
         As of `DVIRegressor`.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
-    input_map_ : InputMap
-        Standardisation of the columns.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
-    n_samples_ : float
-        Sum of the weights of the training rows.
     model_ : FittedNetworkClassifier
         The fitted model as frozen data.
-    n_features_in_ : int
-        Number of columns of X.
 
     Examples
     --------

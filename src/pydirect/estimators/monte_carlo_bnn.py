@@ -16,6 +16,7 @@ from pydirect.estimators._networks import (
     likelihood_of,
     schedule_of,
 )
+from pydirect.estimators.dvi import DVIRegressor
 from pydirect.monte_carlo.divergence import MODES
 from pydirect.networks.sampled import SampledNetwork
 from pydirect.networks.training import LEAST_STEPS, TrainingSchedule
@@ -24,6 +25,7 @@ SAMPLINGS = ("weights", "pre_activations")
 DEFAULT_SCHEDULE = TrainingSchedule(n_steps=LEAST_STEPS)
 
 
+@described_by(DVIRegressor)
 @dataclass(eq=False, repr=False)
 class MonteCarloBNNRegressor(NetworkRegressor):
     """Bayesian neural network with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
@@ -35,8 +37,6 @@ class MonteCarloBNNRegressor(NetworkRegressor):
 
     Parameters
     ----------
-    hidden_layer_sizes : sequence of int, default=(50,)
-        Units of each hidden layer.
     noise : {"varying", "constant", "softplus"}, default="varying"
         As in `DVIRegressor`.
     posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
@@ -60,20 +60,12 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     schedule : TrainingSchedule, optional
         Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
         the network, too, are then kept from the first step.
-    initial_scale : float, default=0.05
-        Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
         Number of random starts; the one with the highest bound is kept.
     n_predictive_draws : int, default=200
         Number of sampled networks that predictions average over, the same for all rows and calls.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the starts, batches and draws.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -88,38 +80,9 @@ class MonteCarloBNNRegressor(NetworkRegressor):
         Of the start that was kept, with training's own draws: for L-BFGS it is higher than with fresh ones.
     n_iter_ : int
         Number of iterations.
-    converged_ : bool
-        For Adam, whether the bound per row rose in the last quarter of the checks by less than 0.05 nats times the sum
-        of the step sizes there. If not, more steps help.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, averaged over the training rows; its logarithm is treated as
         Gaussian with the moments of the draws.
-    calibration_scale_ : float
-        1, or the scale found by `calibrate`.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
-    posteriors_ : list
-        `posterior_` as a list, one per output.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
-    input_map_ : InputMap
-        Standardisation of the columns.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
-    n_samples_ : float
-        Sum of the weights of the training rows.
-    mean_noise_ : ndarray of shape (n_outputs,)
-        Noise variance averaged over the training rows, in units of ``y_scale_`` squared.
-    y_mean_ : ndarray of shape (n_outputs,)
-        Mean of the training targets, as they were modelled.
-    y_scale_ : ndarray of shape (n_outputs,)
-        Their standard deviation, one where it is zero: units of the posterior.
-    model_ : FittedNetworkRegressor
-        The fitted model as frozen data.
-    n_features_in_ : int
-        Number of columns of X.
 
     Notes
     -----
@@ -192,22 +155,8 @@ class MonteCarloBNNClassifier(NetworkClassifier):
         Steps of Adam and iterations of L-BFGS.
     converged_ : bool
         As of `DVIRegressor`.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
-    input_map_ : InputMap
-        Standardisation of the columns.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
-    n_samples_ : float
-        Sum of the weights of the training rows.
     model_ : FittedNetworkClassifier
         The fitted model as frozen data.
-    n_features_in_ : int
-        Number of columns of X.
 
     Examples
     --------

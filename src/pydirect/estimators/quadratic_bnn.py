@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
+from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import (
     FloatArray,
@@ -27,6 +28,7 @@ from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._networks import fit_each, require_inputs
 from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.dvi import DVIRegressor
 from pydirect.estimators.plans import check_common
 from pydirect.estimators.regression import generator_of
 from pydirect.features.inputs import InputMap, InputRotation
@@ -34,8 +36,7 @@ from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
 from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
-from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape
-from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quadratic.network import NETWORK_ENGINES, NetworkPosterior, NetworkShape
 from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
 from pydirect.quantized.fitted import FittedNetwork
 from pydirect.streams.dask import is_dask
@@ -108,6 +109,7 @@ class QuadraticPlan:
         return model, progress.seconds
 
 
+@described_by(DVIRegressor)
 @dataclass(eq=False, repr=False)
 class QuadraticBNNRegressor(Regressor):
     """Bayesian neural network with quadratic activations, trained exactly by discrete relaxation (DIRECT).
@@ -148,14 +150,8 @@ class QuadraticBNNRegressor(Regressor):
         depend on the number of rows.
     max_iter : int, default=150
         Maximum number of iterations per round.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the starts.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -172,36 +168,14 @@ class QuadraticBNNRegressor(Regressor):
         Number of iterations.
     converged_ : bool
         Whether the optimisation converged.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y.
-    calibration_scale_ : float
-        1, or the scale found by `calibrate`.
     coreset_ : NetworkCoreset
         After `partial_fit` or `fit_stream`: weighted rows that represent all rows seen, in the units of X and y.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
-    posteriors_ : list
-        `posterior_` as a list, one per output.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
-    input_map_ : InputMap
-        Standardisation of the columns.
     rotation_ : Rotation
         From standardised columns to the inputs of the network.
-    n_samples_ : float
-        Sum of the weights of the training rows.
-    y_mean_ : ndarray of shape (n_outputs,)
-        Mean of the training targets, as they were modelled.
-    y_scale_ : ndarray of shape (n_outputs,)
-        Their standard deviation, one where it is zero: units of the posterior.
     model_ : FittedQuadraticNetwork
         The fitted model as frozen data.
-    n_features_in_ : int
-        Number of columns of X.
 
     Notes
     -----

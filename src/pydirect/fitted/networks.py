@@ -15,8 +15,7 @@ from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.fitted.predictor import Components, Predictor, Units
 from pydirect.logistic.likelihood import predictive_log_odds
-from pydirect.networks.deterministic import DeterministicPosterior
-from pydirect.networks.outputs import (
+from pydirect.networks.base import (
     N_NODES,
     centred_moments,
     delta_log_probabilities,
@@ -24,12 +23,13 @@ from pydirect.networks.outputs import (
     log_mean_softmax,
     log_noise_nodes,
     log_odds_moments,
+    moments_of_draws,
     normal_points,
 )
+from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledPosterior
 from pydirect.persistence.schema import AtLeast, Binds, OneOf, Positive, Shape
-from pydirect.quadratic.engines import INPUT_SCALE
-from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior
 from pydirect.quantized.fitted import FittedNetwork, NetworkBasis, Outputs
 from pydirect.statistics.gaussian import blocks_of
 
@@ -87,7 +87,7 @@ class NetworkOutputs:
         if not self.n_draws:
             inputs, n_threads = self.inputs(x), resolve_n_threads()
             return [p.moments(inputs, n_threads) for p in self.posteriors]
-        return [_moments_of_draws(drawn) for drawn in self.drawn(x)]
+        return [moments_of_draws(drawn) for drawn in self.drawn(x)]
 
     def drawn(self, x: FloatArray) -> list[FloatArray]:
         """Outputs of the stored draws of every network, (n_rows, n_outputs, n_draws)."""
@@ -116,12 +116,6 @@ def network_inputs(input_map: InputMap, x: FloatArray) -> FloatArray:
     """Rows of X standardised and clipped, or zeros if no column varies."""
     inputs = input_map.transform(x) if input_map.n_outputs else np.zeros((len(x), 1))
     return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
-
-
-def _moments_of_draws(outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
-    mean = outputs.mean(axis=2)
-    centred = outputs - mean[:, :, None]
-    return mean, centred @ np.swapaxes(centred, 1, 2) / outputs.shape[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +180,7 @@ class FittedNetworkRegressor(Predictor):
     def output_moments(self, x: FloatArray) -> Moments:
         """Mean (n_rows, 2) and covariance (n_rows, 2, 2) of f and l for every target."""
         if self.outputs.n_draws:
-            return [_moments_of_draws(drawn) for drawn in self.drawn(x)]
+            return [moments_of_draws(drawn) for drawn in self.drawn(x)]
         moments = self.outputs.moments(x)
         if self.likelihood != "homoscedastic":
             return moments

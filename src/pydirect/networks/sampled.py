@@ -28,6 +28,7 @@ from pydirect.networks.base import (
     Inference,
     TrainedNetwork,
     VariationalNetwork,
+    moments_of_draws,
 )
 from pydirect.persistence.schema import As
 
@@ -232,10 +233,7 @@ class SampledPosterior(TrainedNetwork):
 
     def moments(self, x: FloatArray, n_threads: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of `MOMENT_DRAWS` networks."""
-        outputs = self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x)
-        mean = outputs.mean(axis=2)
-        centred = outputs - mean[:, :, None]
-        return mean, centred @ np.swapaxes(centred, 1, 2) / MOMENT_DRAWS
+        return moments_of_draws(self.forward(self.sample_weights(MOMENT_DRAWS, np.random.default_rng(0)), x))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw all weights, (n_samples, n_weights)."""

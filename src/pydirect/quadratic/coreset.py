@@ -162,27 +162,6 @@ def _products(table: FloatArray, degree: int, homogeneous: bool, out: FloatArray
 _PIVOT_BLOCK = 32
 
 
-@single_blas_thread()
-def recombine(features: ArrayLike, weights: ArrayLike) -> FloatArray:
-    """Return w ≥ 0, (n_rows,), with featuresᵀw = featuresᵀweights and no more positive entries than the features' rank.
-
-    `features`, (n_rows, n_features), hold a column of ones if the total weight is to be kept.
-    """
-    features = as_float_array(features, "features", ("n_rows", "n_features"))
-    weights = as_float_array(weights, "weights", (len(features),))
-    if (weights < 0).any():
-        raise ValueError(f"weights must not be negative, got {weights.min()}")
-    out = np.zeros(len(weights))
-    used = np.flatnonzero(weights)
-    if features[used].any():
-        columns = features[used].T * weights[used]
-        factor = recombining_factor(columns)
-        kept = np.flatnonzero(factor)
-        total = columns.sum(axis=1)
-        out[used[kept]] = weights[used[kept]] * corrected(columns[:, kept], factor[kept], total)
-    return out
-
-
 def recombining_factor(columns: FloatArray) -> FloatArray:
     """Return u ≥ 0 with columns @ u = columns @ 1, at most as many positive entries as the rank.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,21 @@ from pydirect._validation import (
     as_number,
     as_sample_weight,
 )
-from pydirect.distributions.categorical import FactorizedCategorical, as_level_count, evenly_spaced_levels
+from pydirect.distributions.categorical import FactorizedCategorical, as_level_count, evenly_spaced_levels, padded
 from pydirect.distributions.noise import NoiseGrid, warn_at_edge
 from pydirect.distributions.priors import DensityPrior, Prior, as_prior, grid_log_mass
 from pydirect.optimize.gradient import lbfgs
 from pydirect.optimize.outcome import Outcome
 from pydirect.quadratic.coreset import NetworkCoreset, n_moments
-from pydirect.quadratic.engines import NETWORK_ENGINES, NetworkShape, choose_engine, engines_in_memory, make_engine
-from pydirect.quadratic.network import NetworkPosterior, QuadraticNetwork
+from pydirect.quadratic.network import (
+    NETWORK_ENGINES,
+    NetworkPosterior,
+    NetworkShape,
+    QuadraticNetwork,
+    choose_engine,
+    engines_in_memory,
+    make_engine,
+)
 
 # Range of the levels: in the first round in standard deviations of the prior, later of the posterior.
 FIRST_REACH, LATER_REACH = 2.0, 3.0
@@ -55,7 +62,7 @@ class Run:
     log_prior: FloatArray
     logits: FloatArray
     elbo: float = -np.inf  # of this round; −inf before it was trained
-    trace: tuple[FloatArray, ...] = ()
+    trace: FloatArray = field(default_factory=lambda: np.empty(0))
     converged: bool = False
 
     @property
@@ -162,7 +169,8 @@ def improve(problem: Problem, engines: queue.SimpleQueue[Any], n_threads: int, r
     trace = outcome.trace[-max(outcome.n_iter, 1) :]
     if trace.size == 0 or not np.isfinite(trace[-1]):
         return run
-    return replace(run, logits=logits, elbo=float(trace[-1]), trace=(*run.trace, trace), converged=outcome.converged)
+    trace = np.append(run.trace, trace)
+    return replace(run, logits=logits, elbo=float(trace[-1]), trace=trace, converged=outcome.converged)
 
 
 def _by_lbfgs(problem: Problem, model: QuadraticNetwork, run: Run) -> tuple[FloatArray, Outcome]:
@@ -171,7 +179,7 @@ def _by_lbfgs(problem: Problem, model: QuadraticNetwork, run: Run) -> tuple[Floa
         return model.elbo_and_gradient(theta)
 
     allowed = np.isfinite(run.log_prior)
-    start = model.pad(np.where(allowed, run.logits, 0.0)).ravel()
+    start = padded(np.where(allowed, run.logits, 0.0)).ravel()
     theta, outcome = lbfgs(objective, start, problem.max_iter, relative_rise=RELATIVE_RISE)
     logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
     return np.where(allowed, logits, -np.inf), outcome
@@ -411,8 +419,7 @@ def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPos
     noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
     elbo = model.elbo(weights.q, noise.q)
     warn_at_edge(noise)
-    trace = np.concatenate(run.trace or (np.array([elbo]),))
-    trace[-1] = elbo
+    trace = np.append(run.trace[:-1], elbo)
     return NetworkPosterior(
         weights,
         noise,

@@ -18,8 +18,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.persistence.schema import AtLeast, Positive, Shape
-from pydirect.quadratic.engines import INPUT_SCALE, NetworkShape
-from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior, NetworkShape
 
 
 def as_numpy(X: Any) -> Any:

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect._warnings import warn
-from pydirect.quadratic.engines import NetworkShape
-from pydirect.quadratic.network import NetworkPosterior
+from pydirect.quadratic.network import NetworkPosterior, NetworkShape
 from pydirect.quantized.errors import IntegerArithmeticWarning
 from pydirect.quantized.fitted import FittedNetwork, Quantizable
 from pydirect.quantized.integer.compile import FREQUENCY_BITS

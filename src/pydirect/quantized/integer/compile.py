@@ -14,7 +14,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.quadratic.network import NetworkShape
 from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.fitted import NetworkBasis
 from pydirect.quantized.integer.arithmetic import INT32_MAX, ONE, Integers

@@ -73,7 +73,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray
-from pydirect.quadratic.engines import NetworkShape
+from pydirect.quadratic.network import NetworkShape
 from pydirect.quantized.errors import AccumulatorOverflowError
 from pydirect.quantized.integer.arithmetic import (
     INT32_MAX,
