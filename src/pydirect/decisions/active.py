@@ -23,8 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread, threads
 from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, as_number, short_repr
 from pydirect.decisions.acquisition import best_one_by_one
+from pydirect.estimators.choices import generator_of
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import generator_of
 from pydirect.features.basis import Basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.residual import residual_covariances

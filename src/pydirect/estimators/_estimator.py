@@ -17,6 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect import __version__
+from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_count, as_instance, require_no_none
 from pydirect._warnings import warn
@@ -106,6 +107,7 @@ class Estimator(BaseEstimator):
     # Classes of what files hold, by attribute, in the order in which they are read; an attribute may be absent.
     _stored: ClassVar[dict[str, Any]] = {}
     n_threads: int | None
+    verbose: int
     n_features_in_: int
     columns_: ColumnEncoding
     model_: Any
@@ -138,11 +140,12 @@ class Estimator(BaseEstimator):
             delattr(self, name)
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """A fit that fails leaves the estimator as it was."""
+    def _whole(self) -> Iterator[Progress]:
+        """Context of a fit, with its threads; one that fails leaves the estimator as it was."""
         before = dict(vars(self))
         try:
-            yield
+            with self._threads():
+                yield Progress(self.verbose)
         except BaseException:
             self.__dict__ = before
             raise

@@ -20,21 +20,18 @@ from pydirect._validation import (
     as_generator,
     as_instance,
     as_number,
-    as_sample_weight,
 )
 from pydirect._warnings import warn
-from pydirect.estimators._regressor import Regressor
-from pydirect.estimators.merging import fit_noisy_sums, merged_statistics, norm_bound_of, require_public_map
-from pydirect.estimators.plans import changed_features, regression_plan, require_same_features
-from pydirect.estimators.regression import (
+from pydirect.estimators._regressor import Regressor, TableRows
+from pydirect.estimators.choices import (
     NOISE_OF_ROWS,
-    GivenRows,
     RegressionPlan,
-    fit_features,
-    fit_sums,
-    fit_units,
-    lost_digits,
+    changed_features,
+    regression_plan,
+    require_same_features,
 )
+from pydirect.estimators.merging import fit_noisy_sums, merged_statistics, norm_bound_of, require_public_map
+from pydirect.estimators.regression import GivenRows, fit_features, fit_units, given_sums, infer, lost_digits
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
@@ -119,30 +116,28 @@ class IncrementalRegressor(Regressor):
         super()._begin()
         self._rows_of_fit, self._n_watched, self._n_far = None, 0, 0
 
-    def _given(
-        self,
-        plan: RegressionPlan,
-        table: Table,
-        y: FloatArray,
-        weight: FloatArray | None,
-        one_dimensional: bool,
-        columns: ColumnEncoding | None = None,
-    ) -> GivenRows:
-        """Encode the rows of a fit."""
+    def _encoded(self, plan: RegressionPlan, rows: TableRows, columns: ColumnEncoding | None = None) -> GivenRows:
+        """Encode the rows of a new fit, as `columns` do or as is learned from them."""
+        self._begin()
+        table, y, weight, self._one_dimensional = rows
         if columns is None:
             columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=plan.reach)[1], weight)
         self.columns_ = columns
-        return GivenRows(columns.encode(table), y, weight, one_dimensional, columns, self._feature_names() or None)
+        names = self._feature_names() or None
+        return GivenRows(columns.encode(table), y, weight, self._one_dimensional, columns, names)
 
-    def _accept(self, model: FittedRegressor, seconds: dict[str, float]) -> None:
-        self.model_, self.fit_seconds_, self.features_ = model, seconds, model.basis
+    def _accept(self, model: FittedRegressor, seconds: dict[str, float]) -> Self:
+        """Take over a fitted model, and drop the rows and sums of earlier ones."""
+        self.model_, self.fit_seconds_, self.features_, self._rows_of_fit = model, seconds, model.basis, None
+        for name in ("statistics_", "buffered_rows_", "noisy_statistics_"):
+            self.__dict__.pop(name, None)
+        return self
 
     def _adopt(self, lead: IncrementalRegressor, model: FittedRegressor, seconds: dict[str, float]) -> Self:
         """Take over a model that was fitted to the rows, columns and feature map of `lead`."""
         self._set_input_names(lead.n_features_in_, list(getattr(lead, "feature_names_in_", [])) or None)
         self.columns_, self._one_dimensional = lead.columns_, lead._one_dimensional
-        self._accept(model, seconds)
-        return self
+        return self._accept(model, seconds)
 
     def _restored(self) -> None:
         super()._restored()
@@ -183,26 +178,21 @@ class IncrementalRegressor(Regressor):
         with self._whole():
             plan = self._plan()
             if y is None:
-                if plan.features.learns_kernel or plan.transform.value is not None:
+                if plan.features.learns_kernel or plan.transform is not None:
                     raise ValueError(
                         "y must be given when the kernel's hyperparameters or the targets' transform are learned from "
                         "it"
                     )
                 y = np.zeros(len(self._validated(X)))
-            table, targets, weight, self._one_dimensional = self._read(X, y, sample_weight)
-            self._begin()
-            given = self._given(plan, table, targets, weight, self._one_dimensional)
-            with self._threads():
-                self._fix_features(plan, given)
+            given = self._encoded(plan, self._read(X, y, sample_weight))
+            self._fix_features(plan, given)
             self._warn_if_constant(given.x, stacklevel=2)
         return self
 
-    def _fix_features(self, plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None) -> TrainingRows:
-        """Fix the feature map by rows; return them with standardised targets."""
+    def _fix_features(self, plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None) -> None:
+        """Fit the feature map to rows."""
         units, rows = fit_units(plan, given, earlier)
-        basis = fit_features(plan, rows, given, units, plan.generator(), earlier)
-        self.features_ = basis.for_one_pass()
-        return rows
+        self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
 
     def _changed_parameters(self, plan: RegressionPlan, fixed: Basis) -> list[str]:
         return changed_features(self.features, plan.features, fixed)
@@ -303,8 +293,8 @@ class IncrementalRegressor(Regressor):
             statistics = statistics.with_features(self.features_)
             if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
                 self._one_dimensional = statistics.n_outputs == 1
-            with self._threads():
-                self._fit_to(plan, statistics, Progress(self.verbose))
+            with self._whole() as progress:
+                self._fit_to(plan, statistics, progress)
         self._warn_if_unfinished()
         return self
 
@@ -321,12 +311,12 @@ class IncrementalRegressor(Regressor):
                 f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
                 f"{statistics.n_outputs}"
             )
-        shared = Standardised.of(statistics, repetitions)
-        fits = fit_sums([plan], self.features_, statistics, shared, self._one_dimensional, progress)
-        self._accept(*next(iter(fits)))
-        self.statistics_, self._rows_of_fit = statistics, None
-        for name in ("buffered_rows_", "noisy_statistics_"):
-            self.__dict__.pop(name, None)
+        with progress.stage("inference"):
+            shared = Standardised.of(statistics, repetitions)
+            one_dimensional, is_gaussian = self._one_dimensional, plan.is_gaussian
+            units, sums = given_sums(self.features_, statistics, shared, one_dimensional, is_gaussian)
+            self._accept(infer(plan, units, sums, plan.generators()[1]), progress.seconds)
+        self.statistics_ = statistics
         if statistics.sums_of == "kernel" and lost_digits(
             self.features_, statistics.n_rows, [self.model_], plan.block_dtype
         ):
@@ -346,25 +336,19 @@ class IncrementalRegressor(Regressor):
             raise ValueError(
                 f"features__block_dtype must be {before!r}, as for the earlier rows, got {plan.block_dtype!r}"
             )
-        table, targets, weight = self._checked_block(X, y, sample_weight)
-        x, statistics = self.columns_.encode(table), self.new_statistics(targets.shape[1])
-        return x, statistics.update(x, targets, weight, n_threads=resolve_n_threads())
+        rows = self._read_more(X, y, sample_weight)
+        x, statistics = self.columns_.encode(rows.table), self.new_statistics(rows.y.shape[1])
+        return x, statistics.update(x, rows.y, rows.weight, n_threads=resolve_n_threads())
 
-    def _checked_block(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, reset: bool = False
-    ) -> tuple[Table, FloatArray, FloatArray | None]:
-        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=reset)
-        weight = as_sample_weight(sample_weight, len(x), all_zero=not reset)
-        targets = np.asarray(given, dtype=np.float64)
-        check_target_size(np.abs(targets).max())
+    def _read_more(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, first: bool = False) -> TableRows:
+        rows = self._read(X, y, sample_weight, more=not first)
         earlier, buffer = getattr(self, "statistics_", None), self._buffered()
         if earlier is None and buffer is None:
-            self._one_dimensional = targets.ndim == 1
-        targets = targets.reshape(len(x), -1)
-        n_outputs = buffer.rows.y.shape[1] if buffer else earlier.n_outputs if earlier else targets.shape[1]
-        if targets.shape[1] != n_outputs:
-            raise ValueError(f"y must have {n_outputs} outputs, as before, got {targets.shape[1]}")
-        return self._as_table(x), targets, weight
+            self._one_dimensional = rows.one_dimensional
+        n_outputs = buffer.rows.y.shape[1] if buffer else earlier.n_outputs if earlier else rows.y.shape[1]
+        if rows.y.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as before, got {rows.y.shape[1]}")
+        return rows
 
     # --- growing and shrinking
 
@@ -412,20 +396,18 @@ class IncrementalRegressor(Regressor):
             If a column is constant in the rows that fix the feature map, or later rows are far from them.
         """
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
-        plan = self._sums_plan()
-        self._require_earlier_rows(plan)
-        buffer = self._buffered()
-        with self._threads():
+        with self._whole() as progress:
+            plan = self._sums_plan()
+            self._require_earlier_rows(plan)
+            buffer = self._buffered()
             if buffer is not None or not hasattr(self, "features_"):
-                fresh = copy.copy(self)  # what is refused leaves the model as it is
-                block = fresh._checked_block(X, y, sample_weight, reset=buffer is None)
-                fresh._fit_to_buffer(plan, _joined(buffer, decay, *block))
-                self.__dict__ = fresh.__dict__
+                rows = self._read_more(X, y, sample_weight, first=buffer is None)
+                self._fit_to_buffer(plan, _joined(buffer, decay, rows), progress)
             else:
                 x, part = self._sums_of(plan, X, y, sample_weight)
                 started = hasattr(self, "statistics_")
                 statistics = self.statistics_.copy().decay(decay).merge(part) if started else part
-                self._fit_to(plan, statistics, Progress(self.verbose))
+                self._fit_to(plan, statistics, progress)
                 self._warn_if_moved(x)
         self._warn_if_unfinished()
         return self
@@ -459,21 +441,19 @@ class IncrementalRegressor(Regressor):
         """
         plan, buffer = self._sums_plan(), self._buffered()
         decay = as_number(decay, "decay", above=0.0, at_most=1.0)
-        with self._threads():
+        with self._whole() as progress:
             if buffer is not None:
-                fresh = copy.copy(self)
-                block = fresh._checked_block(X, y, sample_weight)
+                rows = self._read_more(X, y, sample_weight)
                 buffer = buffer.copy()
-                buffer.subtract(buffer.coded(*block), decay)
-                fresh._fit_to_buffer(plan, buffer, learn=True)
-                self.__dict__ = fresh.__dict__
+                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight), decay)
+                self._fit_to_buffer(plan, buffer, progress, learn=True)
             else:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
                 part = self._sums_of(plan, X, y, sample_weight)[1].decay(decay)
                 left = self.statistics_.copy().subtract(part)
                 if not left.n_samples:
                     raise ValueError("X must leave some of the rows seen, got all of them")
-                self._fit_to(plan, left, Progress(self.verbose))
+                self._fit_to(plan, left, progress)
         self._warn_if_unfinished()
         return self
 
@@ -491,24 +471,22 @@ class IncrementalRegressor(Regressor):
     def _most_buffered(self, plan: RegressionPlan) -> int:
         return max(plan.features.n_functions, plan.features.max_search_rows)
 
-    def _buffer_rows(self, plan: RegressionPlan, table: Table, y: FloatArray, weight: FloatArray | None) -> None:
+    def _buffer_rows(self, plan: RegressionPlan, rows: TableRows) -> None:
         """Keep the rows of a fit while they are few, for `partial_fit` and `forget` to go on from."""
-        if len(table) <= self._most_buffered(plan):
-            self._rows_of_fit = RowBuffer.of(table, y, weight)
+        if len(rows.table) <= self._most_buffered(plan):
+            self._rows_of_fit = RowBuffer.of(rows.table, rows.y, rows.weight)
             self._rows_of_fit.n_learned = len(self._rows_of_fit)
 
-    def _fit_to_buffer(self, plan: RegressionPlan, buffer: RowBuffer, learn: bool = False) -> None:
+    def _fit_to_buffer(self, plan: RegressionPlan, buffer: RowBuffer, progress: Progress, learn: bool = False) -> None:
         """Fit to buffered rows; hyperparameters are learned again as rows grow."""
         many = len(buffer) > self._most_buffered(plan)
         earlier: Basis | None = getattr(self, "features_", None)
         learn |= many or len(buffer) >= GROWTH * buffer.n_learned
         learn |= earlier is None or bool(self._changed_parameters(plan, earlier))
-        progress = Progress(self.verbose)
-        self._begin()
         rows = buffer.rows
         weight = None if (rows.weight == 1).all() else rows.weight
         with progress.stage("features"):
-            given = self._given(plan, buffer.table, rows.y, weight, self._one_dimensional)
+            given = self._encoded(plan, TableRows(buffer.table, rows.y, weight, self._one_dimensional))
             self._fix_features(plan, given, None if learn else earlier)
         search = None if earlier is None else earlier.search
         learn |= self.features_.search is not None and not _same_search(self.features_.search, search)
@@ -590,7 +568,7 @@ class IncrementalRegressor(Regressor):
         OSError
             If the checkpoint cannot be written; the previous one is left intact.
         """
-        with self._whole():
+        with self._whole() as progress:
             plan = self._sums_plan()
             as_count(sample_rows, "sample_rows", 2)
             as_flag(keep_features, "keep_features")
@@ -599,7 +577,6 @@ class IncrementalRegressor(Regressor):
             if keep_features:
                 check_is_fitted(self, "features_")
                 self._require_same_features(plan)
-            progress = Progress(self.verbose)
             run: StreamRun | DaskRun
             if is_dask(X):
                 if checkpoint is not None or drop_missing:
@@ -615,11 +592,10 @@ class IncrementalRegressor(Regressor):
                     )
                 source = as_source(X, y, sample_weight, codes=self._codes())
                 run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
-            with self._threads():
-                statistics = self._collected(plan, run, sample_rows, keep_features)
-                spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
-                check_target_size((np.abs(statistics.y_mean) + spread).max())
-                self._fit_to(plan, statistics, progress)
+            statistics = self._collected(plan, run, sample_rows, keep_features)
+            spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
+            check_target_size((np.abs(statistics.y_mean) + spread).max())
+            self._fit_to(plan, statistics, progress)
             self._warn_if_unfinished()
         return self
 
@@ -640,7 +616,7 @@ class IncrementalRegressor(Regressor):
             self._require_columns(run.shape[0], run.names)
             self._one_dimensional = run.one_dimensional
         else:
-            sample = run.sample(sample_rows, int(plan.generator().integers(2**63)))
+            sample = run.sample(sample_rows, int(plan.generators()[0].integers(2**63)))
             with run.uncounted("features"):
                 self._fix_features_by(plan, sample, run.names, run.one_dimensional, run.codes)
         n_outputs = run.shape[1]
@@ -657,11 +633,9 @@ class IncrementalRegressor(Regressor):
     ) -> None:
         if not len(rows) or (rows.weight is not None and not rows.weight.any()):
             raise StreamError("there are no rows with positive weight")
-        self._begin()
         self._set_input_names(rows.x.shape[1], names)
-        self._one_dimensional = one_dimensional
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
-        given = self._given(plan, table, rows.y, rows.weight, one_dimensional)
+        given = self._encoded(plan, TableRows(table, rows.y, rows.weight, one_dimensional))
         self._fix_features(plan, given)
         self._warn_if_constant(given.x, stacklevel=4)
 
@@ -702,8 +676,8 @@ class IncrementalRegressor(Regressor):
     def _of_sums(self, statistics: RunningStatistics) -> Self:
         """Return a model of the same feature map, fitted to sums over rows."""
         model = copy.copy(self)
-        with self._threads():
-            model._fit_to(model._sums_plan(), statistics.with_features(self.features_), Progress(self.verbose))
+        with self._whole() as progress:
+            model._fit_to(model._sums_plan(), statistics.with_features(self.features_), progress)
         return model
 
     def private_statistics(
@@ -772,10 +746,8 @@ class IncrementalRegressor(Regressor):
         begin = time.perf_counter()
         with self._threads():
             model = fit_noisy_sums(plan, self.features_, noisy)
-        self._one_dimensional, self._rows_of_fit = True, None
+        self._one_dimensional = True
         self._accept(model, {"inference": time.perf_counter() - begin})
-        for name in ("statistics_", "buffered_rows_"):
-            self.__dict__.pop(name, None)
         self.noisy_statistics_ = noisy
 
 
@@ -784,13 +756,11 @@ def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | No
     return earlier is not None and found.scores is earlier.scores
 
 
-def _joined(
-    buffer: RowBuffer | None, decay: float, table: Table, y: FloatArray, weight: FloatArray | None
-) -> RowBuffer:
+def _joined(buffer: RowBuffer | None, decay: float, rows: TableRows) -> RowBuffer:
     """Return buffered rows, faded, with more rows after them."""
     if buffer is None:
-        return RowBuffer.of(table, y, weight)
+        return RowBuffer.of(rows.table, rows.y, rows.weight)
     buffer = buffer.copy()
     buffer.fade(decay)
-    buffer.append(buffer.coded(table, y, weight))
+    buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
     return buffer

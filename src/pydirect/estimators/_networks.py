@@ -14,8 +14,7 @@ from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect.estimators._classifier import Classifier, indicators, require_classes
 from pydirect.estimators._regressor import Regressor
-from pydirect.estimators.plans import check_common
-from pydirect.estimators.regression import generator_of
+from pydirect.estimators.choices import check_common, generator_of
 from pydirect.features.inputs import InputMap
 from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedNetworkClassifier, FittedNetworkRegressor, NetworkOutputs, network_inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,15 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
 
+class TableRows(NamedTuple):
+    """Validated rows: a table, targets (n_rows, n_outputs), weights (n_rows,) or None, whether y is a vector."""
+
+    table: Table
+    y: FloatArray
+    weight: FloatArray | None
+    one_dimensional: bool
+
+
 class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     """A regressor whose ``model_`` predicts distributions of y."""
 
@@ -27,15 +36,13 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     # --- rows of a fit
 
-    def _read(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Table, FloatArray, FloatArray | None, bool]:
-        """Validate rows of a new fit: a table, targets (n_rows, n_outputs), weights, whether y is a vector."""
-        x, given = self._validated(X, y, multi_output=True, y_numeric=True)
-        weight = as_sample_weight(sample_weight, len(x))
+    def _read(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, more: bool = False) -> TableRows:
+        """Validate rows of a new fit, or `more` rows, whose weights may all be zero."""
+        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=not more)
+        weight = as_sample_weight(sample_weight, len(x), all_zero=more)
         targets = np.asarray(given, dtype=np.float64)
         check_target_size(np.abs(targets).max())
-        return self._as_table(x), targets.reshape(len(x), -1), weight, targets.ndim == 1
+        return TableRows(self._as_table(x), targets.reshape(len(x), -1), weight, targets.ndim == 1)
 
     def _columns_for(self, table: Table, y: FloatArray, weight: FloatArray | None) -> ColumnEncoding:
         return self._fitted_columns(table, Units.fit(y, weight, False)[1], weight)

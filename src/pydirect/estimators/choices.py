@@ -1,20 +1,33 @@
-"""What estimators are asked for beyond a name: feature maps and posteriors with their options."""
+"""What estimators are asked for: objects with options, and plans that are checked at the door."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
 
-from pydirect._validation import as_choice, as_count, as_flag
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_verbosity, shown
 from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
 from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
+from pydirect.estimators._content import content
+from pydirect.estimators.target_transform import (
+    as_transform_names,
+)
+from pydirect.features.basis import Basis
+from pydirect.features.fitting import FeaturePlan
+from pydirect.noise.student_t import within_reach
 from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.tables.columns import Columns
 
+NOISE_OF_ROWS = ("varying", "student_t")
+NOISES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
 BLOCK_DTYPES = ("float64", "float32")
 
 
@@ -252,3 +265,240 @@ def as_features(value: Any, posterior: Choice) -> tuple[str, Any]:
     if not hasattr(value, "transform"):
         raise TypeError(f"features must be a name or a transformer, got {value!r}")
     return "transformer", value
+
+
+# --- plans
+
+# What parameters may be where small models are fitted within a budget, as these models are just so.
+WHAT_QUANTIZED_FITS_DO: dict[str, tuple[Any, ...]] = {
+    "features": ("auto", "nystroem", "fourier"),
+    "posterior": (Gaussian(),),
+    "noise": ("auto", "constant"),
+    "local": ("auto", False),
+    "bound": ("auto", "softmax"),
+    "columns": (None,),
+}
+
+
+@dataclass(frozen=True)
+class RegressionPlan:
+    """What a regressor's parameters ask for, checked. ``local`` is None, "auto" or a number of neighbours."""
+
+    features: FeaturePlan
+    posterior: Gaussian | Sequential | MeanField
+    transform: Any = None
+    noise: str | float = "auto"
+    local: str | int | None = "auto"
+    block_dtype: str = "float64"
+    max_iter: int = 1000
+    random_state: Any = 0
+
+    @property
+    def is_gaussian(self) -> bool:
+        return isinstance(self.posterior, Gaussian)
+
+    @property
+    def reach(self) -> Callable[[FloatArray], FloatArray] | None:
+        """What clips targets: outliers must not set their scale."""
+        return within_reach if self.noise == "student_t" else None
+
+    def generators(self) -> tuple[np.random.Generator, np.random.Generator]:
+        """Return the generator of the feature map, and that of what comes later."""
+        rng = generator_of(self.random_state)
+        return rng, rng.spawn(1)[0]
+
+
+def generator_of(random_state: Any) -> np.random.Generator:
+    """Return the generator that a checked seed or RandomState stands for."""
+    state = random_state if hasattr(random_state, "randint") else np.random.RandomState(random_state)
+    return np.random.default_rng(state.randint(2**31))
+
+
+class BasisParameters(Protocol):
+    """Parameters of all estimators of basis functions."""
+
+    features: Any
+    n_basis_functions: int
+    columns: Any
+    random_state: Any
+    verbose: int
+
+
+class RegressionParameters(BasisParameters, Protocol):
+    """Those of regressors besides."""
+
+    posterior: Any
+    noise: Any
+    local: Any
+    target_transform: Any
+    max_iter: int
+
+
+def refuse_ignored(parameters: dict[str, Any]) -> None:
+    """Raise if a parameter has been set that `fit_quantized`, which fits small models of its own, would ignore."""
+    features = parameters["features"]
+    given = parameters | {"posterior": as_posterior(parameters["posterior"])}
+    if isinstance(features, Nystroem):
+        plain = type(features)(max_search_rows=features.max_search_rows)
+        given["features"] = "auto" if content(features) == content(plain) else features
+    ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
+    if ignored:
+        raise ValueError(
+            f"{', '.join(ignored)} must be left at the default for fit_quantized, which fits small models of its own "
+            f"and would ignore it, got {', '.join(shown(parameters[name]) for name in ignored)}: "
+            "quantize(model) keeps a fitted model as it is"
+        )
+
+
+def feature_plan(model: BasisParameters, posterior: Choice, rank_inputs: bool | None) -> tuple[FeaturePlan, str]:
+    """Return the plan of an estimator's features, and the precision of blocks of rows."""
+    kind, chosen = as_features(model.features, posterior)
+    n_functions = as_count(model.n_basis_functions, "n_basis_functions", 2)
+    options: dict[str, Any] = {}
+    if isinstance(chosen, Nystroem):
+        own = chosen.rank_inputs
+        options = {
+            "rank_inputs": rank_inputs if own is None else own,
+            "length_scale": chosen.length_scale,
+            "max_search_rows": chosen.max_search_rows,
+        }
+    elif kind == "polynomial":
+        options = {"degree": chosen.degree}
+    elif kind == "transformer":
+        options = {"transformer": lambda: clone(chosen)}
+    plan = FeaturePlan(kind, n_functions, **options)
+    return replace(plan, parameters=recorded(model, plan, chosen)), getattr(chosen, "block_dtype", "float64")
+
+
+def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str, Any]:
+    """What a fixed feature map depends on, comparable by equality."""
+    used: dict[str, Any] = {"features": plan.kind}
+    if plan.kind == "transformer":
+        used["features"] = type(chosen)
+        used |= (
+            {f"features__{name}": value for name, value in chosen.get_params().items()}
+            if hasattr(chosen, "get_params")
+            else {}
+        )
+    if plan.has_kernel:
+        scales = np.asarray(plan.length_scale)
+        held = scales.ravel().tolist()  # a scalar is equivalent to equal values for all columns
+        used |= {
+            "n_basis_functions": plan.n_functions,
+            "features__rank_inputs": plan.rank_inputs,
+            "features__length_scale": held[0] if held and held.count(held[0]) == len(held) else scales.tolist(),
+            "features__max_search_rows": plan.max_search_rows,
+            "random_state": model.random_state,
+        }
+    if plan.kind == "polynomial":
+        used["features__degree"] = plan.degree
+    if plan.takes_tables:
+        used["columns"] = repr(sorted((model.columns or Columns()).get_params(deep=False).items()))
+    if hasattr(model, "target_transform"):
+        used["target_transform"] = model.target_transform
+    return {name: content(value) for name, value in used.items()}
+
+
+def changed_features(features: Any, plan: FeaturePlan, fixed: Basis) -> list[str]:
+    """Parameters on which a fixed feature map depends, and which are others now."""
+    now, then = plan.parameters, fixed.parameters
+    changed = [name for name in now if name in then and now[name] != then[name]]
+    if changed[:1] == ["features"] and isinstance(features, str) and features == "auto":
+        changed[0] = "posterior (on which features='auto' depends)"
+    return changed
+
+
+def require_same_features(features: Any, plan: FeaturePlan, fixed: Basis) -> None:
+    """Raise where a fixed feature map is of other parameters."""
+    changed = changed_features(features, plan, fixed)
+    if changed:
+        raise ValueError(
+            f"{', '.join(changed)} must be as when the feature map was fixed: restore the earlier value, or start "
+            "again with fit"
+        )
+
+
+def regression_plan(model: RegressionParameters) -> RegressionPlan:
+    """Return the plan of a regressor, or raise where its parameters are wrong or do not fit together."""
+    posterior = as_posterior(model.posterior)
+    features, block_dtype = feature_plan(model, posterior, rank_inputs=True)
+    check_common(model)
+    noise = model.noise
+    if isinstance(noise, str):
+        as_choice(noise, "noise", NOISES)
+    else:
+        noise = as_number(noise, "noise", above=0.0)
+    if noise == "grid" and not isinstance(posterior, MeanField):
+        raise ValueError("noise='grid' is for posterior='mean_field', use 'constant'")
+    if noise in NOISE_OF_ROWS and not isinstance(posterior, Gaussian):
+        raise ValueError(f"noise={noise!r} needs posterior='gaussian', got {model.posterior!r}")
+    plan = RegressionPlan(
+        features,
+        posterior,
+        _transform(model),
+        noise,
+        _local(model.local),
+        block_dtype,
+        as_count(model.max_iter, "max_iter"),
+        model.random_state,
+    )
+    obstacle = may_be_local(plan)
+    if obstacle and plan.local not in (None, "auto"):
+        raise ValueError(f"local must be 'auto' or False with {obstacle}, got {shown(model.local)}")
+    return plan
+
+
+def check_common(model: BasisParameters) -> None:
+    """Check the parameters that all estimators of basis functions have."""
+    as_verbosity(model.verbose)
+    if hasattr(model.random_state, "randint"):
+        return
+    try:
+        check_random_state(model.random_state)
+    except ValueError:
+        message = f"an integer from 0 to 2**32 - 1, a RandomState or None, got {shown(model.random_state)}"
+        raise ValueError(f"random_state must be {message}") from None
+
+
+def _local(local: Any) -> str | int | None:
+    if local is False:
+        return None
+    if isinstance(local, str) and local == "auto":
+        return "auto"
+    if isinstance(local, bool | str):
+        raise ValueError(
+            "local must be 'auto', False or a number of neighbours, such as the 32 of 'auto', got " + shown(local)
+        )
+    return as_count(local, "local", 2)
+
+
+def may_be_local(plan: RegressionPlan) -> str | None:
+    """Say what a local process cannot go with, if there is anything."""
+    if not plan.is_gaussian:
+        return f"posterior={type(plan.posterior).__name__}"
+    if not plan.features.has_kernel:
+        return "features that have no kernel"
+    return None if plan.noise in ("auto", "constant") else f"noise={plan.noise!r}"
+
+
+def require_formula(plan: RegressionPlan, problem: str) -> None:
+    """Raise unless rows left out of a fit have closed forms."""
+    if not plan.is_gaussian:
+        raise ValueError(f"{problem} with posterior={type(plan.posterior).__name__}; use posterior='gaussian'")
+    if plan.noise in NOISE_OF_ROWS:
+        raise ValueError(f"{problem} with noise={plan.noise!r}; use another noise")
+
+
+def _transform(model: RegressionParameters) -> Any:
+    value = model.target_transform
+    names = as_transform_names(value)
+    if value == "auto" and not isinstance(model.noise, str):
+        raise ValueError(
+            f"noise must not be a number with target_transform='auto', which decides on its units, got {model.noise}"
+        )
+    if model.noise in NOISE_OF_ROWS and not {*names} <= {"identity", "sqrt"}:
+        raise ValueError(
+            f"target_transform must be None or 'sqrt' with noise={model.noise!r}, got {value!r}: "
+            "the mean of exp(z) over uncertain noise variances is infinite"
+        )
+    return value

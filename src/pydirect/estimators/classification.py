@@ -19,8 +19,7 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import as_prior
-from pydirect.estimators.choices import Gaussian, MeanField, Sequential
-from pydirect.estimators.regression import generator_of
+from pydirect.estimators.choices import Gaussian, MeanField, Sequential, generator_of
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, choose_landmarks
 from pydirect.features.maps import NystroemFeatures

@@ -15,7 +15,15 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_ge
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
 from pydirect.estimators._classifier import Classifier, OfLabels, indicators, require_classes
-from pydirect.estimators.choices import MeanField, Sequential, as_posterior
+from pydirect.estimators.choices import (
+    MeanField,
+    Sequential,
+    as_posterior,
+    check_common,
+    feature_plan,
+    refuse_ignored,
+    require_same_features,
+)
 from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_rows, label_source, one_against_rest
 from pydirect.estimators.classification import (
     ClassificationPlan,
@@ -31,7 +39,6 @@ from pydirect.estimators.classification import (
     masses,
     with_first_size,
 )
-from pydirect.estimators.plans import check_common, feature_plan, refuse_ignored, require_same_features
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis

@@ -16,7 +16,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect._warnings import warn
 from pydirect.estimators._classifier import OfLabels
-from pydirect.estimators.choices import Gaussian
+from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
 from pydirect.estimators.classification import (
     KERNEL_LOG_VARIANCE_SD,
     ProblemMaker,
@@ -24,8 +24,6 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
-from pydirect.estimators.plans import check_common, feature_plan
-from pydirect.estimators.regression import generator_of
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis

@@ -9,13 +9,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_generator
 from pydirect.estimators._incremental import IncrementalRegressor
-from pydirect.estimators.choices import as_features, as_posterior
-from pydirect.estimators.plans import refuse_ignored
-from pydirect.estimators.regression import fit_rows
+from pydirect.estimators.choices import as_features, as_posterior, refuse_ignored
+from pydirect.estimators.regression import collect, fit_features, fit_units, infer, lost_digits, merged
 from pydirect.estimators.summary import Summary, summary_of_regressor
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
 from pydirect.noise.local import LocalProcess
@@ -234,15 +232,23 @@ class DirectRegressor(IncrementalRegressor):
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
         """
-        with self._whole():
+        with self._whole() as progress:
             plan = self._plan()
-            table, targets, weight, self._one_dimensional = self._read(X, y, sample_weight)
-            self._begin()
-            with self._threads():
-                given = self._given(plan, table, targets, weight, self._one_dimensional)
-                ((model, seconds),) = fit_rows([plan], [given], Progress(self.verbose))
-            self._accept(model, seconds)
-            self._buffer_rows(plan, table, targets, weight)
+            read = self._read(X, y, sample_weight)
+            (given,) = merged([self._encoded(plan, read)])
+            with progress.stage("features"):
+                units, rows = fit_units(plan, given)
+                rng, later = plan.generators()
+                basis = fit_features(plan, given, units, rows, rng)
+            with progress.stage("statistics"):
+                sums = collect([plan], basis, rows, progress)
+            with progress.stage("inference"):
+                model = infer(plan, units, sums, later)
+                if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
+                    sums = collect([plan], basis, rows, progress, of_kernel=False)
+                    model = infer(plan, units, sums, later)
+            self._accept(model, progress.seconds)
+            self._buffer_rows(plan, read)
             self._warn_if_unfinished()
         return self
 

@@ -12,12 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
 from pydirect.estimators._regressor import Regressor
-from pydirect.estimators.choices import Gaussian, as_features
-from pydirect.estimators.plans import check_common, feature_plan
-from pydirect.estimators.regression import RegressionPlan
+from pydirect.estimators.choices import Gaussian, RegressionPlan, as_features, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
 from pydirect.estimators.summary import Summary, summary_of_stream
-from pydirect.estimators.target_transform import TransformPlan
 from pydirect.features.basis import Basis
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -157,7 +154,7 @@ class DirectStreamRegressor(Regressor):
         features = replace(features, max_search_rows=min(self.n_first_rows, MOST_SEARCHED, features.max_search_rows))
         options: dict[str, Any] = {"block_dtype": block_dtype, "random_state": self.random_state}
         return StreamPlan(
-            RegressionPlan(features, Gaussian(), TransformPlan(), "constant", None, **options),
+            RegressionPlan(features, Gaussian(), None, "constant", None, **options),
             self._column_options(),
             self._takes_tables(),
             self.half_life,

@@ -16,17 +16,9 @@ from sklearn.utils.validation import _num_samples
 
 from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
-from pydirect.estimators.choices import Gaussian
+from pydirect.estimators.choices import Gaussian, RegressionPlan, require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import (
-    GivenRows,
-    RegressionPlan,
-    counted_repetitions,
-    fit_features,
-    fit_units,
-    initial_hyperparameters,
-    require_formula,
-)
+from pydirect.estimators.regression import GivenRows, fit_features, fit_units, initial_hyperparameters
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Units
@@ -233,18 +225,18 @@ def fit_groups(
     lead.set_params(n_basis_functions=min(lead.n_basis_functions, MOST_BASIS_FUNCTIONS))
     plan = lead._sums_plan()
     require_formula(plan, "groups cannot be fitted together")
-    table, targets, weight, lead._one_dimensional = lead._read(X, y, sample_weight)
-    if targets.shape[1] > 1:
-        raise ValueError(f"y must be one target, got {targets.shape[1]}: call fit_groups for each")
-    labels, codes = coded_groups(groups, len(table))
+    read = lead._read(X, y, sample_weight)
+    if read.y.shape[1] > 1:
+        raise ValueError(f"y must be one target, got {read.y.shape[1]}: call fit_groups for each")
+    (labels, codes), weight = coded_groups(groups, len(read.table)), read.weight
     if weight is not None:
         empty = np.flatnonzero(np.bincount(codes, weight, len(labels)) == 0)
         if len(empty):
             raise ValueError(f"sample_weight must leave rows of every group, got none of {shown(labels[empty[0]])}")
     with lead._threads():
-        given = lead._given(plan, table, targets, weight, lead._one_dimensional)
+        given = lead._encoded(plan, read)
         units, rows = fit_units(plan, given)
-        repetitions = counted_repetitions(plan, rows.counts.repetitions)
+        repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
         rows = rows.divided(repetitions)
         basis = _shared_basis(plan, rows, given, units)
         return _fit(_Shared(lead, plan, units, basis, repetitions), rows, labels, *_sorted(codes, len(labels)))
@@ -284,9 +276,9 @@ def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, un
     assert rows.weight is not None
     chosen = np.flatnonzero(rows.weight > 0)
     if len(chosen) > SAMPLED_ROWS:
-        chosen = np.sort(plan.generator().choice(chosen, SAMPLED_ROWS, replace=False))
+        chosen = np.sort(plan.generators()[0].choice(chosen, SAMPLED_ROWS, replace=False))
     some = TrainingRows(np.ascontiguousarray(rows.x[chosen]), rows.y[chosen], rows.weight[chosen])
-    return fit_features(plan, some, given, units, plan.generator()).for_one_pass()
+    return fit_features(plan, given, units, some, plan.generators()[0]).for_one_pass()
 
 
 def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArray[np.intp]]:

@@ -14,8 +14,9 @@ from numpy.typing import ArrayLike
 from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
 from pydirect.estimators._content import content
+from pydirect.estimators.choices import RegressionPlan
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, RegressionPlan, fit_rows
+from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.tables.table import Table
 
 
@@ -87,7 +88,7 @@ def fit_many(
     for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
         table, own, _, _ = copy.copy(model)._read(X, target, sample_weight)  # one at a time: X may be converted
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
-        needed = plan.features.learns_kernel or plan.transform.value is not None or _has_gaps(table)
+        needed = plan.features.learns_kernel or plan.transform is not None or _has_gaps(table)
         groups.setdefault((feature_key(model), str(joblib.hash(own)) if needed else ""), []).append(k)
     for members in groups.values():
         _fit_together(
@@ -114,13 +115,12 @@ def _fit_together(
     given: list[GivenRows] = []
     with lead._threads():
         for model, plan, target in zip(models, plans, targets, strict=True):
-            table, y, weight, model._one_dimensional = model._read(X, target, sample_weight)
-            model._begin()
+            read = model._read(X, target, sample_weight)
+            own = model._encoded(plan, read, lead.columns_ if given else None)
             # X may be converted for every model: only the first copy stays.
-            own = model._given(plan, table, y, weight, model._one_dimensional, lead.columns_ if given else None)
             given.append(replace(own, x=given[0].x) if given else own)
-        for model, (fitted, seconds) in zip(models, fit_rows(plans, given, Progress(0)), strict=True):
-            model._accept(fitted, seconds)
+        for model, fit in zip(models, fit_together(plans, given, Progress(0)), strict=True):
+            model._accept(*fit)
 
 
 def _has_gaps(table: Table) -> bool:

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._validation import FloatArray, as_float_array
-from pydirect.estimators.regression import RegressionPlan, fixed_noise
+from pydirect.estimators.choices import RegressionPlan
+from pydirect.estimators.regression import fixed_noise
 from pydirect.features.basis import Basis
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent

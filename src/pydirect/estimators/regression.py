@@ -1,16 +1,16 @@
 """A fit of regression, stage by stage: units, features, sums, weights, noise, local process.
 
-Whoever fits enters this list at a stage: rows at `fit_rows`, sums over rows at `fit_sums`. Several models of one
-feature map go through it together, `fit_many` and searches among them.
+`DirectRegressor.fit` shows the list. Sums over rows enter it at `given_sums`; several models of one feature map go
+through it together, at `fit_together`.
 """
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,30 +18,30 @@ import numpy as np
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored
 from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy, finish
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
-from pydirect.estimators.choices import Gaussian, MeanField, Sequential
-from pydirect.estimators.target_transform import TransformPlan, choose_transform
+from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
+from pydirect.estimators.target_transform import MAX_FEATURES, MAX_HYPERPARAMETER_ROWS, choose_transform, copied
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
-from pydirect.fitted.regression import FittedRegressor, Latent
+from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.noise.fit import choose_noise, fit_varying_noise
 from pydirect.noise.local import fit_local, noise_may_replace
-from pydirect.noise.model import MIN_ROWS_TO_CHOOSE, NoiseModel
-from pydirect.noise.problem import NoiseProblem, RowMoments
-from pydirect.noise.student_t import fit_student_t, within_reach
+from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
+from pydirect.noise.problem import NoiseProblem
+from pydirect.noise.student_t import fit_student_t
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import equal_rows
 
-NOISE_OF_ROWS = ("varying", "student_t")
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 # Rows that find the kernel of log noise, whose targets are nearly all noise.
 MAX_NOISE_ROWS = 256
@@ -49,33 +49,7 @@ MAX_NOISE_ROWS = 256
 Fitted = list[tuple[Any, float]]
 
 
-# --- what is asked for, and what is given
-
-
-@dataclass(frozen=True)
-class RegressionPlan:
-    """What a regressor's parameters ask for, checked. ``local`` is None, "auto" or a number of neighbours."""
-
-    features: FeaturePlan
-    posterior: Gaussian | Sequential | MeanField
-    transform: TransformPlan
-    noise: str | float = "auto"
-    local: str | int | None = "auto"
-    block_dtype: str = "float64"
-    max_iter: int = 1000
-    random_state: Any = 0
-
-    @property
-    def is_gaussian(self) -> bool:
-        return isinstance(self.posterior, Gaussian)
-
-    @property
-    def reach(self) -> Callable[[FloatArray], FloatArray] | None:
-        """What clips targets: outliers must not set their scale."""
-        return within_reach if self.noise == "student_t" else None
-
-    def generator(self) -> np.random.Generator:
-        return generator_of(self.random_state)
+# --- what stages hand on
 
 
 @dataclass(frozen=True)
@@ -91,104 +65,116 @@ class GivenRows:
 
 
 @dataclass(frozen=True)
-class Training:
-    """Sums over rows, or rows and sums, of one model's standardised targets."""
+class Sums:
+    """Sums over rows of standardised targets for one feature map, and the rows where they are known.
+
+    ``rotated`` are the same for Gaussian weights; ``shared`` is what models of the same rows have in common.
+    """
 
     basis: Basis
-    residual_variance: float
-    units: Units
     statistics: GaussianStatistics
-    n_samples: float
+    rotated: RotatedStatistics | None
+    residual_variance: float
     repetitions: float
-    rng: np.random.Generator
     rows: TrainingRows | None = None
-    known_rotation: RotatedStatistics | None = None
-    memo: dict[Hashable, Any] | None = None
+    shared: dict[Hashable, Any] | None = None
 
-    @cached_property
-    def rotated(self) -> RotatedStatistics:
-        return self.known_rotation or decorrelate(self.statistics)
+    def of_outputs(self, chosen: slice, rows: TrainingRows) -> Sums:
+        """Return the sums of one of several models."""
+        rotated = None if self.rotated is None else self.rotated.outputs(chosen)
+        statistics, repetitions = self.statistics.outputs(chosen), rows.counts.repetitions
+        return replace(self, statistics=statistics, rotated=rotated, repetitions=repetitions, rows=rows)
 
-    def divided(self) -> Training:
-        """Repetitions of rows count once where they say nothing of the noise."""
-        r = self.repetitions
-        if r == 1.0:
+    def divided(self, repetitions: float) -> Sums:
+        """Return the sums where repetitions of rows count once, as they say nothing of the noise."""
+        if repetitions == 1.0:
             return self
-        return replace(
-            self,
-            statistics=self.statistics.divided(r),
-            rows=None if self.rows is None else self.rows.divided(r),
-            known_rotation=None if self.known_rotation is None else self.known_rotation.divided(r),
-        )
-
-
-def generator_of(random_state: Any) -> np.random.Generator:
-    """Return the generator that a checked seed or RandomState stands for."""
-    state = random_state if hasattr(random_state, "randint") else np.random.RandomState(random_state)
-    return np.random.default_rng(state.randint(2**31))
+        parts = (None if part is None else part.divided(repetitions) for part in (self.rotated, self.rows))
+        rotated, rows = parts
+        return replace(self, statistics=self.statistics.divided(repetitions), rotated=rotated, rows=rows)
 
 
 # --- stages
 
 
+def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
+    """Merge rows that are equal in X and in all models' targets: a weight of two is a row given twice."""
+    lead = given[0]
+    together = TrainingRows(lead.x, np.hstack([own.y for own in given]), lead.weight)
+    if together.is_plain:
+        return list(given)
+    index, total = together.distinct
+    x = lead.x[index]
+    return [replace(own, x=x, y=own.y[index], weight=total) for own in given]
+
+
 def fit_units(plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None) -> tuple[Units, TrainingRows]:
     """Stage 1: location, scale and transform of the targets."""
-    transform = choose_transform(plan.transform, given.x, given.y, given.weight, given.columns, earlier)
+    transform = None
+    if plan.transform is not None:
+        known = None if earlier is None else earlier.target_transform
+        density = partial(_density_left_out, plan, given.columns)
+        rows = given.x, given.y, given.weight
+        transform = choose_transform(plan.transform, plan.random_state, *rows, density, known)
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
     return units, TrainingRows(given.x, z, given.weight)
 
 
 def fit_features(
     plan: RegressionPlan,
-    rows: TrainingRows,
     given: GivenRows,
     units: Units,
+    rows: TrainingRows,
     rng: np.random.Generator,
     earlier: Basis | None = None,
 ) -> Basis:
-    """Stage 2: the feature map, with a search of the kernel's hyperparameters."""
-    if plan.transform.value == "auto" and earlier is not None and earlier.target_transform != units.transform:
+    """Stage 2: the feature map, with a search of the kernel; that of `earlier` is taken over with the same inputs."""
+    if plan.transform == "auto" and earlier is not None and earlier.target_transform != units.transform:
         earlier = None  # its kernel is of other targets
-    basis = fit_basis(
-        plan.features,
-        rows,
-        given.columns,
-        partial(search_kernel, max_rows=plan.features.max_search_rows),
-        rng,
-        resolve_n_threads(),
-        names=given.names,
-        target_scale=units.scale,
-        earlier=earlier,
-    )
+    search = partial(search_kernel, max_rows=plan.features.max_search_rows)
+    options: dict[str, Any] = {"names": given.names, "target_scale": units.scale, "earlier": earlier}
+    basis = fit_basis(plan.features, rows, given.columns, search, rng, resolve_n_threads(), **options)
     return replace(basis, target_transform=units.transform)
 
 
-def fit_weights(plan: RegressionPlan, training: Training) -> Fitted:
-    """Stage 4: the posterior of every output's weights, and their prior standard deviation."""
-    starts = initial_hyperparameters(plan, training.basis, training.units)
-    targets = range(training.statistics.n_outputs)
-    posterior = plan.posterior
-    if isinstance(posterior, Gaussian):
-        n_noise = posterior.n_noise_levels if isinstance(plan.noise, str) else 1
-        rotated = training.rotated
-        return [
-            fit_by_evidence(rotated.target(k), starts[k], n_noise_levels=n_noise, max_iter=plan.max_iter)
-            for k in targets
-        ]
-    statistics = [training.statistics.target(k) for k in targets]
-    seeds = [int(training.rng.integers(2**31)) for _ in targets]
-    if isinstance(posterior, Sequential):
-        return list(_sequential_policy(posterior, training.basis).fit(statistics, starts, seeds))
-    policy = _raw_policy(plan, posterior, training)
-    return list(finish([policy.begin(*each) for each in zip(statistics, starts, seeds, strict=True)]))
+def collect(
+    plans: Sequence[RegressionPlan], basis: Basis, rows: TrainingRows, progress: Progress, *, of_kernel: bool = True
+) -> Sums:
+    """Stage 3: sums over rows for the targets of all models at once, of kernel functions where they are accurate."""
+    basis = basis.for_sums(len(rows.x), None if of_kernel else 0.0)
+    with progress.rows(len(rows.x)) as callback:
+        inputs = basis.inputs(rows.x)
+        options: dict[str, Any] = {"block_dtype": plans[0].block_dtype, "progress": callback}
+        statistics = collect_statistics(basis.map, inputs, rows.y, rows.weight, **options)
+        residual = basis.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
+        if not all(plan.is_gaussian for plan in plans):
+            statistics.form_gram()  # once for all
+        rotated = decorrelate(statistics) if any(plan.is_gaussian for plan in plans) else None
+        shared: dict[Hashable, Any] | None = {} if len(plans) > 1 else None
+        return Sums(basis, statistics, rotated, residual, rows.counts.repetitions, rows, shared)
 
 
-def infer(plan: RegressionPlan, training: Training) -> FittedRegressor:
+def given_sums(
+    basis: Basis, statistics: RunningStatistics, shared: Standardised, one_dimensional: bool, is_gaussian: bool
+) -> tuple[Units, Sums]:
+    """Stages 1 and 3 where rows were summed elsewhere: `shared` are the sums of standardised targets."""
+    units = Units(shared.location, shared.scale, one_dimensional, basis.target_transform, statistics.log_derivative)
+    residual, rotated = (
+        statistics.missing_variance(shared.gaussian.mean_square),
+        shared.rotated if is_gaussian else None,
+    )
+    return units, Sums(basis, shared.gaussian, rotated, residual, shared.repetitions)
+
+
+def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> FittedRegressor:
     """Stages 4 to 6: weights, then the noise and the local process that leave-one-out scores favour."""
-    training = training.divided()
-    basis, residual = training.basis, training.residual_variance
-    fitted, noise, local, gain = fit_weights(plan, training), None, None, None
-    problem = _noise_problem(plan, training, fitted)
+    # A noise variance that is given counts all repetitions of rows.
+    n_samples, repetitions = sums.statistics.n_samples, sums.repetitions if isinstance(plan.noise, str) else 1.0
+    sums, rng = sums.divided(repetitions), copy.deepcopy(rng)
+    basis, residual = sums.basis, sums.residual_variance
+    fitted, noise, local, gain = fit_weights(plan, units, sums, rng), None, None, None
+    problem = _noise_problem(plan, units, sums, fitted, n_samples / repetitions, rng)
+    may_vary = plan.is_gaussian and plan.features.learns_kernel and units.active is None
     if problem is not None:
         moments = problem.moments()
         if plan.noise == "student_t":
@@ -197,147 +183,85 @@ def infer(plan: RegressionPlan, training: Training) -> FittedRegressor:
             fitted, noise = fit_varying_noise(problem, moments)
         elif plan.local is not None and may_be_local(plan) is None:
             neighbours = None if plan.local == "auto" else int(plan.local)
-            local, gain = fit_local(problem, moments, neighbours, training.memo)
-        if plan.noise == "auto" and _may_vary(plan, training) and noise_may_replace(local, plan.local == "auto"):
-            fitted, noise, local = _better_noise(problem, moments, fitted, local)
-    return FittedRegressor(
-        Latent.of(basis, fitted, residual),
-        training.units,
-        training.n_samples,
-        training.repetitions,
-        noise,
-        local,
-        gain,
-        _why_untried(plan, training),
-    )
+            local, gain = fit_local(problem, moments, neighbours, sums.shared)
+        # Of features that are not flexible, what f misses would pass for noise.
+        if plan.noise == "auto" and may_vary and noise_may_replace(local, plan.local == "auto"):
+            other, varying = choose_noise(problem, moments)
+            # Both stand for what constant noise leaves over: keep that of larger leave-one-out density.
+            if local is None or (varying is not None and varying.gain() > local.gain.mean()):
+                fitted, noise, local = other, varying, None
+    untried = _why_untried(plan, sums.rows is not None, may_vary, n_samples)
+    latent = Latent.of(basis, fitted, residual)
+    return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried)
 
 
-# --- entries
+def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> Fitted:
+    """Stage 4: the posterior of every output's weights, and their prior standard deviation."""
+    starts = initial_hyperparameters(plan, sums.basis, units)
+    targets, posterior = range(sums.statistics.n_outputs), plan.posterior
+    if isinstance(posterior, Gaussian):
+        assert sums.rotated is not None
+        n_noise = posterior.n_noise_levels if isinstance(plan.noise, str) else 1
+        options: dict[str, Any] = {"n_noise_levels": n_noise, "max_iter": plan.max_iter}
+        return [fit_by_evidence(sums.rotated.target(k), starts[k], **options) for k in targets]
+    statistics = [sums.statistics.target(k) for k in targets]
+    seeds = [int(rng.integers(2**31)) for _ in targets]
+    if isinstance(posterior, Sequential):
+        return list(_sequential_policy(posterior, sums.basis).fit(statistics, starts, seeds))
+    policy = _raw_policy(plan, posterior, sums.basis)
+    return list(finish([policy.begin(*each) for each in zip(statistics, starts, seeds, strict=True)]))
 
 
-def fit_rows(
-    plans: Sequence[RegressionPlan],
-    given: Sequence[GivenRows],
-    progress: Progress,
-    earlier: Basis | None = None,
+def lost_digits(basis: Basis, n_rows: float, models: Sequence[FittedRegressor], dtype: str) -> bool:
+    """Whether sums of kernel functions have lost digits that noise as small as was found needs."""
+    posteriors = [posterior for model in models for posterior in model.posteriors]
+    if not sums_are_of_kernel(basis, dtype) or any(posterior.interrupted for posterior in posteriors):
+        return False
+    noise = min(posterior.noise.variance for posterior in posteriors)
+    # The bound is not sharp: it must be exceeded by far.
+    return not basis.for_sums(0.1 * n_rows, noise).sums_of_kernel
+
+
+# --- all stages for several models
+
+
+def fit_together(
+    plans: Sequence[RegressionPlan], given: Sequence[GivenRows], progress: Progress, earlier: Basis | None = None
 ) -> Iterator[tuple[FittedRegressor, dict[str, float]]]:
     """Fit models of one feature map to the same rows of X; yield each with its seconds by stage.
 
     The kernel of `earlier` is taken over where its inputs are the same.
     """
-    lead, rng = plans[0], plans[0].generator()
-    after_features = rng.spawn(1)[0]
-    units, rows = _merged(plans, given)
-    n_rows = len(rows[0].x)
+    found: list[tuple[FittedRegressor, dict[str, float]]] = []
     with progress.stage("features"):
-        basis = fit_features(lead, rows[0], given[0], units[0], rng, earlier).for_sums(n_rows)
-    found = []
+        units, rows = zip(*map(fit_units, plans, merged(given)), strict=True)
+        x, weight = rows[0].x, rows[0].weight
+        if len(rows) > 1 and rows[0].is_plain and len(equal_rows(x)[0]) == len(x):
+            for own in rows[1:]:  # rows that differ in X differ, whatever their targets
+                own.__dict__.update(distinct=rows[0].distinct, merged=rows[0].merged)
+        rng, later = plans[0].generators()
+        basis = fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
+    together = TrainingRows(x, np.hstack([own.y for own in rows]), weight) if len(rows) > 1 else rows[0]
+    ends = np.cumsum([own.y.shape[1] for own in rows])
     try:
-        for each in _fit_on(basis, plans, units, rows, after_features, progress):
-            found.append(each)
+        for of_kernel in (True, False):
+            with progress.stage("statistics"):
+                sums = collect(plans, basis, together, progress, of_kernel=of_kernel)
+            before, found = {name: spent / len(plans) for name, spent in progress.seconds.items()}, []
+            with progress.stage("inference"):
+                for plan, unit, own, end in zip(plans, units, rows, ends, strict=True):
+                    begin = time.perf_counter()
+                    model = infer(plan, unit, sums.of_outputs(slice(end - own.y.shape[1], end), own), later)
+                    found.append((model, {**before, "inference": time.perf_counter() - begin}))
+            if not lost_digits(sums.basis, len(x), [model for model, _ in found], plans[0].block_dtype):
+                break
     except BaseException:
         yield from found  # models before one that fails are whole
         raise
-    models = [model for model, _ in found]
-    if not any(p.interrupted for model in models for p in model.posteriors) and lost_digits(
-        basis, n_rows, models, lead.block_dtype
-    ):
-        found = list(_fit_on(basis.for_sums(n_rows, 0.0), plans, units, rows, after_features, progress))
     yield from found
 
 
-def fit_sums(
-    plans: Sequence[RegressionPlan],
-    basis: Basis,
-    statistics: RunningStatistics,
-    shared: Standardised,
-    one_dimensional: bool,
-    progress: Progress,
-) -> Iterator[tuple[FittedRegressor, dict[str, float]]]:
-    """Fit models to sums over rows."""
-    units = Units(shared.location, shared.scale, one_dimensional, basis.target_transform, statistics.log_derivative)
-    residual = statistics.missing_variance(shared.gaussian.mean_square)
-
-    def training(plan: RegressionPlan) -> Training:
-        rotated = shared.rotated if plan.is_gaussian else None
-        rng, repetitions = plan.generator().spawn(1)[0], counted_repetitions(plan, shared.repetitions)
-        sums, n = shared.gaussian, statistics.n_samples
-        return Training(basis, residual, units, sums, n, repetitions, rng, known_rotation=rotated)
-
-    yield from _infer_each(plans, [training] * len(plans), progress)
-
-
-def _fit_on(
-    basis: Basis,
-    plans: Sequence[RegressionPlan],
-    units: Sequence[Units],
-    rows: Sequence[TrainingRows],
-    rng: np.random.Generator,
-    progress: Progress,
-) -> Iterator[tuple[FittedRegressor, dict[str, float]]]:
-    """Stage 3, sums over rows for all targets at once, and inference for each model."""
-    x, weight = rows[0].x, rows[0].weight
-    with progress.stage("statistics"), progress.rows(len(x)) as callback:
-        inputs, targets = basis.inputs(x), np.hstack([own.y for own in rows])
-        options: dict[str, Any] = {"block_dtype": plans[0].block_dtype, "progress": callback}
-        statistics = collect_statistics(basis.map, inputs, targets, weight, **options)
-        residual = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
-        if not all(plan.is_gaussian for plan in plans):
-            statistics.form_gram()  # once for all, where its seconds belong
-    memo: dict[Hashable, Any] | None = {} if len(plans) > 1 else None
-    together: list[RotatedStatistics] = []  # computed once, when the first model needs it
-
-    def training_of(k: int) -> Callable[[RegressionPlan], Training]:
-        begin = sum(own.y.shape[1] for own in rows[:k])
-        outputs = slice(begin, begin + rows[k].y.shape[1])
-
-        def training(plan: RegressionPlan) -> Training:
-            if plan.is_gaussian and not together:
-                together.append(decorrelate(statistics))
-            return Training(
-                basis,
-                residual,
-                units[k],
-                statistics.outputs(outputs),
-                statistics.n_samples,
-                counted_repetitions(plan, rows[k].counts.repetitions),
-                copy.deepcopy(rng),
-                rows[k],
-                together[0].outputs(outputs) if plan.is_gaussian else None,
-                memo,
-            )
-
-        return training
-
-    yield from _infer_each(plans, [training_of(k) for k in range(len(plans))], progress)
-
-
-def _infer_each(
-    plans: Sequence[RegressionPlan], trainings: Sequence[Callable[[RegressionPlan], Training]], progress: Progress
-) -> Iterator[tuple[FittedRegressor, dict[str, float]]]:
-    with progress.stage("inference"):
-        before = {name: spent / len(plans) for name, spent in progress.seconds.items()}
-        for plan, training in zip(plans, trainings, strict=True):
-            begin = time.perf_counter()
-            fitted = infer(plan, training(plan))
-            yield fitted, {**before, "inference": time.perf_counter() - begin}
-
-
 # --- parts of stages
-
-
-def counted_repetitions(plan: RegressionPlan, repetitions: float) -> float:
-    """A noise variance that is given counts all repetitions of rows."""
-    return repetitions if isinstance(plan.noise, str) else 1.0
-
-
-def lost_digits(basis: Basis, n_rows: float, models: Sequence[FittedRegressor], dtype: str) -> bool:
-    """Whether sums of kernel functions have lost digits that noise as small as was found needs."""
-    if not sums_are_of_kernel(basis, dtype):
-        return False
-    noise = min(posterior.noise.variance for model in models for posterior in model.posteriors)
-    # The bound is not sharp: it must be exceeded by far.
-    return not basis.for_sums(0.1 * n_rows, noise).sums_of_kernel
 
 
 def initial_hyperparameters(plan: RegressionPlan, basis: Basis, units: Units) -> list[InitialHyperparameters]:
@@ -366,53 +290,33 @@ def fixed_noise(noise: str | float, spread: float) -> float | None:
     return ratio
 
 
-def may_be_local(plan: RegressionPlan) -> str | None:
-    """Say what a local process cannot go with, if there is anything."""
-    if not plan.is_gaussian:
-        return f"posterior={type(plan.posterior).__name__}"
-    if not plan.features.has_kernel:
-        return "features that have no kernel"
-    return None if plan.noise in ("auto", "constant") else f"noise={plan.noise!r}"
-
-
-def require_formula(plan: RegressionPlan, problem: str) -> None:
-    """Raise unless rows left out of a fit have closed forms."""
-    if not plan.is_gaussian:
-        raise ValueError(f"{problem} with posterior={type(plan.posterior).__name__}; use posterior='gaussian'")
-    if plan.noise in NOISE_OF_ROWS:
-        raise ValueError(f"{problem} with noise={plan.noise!r}; use another noise")
-
-
-def _may_vary(plan: RegressionPlan, training: Training) -> bool:
-    # Of features that are not flexible, what f misses would pass for noise.
-    return plan.is_gaussian and plan.features.learns_kernel and training.units.active is None
-
-
-def _why_untried(plan: RegressionPlan, training: Training) -> str | None:
+def _why_untried(plan: RegressionPlan, has_rows: bool, may_vary: bool, n_samples: float) -> str | None:
     """Say why kinds of noise are not compared, if they are not."""
     if not plan.is_gaussian:
         return "for discrete weights"
-    if training.rows is None:
+    if not has_rows:
         return "by partial_fit or from sums over rows"
-    if not _may_vary(plan, training):
+    if not may_vary:
         return "with these features or this target_transform"
-    return f"on fewer than {MIN_ROWS_TO_CHOOSE} rows" if training.n_samples < MIN_ROWS_TO_CHOOSE else None
+    return f"on fewer than {MIN_ROWS_TO_CHOOSE} rows" if n_samples < MIN_ROWS_TO_CHOOSE else None
 
 
-def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> NoiseProblem | None:
+def _noise_problem(
+    plan: RegressionPlan, units: Units, sums: Sums, fitted: Fitted, n_rows: float, rng: np.random.Generator
+) -> NoiseProblem | None:
     """The fit as whoever looks for other noise takes it; None where rows are not known or nothing is asked."""
     constant = not isinstance(plan.noise, str) or plan.noise == "constant"
-    if training.rows is None or not plan.is_gaussian or (constant and plan.local is None):
+    if sums.rows is None or sums.rotated is None or (constant and plan.local is None):
         return None
-    units, features, rng, n_threads = training.units, plan.features, training.rng, resolve_n_threads()
-    columns = training.basis.columns
+    basis, features, n_threads = sums.basis, plan.features, resolve_n_threads()
+    columns = basis.columns
     assert columns is not None
 
     def learn_basis(rows: TrainingRows, scale: FloatArray) -> Basis:
         search = partial(search_kernel, max_rows=features.max_search_rows)
-        options: dict[str, Any] = {"names": training.basis.names, "target_scale": scale}
-        basis = fit_basis(features, rows, columns, search, rng, n_threads, **options)
-        return replace(basis, target_transform=units.transform)
+        options: dict[str, Any] = {"names": basis.names, "target_scale": scale}
+        learned = fit_basis(features, rows, columns, search, rng, n_threads, **options)
+        return replace(learned, target_transform=units.transform)
 
     def noise_basis(rows: TrainingRows, scale: FloatArray, size: int) -> Basis:
         own = replace(features, kind="nystroem", n_functions=size, length_scale=None, parameters={})
@@ -422,12 +326,12 @@ def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> 
         return fit_basis(own, rows, encoded, search, rng, n_threads, target_scale=scale)
 
     return NoiseProblem(
-        training.basis,
-        training.residual_variance,
-        training.rows,
-        training.rotated,
+        basis,
+        sums.residual_variance,
+        sums.rows,
+        sums.rotated,
         fitted,
-        training.n_samples / training.repetitions,
+        n_rows,
         units.scale,
         learn_basis if features.learns_kernel else None,
         noise_basis if features.takes_tables else None,
@@ -440,14 +344,31 @@ def _noise_problem(plan: RegressionPlan, training: Training, fitted: Fitted) -> 
     )
 
 
-def _better_noise(
-    problem: NoiseProblem, moments: RowMoments, fitted: Fitted, local: Any
-) -> tuple[Fitted, NoiseModel | None, Any]:
-    """Both stand for what constant noise leaves over: keep that of larger leave-one-out density."""
-    other, noise = choose_noise(problem, moments)
-    if local is not None and (noise is None or noise.gain() <= local.gain.mean()):
-        return fitted, None, local
-    return other, noise, None
+def _density_left_out(
+    plan: RegressionPlan, columns: ColumnEncoding, x: FloatArray, z: FloatArray, weight: FloatArray | None
+) -> FloatArray:
+    """Leave-one-out log density of targets z (n_rows, 1), by a model small enough to try several; (n_rows,)."""
+    scales = plan.features.length_scale
+    if scales is not None and np.ndim(scales) > 0:  # x is encoded
+        scales = np.asarray(scales)[columns.origins]
+    most, search = min(plan.features.n_functions, MAX_FEATURES), plan.features.max_search_rows
+    search = min(search, MAX_HYPERPARAMETER_ROWS)
+    small: dict[str, Any] = {"n_functions": most, "max_search_rows": search, "length_scale": scales, "parameters": {}}
+    own = RegressionPlan(
+        replace(plan.features, **small),
+        Gaussian(),
+        noise="constant",
+        local=None,
+        max_iter=plan.max_iter,
+        random_state=copied(plan.random_state),
+    )
+    given = GivenRows(x, z, weight, True, ColumnEncoding.of_numbers(x.shape[1]), None)
+    with ignored():
+        ((fitted, _),) = fit_together([own], [given], Progress(0))
+    rows = TrainingRows(x, fitted.units.standardised(z), weight)
+    (left,) = left_out([fitted], rows)
+    found = left.log_density(rows.y[left.first]) - np.log(fitted.units.scale)
+    return found[left.where, 0]
 
 
 def _sequential_policy(posterior: Sequential, basis: Basis) -> SequentialPolicy:
@@ -463,12 +384,12 @@ def _sequential_policy(posterior: Sequential, basis: Basis) -> SequentialPolicy:
     )
 
 
-def _raw_policy(plan: RegressionPlan, posterior: MeanField, training: Training) -> RawPolicy:
-    n_weights, prior = training.basis.n_weights, as_prior(posterior.prior)
+def _raw_policy(plan: RegressionPlan, posterior: MeanField, basis: Basis) -> RawPolicy:
+    n_weights, prior = basis.n_weights, as_prior(posterior.prior)
     levels = shared_levels(posterior.levels, posterior.n_levels, n_weights)
     log_prior: FloatArray | MixturePriorTable
     if isinstance(prior, MixturePrior):
-        log_prior = _prior_table(prior, levels, plan.features.kind, training.basis)
+        log_prior = _prior_table(prior, levels, plan.features.kind, basis)
     else:
         log_prior = prior.log_mass(levels)
     noise = plan.noise if isinstance(plan.noise, str) else "fixed"
@@ -504,17 +425,3 @@ def _prior_table(prior: MixturePrior, levels: FloatArray, kind: str, basis: Basi
     log_masses = np.broadcast_to(table.log_masses, shape).copy()
     log_masses[:, -1] = GaussianPrior().log_mass(levels)[-1]
     return replace(table, log_masses=log_masses)
-
-
-def _merged(plans: Sequence[RegressionPlan], given: Sequence[GivenRows]) -> tuple[list[Units], list[TrainingRows]]:
-    """Fit units; merge rows that are equal in X and in all targets, so that a weight of two is a row given twice."""
-    x, weight = given[0].x, given[0].weight
-    together = TrainingRows(x, np.hstack([own.y for own in given]), weight)
-    if not together.is_plain:
-        index, total = together.distinct
-        given = [replace(own, x=x[index], y=own.y[index], weight=total) for own in given]
-    units, rows = map(list, zip(*[fit_units(*each) for each in zip(plans, given, strict=True)], strict=True))
-    if together.is_plain and len(rows) > 1 and len(equal_rows(x)[0]) == len(x):
-        for own in rows[1:]:  # rows that differ in X differ, whatever their targets
-            own.__dict__.update(distinct=rows[0].distinct, merged=rows[0].merged)
-    return units, [replace(own, x=rows[0].x) if own.x is not rows[0].x else own for own in rows]

@@ -19,13 +19,13 @@ from sklearn.utils import Tags, _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect._warnings import warn
+from pydirect.estimators.choices import NOISE_OF_ROWS, require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
-from pydirect.estimators.regression import NOISE_OF_ROWS, fit_sums, require_formula
+from pydirect.estimators.regression import given_sums, infer
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
@@ -437,12 +437,14 @@ def _fitted(
     models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
 ) -> list[DirectRegressor]:
     """Fit models of one feature map to the same sums."""
-    plans = [model._sums_plan() for model in models]
-    fits = fit_sums(plans, lead.features_, statistics, shared, lead._one_dimensional, Progress(0))
-    found = [clone(model)._adopt(lead, *fit) for model, fit in zip(models, fits, strict=True)]
-    for model in found:
-        model.statistics_ = statistics
-        model._warn_if_unfinished(stacklevel=4)  # at the caller of the search
+    found = []
+    for model in models:
+        plan, begin = model._sums_plan(), time.perf_counter()
+        units, sums = given_sums(lead.features_, statistics, shared, lead._one_dimensional, plan.is_gaussian)
+        fitted = infer(plan, units, sums, plan.generators()[1])
+        found.append(clone(model)._adopt(lead, fitted, {"inference": time.perf_counter() - begin}))
+        found[-1].statistics_ = statistics
+        found[-1]._warn_if_unfinished(stacklevel=4)  # at the caller of the search
     return found
 
 

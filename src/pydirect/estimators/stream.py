@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect.estimators.regression import GivenRows, RegressionPlan, fit_rows
+from pydirect.estimators.choices import RegressionPlan
+from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.features.basis import Basis
 from pydirect.features.maps import MANY_ROWS
 from pydirect.fitted.predictor import Predictor, Units
@@ -123,7 +124,7 @@ class Stream(Predictor):
     ) -> None:
         self.plan, self.book = plan, book
         self.n_seen, self.now = 0, -np.inf
-        self.seed = int(plan.mapper.generator().integers(2**31))
+        self.seed = int(plan.mapper.generators()[0].integers(2**31))
         self.store, self.latest = (RowBuffer.empty(x.shape[1], targets.shape[1], book) for _ in range(2))
         self.score_sum = self.score_weight = self.calibration_sum = self.calibration_weight = 0.0
         self.n_watched, self.n_outside, self.squares = 0, 0, 0.0
@@ -532,7 +533,7 @@ class Stream(Predictor):
             columns = ColumnEncoding.of_numbers(table.shape[1], table.names)
         names = None if table.names is None else tuple(columns.names_out)
         given = GivenRows(columns.encode(table), rows.y, weight, self.units.one_dimensional, columns, names)
-        ((model, _),) = fit_rows([self.plan.mapper], [given], Progress(0), earlier)
+        ((model, _),) = fit_together([self.plan.mapper], [given], Progress(0), earlier)
         self.basis, self.residual_variance = model.basis.for_sums(MANY_ROWS), model.latent.residual_variance
         self.units = model.units.calibrated(self.units.calibration)
         inputs = self.basis.inputs(given.x)

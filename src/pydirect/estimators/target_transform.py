@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pydirect._validation import FloatArray, as_choice, shown
-from pydirect.features.basis import Basis
 from pydirect.predictive.transformed import TRANSFORMS, TargetTransform
-from pydirect.tables.encoding import ColumnEncoding
 
 NAMED = tuple(name for name in TRANSFORMS if name != "identity")
 # Rows, landmarks and rows of the marginal likelihood with which transforms are compared.
@@ -52,52 +49,36 @@ def fitted_transform(names: Sequence[str], y: FloatArray) -> TargetTransform:
     return transform
 
 
-# From encoded rows, targets (n_rows, 1) on a scale, weights and columns to log densities (n_rows,).
-DensityLeftOut = Callable[[FloatArray, FloatArray, FloatArray | None, ColumnEncoding], FloatArray]
-
-
-@dataclass(frozen=True)
-class TransformPlan:
-    """What transform is asked for, and for "auto" a log density of rows left out one at a time on a given scale."""
-
-    value: Any = None
-    random_state: Any = 0
-    log_density: DensityLeftOut | None = None
+# From encoded rows, targets (n_rows, 1) on a scale and weights to log densities of rows left out, (n_rows,).
+DensityLeftOut = Callable[[FloatArray, FloatArray, FloatArray | None], FloatArray]
 
 
 def choose_transform(
-    plan: TransformPlan,
+    value: Any,
+    random_state: Any,
     x: FloatArray,
     y: FloatArray,
     weight: FloatArray | None,
-    columns: ColumnEncoding,
-    earlier: Basis | None,
-) -> TargetTransform | None:
-    """Return the transform of targets, that of `earlier` rows where it was chosen and still fits."""
-    if plan.value is None:
-        return None
-    if plan.value != "auto":
-        return fitted_transform(as_transform_names(plan.value, y.shape[1]), y)
-    known = None if earlier is None else earlier.target_transform
+    log_density: DensityLeftOut,
+    known: TargetTransform | None,
+) -> TargetTransform:
+    """Return the transform of targets (n_rows, n_outputs), the `known` one where it was chosen and still fits."""
+    if value != "auto":
+        return fitted_transform(as_transform_names(value, y.shape[1]), y)
     try:
         if known is not None:
             known.forward(y)
             return known
     except ValueError:
         pass
-    rows = _rows(plan.random_state, len(x), weight)
-    kept = x[rows], y[rows], None if weight is None else weight[rows]
-    best = [_best_of_one(plan, kept[0], kept[1][:, [k]], kept[2], columns, y[:, k]) for k in range(y.shape[1])]
+    rows = _rows(random_state, len(x), weight)
+    x, some, weight = x[rows], y[rows], None if weight is None else weight[rows]
+    best = [_best_of_one(x, some[:, [k]], weight, log_density, y[:, k]) for k in range(y.shape[1])]
     return TargetTransform(tuple(name for name, _ in best), tuple(shift for _, shift in best))
 
 
 def _best_of_one(
-    plan: TransformPlan,
-    x: FloatArray,
-    y: FloatArray,
-    weight: FloatArray | None,
-    columns: ColumnEncoding,
-    every: FloatArray,
+    x: FloatArray, y: FloatArray, weight: FloatArray | None, log_density: DensityLeftOut, every: FloatArray
 ) -> tuple[str, float]:
     """Return the name and shift of one output's transform; `every` are the targets of all rows."""
     best, shift = ("identity", 0.0), _half_smallest(every)
@@ -105,8 +86,7 @@ def _best_of_one(
         return best
 
     def density(transform: TargetTransform) -> FloatArray:
-        assert plan.log_density is not None
-        return plan.log_density(x, transform.forward(y), weight, columns) + transform.log_derivative(y)[:, 0]
+        return log_density(x, transform.forward(y), weight) + transform.log_derivative(y)[:, 0]
 
     before, least = density(TargetTransform(("identity",), (0.0,))), LEAST_GAIN
     for name in NAMED:
