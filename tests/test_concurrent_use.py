@@ -29,7 +29,7 @@ from pydirect import (
     load,
 )
 from pydirect.linear.recursive import RecursivePosterior
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.predictors import load_quantized
 from pydirect.statistics.noisy import PrivacyBudget
 
 pytestmark = [

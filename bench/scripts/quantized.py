@@ -48,7 +48,7 @@ from pydirect import DirectRegressor, Fourier, QuadraticBNNRegressor, Sequential
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
-from pydirect.quantized.integer.compile import (  # noqa: E402
+from pydirect.quantized.compile import (  # noqa: E402
     OutputScale,
     build_program,
     lay_out,

@@ -35,7 +35,7 @@ _PUBLIC = {
     "load": "pydirect.estimators.saving",
     "Columns": "pydirect.tables.columns",
     "quantize": "pydirect.quantized.quantize",
-    "fit_quantized": "pydirect.quantized.budget.fit_quantized",
+    "fit_quantized": "pydirect.quantized.fit_quantized",
     "GaussianStatistics": "pydirect.statistics.gaussian",
     "RunningStatistics": "pydirect.statistics.running",
     "collect_statistics": "pydirect.statistics.gaussian",

@@ -478,7 +478,7 @@ class Mixture:
 def component_log_masses(indices: NDArray[np.uint8], table: _Double, n_threads: int) -> _Double: ...
 def sum_by_level(indices: NDArray[np.uint8], coefficients: _Double, out: _Double, n_threads: int) -> None: ...
 
-# Quantised models; see pydirect.quantized.integer.program. codes are (n_basis_functions, n_columns), groups (begin,
+# Quantised models; see pydirect.quantized.program. codes are (n_basis_functions, n_columns), groups (begin,
 # end, gain, shift), frequencies (n_frequencies, n_inputs) with their shifts.
 
 class IntegerProgram:

@@ -5,8 +5,8 @@ import pytest
 
 from pydirect import DirectRegressor, Fourier, Sequential
 from pydirect.distributions.categorical import power_of_two_levels
-from pydirect.quantized.integer.compile import integer_levels
-from pydirect.quantized.levels import shared_levels
+from pydirect.quantized.codes import shared_levels
+from pydirect.quantized.compile import integer_levels
 
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydirect.quantized.packing import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
+from pydirect.quantized.codes import BITS, PackedCodes, pack_dense, unpack_dense, unpack_sparse
 
 
 @settings(max_examples=50)

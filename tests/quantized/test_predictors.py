@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor, Fourier, fit_quantized, quantize
-from pydirect.quantized.integer.arithmetic import half_width
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.integers import half_width
+from pydirect.quantized.predictors import load_quantized
 
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 

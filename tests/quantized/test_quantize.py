@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Fourier, MeanField, QuadraticBNNRegressor, Sequential, SpikeAndSlabPrior, quantize
-from pydirect.quantized.errors import IntegerArithmeticError, IntegerArithmeticWarning
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.integers import IntegerArithmeticError, IntegerArithmeticWarning
+from pydirect.quantized.predictors import load_quantized
 
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 

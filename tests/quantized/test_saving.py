@@ -5,7 +5,7 @@ import pytest
 
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
 from pydirect.persistence.container import FileFormatError, read, write
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.predictors import load_quantized
 
 
 def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_path):

@@ -10,9 +10,9 @@ from pydirect.direct.sequential import fit_sequential
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures, LinearFeatures, PrecomputedFeatures
-from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.integers import IntegerArithmeticError
+from pydirect.quantized.predictors import load_quantized
 from pydirect.statistics.gaussian import collect_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")

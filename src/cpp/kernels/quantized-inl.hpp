@@ -1,5 +1,5 @@
 // Quantised models: basis functions in fixed point and sums by level, as the Python package defines them in
-// quantized/integer. Rows stand side by side, so that one weight acts on all of them; sums of integers have one value
+// quantized/program. Rows stand side by side, so that one weight acts on all of them; sums of integers have one value
 // in any order.
 
 typedef short I16 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));

@@ -19,7 +19,7 @@ FORMATS = {".h": "c", ".onnx": "onnx"}
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from pydirect.quantized.export.write import to_c
+    from pydirect.quantized.export import to_c
 
     _check_options(args)
     model, targets = load_for_tables(args.model)
@@ -133,11 +133,11 @@ def _unfitted(model: Any) -> Any:
 
 
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
-    from pydirect.quantized.errors import IntegerArithmeticError
+    from pydirect.quantized.integers import IntegerArithmeticError
     from pydirect.quantized.quantize import quantize
 
     if _limit(args):
-        from pydirect.quantized.budget.fit_quantized import fit_quantized
+        from pydirect.quantized.fit_quantized import fit_quantized
 
         assert X is not None and y is not None  # a limit comes with data
         return fit_quantized(
@@ -168,7 +168,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
 def _summary(
     args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: Frame | None
 ) -> list[tuple[str, str]]:
-    from pydirect.quantized.export.write import memory_lines, size_lines
+    from pydirect.quantized.export import memory_lines, size_lines
 
     report = quantised.report()
     lines = [

@@ -46,8 +46,7 @@ from pydirect.features.rows import TrainingRows, distinct_rows
 from pydirect.fitted.classification import FittedClassifier, FittedCounts
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem
-from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
-from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, FittedBasisModel, SearchSettings
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows, StreamInterrupt
 from pydirect.streams.run import StreamRun

@@ -19,8 +19,7 @@ from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradi
 from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import NoiseModel
 from pydirect.predictive.transformed import TargetTransform
-from pydirect.quantized.budget.settings import SearchSettings
-from pydirect.quantized.fitted import FittedBasisModel
+from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
 
 
 class DirectRegressor(IncrementalRegressor):

@@ -1,13 +1,12 @@
 """Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
-from pydirect.quantized.budget.fit_quantized import NoModelError, fit_quantized
-from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
-from pydirect.quantized.integer.device import FixedPointModel as FixedPointModel
-from pydirect.quantized.integer.device import RawInputs as RawInputs
-from pydirect.quantized.integer.program import IntegerProgram as IntegerProgram
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.device import FixedPointModel as FixedPointModel
+from pydirect.quantized.device import RawInputs as RawInputs
+from pydirect.quantized.fit_quantized import NoModelError, fit_quantized
+from pydirect.quantized.integers import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.model import QuantizedModel as QuantizedModel
-from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor
+from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor, load_quantized
+from pydirect.quantized.program import IntegerProgram as IntegerProgram
 from pydirect.quantized.quantize import quantize
 
 __all__ = [

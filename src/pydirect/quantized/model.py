@@ -13,14 +13,13 @@ from pydirect import _core
 from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
-from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
+from pydirect.quantized.codes import PackedCodes
+from pydirect.quantized.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
+from pydirect.quantized.device import FixedPointModel, FixedResults, code_bytes, program_bytes, stack_bytes
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
-from pydirect.quantized.integer.arithmetic import SINE_TABLES, half_width
-from pydirect.quantized.integer.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
-from pydirect.quantized.integer.device import FixedPointModel, FixedResults, code_bytes, program_bytes, stack_bytes
-from pydirect.quantized.integer.program import IntegerProgram, NetworkProgram, Operations, Program
-from pydirect.quantized.integer.rounding import network_rounding_bound, rounding_bound
-from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.integers import SINE_TABLES, AccumulatorOverflowError, IntegerArithmeticError, half_width
+from pydirect.quantized.program import IntegerProgram, NetworkProgram, Operations, Program
+from pydirect.quantized.rounding import network_rounding_bound, rounding_bound
 
 ARITHMETICS = ("float", "integer")
 
@@ -238,7 +237,7 @@ class QuantizedModel:
         ----------
         **options : dict
             ``counts_per_unit``, ``zero_count``, ``output_counts_per_unit`` and ``level`` of
-            `pydirect.quantized.export.write.to_c`.
+            `pydirect.quantized.export.to_c`.
 
         Returns
         -------

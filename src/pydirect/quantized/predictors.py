@@ -14,10 +14,10 @@ from scipy.special import expit
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_number
 from pydirect.logistic.likelihood import log_sum_exp
-from pydirect.persistence.container import write
-from pydirect.persistence.schema import pack
+from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.schema import pack, require_all_used, unpack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.quantized.export.write import to_c, to_onnx
+from pydirect.quantized.export import to_c, to_onnx
 from pydirect.quantized.model import FloatPath, IntegerPath, QuantizedModel
 
 Interval = tuple[FloatArray, FloatArray]
@@ -110,7 +110,7 @@ class QuantizedPredictor(QuantizedModel):
     # --- files
 
     def to_c(self, path: str | Path, **options: Any) -> int | None:
-        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.write.to_c`.
+        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.to_c`.
 
         Parameters
         ----------
@@ -122,12 +122,12 @@ class QuantizedPredictor(QuantizedModel):
         Returns
         -------
         int or None
-            What `pydirect.quantized.export.write.to_c` returns.
+            What `pydirect.quantized.export.to_c` returns.
         """
         return to_c(self, path, **options)
 
     def to_onnx(self, path: str | Path, **options: Any) -> None:
-        """Write the model as an ONNX graph; see `pydirect.quantized.export.write.to_onnx`.
+        """Write the model as an ONNX graph; see `pydirect.quantized.export.to_onnx`.
 
         Parameters
         ----------
@@ -326,3 +326,35 @@ def save_model(model: QuantizedModel, path: str | Path) -> None:
     """Write a quantised model to one file; `pydirect.quantized.load_quantized` reads it."""
     header, arrays = pack(model)
     write(path, f"pydirect.{type(model).__name__}", {"library": __version__, "model": header}, arrays)
+
+
+CLASSES = (QuantizedRegressor, QuantizedClassifier)
+
+
+def load_quantized(path: str | Path) -> QuantizedPredictor:
+    """Read a quantised model written by its ``save``; its predictions are the same bit for bit.
+
+    Parameters
+    ----------
+    path : str or Path
+        Path of the file.
+
+    Returns
+    -------
+    QuantizedRegressor or QuantizedClassifier
+        The model.
+
+    Raises
+    ------
+    pydirect.persistence.container.FileFormatError
+        With the reason, when the file is truncated, altered, of a later version or not a quantised model.
+    """
+    document = read(path, tuple(f"pydirect.{cls.__name__}" for cls in CLASSES))
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):  # no fitted model's numbers overflow
+            require_all_used(document.header, document.arrays)
+            model: QuantizedPredictor = unpack(CLASSES, document.header["model"], document.arrays)
+            return model
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
+        raise CorruptFileError(path, reason) from error

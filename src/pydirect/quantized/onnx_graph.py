@@ -11,12 +11,12 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
-from pydirect.quantized.export.c import LARGEST_SINGLE, largest_network_input
+from pydirect.quantized.c_header import LARGEST_SINGLE, largest_network_input
+from pydirect.quantized.codes import pack_dense
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis
-from pydirect.quantized.integer.arithmetic import QUARTER, SINE_TABLES, smallest_integers
-from pydirect.quantized.integer.program import LIMIT, SQUARE_SHIFT, IntegerProgram, NetworkProgram, Program
+from pydirect.quantized.integers import QUARTER, SINE_TABLES, smallest_integers
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.packing import pack_dense
+from pydirect.quantized.program import LIMIT, SQUARE_SHIFT, IntegerProgram, NetworkProgram, Program
 
 # The first operator set with four-bit integers, and its file version: later ones are refused by current runtimes.
 OPSET = 21
@@ -97,7 +97,7 @@ def _int(value: int) -> NDArray[np.int64]:
 
 
 def add_integer_program(graph: Graph, program: Program) -> str:
-    """Add steps 1 to 3 of `pydirect.quantized.integer.program`; return the totals, (n_rows, n_outputs, n_samples)."""
+    """Add steps 1 to 3 of `pydirect.quantized.program`; return the totals, (n_rows, n_outputs, n_samples)."""
     program.prove()  # 64 bits here and 32 elsewhere agree
     q = _quantised(graph, program)
     if isinstance(program, NetworkProgram):

@@ -44,7 +44,7 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
 
 5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
    likewise, a sample's function ``offset + scale · S · total``. Exported C takes it in integers, see
-   `pydirect.quantized.integer.device`.
+   `pydirect.quantized.device`.
 
 Networks with quadratic activations. In step 1 q is an int32 and its multiplier a power of two, so that only what single
 precision does not hold is lost: whitening magnifies small differences between columns. Then
@@ -74,11 +74,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.quadratic.network import NetworkShape
-from pydirect.quantized.errors import AccumulatorOverflowError
-from pydirect.quantized.integer.arithmetic import (
+from pydirect.quantized.integers import (
     INT32_MAX,
     ONE,
     QUARTER,
+    AccumulatorOverflowError,
     Integers,
     gaussian_z,
     integer_sqrt,

@@ -12,17 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_choice, as_number
 from pydirect.persistence.container import atomic_open
-from pydirect.quantized.export.c import checked_prefix, float_body, header, integer_body, require_single
-from pydirect.quantized.export.onnx import (
+from pydirect.quantized.c_header import checked_prefix, float_body, header, integer_body, require_single
+from pydirect.quantized.device import FixedPointModel
+from pydirect.quantized.fitted import NetworkBasis
+from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.onnx_graph import (
     FloatGraph,
     Graph,
     add_integer_moments,
     add_integer_program,
     add_probabilities,
 )
-from pydirect.quantized.fitted import NetworkBasis
-from pydirect.quantized.integer.device import FixedPointModel
-from pydirect.quantized.model import QuantizedModel
 
 N_TESTS = 8
 SINGLE_MAX = float(np.finfo(np.float32).max)

@@ -12,8 +12,8 @@ import pytest
 
 import pydirect
 from pydirect import Fourier
-from pydirect.quantized.export.c import LARGEST_COUNT, template
-from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.c_header import LARGEST_COUNT, template
+from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -144,7 +144,7 @@ def test_two_models_of_one_prefix_do_not_compile_together(tmp_path, small):
 def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small, monkeypatch):
     model = quantize(small(small.regressor("linear", posterior="sequential")), 2)
     assert LARGEST_COUNT == np.iinfo(np.uint16).max
-    monkeypatch.setattr("pydirect.quantized.export.c.LARGEST_COUNT", 2)
+    monkeypatch.setattr("pydirect.quantized.c_header.LARGEST_COUNT", 2)
     for arithmetic in ("float", "integer"):
         with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
             model.with_arithmetic(arithmetic).to_c(tmp_path / "model.h")

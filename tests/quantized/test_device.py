@@ -10,8 +10,7 @@ import pytest
 from scipy.special import softmax
 
 from pydirect import DirectRegressor, Fourier, Sequential, quantize
-from pydirect.quantized.errors import AccumulatorOverflowError
-from pydirect.quantized.integer.device import (
+from pydirect.quantized.device import (
     FixedPointModel,
     FixedResults,
     Probabilities,
@@ -20,6 +19,7 @@ from pydirect.quantized.integer.device import (
     power_of_two,
     ratio,
 )
+from pydirect.quantized.integers import AccumulatorOverflowError
 
 
 def test_counts_of_a_sensor_reach_the_same_inputs(data, raw):

@@ -10,7 +10,7 @@ import pytest
 
 from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential
 from pydirect.features.maps import NystroemFeatures
-from pydirect.quantized.export.onnx import IR_VERSION, OPSET
+from pydirect.quantized.onnx_graph import IR_VERSION, OPSET
 from pydirect.quantized.quantize import quantize
 
 onnx = pytest.importorskip("onnx")

@@ -31,17 +31,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_float_array
-from pydirect.quantized.errors import AccumulatorOverflowError
 from pydirect.quantized.fitted import as_rows
-from pydirect.quantized.integer.arithmetic import (
+from pydirect.quantized.integers import (
     INT32_MAX,
     SINE_TABLES,
+    AccumulatorOverflowError,
     Integers,
     gaussian_z,
     round_shift,
     smallest_integers,
 )
-from pydirect.quantized.integer.program import IntegerProgram, NetworkProgram, Program, Results
+from pydirect.quantized.program import IntegerProgram, NetworkProgram, Program, Results
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class FixedPointModel:
         level: float = 0.9,
         n_classes: int = 0,
     ) -> Self:
-        """Derive all constants; see `pydirect.quantized.export.write.to_c` for the arguments."""
+        """Derive all constants; see `pydirect.quantized.export.to_c` for the arguments."""
         raw = None
         if counts_per_unit is not None:
             raw = RawInputs.of(program, counts_per_unit, zero_count)

@@ -17,12 +17,12 @@ from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.quantized.codes import PackedCodes
+from pydirect.quantized.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis
-from pydirect.quantized.integer.arithmetic import gaussian_z, half_width, lower_quantile
-from pydirect.quantized.integer.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
-from pydirect.quantized.integer.program import IntegerProgram, NetworkProgram
+from pydirect.quantized.integers import gaussian_z, half_width, lower_quantile
 from pydirect.quantized.model import FloatPath, QuantizedModel
-from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.program import IntegerProgram, NetworkProgram
 
 WIDTH = 116
 # Counters of the generated code have 16 bits.
@@ -38,7 +38,7 @@ def template(name: str, conditions: Set[str]) -> str:
     ``//@if word`` … ``//@else`` … ``//@end`` keeps the first part where `word` is among the conditions, else the
     second; they nest.
     """
-    text = resources.files("pydirect.quantized.export").joinpath("templates", name).read_text(encoding="ascii")
+    text = resources.files("pydirect.quantized").joinpath("templates", name).read_text(encoding="ascii")
     kept, holds = [], [True]
     for line in text.splitlines():
         directive, _, word = line.removeprefix("//@").partition(" ") if line.startswith("//@") else ("", "", "")

@@ -12,8 +12,8 @@ from pydirect import (
     Sequential,
     fit_quantized,
 )
-from pydirect.quantized.errors import IntegerArithmeticError
-from pydirect.quantized.loading import load_quantized
+from pydirect.quantized.integers import IntegerArithmeticError
+from pydirect.quantized.predictors import load_quantized
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])

@@ -8,11 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydirect import quantize
-from pydirect.quantized.errors import AccumulatorOverflowError, IntegerArithmeticError
-from pydirect.quantized.integer.arithmetic import INT32_MAX, ONE, SINE_ERROR, integer_sqrt, round_shift, turn_sine
-from pydirect.quantized.integer.device import RawInputs
-from pydirect.quantized.integer.program import Group, IntegerProgram
+from pydirect.quantized.device import RawInputs
+from pydirect.quantized.integers import (
+    INT32_MAX,
+    ONE,
+    SINE_ERROR,
+    AccumulatorOverflowError,
+    IntegerArithmeticError,
+    integer_sqrt,
+    round_shift,
+    turn_sine,
+)
 from pydirect.quantized.model import FloatEngine, IntegerEngine
+from pydirect.quantized.program import Group, IntegerProgram
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 30))

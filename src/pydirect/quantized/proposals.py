@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures, random_fourier_features
 from pydirect.features.sparse_spectrum import optimised_frequencies
-from pydirect.quantized.budget.task import WEIGHT_BETWEEN, Costs, Form, SizeLimits, Task, points_between
-from pydirect.quantized.integer.compile import INPUT_UNIT, quantise_frequencies
-from pydirect.quantized.linear import with_frequencies
+from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies
+from pydirect.quantized.quantize import with_frequencies
+from pydirect.quantized.task import WEIGHT_BETWEEN, Costs, Form, SizeLimits, Task, points_between
 from pydirect.statistics.gaussian import collect_statistics
 
 # Frequencies of eight bits go up to this multiple of the median magnitude of an input's frequencies.

@@ -15,10 +15,9 @@ from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quadratic.network import NetworkShape
-from pydirect.quantized.errors import IntegerArithmeticError
 from pydirect.quantized.fitted import NetworkBasis
-from pydirect.quantized.integer.arithmetic import INT32_MAX, ONE, Integers
-from pydirect.quantized.integer.program import (
+from pydirect.quantized.integers import INT32_MAX, ONE, IntegerArithmeticError, Integers
+from pydirect.quantized.program import (
     LARGEST_ENTRIES,
     LARGEST_OFFSET,
     LIMIT,

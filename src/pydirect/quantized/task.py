@@ -22,15 +22,13 @@ from pydirect.features.search import KernelRows, search_kernel
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
-from pydirect.quantized.budget.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
-from pydirect.quantized.budget.settings import ClassifierFit, ClassifierFits, SearchSettings
-from pydirect.quantized.fitted import LinearBasis, Outputs
-from pydirect.quantized.integer.compile import INPUT_REACH, OutputScale, build_program, lay_out
-from pydirect.quantized.integer.device import FixedResults, program_bytes
-from pydirect.quantized.levels import zero_code
-from pydirect.quantized.linear import Encoding, Weights, assemble, without_unused
-from pydirect.quantized.packing import bits_for
+from pydirect.quantized.codes import bits_for, zero_code
+from pydirect.quantized.compile import INPUT_REACH, OutputScale, build_program, lay_out
+from pydirect.quantized.device import FixedResults, program_bytes
+from pydirect.quantized.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
+from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
+from pydirect.quantized.quantize import Encoding, Weights, assemble, without_unused
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 

@@ -21,9 +21,12 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight, column_names
 from pydirect.distributions.categorical import LEVEL_SHAPES
 from pydirect.features.maps import FourierFeatures
-from pydirect.quantized.budget.proposals import PROPOSALS, proposed
-from pydirect.quantized.budget.settings import Searchable
-from pydirect.quantized.budget.task import (
+from pydirect.quantized.codes import unit_levels
+from pydirect.quantized.fitted import LinearBasis, Searchable, as_numpy
+from pydirect.quantized.predictors import QuantizedPredictor
+from pydirect.quantized.proposals import PROPOSALS, proposed
+from pydirect.quantized.quantize import warn_of_losses, with_frequencies
+from pydirect.quantized.task import (
     FEWEST_WEIGHTS,
     FORMS,
     MOST_SAMPLES,
@@ -34,11 +37,6 @@ from pydirect.quantized.budget.task import (
     TargetTask,
     Task,
 )
-from pydirect.quantized.fitted import LinearBasis, as_numpy
-from pydirect.quantized.levels import unit_levels
-from pydirect.quantized.linear import with_frequencies
-from pydirect.quantized.predictors import QuantizedPredictor
-from pydirect.quantized.quantize import warn_of_losses
 
 
 def fit_quantized(

@@ -1,4 +1,4 @@
-"""Scalar operations of the integer arithmetic: rounding shifts, sines by table, square roots, interval constants."""
+"""Scalar operations of the integer arithmetic, and its errors and warnings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+
+class IntegerArithmeticError(ValueError):
+    """A model has no integer-only form; the message names a similar model that has one."""
+
+
+class IntegerArithmeticWarning(UserWarning):
+    """Integer arithmetic clips inputs or changes predictions at rows of X; the message says where and what helps."""
+
+
+class AccumulatorOverflowError(ValueError):
+    """A sum of the integer arithmetic could overflow its type."""
+
 
 Integers = NDArray[np.int64]
 INT32_MAX = 2**31 - 1

@@ -7,10 +7,10 @@ import numpy as np
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures
+from pydirect.quantized.compile import BasisLayout, integer_levels
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis
-from pydirect.quantized.integer.arithmetic import ONE, SINE_ERROR
-from pydirect.quantized.integer.compile import BasisLayout, integer_levels
-from pydirect.quantized.integer.program import LIMIT, SQUARE_SHIFT, IntegerProgram, NetworkProgram, Program
+from pydirect.quantized.integers import ONE, SINE_ERROR
+from pydirect.quantized.program import LIMIT, SQUARE_SHIFT, IntegerProgram, NetworkProgram, Program
 
 
 def input_rounding(program: Program, input_map: InputMap) -> tuple[FloatArray, FloatArray, FloatArray]:

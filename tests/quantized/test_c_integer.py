@@ -10,11 +10,11 @@ import pytest
 
 import pydirect
 from pydirect import Fourier, Sequential
-from pydirect.quantized.errors import AccumulatorOverflowError
-from pydirect.quantized.export.c import header, integer_body
-from pydirect.quantized.integer.device import FixedPointModel
-from pydirect.quantized.integer.program import Group, IntegerProgram
-from pydirect.quantized.packing import PackedCodes
+from pydirect.quantized.c_header import header, integer_body
+from pydirect.quantized.codes import PackedCodes
+from pydirect.quantized.device import FixedPointModel
+from pydirect.quantized.integers import AccumulatorOverflowError
+from pydirect.quantized.program import Group, IntegerProgram
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")

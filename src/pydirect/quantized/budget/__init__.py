@@ -1,1 +1,0 @@
-"""The most accurate model that fits into a number of bytes."""

@@ -1,1 +1,0 @@
-"""Quantised models as C and ONNX."""

@@ -1,1 +1,0 @@
-"""Integer programs: how a quantised model computes."""
