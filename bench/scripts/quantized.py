@@ -53,7 +53,7 @@ from pydirect.quantized.compile import (  # noqa: E402
     build_program,
     lay_out,
 )
-from pydirect.quantized.model import FloatEngine, IntegerEngine  # noqa: E402
+from pydirect.quantized.model import FloatEngine  # noqa: E402
 
 NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
@@ -251,8 +251,7 @@ def throughput(arguments: argparse.Namespace) -> None:
         for bits in (8, 16):
             basis = Basis(InputMap.identity(d), features)
             program = build_program(basis, layout, codes, levels, s, output, feature_bits=bits)
-            engine = IntegerEngine(program)
-            rate = n / median_seconds(lambda engine=engine: engine.totals(x), arguments.repeats) / 1e3
+            rate = n / median_seconds(lambda program=program: program.run(x), arguments.repeats) / 1e3
             line += f" {rate:10.0f} ({rate / base:4.1f}x)"
         sums = FloatEngine(codes, levels)
         rate = n / median_seconds(lambda sums=sums: sums.sums(phi_double), arguments.repeats) / 1e3

@@ -139,7 +139,7 @@ def test_intervals_are_those_of_the_model_within_two_counts(programs):
 def test_by_default_the_smallest_standard_deviation_has_four_digits(programs):
     program = programs[0]
     results = FixedResults.of(program)
-    smallest = results.width(np.sqrt(program.noise.astype(float)))[0]
+    smallest = results.width(np.sqrt(program.noise.astype(float)).astype(np.int64))[0]
     assert 1000 <= smallest < 10000
     assert np.log10(results.counts_per_unit[0]).is_integer()
 

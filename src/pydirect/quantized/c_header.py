@@ -375,7 +375,8 @@ def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str)
             "needs no rotation, or fit fewer features"
         )
     path = FloatPath(model)
-    moments = [*path.moments(rows), *path.function_interval(rows, level)]
+    values = path.run(rows)
+    moments = [path.mean(values), path.std(values), *path.function_interval(values, level)]
     tests = {"test_x": rows.astype(dtype), "test_moments": np.stack(moments, axis=2).astype(dtype)}
     suffix = "" if real == "double" else "f"
     functions = {name.upper(): f"{name}{suffix}" for name in ("cos", "sin", "exp", "sqrt")}

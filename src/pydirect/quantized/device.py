@@ -189,9 +189,9 @@ class FixedResults(Results):
         product = factor * sums * self.gain.astype(np.int64)
         return np.asarray(round_shift(product + self.offset, self.shift.astype(np.int64)))
 
-    def width(self, widths: NDArray[np.uint64]) -> Integers:
+    def width(self, widths: Integers) -> Integers:
         """Return counts of ``std_scale · widths``."""
-        product = widths.astype(np.int64) * self.width_gain.astype(np.int64)
+        product = widths * self.width_gain.astype(np.int64)
         return np.asarray(round_shift(product, self.width_shift.astype(np.int64)))
 
 

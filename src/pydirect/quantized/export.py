@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_choice, as_number
@@ -17,11 +17,12 @@ from pydirect.quantized.device import FixedPointModel
 from pydirect.quantized.fitted import NetworkBasis
 from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.onnx_graph import (
-    FloatGraph,
     Graph,
-    add_integer_moments,
-    add_integer_program,
-    add_probabilities,
+    Traced,
+    float_functions,
+    float_moments,
+    probabilities,
+    probabilities_of_two,
 )
 
 N_TESTS = 8
@@ -269,25 +270,25 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
                 "dtype must be float64 in integer arithmetic: only model.with_arithmetic('float') has another"
             )
         require_single(model)
-    graph = Graph()
-    shape = ["n_rows", model.n_outputs]
-    outputs: dict[str, Any]
+    graph, shape = Graph(dtype), ["n_rows", model.n_outputs]
     if model.arithmetic == "integer":
-        dtype = np.dtype(np.float64)
-        outputs = _add_integer(graph, model, shape)
-        inputs = {"x": (np.float32, ["n_rows", model.n_features_in])}
+        program, x = model.program, Traced(graph, "x", np.float32)
+        program.prove()  # 64 bits here and 32 elsewhere agree
+        totals = program.totals_of_features(program.features(program.quantise_inputs(x)), graph.table(program.weights))
+        total, root = program.sums(totals), program.roots(totals)
+        outputs = {"mean": program.value(total), "std": program.width(root), "sum": total, "root": root}
+        functions = program.functions(totals)
     else:
-        floats = FloatGraph(graph, model, dtype)
-        middle, parts, noise = floats.functions("x")
-        floats.moments(middle, parts, noise)
-        if model.classes is not None:
-            functions = graph.op("Add", graph.op("Unsqueeze", middle, np.array([-1])), parts)
-            add_probabilities(graph, functions, model.n_outputs, dtype)
-        outputs = {"mean": (dtype, shape), "std": (dtype, shape)}
-        inputs = {"x": (dtype, ["n_rows", model.n_features_in])}
+        x = Traced(graph, "x", dtype)
+        middle, parts, noise = float_functions(model, graph, x)
+        outputs = dict(zip(("mean", "std"), float_moments(model, middle, parts, noise), strict=True))
+        functions = parts + middle[:, :, None]
+    named = {name: (value, shape) for name, value in outputs.items()}
     if model.classes is not None:
-        outputs["probabilities"] = (dtype, ["n_rows", len(model.classes)])
-    made = graph.model(inputs, outputs, __version__, f"{model.n_samples} posterior samples")
+        chosen = probabilities_of_two if model.n_outputs == 1 else probabilities
+        named["probabilities"] = chosen(functions), ["n_rows", len(model.classes)]
+    inputs = {"x": (x.dtype, ["n_rows", model.n_features_in])}
+    made = graph.model(inputs, named, __version__, f"{model.n_samples} posterior samples")
     with atomic_open(path) as file:
         file.write(made.SerializeToString())
 
@@ -300,22 +301,3 @@ def _as_real(dtype: Any) -> np.dtype[Any]:
     if found not in (np.float64, np.float32):
         raise ValueError(f"dtype must be float64 or float32, got {dtype!r}")
     return found
-
-
-def _add_integer(graph: Graph, model: QuantizedModel, shape: list[Any]) -> dict[str, Any]:
-    program = model.program
-    totals = add_integer_program(graph, program)
-    total, root = add_integer_moments(graph, program, totals)
-    scaled = graph.op("Mul", graph.cast(total, np.float64), program.scale)
-    graph.op("Add", scaled, program.offset, output="mean")
-    graph.op("Mul", graph.cast(root, np.float64), program.std_scale, output="std")
-    if model.classes is not None:
-        unit: NDArray[Any] = (program.scale * program.n_samples)[:, None]
-        functions = graph.op("Mul", graph.cast(totals, np.float64), unit)
-        add_probabilities(graph, graph.op("Add", functions, program.offset[:, None]), model.n_outputs, np.float64)
-    return {
-        "mean": (np.float64, shape),
-        "std": (np.float64, shape),
-        "sum": (np.int64, shape),
-        "root": (np.int64, shape),
-    }

@@ -24,6 +24,7 @@ class AccumulatorOverflowError(ValueError):
 Integers = NDArray[np.int64]
 INT32_MAX = 2**31 - 1
 QUARTER = 2**30
+LARGEST_ROOT = 3_037_000_499  # of an int64
 ONE = {8: 127, 16: 32767}
 SINE_TABLES: dict[int, NDArray[Any]] = {
     8: np.rint(127 * np.sin((np.arange(64) + 0.5) / 64 * np.pi / 2)).astype(np.int8),
@@ -63,21 +64,25 @@ def smallest_integers(values: ArrayLike) -> NDArray[Any]:
     return array.astype(np.int32)
 
 
-def turn_sine(phase: Integers, feature_bits: int) -> Integers:
+def entries(table: NDArray[Any], index: Any) -> Any:
+    """Return entries of a table; `index` is an array or a value of a graph."""
+    return table[index] if isinstance(index, np.ndarray) else index.entries_of(table)
+
+
+def turn_sine(phase: Any, feature_bits: int) -> Any:
     """Sine of phases in units of 2^-32 turns, in units of 1/ONE, from the quarter-wave table."""
-    phase = np.asarray(phase, dtype=np.int64) & 0xFFFFFFFF
+    phase = phase & 0xFFFFFFFF
     quadrant, p = phase >> 30, phase & (QUARTER - 1)
     p = np.where(quadrant & 1, QUARTER - 1 - p, p)
     table, i = SINE_TABLES[feature_bits].astype(np.int64), p >> 24
+    value = entries(table, i)
     if feature_bits == 16:
-        value = table[i] + (((table[i + 1] - table[i]) * ((p >> 9) & 0x7FFF) + 2**14) >> 15)
-    else:
-        value = table[i]
+        value = value + ((entries(np.diff(table), i) * ((p >> 9) & 0x7FFF) + 2**14) >> 15)
     return np.where(quadrant & 2, -value, value)
 
 
-def integer_sqrt(v: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """⌊√v⌋ for v below 2^63."""
-    root = np.sqrt(v.astype(np.float64)).astype(np.uint64)
-    root -= root * root > v  # a double holds 53 bits: the root is at most one too large
-    return root + ((root + np.uint64(1)) ** 2 <= v)
+def integer_sqrt(v: Any) -> Any:
+    """⌊√v⌋ for int64 v."""
+    root = np.minimum(np.floor(np.sqrt(v.astype(np.float64))).astype(np.int64), LARGEST_ROOT)
+    root = root - (root * root > v)  # a double holds 53 bits: the root is off by one at most
+    return root + (v - root * root > root * 2)

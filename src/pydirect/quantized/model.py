@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
 from pydirect.quantized.device import FixedPointModel, FixedResults, code_bytes, program_bytes, stack_bytes
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
-from pydirect.quantized.integers import SINE_TABLES, AccumulatorOverflowError, IntegerArithmeticError, half_width
-from pydirect.quantized.program import IntegerProgram, NetworkProgram, Operations, Program
+from pydirect.quantized.integers import AccumulatorOverflowError, IntegerArithmeticError, half_width
+from pydirect.quantized.program import BLOCK_ROWS, IntegerProgram, NetworkProgram, Operations, Program
 from pydirect.quantized.rounding import network_rounding_bound, rounding_bound
 
 ARITHMETICS = ("float", "integer")
@@ -379,12 +379,23 @@ def _array_bytes(value: Any) -> int:
     return sum(_array_bytes(getattr(value, name)) for name in names)
 
 
-BLOCK_ROWS = 256  # basis functions of a block stay in the cache
 Pair = tuple[FloatArray, FloatArray]
 
 
+class FloatValues(NamedTuple):
+    """What all samples' functions share, what each adds, and the variance that the basis functions lack.
+
+    In units of the output; the second (n_rows, n_outputs, n_samples), the others (n_rows, n_outputs). Deviations are
+    computed from the second alone: beside a large offset they would be lost in its rounding.
+    """
+
+    middle: FloatArray
+    parts: FloatArray
+    missing: FloatArray
+
+
 class FloatPath:
-    """Predictions in double precision."""
+    """Predictions in double precision: `run`, then the same functions of its values as `Results` has of totals."""
 
     def __init__(self, model: QuantizedModel) -> None:
         self.model = model
@@ -404,64 +415,45 @@ class FloatPath:
         own = np.concatenate([centre, spread * values], axis=2)
         return model.basis.weights_of_functions(own.reshape(len(own), -1))
 
-    def functions(self, x: FloatArray, n_threads: int | None = None) -> FloatArray:
+    def functions(self, values: FloatValues) -> FloatArray:
         """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
-        middle, parts, _ = self._parts(x, n_threads)
-        return middle[:, :, None] + parts
+        return values.middle[:, :, None] + values.parts
 
-    def functions_and_missing(self, x: FloatArray) -> Pair:
-        """Values of the samples' functions, and the variance that the basis functions lack, (n_rows, n_outputs)."""
-        middle, parts, missing = self._parts(x, with_missing=True)
-        return middle[:, :, None] + parts, missing
+    def missing(self, values: FloatValues) -> FloatArray:
+        """Variance that the basis functions lack, (n_rows, n_outputs)."""
+        return values.missing
 
-    def mean(self, x: FloatArray) -> FloatArray:
+    def mean(self, values: FloatValues) -> FloatArray:
         """Mean of the outputs, (n_rows, n_outputs)."""
-        middle, parts, _ = self._parts(x)
-        return np.asarray(middle + parts.mean(axis=2))
+        return np.asarray(values.middle + values.parts.mean(axis=2))
 
-    def moments(self, x: FloatArray) -> Pair:
-        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
-        middle, parts, missing = self._parts(x, with_missing=True)
-        std = self.model.calibration * np.sqrt(parts.var(axis=2) + missing + self.model.noise)
-        return middle + parts.mean(axis=2), std
+    def std(self, values: FloatValues) -> FloatArray:
+        """Return standard deviations of the outputs, noise included, (n_rows, n_outputs)."""
+        return self.model.calibration * np.sqrt(values.parts.var(axis=2) + values.missing + self.model.noise)
 
-    def interval(self, x: FloatArray, level: float) -> Pair:
+    def interval(self, values: FloatValues, level: float) -> Pair:
         """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
-        mean, std = self.moments(x)
-        half = std * half_width(level)
+        mean, half = self.mean(values), self.std(values) * half_width(level)
         return mean - half, mean + half
 
-    def function_interval(self, x: FloatArray, level: float) -> Pair:
+    def function_interval(self, values: FloatValues, level: float) -> Pair:
         """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
-        middle, parts, _ = self._parts(x)
-        low, high = np.quantile(parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
-        return middle + low, middle + high
+        low, high = np.quantile(values.parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
+        return values.middle + low, values.middle + high
 
-    def function_quantiles(self, x: FloatArray, p: float) -> FloatArray:
+    def function_quantiles(self, values: FloatValues, p: float) -> FloatArray:
         """Quantiles of the samples' functions, (n_rows, n_outputs)."""
-        return np.asarray(np.quantile(self.functions(x), p, axis=2))
+        return np.asarray(np.quantile(self.functions(values), p, axis=2))
 
-    def _parts(
-        self, x: FloatArray, n_threads: int | None = None, with_missing: bool = False
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return what all samples' functions share, what each adds, and the variance that the basis functions lack.
-
-        The latter may be left out if it is not asked for.
-
-        In units of the output; the second (n_rows, n_outputs, n_samples), the others (n_rows, n_outputs). Deviations
-        are computed from the second alone: beside a large offset they would be lost in its rounding.
-        """
-        model, threads = self.model, resolve_n_threads(n_threads)
-        middle, missing = np.empty((2, len(x), model.n_outputs))
-        parts = np.empty((len(x), model.n_outputs, model.n_samples))
+    def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = True) -> FloatValues:
+        """Evaluate all samples' functions at rows of X; `with_missing`: deviations and intervals are wanted too."""
+        model, blocks = self.model, []
         with single_blas_thread():
-            for begin in range(0, len(x), BLOCK_ROWS):
-                block = slice(begin, begin + BLOCK_ROWS)
-                centre, sums, lacking = self._sums(x[block], threads, with_missing)
-                middle[block] = model.offset + model.scale * centre
-                parts[block] = model.scale[:, None] * sums
-                missing[block] = model.scale**2 * lacking
-        return middle, parts, missing
+            for begin in range(0, max(len(x), 1), BLOCK_ROWS):
+                centre, sums, lacking = self._sums(x[begin : begin + BLOCK_ROWS], n_threads, with_missing)
+                middle = model.offset + model.scale * centre
+                blocks.append((middle, model.scale[:, None] * sums, model.scale**2 * lacking))
+        return FloatValues(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def _sums(self, x: FloatArray, n_threads: int, with_missing: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds.
@@ -482,84 +474,6 @@ class FloatPath:
         spreads = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T
         sums = [self._engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(spreads)]
         return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1), missing
-
-
-class IntegerPath:
-    """Predictions in integer arithmetic; compiled kernels where there are any, the same as the program itself."""
-
-    def __init__(self, model: QuantizedModel) -> None:
-        self.program = model.program
-
-    @cached_property
-    def _engine(self) -> IntegerEngine | None:
-        return IntegerEngine(self.program) if isinstance(self.program, IntegerProgram) else None
-
-    def totals(self, x: FloatArray, n_threads: int | None = None) -> NDArray[np.int64]:
-        """Totals of the integer program, (n_rows, n_outputs, n_samples)."""
-        if self._engine is not None:
-            return self._engine.totals(x, resolve_n_threads(n_threads))
-        blocks = [self.program.totals(x[begin : begin + BLOCK_ROWS]) for begin in range(0, len(x), BLOCK_ROWS)]
-        return np.concatenate(blocks)
-
-    def functions(self, x: FloatArray, n_threads: int | None = None) -> FloatArray:
-        """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
-        return self.program.functions(self.totals(x, n_threads))
-
-    def functions_and_missing(self, x: FloatArray) -> Pair:
-        """Values of the samples' functions, and zero, (1, n_outputs): integers have no variance beyond theirs."""
-        return self.functions(x), np.zeros((1, self.program.n_outputs))
-
-    def mean(self, x: FloatArray) -> FloatArray:
-        """Mean of the outputs, (n_rows, n_outputs)."""
-        return self.program.mean(self.totals(x))
-
-    def moments(self, x: FloatArray) -> Pair:
-        """Mean and standard deviation of the outputs, noise included, (n_rows, n_outputs) each."""
-        totals = self.totals(x)
-        return self.program.mean(totals), self.program.std(totals)
-
-    def interval(self, x: FloatArray, level: float) -> Pair:
-        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
-        return self.program.interval(self.totals(x), level)
-
-    def function_interval(self, x: FloatArray, level: float) -> Pair:
-        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
-        return self.program.function_interval(self.totals(x), level)
-
-    def function_quantiles(self, x: FloatArray, p: float) -> FloatArray:
-        """Quantiles of the samples' functions, (n_rows, n_outputs)."""
-        return self.program.function_quantiles(self.totals(x), p)
-
-
-class IntegerEngine:
-    """Runs an integer program in compiled kernels; the same integers as ``program.totals`` at every instruction set."""
-
-    def __init__(self, program: IntegerProgram) -> None:
-        program.prove()  # 32 bits suffice
-        self._shape = (program.n_outputs, program.n_samples)
-        frequencies = program.frequencies.astype(np.int64) << program.phase_shift.astype(np.int64)
-        self._program = _core.IntegerProgram(
-            program.n_features_in,
-            program.columns,
-            program.origin,
-            program.multiplier,
-            program.limit,
-            np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32)),
-            program.linear,
-            program.linear_limit,
-            any(g.kind == "constant" for g in program.groups),
-            program.feature_bits,
-            SINE_TABLES[program.feature_bits].astype(np.int16),
-            [(g.begin, g.end, g.gain, g.shift) for g in program.groups],
-            np.ascontiguousarray(program.codes),
-            program.multipliers,
-        )
-
-    def totals(self, x: FloatArray, n_threads: int = 1) -> NDArray[np.int64]:
-        """Totals of every sample at rows of X, (n_rows, n_outputs, n_samples)."""
-        totals = np.empty((len(x), self._shape[0] * self._shape[1]), dtype=np.int32)
-        self._program.run(x, totals, n_threads)
-        return totals.reshape(len(x), *self._shape).astype(np.int64)
 
 
 class FloatEngine:

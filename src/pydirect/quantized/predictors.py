@@ -12,13 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from pydirect import __version__
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number
 from pydirect.logistic.likelihood import log_sum_exp
 from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.schema import pack, require_all_used, unpack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.export import to_c, to_onnx
-from pydirect.quantized.model import FloatPath, IntegerPath, QuantizedModel
+from pydirect.quantized.model import FloatPath, QuantizedModel
 
 Interval = tuple[FloatArray, FloatArray]
 
@@ -28,13 +29,12 @@ class QuantizedPredictor(QuantizedModel):
     """Base of quantised regressors and classifiers; made by `quantize` and `fit_quantized`."""
 
     @cached_property
-    def path(self) -> FloatPath | IntegerPath:
-        """Predictions in the arithmetic of the model."""
-        return self._integers if self.arithmetic == "integer" else FloatPath(self)
+    def path(self) -> Any:
+        """What predicts, in the arithmetic of the model: values by ``run``, and functions of them."""
+        return self.program if self.arithmetic == "integer" else FloatPath(self)
 
-    @cached_property
-    def _integers(self) -> IntegerPath:
-        return IntegerPath(self)
+    def _values(self, X: ArrayLike, n_threads: int | None = None, with_missing: bool = False) -> Any:
+        return self.path.run(self.rows(X), resolve_n_threads(n_threads), with_missing)
 
     # --- prediction
 
@@ -55,7 +55,7 @@ class QuantizedPredictor(QuantizedModel):
         ndarray of shape (n_rows, n_outputs, n_samples)
             Values.
         """
-        return self.path.functions(self.rows(X), n_threads)
+        return np.asarray(self.path.functions(self._values(X, n_threads)))
 
     def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
         """Integers that the integer program computes for every sample, (n_rows, n_outputs, n_samples).
@@ -74,7 +74,7 @@ class QuantizedPredictor(QuantizedModel):
         ndarray of int64 of shape (n_rows, n_outputs, n_samples)
             Totals.
         """
-        return self._integers.totals(self.rows(X), n_threads)
+        return self.program.run(self.rows(X), resolve_n_threads(n_threads))
 
     def predict_function_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
         """Central intervals of the samples' functions, without noise, by interpolation between samples.
@@ -91,20 +91,19 @@ class QuantizedPredictor(QuantizedModel):
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             Of logits for classifiers.
         """
-        lower, upper = self.path.function_interval(self.rows(X), _as_level(level))
+        lower, upper = self.path.function_interval(self._values(X), _as_level(level))
         return self._shape(lower), self._shape(upper)
 
     def _shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self.one_dimensional else values
 
     def _predict(self, X: ArrayLike, return_std: bool) -> FloatArray | Interval:
-        if not return_std:
-            return self._shape(self.path.mean(self.rows(X)))
-        mean, std = self.path.moments(self.rows(X))
-        return self._shape(mean), self._shape(std)
+        values = self._values(X, with_missing=return_std)
+        mean = self._shape(self.path.mean(values))
+        return (mean, self._shape(self.path.std(values))) if return_std else mean
 
     def _predict_interval(self, X: ArrayLike, level: float) -> Interval:
-        lower, upper = self.path.interval(self.rows(X), _as_level(level))
+        lower, upper = self.path.interval(self._values(X, with_missing=True), _as_level(level))
         return self._shape(lower), self._shape(upper)
 
     # --- files
@@ -205,7 +204,7 @@ class QuantizedRegressor(QuantizedPredictor):
             In the target's units.
         """
         as_number(p, "p", at_least=0.0, at_most=1.0)
-        return self._shape(self.path.function_quantiles(self.rows(X), p))
+        return self._shape(self.path.function_quantiles(self._values(X), p))
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
         """Predictive distribution of the target: Gaussian noise about every sample's function.
@@ -220,7 +219,8 @@ class QuantizedRegressor(QuantizedPredictor):
         PredictiveDistribution or list of them
             One per output.
         """
-        functions, missing = self.path.functions_and_missing(self.rows(X))
+        values = self._values(X, with_missing=True)
+        functions, missing = self.path.functions(values), self.path.missing(values)
         mean = functions.mean(axis=2, keepdims=True)
         functions = mean + self.calibration * (functions - mean)
         noise = self.calibration**2 * np.broadcast_to(self.noise + missing, functions.shape[:2])
@@ -280,7 +280,7 @@ class QuantizedClassifier(QuantizedPredictor):
             Labels.
         """
         assert self.classes is not None
-        mean = self.path.mean(self.rows(X))
+        mean = self.path.mean(self._values(X))
         return self.classes[(mean[:, 0] > 0).astype(np.intp) if mean.shape[1] == 1 else mean.argmax(axis=1)]
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | Interval:

@@ -65,19 +65,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.quadratic.network import NetworkShape
 from pydirect.quantized.integers import (
     INT32_MAX,
     ONE,
     QUARTER,
+    SINE_TABLES,
     AccumulatorOverflowError,
     Integers,
     gaussian_z,
@@ -86,6 +88,8 @@ from pydirect.quantized.integers import (
     round_shift,
     turn_sine,
 )
+
+BLOCK_ROWS = 256  # basis functions of a block stay in the cache
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ class Results(ABC):
         """Return ``offset + scale · factor · sums``."""
 
     @abstractmethod
-    def width(self, widths: NDArray[np.uint64]) -> NDArray[Any]:
+    def width(self, widths: Integers) -> NDArray[Any]:
         """Return ``std_scale · widths``."""
 
     def mean(self, totals: Integers) -> NDArray[Any]:
@@ -146,10 +150,14 @@ class Results(ABC):
         first, second = (self.function_quantiles(totals, p) for p in (low, 1 - low))
         return np.minimum(first, second), np.maximum(first, second)
 
-    def functions(self, totals: Integers) -> NDArray[Any]:
+    def missing(self, totals: Integers) -> FloatArray:
+        """Return the variance beyond that of the samples and the noise, (1, n_outputs): integers have none."""
+        return np.zeros((1, self.program.n_outputs))
+
+    def functions(self, totals: Any) -> Any:
         """Values of the samples' functions, (n_rows, n_outputs, n_samples)."""
-        values = self.value(np.moveaxis(totals, 2, 0), self.program.n_samples)
-        return np.ascontiguousarray(np.moveaxis(values, 0, 2))
+        values = self.value(np.transpose(totals, (2, 0, 1)), self.program.n_samples)
+        return np.transpose(values, (1, 2, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,23 +257,22 @@ class Program(Results):
 
     # --- reference
 
-    def quantise_inputs(self, X: ArrayLike) -> Integers:
+    def quantise_inputs(self, X: Any) -> Any:
         """Step 1 from floats: q of rows of X, (n_rows, n_inputs)."""
         with np.errstate(over="ignore"):  # single precision ends at 3e38; anything larger is clipped anyway
-            x = np.asarray(X)[:, self.columns].astype(np.float32)
-            v = (x - self.origin) * self.multiplier
+            v = (np.take(X, self.columns, axis=1).astype(np.float32) - self.origin) * self.multiplier
         limit = self.limit.astype(np.float32)
         v = np.where(v > -limit, v, -limit)
         v = np.where(v > limit, limit, v)
-        return np.trunc(v + np.where(v < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int64)
+        return (v + np.where(v < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int64)  # drops the fraction
 
     @abstractmethod
-    def features(self, q: Integers) -> Integers:
+    def features(self, q: Any) -> Any:
         """Step 2: factors of the weights, (n_rows, n_basis_functions); for a network those of its first layer."""
 
     @abstractmethod
-    def totals_of_features(self, phi: Integers) -> Integers:
-        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+    def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
+        """Step 3: totals, (n_rows, n_outputs, n_samples); `weights`: the same as `weights`, as a value of a graph."""
 
     def in_range(self, q: Integers) -> NDArray[np.bool_]:
         """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
@@ -274,17 +281,21 @@ class Program(Results):
     def totals(self, X: ArrayLike) -> Integers:
         """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples)."""
         self.prove()  # so that int64 here and int32 elsewhere agree
-        return self.totals_of_features(self.features(self.quantise_inputs(X)))
+        return np.asarray(self.totals_of_features(self.features(self.quantise_inputs(np.asarray(X)))))
 
-    def sums(self, totals: Integers) -> Integers:
+    def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
+        """Return the same totals, by compiled kernels where there are any; the same bits for any number of threads."""
+        blocks = range(0, max(len(x), 1), BLOCK_ROWS)
+        return np.concatenate([self.totals(x[begin : begin + BLOCK_ROWS]) for begin in blocks])
+
+    def sums(self, totals: Any) -> Any:
         """Step 4: sums over the samples, (n_rows, n_outputs)."""
-        return totals.sum(axis=2)
+        return np.sum(totals, axis=2)
 
-    def roots(self, totals: Integers) -> NDArray[np.uint64]:
+    def roots(self, totals: Any) -> Any:
         """Step 4: ⌊√V⌋, (n_rows, n_outputs)."""
-        deviation = self.n_samples * totals - self.sums(totals)[:, :, None]
-        squares = (round_shift(deviation, self.deviation_shift) ** 2).sum(axis=2).astype(np.uint64)
-        return integer_sqrt(squares + self.noise)
+        deviation = round_shift(totals * self.n_samples - self.sums(totals)[:, :, None], self.deviation_shift)
+        return integer_sqrt(np.sum(deviation * deviation, axis=2) + self.noise.astype(np.int64))
 
     def quantiles(self, totals: Integers, p: float) -> Integers:
         """Step 4: a quantile of the samples' totals, (n_rows, n_outputs)."""
@@ -294,22 +305,22 @@ class Program(Results):
         above = ordered[:, :, min(i + 1, self.n_samples - 1)]
         return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
 
-    def half_widths(self, totals: Integers, level: float) -> NDArray[np.uint64]:
+    def half_widths(self, totals: Integers, level: float) -> Integers:
         """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
-        return (np.uint64(gaussian_z(level)) * self.roots(totals) + np.uint64(2**15)) >> np.uint64(16)
+        return np.asarray((gaussian_z(level) * self.roots(totals) + 2**15) >> 16)
 
     @property
     def program(self) -> Program:  # type: ignore[override]
         """Itself."""
         return self
 
-    def value(self, sums: Integers, factor: int = 1) -> FloatArray:
+    def value(self, sums: Any, factor: int = 1) -> Any:
         """Step 5: ``offset + scale · factor · sums``."""
-        return np.asarray(self.offset + self.scale * factor * sums)
+        return sums * (self.scale * factor) + self.offset
 
-    def width(self, widths: NDArray[np.uint64]) -> FloatArray:
+    def width(self, widths: Any) -> Any:
         """Step 5: ``std_scale · widths``."""
-        return np.asarray(self.std_scale * widths.astype(np.float64))
+        return widths * self.std_scale
 
 
 @dataclass(frozen=True)
@@ -411,33 +422,60 @@ class IntegerProgram(Program):
             hint="fewer levels or feature_bits=8 make it smaller",
         )
 
+    # --- compiled
+
+    def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
+        totals = np.empty((len(x), self.n_columns), dtype=np.int32)
+        self._engine.run(x, totals, n_threads)
+        return totals.reshape(len(x), self.n_outputs, self.n_samples).astype(np.int64)
+
+    @cached_property
+    def _engine(self) -> _core.IntegerProgram:
+        self.prove()  # 32 bits suffice
+        frequencies = self.frequencies.astype(np.int64) << self.phase_shift.astype(np.int64)
+        return _core.IntegerProgram(
+            self.n_features_in,
+            self.columns,
+            self.origin,
+            self.multiplier,
+            self.limit,
+            np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32)),
+            self.linear,
+            self.linear_limit,
+            any(g.kind == "constant" for g in self.groups),
+            self.feature_bits,
+            SINE_TABLES[self.feature_bits].astype(np.int16),
+            [(g.begin, g.end, g.gain, g.shift) for g in self.groups],
+            np.ascontiguousarray(self.codes),
+            self.multipliers,
+        )
+
     # --- reference
 
-    def features(self, q: Integers) -> Integers:
+    def features(self, q: Any) -> Any:
         """Step 2: basis functions, (n_rows, n_basis_functions)."""
-        out = np.empty((len(q), self.n_basis_functions), dtype=np.int64)
-        scaled = np.asarray(q, dtype=np.int64) << self.phase_shift.astype(np.int64)
-        phase = scaled @ self.frequencies.T.astype(np.int64)
-        n = 2 * self.n_frequencies
-        out[:, 0:n:2] = turn_sine(phase + QUARTER, self.feature_bits)
-        out[:, 1:n:2] = turn_sine(phase, self.feature_bits)
-        for g in self.groups:
-            if g.kind == "linear":
-                linear = np.clip(q[:, self.inputs_of(g)], -self.linear_limit, self.linear_limit)
-                if self.feature_bits == 8:
-                    linear = np.clip(round_shift(linear, 8), -127, 127)
-                out[:, g.begin : g.end] = linear
-            elif g.kind == "constant":
-                out[:, g.begin : g.end] = self.one
-        return out
+        parts = []
+        if self.n_frequencies:
+            phase = (q << self.phase_shift.astype(np.int64)) @ self.frequencies.T.astype(np.int64)
+            pairs = np.stack(
+                [turn_sine(phase + QUARTER, self.feature_bits), turn_sine(phase, self.feature_bits)], axis=2
+            )
+            parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
+        if len(self.linear):
+            linear = np.clip(np.take(q, self.linear, axis=1), -self.linear_limit, self.linear_limit)
+            parts.append(linear if self.feature_bits == 16 else np.clip(round_shift(linear, 8), -127, 127))
+        if not parts or any(g.kind == "constant" for g in self.groups):
+            parts.append(np.sum(q, axis=1, keepdims=True) * 0 + self.one)
+        return np.concatenate(parts, axis=1)
 
-    def totals_of_features(self, phi: Integers) -> Integers:
+    def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
         """Step 3: totals, (n_rows, n_outputs, n_samples)."""
-        total = np.zeros((len(phi), self.n_columns), dtype=np.int64)
-        for g in self.groups:
-            acc = phi[:, g.begin : g.end] @ self.weights[g.begin : g.end]
-            total += g.gain * round_shift(acc, g.shift)
-        return total.reshape(len(phi), self.n_outputs, self.n_samples)
+        weights = self.weights if weights is None else weights
+        if not self.groups:
+            return np.zeros((len(phi), self.n_outputs, self.n_samples), dtype=np.int64)
+        own = [(g, phi[:, g.begin : g.end] @ weights[g.begin : g.end]) for g in self.groups]
+        total = sum(round_shift(acc, g.shift) * g.gain for g, acc in own)
+        return np.reshape(total, (-1, self.n_outputs, self.n_samples))
 
 
 def largest_total(groups: tuple[Group, ...], accumulators: list[int]) -> int:
@@ -486,12 +524,15 @@ class NetworkProgram(Program):
     @cached_property
     def values(self) -> Integers:
         """Integers W of all weights, (n_weights, n_columns)."""
-        if self.centre is None or self.spread is None:
-            return self.weights
-        return self._columns(self.centre) + self._columns(self.spread) * self.weights
+        return np.asarray(self.affine(self.weights))
 
-    def _columns(self, table: NDArray[np.int32]) -> Integers:
-        return np.repeat(table.astype(np.int64), self.n_samples, axis=1)
+    def affine(self, weights: Any) -> Any:
+        """Return W = centre + spread · weights, (n_weights, n_columns)."""
+        if self.centre is None or self.spread is None:
+            return weights
+        per_output = np.reshape(weights, (len(self.codes), self.n_outputs, self.n_samples))
+        centre, spread = (a.astype(np.int64)[:, :, None] for a in (self.centre, self.spread))
+        return np.reshape(per_output * spread + centre, (len(self.codes), self.n_columns))
 
     def largest_inputs(self, layer: int) -> Integers:
         """Largest magnitude of every input of a layer, including the bias, (fan_in,)."""
@@ -530,7 +571,7 @@ class NetworkProgram(Program):
         # Code adds centre and spread one after the other, so that each of the two sums has to fit.
         sizes = np.abs(self.weights)
         if self.centre is not None and self.spread is not None:
-            sizes = np.abs(self._columns(self.centre)) + np.abs(self._columns(self.spread)) * sizes
+            sizes = replace(self, centre=np.abs(self.centre), spread=np.abs(self.spread)).affine(sizes)
         for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
             products = sizes[part].reshape(*own, self.n_columns) * self.largest_inputs(layer)[:, None]
             named.append((f"an accumulator of layer {layer + 1}", int(products.sum(axis=1).max(initial=0))))
@@ -539,42 +580,40 @@ class NetworkProgram(Program):
 
     # --- reference
 
-    def features(self, q: Integers) -> Integers:
+    def features(self, q: Any) -> Any:
         """Step 2: network inputs, (n_rows, shape.n_inputs)."""
-        sums = np.asarray(q, dtype=np.int64) @ self.rotation.T.astype(np.int64) + self.rotation_offset
+        sums = q @ self.rotation.T.astype(np.int64) + self.rotation_offset
         return np.clip(round_shift(sums, self.rotation_shift.astype(np.int64)), -LIMIT, LIMIT)
 
-    def activations(self, acc: Integers, layer: int) -> Integers:
+    def activations(self, acc: Any, layer: int) -> Any:
         """Step 3: a for a hidden layer's sums."""
-        return np.clip(round_shift(acc * self.rescale[layer], int(self.rescale_shift[layer])), -LIMIT, LIMIT)
+        return np.clip(round_shift(acc * int(self.rescale[layer]), int(self.rescale_shift[layer])), -LIMIT, LIMIT)
 
-    def layers(self, z: Integers, column: int, values: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
-        """Step 3 of one column: yield W (fan_out, fan_in), inputs and sums of every layer, the last two per row."""
-        x = z
+    def layers(self, z: Any, values: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Step 3: yield W (n_columns, fan_in, fan_out), inputs (n_columns or 1, n_rows, fan_in) and sums of layers."""
+        x = z[None]
         for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
-            w = values[part, column].reshape(own)
+            w = np.transpose(np.reshape(values[part], (*own, self.n_columns)), (2, 1, 0))
             if self.shape.bias:
-                x = np.hstack([x, np.full((len(x), 1), self.ones[layer])])
+                x = np.concatenate([x, np.sum(x, axis=2, keepdims=True) * 0 + int(self.ones[layer])], axis=2)
             # Exact: a double holds every partial sum, as the bounds prove.
-            acc = (x.astype(np.float64) @ w.T.astype(np.float64)).astype(np.int64)
+            acc = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.int64)
             yield w, x, acc
             if layer < self.shape.depth:
-                x = round_shift(self.activations(acc, layer) ** 2, SQUARE_SHIFT)
+                a = self.activations(acc, layer)
+                x = round_shift(a * a, SQUARE_SHIFT)
 
-    def totals_of_features(self, phi: Integers) -> Integers:
+    def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
         """Step 3: totals, (n_rows, n_outputs, n_samples)."""
-        totals = np.empty((len(phi), self.n_columns), dtype=np.int64)
-        for column in range(self.n_columns):
-            *_, (_, _, acc) = self.layers(phi, column, self.values)
-            totals[:, column] = acc[:, 0]
-        return totals.reshape(len(phi), self.n_outputs, self.n_samples)
+        *_, (_, _, acc) = self.layers(phi, self.values if weights is None else self.affine(weights))
+        totals = np.transpose(np.sum(acc, axis=2), (1, 0))
+        return np.reshape(totals, (-1, self.n_outputs, self.n_samples))
 
     def in_range(self, q: Integers) -> NDArray[np.bool_]:
         """Whether nothing is clipped at rows of quantised inputs, hidden units included, (n_rows,)."""
         z = self.features(q)
         inside = super().in_range(q) & (np.abs(z) < LIMIT).all(axis=1)
-        for column in range(self.n_columns):
-            for layer, (_, _, acc) in enumerate(self.layers(z, column, self.values)):
-                if layer < self.shape.depth:
-                    inside &= (np.abs(self.activations(acc, layer)) < LIMIT).all(axis=1)
+        *hidden, _ = (acc for _, _, acc in self.layers(z, self.values))
+        for layer, acc in enumerate(hidden):
+            inside &= (np.abs(self.activations(acc, layer)) < LIMIT).all(axis=(0, 2))
         return np.asarray(inside)

@@ -477,8 +477,10 @@ LARGEST_MOVE, LARGEST_INPUT_MOVE = 0.1, 1e-3
 def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     """Warn when a model in integers clips rows of X, or moves means by more than their standard deviation."""
     rows = np.ascontiguousarray(rows[:: -(-len(rows) // MOST_CHECKED_ROWS)])
-    mean, std = FloatPath(model).moments(rows)
-    moved = np.abs(model.path.mean(rows) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
+    exact = FloatPath(model)
+    values = exact.run(rows)
+    mean, std = exact.mean(values), exact.std(values)
+    moved = np.abs(model.program.mean(model.program.run(rows)) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
     lost = ~model.in_range(rows) | moved.any(axis=1)
     if lost.any():
         warn(

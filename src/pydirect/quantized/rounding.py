@@ -125,25 +125,25 @@ def network_rounding_bound(
     rotation = program.rotation / (power * one)[:, None] / unit
     z_error = input_error @ np.abs(matrix) + size @ np.abs(rotation - matrix.T).T + 0.5 / one
     z_error = z_error + np.abs(program.rotation_offset / (power * one) - offset @ matrix)
-    shape = basis.shape
-    errors, sizes = np.empty((2, len(z), program.n_columns))
-    for column in range(program.n_columns):
-        exact = shape.matrices(weights[column])
-        error = z_error
-        for layer, (w, x, acc) in enumerate(program.layers(z, column, values)):
-            if shape.bias:
-                error = np.hstack([error, np.zeros((len(z), 1))])
-            step, one = program.steps[layer], program.ones[layer]
-            off = np.abs(program.values[shape.slices[layer], column].reshape(w.shape) * step - exact[layer])
-            error = np.abs(x) / one @ off.T + error @ np.abs(exact[layer]).T
-            if layer == shape.depth:
-                break
-            size_of_a = 1 / np.sqrt(program.ones[layer + 1] * 2.0**SQUARE_SHIFT)
-            factor = program.rescale[layer] / 2.0 ** float(program.rescale_shift[layer])
-            sums = np.abs(acc) * step / one
-            error = error + sums * abs(factor * size_of_a / (step / one) - 1) + size_of_a / 2
-            a = np.abs(program.activations(acc, layer)) * size_of_a
-            error = error * (2 * a + error) + 0.5 / program.ones[layer + 1]
-        errors[:, column], sizes[:, column] = error[:, 0], (np.abs(x) @ np.abs(w).T)[:, 0] * step / one
-    error, size = (np.abs(scale) * a.reshape(len(z), -1, program.n_samples).max(axis=2) for a in (errors, sizes))
+    exact = [np.swapaxes(matrix, 1, 2) for matrix in basis.shape.matrices(weights)]
+    error = z_error[None]
+    for layer, (w, x, acc) in enumerate(program.layers(z, values)):  # noqa: B007
+        if basis.shape.bias:
+            error = np.concatenate([error, np.zeros((*error.shape[:2], 1))], axis=2)
+        step, one = program.steps[layer], program.ones[layer]
+        own = program.values[basis.shape.slices[layer]].reshape(*basis.shape.layers[layer], -1).T
+        off = np.abs(own * step - exact[layer])
+        error = np.abs(x) / one @ off + error @ np.abs(exact[layer])
+        if layer == basis.shape.depth:
+            break
+        size_of_a = 1 / np.sqrt(program.ones[layer + 1] * 2.0**SQUARE_SHIFT)
+        factor = program.rescale[layer] / 2.0 ** float(program.rescale_shift[layer])
+        sums = np.abs(acc) * step / one
+        error = error + sums * abs(factor * size_of_a / (step / one) - 1) + size_of_a / 2
+        a = np.abs(program.activations(acc, layer)) * size_of_a
+        error = error * (2 * a + error) + 0.5 / program.ones[layer + 1]
+    sizes = np.abs(x).astype(np.float64) @ np.abs(w) * step / one
+    error, size = (
+        np.abs(scale) * a[:, :, 0].T.reshape(len(z), -1, program.n_samples).max(axis=2) for a in (error, sizes)
+    )
     return np.asarray(error + _rounding_beside(program.offset, size))
