@@ -266,6 +266,19 @@ def test_coarse_levels_of_redundant_features_are_rounded_to_well(n_levels):
         assert fitted.elbo > max(ascent_from(model, start) for start in starts)
 
 
+@pytest.mark.parametrize(("n_levels", "seed"), [(3, 2), (3, 4), (5, 0), (5, 4), (5, 11)])
+def test_few_coarse_levels_of_redundant_features_are_never_worse_than_the_baseline(n_levels, seed):
+    """Thirty features of rank three: an integer problem of many local optima, which rounding alone does not search."""
+    rng = np.random.default_rng(seed)
+    phi = rng.standard_normal((100, 3)) @ rng.standard_normal((3, 30))
+    levels = evenly_spaced_levels(n_levels)
+    statistics = GaussianStatistics.from_arrays(phi, np.sin(2 * phi[:, 0]) + phi[:, 1])
+    problem = statistics, levels, GaussianPrior().log_mass(levels), [1e-4]
+    baseline, fitted = fit_mean_field(*problem, optimizer="lbfgs"), fit_mean_field(*problem)
+    assert fitted.converged
+    assert fitted.elbo >= baseline.elbo - 1e-9 * abs(baseline.elbo)
+
+
 def test_weights_beyond_the_levels_do_not_spoil_the_start():
     model = redundant_problem(4, noise=1e-6)
     a, c = model.statistics.A, model.statistics.c

@@ -151,6 +151,21 @@ def test_levels_far_too_coarse_are_told_although_all_draws_agree():
     assert posterior.gap > 100 and posterior.coarseness.max() > 30
 
 
+@pytest.mark.parametrize(
+    ("n_levels", "noise", "weight", "side"),
+    [(3, 0.2, 2.1, "above"), (7, 0.2, 1.3, "above"), (15, 0.1, 0.7, "below"), (15, 0.2, 1.4, "below")],
+)
+def test_coarse_levels_are_told_although_the_elbo_is_near_the_evidence_or_above(n_levels, noise, weight, side):
+    """One weight, whose next level lies about two posterior deviations from its mean and takes all of the mass."""
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((50, 1))
+    statistics = GaussianStatistics.from_arrays(phi, phi[:, 0] * weight + noise * rng.standard_normal(50))
+    with pytest.warns(CoarseLevelsWarning, match=f"nats per weight {side} the evidence"):
+        posterior = fit_sequential(statistics, noise**2, n_levels=n_levels)
+    assert abs(posterior.gap) < 0.5 and posterior.coarseness.max() > 7
+    assert np.abs(posterior.mean - posterior.continuous_mean) > 1.6 * noise / np.sqrt(statistics.A[0, 0])
+
+
 # ---------------------------------------- continuous weights
 
 

@@ -19,7 +19,7 @@ from pydirect._warnings import ignored
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.direct.mixture import fit_mixture
 from pydirect.direct.mixture_posterior import MixturePosterior
-from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, is_coarse
+from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, loses_evidence
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, MixturePriorTable, Prior, variance_of
@@ -95,7 +95,7 @@ class SequentialPolicy:
         """
         ties, scales = self.ties, "own" if self.level_scales == "auto" else self.level_scales
         best = fit(prior_sd, noise, scales, ties)
-        if is_coarse(best) and ties is not None:
+        if loses_evidence(best) and ties is not None:
             ties = None
             best = fit(prior_sd, noise, scales, ties)
         if self._may_centre and _is_useless(best):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from pydirect.distributions.priors import as_log_masses
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome, WithOutcome
-from pydirect.optimize.quadratic import OPTIMIZERS, RELATIVE_RISE, QuadraticProblem, run
+from pydirect.optimize.quadratic import OPTIMIZERS, RELATIVE_RISE, Naturals, QuadraticProblem, run
 from pydirect.persistence.schema import Binds, LogMasses, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 
@@ -248,7 +249,9 @@ def fit_regression(
             solver.set_noise(model.noise.middle())
         else:
             _warm_start(model, solver, start)
-        outcome = run(solver, _quadratic_problem(model, solver.a, max_iter, n_threads), warm=start is not None)
+        problem = _quadratic_problem(model, solver.a, max_iter, n_threads)
+        relaxed = partial(_naturals_of_logits, model, solver, max_iter)
+        outcome = run(solver, problem, warm=start is not None, relaxed=relaxed)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
@@ -281,6 +284,20 @@ def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: Mean
     solver.set_noise(np.eye(model.noise.n_levels)[nearest])
     precision = solver.tau * model.statistics.A.diagonal() + model.prior_precision()
     solver.start_from_naturals(start.mean * precision, 0.5 * solver.tau * model.statistics.A.diagonal())
+
+
+def _naturals_of_logits(model: MeanFieldRegression, solver: _core.MeanField, max_iter: int) -> Naturals | None:
+    """Natural parameters at the optimum of L-BFGS on the logits, if it is higher than where the solver stands."""
+    if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
+        return None
+    weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if model.elbo(weights.q, q_noise) <= solver.elbo():
+        return None
+    tau, a = model.noise.precision(q_noise), model.statistics.A
+    pull = model.statistics.c - a @ weights.mean + a.diagonal() * weights.mean
+    return Naturals(tau * pull, 0.5 * tau * a.diagonal(), q_noise)
 
 
 def _fit_logits(

@@ -280,7 +280,8 @@ def fit_sequential(
     level_scales : {"own", "centred", "shared"}, default="own"
         ``"own"``: a power of two per weight, so that its levels are as wide as its posterior. ``"centred"``: the same
         about the mean of the weight's posterior, for data that determine weights to a small fraction of their size; it
-        stores a mean per weight, and no weight is zero.
+        stores a mean per weight, and no weight is zero. As these levels look at the data, the ELBO of few of them may
+        lie above the evidence of continuous weights: do not compare the two.
     coverage : float, optional
         Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
         levels.
@@ -318,7 +319,8 @@ def fit_sequential(
     -----
     CoarseLevelsWarning
         When levels are too far apart for what the data say: the ELBO lies more than half a nat per weight below the
-        evidence of continuous weights, or varies too much from draw to draw.
+        evidence of continuous weights, or varies too much from draw to draw, or the root mean square of the weights'
+        largest spacings is above 5 conditional standard deviations.
 
     Notes
     -----
@@ -428,13 +430,24 @@ def is_coarse(posterior: SequentialPosterior) -> bool:
     """Whether levels are too far apart, or reach too little far, for what the data say about the weights.
 
     That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
-    is on one of them. A gap alone proves nothing either: another prior than the Gaussian has another evidence.
+    is on one of them. Nor does a small gap: the ELBO of one level that stands for a wide cell near the mean may even be
+    above the evidence. Rounding to spacings ρ adds variances of about ρ²/12 to conditional ones of one: twice them at a
+    root mean square of 5.
     Where the noise variance was raised, levels were coarse at the one of largest evidence.
+    """
+    typical = np.sqrt(np.mean(np.square(posterior.coarseness, dtype=np.float64)))
+    return loses_evidence(posterior) or posterior.noise_factor > 1 or bool(typical > 2 * HARMLESS_COARSENESS)
+
+
+def loses_evidence(posterior: SequentialPosterior) -> bool:
+    """Whether levels that may be coarse cost much of the evidence, or the ELBO is uncertain.
+
+    A gap alone proves nothing: another prior than the Gaussian has another evidence.
     """
     b = posterior.n_weights
     suspicious = posterior.coarseness.max() > HARMLESS_COARSENESS or outermost_share(posterior) > MANY_OUTERMOST
     loses = posterior.gap > COARSE_GAP * b or posterior.elbo_stderr > max(LARGE_ERROR, LARGE_ERROR_PER_WEIGHT * b)
-    return bool(suspicious and loses) or posterior.noise_factor > 1
+    return bool(suspicious and loses)
 
 
 def outermost_share(posterior: SequentialPosterior) -> float:
@@ -457,12 +470,13 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
         )
     else:
         remedies.append("raise the noise variance")
+    side = "below" if posterior.gap >= 0 else "above"
     warn(
         "levels are coarse for what the data say: the ELBO lies "
-        f"{posterior.gap / posterior.n_weights:.2g} nats per weight below the evidence of continuous weights (standard "
-        f"error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} conditional "
-        f"standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} To represent "
-        f"such data better, {', '.join(remedies)}, or use Gaussian weights",
+        f"{abs(posterior.gap) / posterior.n_weights:.2g} nats per weight {side} the evidence of continuous weights "
+        f"(standard error {posterior.elbo_stderr:.2g} nats), the largest spacing is {posterior.coarseness.max():.3g} "
+        f"conditional standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} "
+        f"To represent such data better, {', '.join(remedies)}, or use Gaussian weights",
         CoarseLevelsWarning,
         stacklevel=stacklevel,
     )

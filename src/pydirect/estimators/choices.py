@@ -151,9 +151,9 @@ class Sequential(Choice):
         units of the prior standard deviation where all weights share them, of any unit where scales are own.
     level_scales : {"auto", "own", "centred", "shared"}, default="auto"
         Scales of the levels. ``"own"``: a power of two per weight. ``"centred"``: the same about each weight's
-        posterior mean: no weight is then zero, and devices need floating point. ``"shared"``: the prior standard
-        deviation for all. ``"auto"`` is ``"own"``, or in regression ``"centred"`` where that would lose more than five
-        nats per weight.
+        posterior mean: no weight is then zero, devices need floating point, and the ELBO of few such levels may lie
+        above the evidence of continuous weights. ``"shared"``: the prior standard deviation for all. ``"auto"`` is
+        ``"own"``, or in regression ``"centred"`` where that would lose more than five nats per weight.
     keep_factor : bool, default=False
         Whether the factor of the posterior is stored, 8 bytes per pair of weights in memory and in files: draws are
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.

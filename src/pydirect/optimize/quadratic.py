@@ -139,6 +139,14 @@ def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
     return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps, _exact_sweeps]
 
 
+class Naturals(NamedTuple):
+    """Natural parameters of all factors, (n_weights,) each, and the noise posterior, (n_noise_levels,)."""
+
+    eta: FloatArray
+    kappa: FloatArray
+    q_noise: FloatArray
+
+
 class _Optimum(NamedTuple):
     """Where an ascent ended."""
 
@@ -186,6 +194,13 @@ class _Search:
             if self.best is best or not has_moved or not self.problem.is_coarse(tau):
                 return
 
+    def from_naturals(self, start: Naturals) -> None:
+        """Climb from natural parameters at their own noise."""
+        self.solver.set_noise(start.q_noise)
+        self.solver.start_from_naturals(start.eta, start.kappa)
+        self.ascend()
+        self.return_to_best()
+
     def return_to_best(self) -> None:
         """Put the solver back to the best optimum so far, if there is one."""
         if self.best is not None:
@@ -194,10 +209,13 @@ class _Search:
             self.outcome = self.best.outcome
 
 
-def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
+def run(
+    solver: Any, problem: QuadraticProblem, warm: bool = False, relaxed: Callable[[], Naturals | None] | None = None
+) -> Outcome:
     """Maximise from rounded ridge solutions, or from the solver's present state when `warm`.
 
-    An interruption ends it, flagged, at the best optimum so far or at the last completed stage.
+    Few weights on coarse levels have many local optima: they rise from another method's optimum, `relaxed`, too. An
+    interruption ends it, flagged, at the best optimum so far or at the last completed stage.
     """
     search = _Search(solver, problem)
     try:
@@ -205,6 +223,10 @@ def run(solver: Any, problem: QuadraticProblem, warm: bool = False) -> Outcome:
             search.ascend()
         else:
             search.from_all_lattices()
+            if relaxed is not None and problem.is_small and problem.is_coarse(solver.tau):
+                found = relaxed()
+                if found is not None:
+                    search.from_naturals(found)
     except KeyboardInterrupt:
         search.return_to_best()
         search.outcome = search.outcome.stopped()
