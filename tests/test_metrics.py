@@ -297,3 +297,40 @@ def test_crossed_quantiles_count_as_given_with_one_warning():
         score = metrics.interval_score(y, low, high, 0.8)
     pinball = [np.maximum(t * (y - q), (t - 1) * (y - q)).mean() for t, q in ((0.1, low), (0.9, high))]
     assert score == pytest.approx(2 / 0.2 * sum(pinball))
+
+
+def test_intervals_of_pipelines_searches_and_other_packages():
+    from sklearn.linear_model import BayesianRidge
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    from pydirect import DirectRegressor, predict_interval
+
+    rng = np.random.default_rng(0)
+    X = 5 + 3 * rng.standard_normal((60, 2))
+    Y = X @ [1.0, 2.0] + 0.3 * rng.standard_normal(60)
+    alone = DirectRegressor("linear").fit(StandardScaler().fit_transform(X), Y)
+    pipeline = make_pipeline(StandardScaler(), DirectRegressor("linear")).fit(X, Y)
+    search = GridSearchCV(pipeline, {"directregressor__noise": ["auto"]}, cv=2).fit(X, Y)
+    expected = alone.predict_interval(StandardScaler().fit_transform(X), 0.8)
+    for model in (pipeline, search):
+        np.testing.assert_allclose(predict_interval(model, X, 0.8), expected)
+    ridge = BayesianRidge().fit(X, Y)
+    mean, std = ridge.predict(X, return_std=True)
+    lower, upper = predict_interval(ridge, X)
+    np.testing.assert_allclose([lower, upper], [mean - 1.6448536 * std, mean + 1.6448536 * std])
+    with pytest.raises(TypeError, match="estimator must have predict_distribution"):
+        predict_interval(StandardScaler(), X)
+
+
+def test_other_names_are_answered_with_those_there_are():
+    from pydirect import DirectRegressor
+
+    X, Y = np.arange(10.0)[:, None], np.arange(10.0)
+    with pytest.raises(ValueError, match=r"got 'nystrom': did you mean 'nystroem'\?"):
+        DirectRegressor("nystrom").fit(X, Y)
+    model = DirectRegressor("linear").fit(X, Y)
+    assert not hasattr(model, "feature_importances_")
+    with pytest.raises(AttributeError, match=r"a DirectRegressor has no feature_importances_: see .*shapley_values"):
+        _ = model.feature_importances_

@@ -33,6 +33,7 @@ _PUBLIC = {
     "fit_many": "pydirect.estimators.fit_many",
     "merge_models": "pydirect.estimators.merging",
     "load": "pydirect.estimators.saving",
+    "predict_interval": "pydirect.metrics",
     "Columns": "pydirect.tables.columns",
     "quantize": "pydirect.quantized.quantize",
     "fit_quantized": "pydirect.quantized.fit_quantized",

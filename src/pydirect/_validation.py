@@ -5,6 +5,7 @@ Messages name the argument, what was expected and what was given.
 
 from __future__ import annotations
 
+import difflib
 import numbers
 from collections.abc import Sequence
 from dataclasses import fields
@@ -138,7 +139,9 @@ def as_instance(value: Any, name: str, *types: type) -> None:
 def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
     """Return `value` if it is one of `choices`, or raise."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}")
+        near = difflib.get_close_matches(value, choices, 1) if isinstance(value, str) else []
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}{hint}")
     return value
 
 

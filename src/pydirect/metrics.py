@@ -39,6 +39,7 @@ __all__ = [
     "nlpd",
     "nlpd_scorer",
     "pit",
+    "predict_interval",
     "predicted_by",
     "reliability_curve",
 ]
@@ -310,11 +311,7 @@ def predicted_by(estimator: Any, X: Any) -> Any:
     TypeError
         If the estimator offers neither.
     """
-    if hasattr(estimator, "best_estimator_"):
-        return predicted_by(estimator.best_estimator_, X)
-    if isinstance(getattr(estimator, "steps", None), list):
-        inputs = estimator[:-1].transform(X) if len(estimator.steps) > 1 else X
-        return predicted_by(estimator[-1], inputs)
+    estimator, X = _unwrapped(estimator, X)
     if hasattr(estimator, "predict_distribution"):
         return estimator.predict_distribution(X)
     if not hasattr(estimator, "predict") or "return_std" not in inspect.signature(estimator.predict).parameters:
@@ -323,6 +320,61 @@ def predicted_by(estimator: Any, X: Any) -> Any:
             f"got {type(estimator).__name__}"
         )
     return estimator.predict(X, return_std=True)
+
+
+def _unwrapped(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Return the estimator within pipelines and finished searches, and rows as it takes them."""
+    if hasattr(estimator, "best_estimator_"):
+        return _unwrapped(estimator.best_estimator_, X)
+    if isinstance(getattr(estimator, "steps", None), list):
+        return _unwrapped(estimator[-1], estimator[:-1].transform(X) if len(estimator.steps) > 1 else X)
+    return estimator, X
+
+
+def predict_interval(estimator: Any, X: Any, level: float = 0.9, **parameters: Any) -> tuple[FloatArray, FloatArray]:
+    """Predict central intervals with any estimator: with one of this package, also as the last step of a pipeline.
+
+    Pipelines have no ``predict_interval`` of their own. Estimators of other packages need ``predict(X,
+    return_std=True)``; their intervals are those of a Gaussian.
+
+    Parameters
+    ----------
+    estimator : estimator, pipeline or finished parameter search
+        Fitted.
+    X : array_like of shape (n_rows, n_features_in)
+        Rows of inputs, as the pipeline takes them.
+    level : float, default=0.9
+        Probability that an interval contains the target, strictly between 0 and 1.
+    **parameters : dict
+        Passed to the estimator's own ``predict_interval``, such as ``exposure``.
+
+    Returns
+    -------
+    lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
+        Ends of the intervals, in the target's units.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from pydirect import DirectRegressor, predict_interval
+    >>> X = np.random.default_rng(0).standard_normal((100, 3))
+    >>> y = X @ [1.0, 2.0, 0.0] + 0.1 * np.random.default_rng(1).standard_normal(100)
+    >>> model = make_pipeline(StandardScaler(), DirectRegressor("linear")).fit(X, y)
+    >>> lower, upper = predict_interval(model, X, level=0.9)
+    >>> bool(np.mean((lower <= y) & (y <= upper)) > 0.8)
+    True
+    """
+    _check_levels("level", level)
+    estimator, X = _unwrapped(estimator, X)
+    if hasattr(estimator, "predict_interval"):
+        lower, upper = estimator.predict_interval(X, level, **parameters)
+        return lower, upper
+    predicted = predicted_by(estimator, X)
+    each = [distribution.interval(level) for distribution in as_distributions(predicted)]
+    lower, upper = (np.stack(ends, axis=-1) for ends in zip(*each, strict=True))
+    return (lower[:, 0], upper[:, 0]) if np.ndim(predicted[0]) == 1 else (lower, upper)
 
 
 @described_by(nlpd)

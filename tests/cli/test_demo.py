@@ -2,91 +2,64 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
+import io
+import os
 
 import pytest
 
-import pydirect
 from pydirect.cli import demo
 from pydirect.cli.main import main
 
-MODELS = ["pydirect", "pydirect, 4-bit weights", "BayesianRidge", "Gaussian process, RBF"]
+MODELS = ["pydirect", "gradient boosting, quantiles", "Gaussian process, RBF", "BayesianRidge"]
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
-    """Directory, standard output and standard error of one run."""
-    import contextlib
-    import io
-
+    """Picture, standard output and standard error of one run in an empty directory."""
+    pytest.importorskip("matplotlib")
     directory = tmp_path_factory.mktemp("demo")
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert main(["demo", "--output-dir", str(directory)]) == 0
+    before = os.getcwd()
+    os.chdir(directory)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            assert main(["demo", "--plot", "demo.png"]) == 0
+    finally:
+        os.chdir(before)
     return directory, out.getvalue(), err.getvalue()
 
 
-def table(out):
+def rows_of(out):
     lines = out.splitlines()
-    begin = next(i for i, line in enumerate(lines) if "test RMSE" in line)
-    return lines[begin], lines[begin + 1 : begin + 5]
+    begin = next(i for i, line in enumerate(lines) if "interval score" in line)
+    assert len({len(line) for line in lines[begin : begin + 5]}) == 1
+    return {
+        line[:30].strip(): [float(x.rstrip("%")) for x in line[30:].split()] for line in lines[begin + 1 : begin + 5]
+    }
 
 
-def test_the_table_is_aligned_and_plausible(shown):
-    header, rows = table(shown[1])
-    assert [row[: len("pydirect, 4-bit weights")].rstrip() for row in rows] == MODELS
-    assert len({len(row) for row in [header, *rows]}) == 1
-    for row in rows:
-        rmse, nlpd, coverage, seconds = (float(text.rstrip("%")) for text in row[23:].split())
-        assert 0.008 < rmse < 0.015 and -4.0 < nlpd < -2.5
-        assert 80.0 < coverage <= 100.0 and 0.0 <= seconds < 300.0
+def test_our_intervals_hold_where_those_of_others_do_not(shown):
+    rows = rows_of(shown[1])
+    assert list(rows) == MODELS
+    every, small, large, _, score, _ = rows["pydirect"]
+    assert 86 < every < 94 and abs(small - 90) < 6 and abs(large - 90) < 6
+    assert all(max(abs(own[1] - 90), abs(own[2] - 90)) > 6 for name, own in rows.items() if name != "pydirect")
+    assert all(score < own[4] for name, own in rows.items() if name != "pydirect")
 
 
-def test_both_models_are_at_least_as_good_as_the_linear_one(shown):
-    _, rows = table(shown[1])
-    continuous, discrete, linear, _ = (float(row[23:].split()[0]) for row in rows)
-    assert continuous < linear and discrete < 1.02 * linear
-
-
-def test_size_of_a_sample_follows_from_the_weights(shown):
-    n_weights, n_levels, n_bytes = map(
-        int, re.search(r"(\d+) weights on (\d+) levels, 4 bits each, make (\d+) bytes", shown[1]).groups()
-    )
-    discrete = pydirect.load(shown[0] / "demo-4-bit.pydirect")
-    assert discrete.features_.n_weights == n_weights and n_levels == discrete.posterior_.weights.n_levels <= 16
-    assert n_bytes == (n_weights + 1) // 2
-    zeros = float(re.search(r"([\d.]+)% of the weights are expected", shown[1]).group(1))
-    assert zeros == pytest.approx(100 * discrete.sparsity_, abs=0.05)
-
-
-def test_its_files_are_named_with_their_sizes(shown):
+def test_only_the_picture_that_was_asked_for_is_written(shown):
     directory, out, _ = shown
-    assert {path.name for path in directory.iterdir()} == {"demo.pydirect", "demo-4-bit.pydirect", "demo.png"}
+    assert [path.name for path in directory.iterdir()] == ["demo.png"] and "Written demo.png" in out
     assert (directory / "demo.png").read_bytes().startswith(b"\x89PNG")
-    for name in ("demo.pydirect", "demo-4-bit.pydirect"):
-        path = directory / name
-        assert f"{path}, {path.stat().st_size} bytes" in out
-        assert pydirect.load(path).n_features_in_ == demo.N_INPUTS
 
 
 def test_progress_goes_to_standard_error(shown):
-    for name in MODELS:
-        assert f"Fitting {name} ... " in shown[2]
+    assert all(f"Fitting {name} ... " in shown[2] for name in MODELS)
 
 
-@pytest.mark.slow
-def test_it_runs_quietly_and_without_matplotlib(tmp_path, hide_module, capsys):
-    hide_module("matplotlib")
-    assert main(["demo", "--output-dir", str(tmp_path), "--quiet", "--seed", "1"]) == 0
-    captured = capsys.readouterr()
-    assert captured.err == ""
-    assert 'pip install "pydirect[plot]"' in captured.out
-    assert not captured.out.startswith("Predicting")
-    assert {path.name for path in tmp_path.iterdir()} == {"demo.pydirect", "demo-4-bit.pydirect"}
-
-
-def test_a_missing_directory_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "_load", None)
-    assert main(["demo", "--output-dir", str(tmp_path / "no")]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and "expected an existing directory" in captured.err
+def test_what_cannot_be_drawn_is_refused_before_the_work(tmp_path, assert_refused, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(demo, "_models", None)
+    assert_refused("demo", "--plot", tmp_path / "demo.txt", message="expected a name that ends in")
+    assert_refused("demo", "--plot", tmp_path / "no" / "demo.png", message="expected a file in an existing directory")

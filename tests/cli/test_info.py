@@ -45,6 +45,16 @@ def test_info_says_what_kind_of_noise_there_is(data, tmp_path, capsys, run):
         assert len(lines) == 2 and all(kind in line for line in lines)
 
 
+def test_networks_of_constant_noise_are_told_from_those_of_varying_noise(data, tmp_path, capsys, run):
+    options = ["--model", "dvi", "--hidden", "3", "--quiet", "--test-fraction", "0"]
+    for noise, kind in (("varying", "varying"), ("constant", "constant")):
+        model = tmp_path / f"{noise}.pydirect"
+        settings = ["--set", f"noise={noise}", "n_steps=30"]
+        assert run("fit", data, "--target", "y", "-o", model, "--drop", "y2", "w", *options, *settings) == 0
+        assert run("info", model, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["noise_kinds"] == [kind]
+
+
 def test_a_column_that_may_number_the_rows_is_told(tmp_path, make_columns, write_csv, capsys, run):
     columns = make_columns()
     table = write_csv(tmp_path / "t.csv", {"id": np.arange(120), "x": columns["x"], "y": columns["y"]})

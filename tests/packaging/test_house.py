@@ -268,10 +268,12 @@ def public_classes() -> list[type]:
     return list(found.values())
 
 
-# Scorers take the estimators of any package; summaries read of models what all have.
+# Scorers and intervals take the estimators of any package; summaries read of models what all have.
 TAKE_ANY = {
+    "pydirect.metrics._unwrapped",
     "pydirect.metrics.crps_scorer",
     "pydirect.metrics.nlpd_scorer",
+    "pydirect.metrics.predict_interval",
     "pydirect.metrics.predicted_by",
     "pydirect.estimators.summary.lines_of_basis_model",
     "pydirect.estimators.summary.summary_of_regressor",

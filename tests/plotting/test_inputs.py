@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from sklearn.inspection import partial_dependence
 
-from pydirect import DirectRegressor, Nystroem
-from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, RelevanceDisplay
+from pydirect import DirectClassifier, DirectRegressor, Nystroem
+from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, RelevanceDisplay, ShapleyDisplay
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
@@ -134,3 +134,33 @@ def test_calibration_is_compared_with_what_it_was(model):
 def test_wrong_arguments_are_refused_with_the_reason(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_effects_of_a_classifier_are_those_on_a_probability():
+    labels = np.where(FRAME["depth"] > 0.8, "deep", np.where(FRAME["slope"] > 0, "steep", "flat"))
+    model = DirectClassifier("linear").fit(FRAME, labels)
+    display = EffectDisplay.from_estimator(model, FRAME, ["depth"], grid_resolution=6)
+    ((_, values, mean, std),) = display.effects
+    expected = partial_dependence(model, FRAME, ["depth"], kind="average", custom_values={"depth": values})
+    np.testing.assert_allclose(mean, expected["average"][-1], rtol=1e-9)
+    assert (std > 0).all() and display.ax_[0].get_ylabel() == "probability of steep"
+    first = EffectDisplay.from_estimator(model, FRAME, ["depth"], grid_resolution=6, output=0)
+    assert first.ax_[0].get_ylabel() == "probability of deep" and (np.diff(first.effects[0][2]) > 0).all()
+
+
+def test_the_columns_that_move_predictions_most_are_drawn_by_default():
+    X = np.random.default_rng(1).standard_normal((80, 6))
+    effects = np.array([0.0, 3.0, 0.1, -2.0, 1.0, 4.0])
+
+    def parts(rows):
+        return rows @ effects, np.ones(len(rows)), np.ones(len(rows))
+
+    display = EffectDisplay.from_estimator(SimpleNamespace(predict_parts=parts), X)
+    assert [name for name, *_ in display.effects] == ["column 1", "column 3", "column 4", "column 5"]
+
+
+@pytest.mark.parametrize("kind", ["waterfall", "bar"])
+def test_contributions_to_a_probability_name_the_class(kind):
+    model = DirectClassifier("linear").fit(FRAME, np.where(FRAME["depth"] > 0, "deep", "flat"))
+    display = ShapleyDisplay.from_estimator(model, FRAME[:3], kind=kind)
+    assert display.ax_.get_xlabel().endswith("probability of flat")

@@ -1,86 +1,94 @@
-"""`pydirect demo`: regression with uncertainty on real data, beside scikit-learn's Bayesian models.
+"""`pydirect demo`: intervals on real data, beside those of other models, and whether they hold where it matters.
 
-The data come with scikit-learn: from ten measurements of the cell nuclei of 569 biopsies it predicts the worst
-smoothness, whose noise is about equally large everywhere, as all four models assume. One small table and one split show
-what the output looks like; they do not decide which model is better.
+The data come with scikit-learn: ten measurements of the cell nuclei of 569 biopsies, and how uncertain the area is that
+was measured. Large nuclei vary much more than small ones. Models whose intervals are equally wide everywhere hold too
+often for small nuclei and too seldom for large ones; quantiles that are fitted one by one are too close to each other.
+One table shows what the output looks like; it does not decide which model is better elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
-from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.cli.common import check_output
 
-TARGET = "worst smoothness"
+TARGET, SIZE = "area error", "mean area"
 N_INPUTS = 10
-TEST_FRACTION = 0.3
 LEVEL = 0.9
-DISCRETE_FEATURES = 500
-CONTINUOUS, DISCRETE = "pydirect", "pydirect, 4-bit weights"
+N_FOLDS = 5
+RUNNING = 101  # rows of like size among which the picture counts
+HEADER = ("", f"{LEVEL:.0%} intervals hold", "small nuclei", "large nuclei", "mean width", "interval score", "seconds")
 
 
-@dataclass(frozen=True)
-class _Split:
-    train: FloatArray
-    y_train: FloatArray
-    test: FloatArray
-    y_test: FloatArray
+class Boosting:
+    """Gradient boosting of scikit-learn with the quantile loss: one model for each end of the intervals."""
+
+    def __init__(self, seed: int) -> None:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
+        self.models = [HistGradientBoostingRegressor(loss="quantile", quantile=q, random_state=seed) for q in ends]
+
+    def fit(self, X: FloatArray, y: FloatArray) -> None:
+        """Fit both models."""
+        for model in self.models:
+            model.fit(X, y)
+
+    def predict_interval(self, X: FloatArray, level: float) -> FloatArray:
+        """Return both ends, (2, n_rows), in order."""
+        return np.sort([model.predict(X) for model in self.models], axis=0)
 
 
-@dataclass(frozen=True)
-class _Result:
-    """A fitted model and its predictions of the test rows."""
+class Result(NamedTuple):
+    """Ends of the intervals of all rows, (n_rows,), predicted without the fold of the row, and the seconds of a fit."""
 
     name: str
-    model: Any
+    lower: FloatArray
+    upper: FloatArray
     seconds: float
-    predicted: PredictiveDistribution
 
 
 def run(args: argparse.Namespace) -> int:
-    """Fit, compare, save and draw."""
-    output_dir, quiet, seed = args.output_dir, args.quiet, args.seed
-    if not output_dir.is_dir():
-        raise NotADirectoryError(f"{output_dir}: expected an existing directory")
-    split = _load(seed)
-    if not quiet:
+    """Fit, compare and, if asked to, draw."""
+    from sklearn.datasets import load_breast_cancer
+
+    if args.plot is not None:
+        from pydirect.cli.fit import check_picture
+
+        check_output(args.plot)
+        check_picture(args.plot)
+    data = load_breast_cancer()
+    names = list(data.feature_names)
+    X, y, size = data.data[:, :N_INPUTS], data.data[:, names.index(TARGET)], data.data[:, names.index(SIZE)]
+    if not args.quiet:
         print(
-            f"Predicting {TARGET!r} of {len(split.y_train) + len(split.y_test)} biopsies from {N_INPUTS} other "
-            f"measurements: {len(split.y_train)} rows to fit, {len(split.y_test)} to test.\n"
+            f"Predicting {TARGET!r} of {len(y)} biopsies from {N_INPUTS} other measurements. Every row is predicted by "
+            f"models\nthat have not seen it ({N_FOLDS} folds).\n"
         )
-    results = [_fit(name, model, split, quiet) for name, model in _models(seed)]
-    print("\n".join(_table(results, split.y_test)))
-    _explain(results, split, quiet)
-    _save(results, output_dir)
-    _draw(results, split, output_dir)
+    folds = np.random.default_rng(args.seed).permutation(len(y)) % N_FOLDS
+    results = [_cross_validated(name, model, X, y, folds, args.quiet) for name, model in _models(args.seed).items()]
+    print("\n".join(_table(results, y, size)))
+    if not args.quiet:
+        print(
+            f"\nIntervals of {LEVEL:.0%} should hold for {LEVEL:.0%} of all rows, and of the thirds with the "
+            "smallest and the largest nuclei.\nThe interval score is the width plus a penalty for every miss: "
+            "less is better. Seconds are those of a fit on one thread."
+        )
+    if args.plot is not None:
+        _draw(results, y, size, args.plot)
     return 0
 
 
-def _load(seed: int) -> _Split:
-    from sklearn.datasets import load_breast_cancer
-
-    data = load_breast_cancer()
-    y = data.data[:, list(data.feature_names).index(TARGET)]
-    x = data.data[:, :N_INPUTS]
-    order = np.random.default_rng(seed).permutation(len(y))
-    n_test = round(TEST_FRACTION * len(y))
-    test, train = order[:n_test], order[n_test:]
-    return _Split(x[train], y[train], x[test], y[test])
-
-
-def _models(seed: int) -> list[tuple[str, Any]]:
+def _models(seed: int) -> dict[str, Any]:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
     from sklearn.linear_model import BayesianRidge
@@ -91,115 +99,83 @@ def _models(seed: int) -> list[tuple[str, Any]]:
 
     kernel = ConstantKernel() * RBF(3.0, (0.1, 1e3)) + WhiteKernel(0.1)
     process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
-    return [
-        (CONTINUOUS, DirectRegressor(n_threads=1, random_state=seed)),
-        (
-            DISCRETE,
-            DirectRegressor(
-                posterior="sequential", n_basis_functions=DISCRETE_FEATURES, n_threads=1, random_state=seed
-            ),
-        ),
-        ("BayesianRidge", make_pipeline(StandardScaler(), BayesianRidge())),
-        ("Gaussian process, RBF", make_pipeline(StandardScaler(), process)),
-    ]
+    return {
+        "pydirect": DirectRegressor(n_threads=1, random_state=seed),
+        "gradient boosting, quantiles": Boosting(seed),
+        "Gaussian process, RBF": make_pipeline(StandardScaler(), process),
+        "BayesianRidge": make_pipeline(StandardScaler(), BayesianRidge()),
+    }
 
 
-def _fit(name: str, model: Any, split: _Split, quiet: bool) -> _Result:
-    from sklearn.exceptions import ConvergenceWarning
+def _cross_validated(
+    name: str, model: Any, X: FloatArray, y: FloatArray, folds: NDArray[np.intp], quiet: bool
+) -> Result:
+    from pydirect import predict_interval
 
     if not quiet:
         print(f"Fitting {name} ...", end="", file=sys.stderr, flush=True)
-    begin = time.perf_counter()
-    # One thread for all: otherwise ours would use more, and the matrices are small.
-    with warnings.catch_warnings(record=True) as caught, single_blas_thread():
-        warnings.simplefilter("always")
-        model.fit(split.train, split.y_train)
-    seconds = time.perf_counter() - begin
-    if getattr(model, "interrupted_", False):
-        raise KeyboardInterrupt
+    ends, seconds = np.empty((2, len(y))), 0.0
+    with warnings.catch_warnings(), threadpool_limits(1):
+        warnings.simplefilter("ignore")  # the Gaussian process warns where its search stops at a bound
+        for fold in range(N_FOLDS):
+            test = folds == fold
+            begin = time.perf_counter()
+            model.fit(X[~test], y[~test])
+            seconds += (time.perf_counter() - begin) / N_FOLDS
+            if getattr(model, "interrupted_", False):
+                raise KeyboardInterrupt
+            ends[:, test] = predict_interval(model, X[test], LEVEL)
     if not quiet:
-        stopped = any(issubclass(w.category, ConvergenceWarning) for w in caught)
-        print(f" {seconds:.2f} s{', stopped before it converged' if stopped else ''}", file=sys.stderr, flush=True)
-    return _Result(name, model, seconds, _predict(model, split.test))
+        print(f" {N_FOLDS * seconds:.1f} s", file=sys.stderr, flush=True)
+    return Result(name, ends[0], ends[1], seconds)
 
 
-def _predict(model: Any, x: FloatArray) -> PredictiveDistribution:
-    if hasattr(model, "predict_distribution"):
-        distribution: PredictiveDistribution = model.predict_distribution(x)
-        return distribution
-    mean, std = model.predict(x, return_std=True)
-    return PredictiveDistribution.gaussian(mean, std**2)
+def _table(results: list[Result], y: FloatArray, size: FloatArray) -> list[str]:
+    from pydirect.metrics import coverage, interval_score
 
-
-def _table(results: Sequence[_Result], y: FloatArray) -> list[str]:
-    from pydirect.metrics import coverage, nlpd
-
-    header = ("", "test RMSE", "NLPD", f"{LEVEL:.0%} interval holds", "fit seconds")
+    low, high = np.quantile(size, [1 / 3, 2 / 3])
+    parts = (np.full(len(y), True), size <= low, size >= high)
     rows = [
         (
-            r.name,
-            f"{np.sqrt(np.mean((y - r.predicted.mean) ** 2)):.4f}",
-            f"{nlpd(y, r.predicted):.3f}",
-            f"{coverage(y, *r.predicted.interval(LEVEL)):.1%}",
-            f"{r.seconds:.2f}",
+            result.name,
+            *(f"{coverage(y[part], result.lower[part], result.upper[part]):.1%}" for part in parts),
+            f"{np.mean(result.upper - result.lower):.1f}",
+            f"{interval_score(y, result.lower, result.upper, LEVEL):.1f}",
+            f"{result.seconds:.2f}",
         )
-        for r in results
+        for result in results
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
     return [
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in (header, *rows)
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in (HEADER, *rows)
     ]
 
 
-def _explain(results: Sequence[_Result], split: _Split, quiet: bool) -> None:
-    discrete = next(r.model for r in results if r.name == DISCRETE)
-    weights = discrete.posterior_.weights
-    if not quiet:
-        print(
-            "\nRMSE is the error of the mean (the target's standard deviation is "
-            f"{split.y_test.std():.4f}). NLPD, the negative log predictive\ndensity, judges mean and uncertainty "
-            "together: lower is better, also below zero. Seconds are on one thread, and include\n"
-            "finding the kernel's length-scales."
-        )
-    print(
-        f"\nOne draw of the 4-bit weights: {weights.n_weights} weights on {weights.n_levels} levels, 4 bits "
-        f"each, make {(weights.n_weights + 1) // 2} bytes;\n{discrete.sparsity_:.1%} of the weights are expected to "
-        "be exactly zero."
-    )
-    print(textwrap.fill(discrete.posterior_.summary(), 118))
+def _draw(results: list[Result], y: FloatArray, size: FloatArray, path: Any) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
 
-
-def _save(results: Sequence[_Result], output_dir: Path) -> None:
-    print()
-    for result, name in zip(results, ("demo.pydirect", "demo-4-bit.pydirect"), strict=False):
-        path = output_dir / name
-        result.model.save(path, metadata={"demo": {"target": TARGET}})
-        print(f"Written {path}, {path.stat().st_size} bytes ({result.name}: the whole posterior)")
-
-
-def _draw(results: Sequence[_Result], split: _Split, output_dir: Path) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        print('No picture: it requires matplotlib. Install it with: pip install "pydirect[plot]"')
-        return
-    from pydirect.metrics import pit
     from pydirect.persistence.container import atomic_open
-    from pydirect.plotting import CalibrationDisplay, PredictionIntervalDisplay, SequentialDisplay
+    from pydirect.plotting import PredictionIntervalDisplay
+    from pydirect.plotting.common import INK, SERIES, finish
 
-    figure = Figure(figsize=(13.0, 9.0), layout="constrained")
-    axes = figure.subplot_mosaic([["intervals", "calibration"], ["draws", "levels"]])
-    best, discrete, *_ = results
-    PredictionIntervalDisplay.from_predictions(
-        split.y_test, best.predicted, level=LEVEL, ax=axes["intervals"], target_name=TARGET
+    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    ours = results[0]
+    ends = (ours.lower, ours.upper)
+    PredictionIntervalDisplay(y, np.mean(ends, axis=0), *ends, LEVEL, (f"{SIZE}, {ours.name}", size)).plot(
+        left, kind="feature", target_name=TARGET, max_points=250
     )
-    axes["intervals"].set_xlabel(f"test row, in order of prediction ({best.name})")
-    axes["intervals"].margins(x=0.01)
-    for result in results:
-        CalibrationDisplay(pit(split.y_test, result.predicted), name=result.name).plot(ax=axes["calibration"])
-    axes["calibration"].set_title("Intervals of every level, on the test rows", loc="left")
-    SequentialDisplay.from_estimator(discrete.model, ax=[axes["draws"], axes["levels"]])
-    path = output_dir / "demo.png"
+    order = np.argsort(size, kind="stable")
+    for result, color in zip(results, SERIES, strict=False):
+        inside = ((result.lower <= y) & (y <= result.upper))[order]
+        running = np.convolve(inside, np.full(RUNNING, 1 / RUNNING), mode="valid")
+        at = np.convolve(size[order], np.full(RUNNING, 1 / RUNNING), mode="valid")
+        right.plot(at, running, color=color, lw=1.8, label=result.name)
+    right.axhline(LEVEL, color=INK, lw=1, ls=":")
+    right.set(xlabel=SIZE, ylabel=f"{LEVEL:.0%} intervals that hold, of {RUNNING} neighbours", ylim=(0.55, 1.02))
+    right.yaxis.set_major_formatter(PercentFormatter(1.0, 0))
+    finish(right, "above")
     with atomic_open(path) as file:
-        figure.savefig(file, format="png", dpi=110)
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=110)
     print(f"Written {path}")

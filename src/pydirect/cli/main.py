@@ -109,9 +109,9 @@ model: model file
 --single: floating point in single precision
 """
 _DEMO = """
---output-dir DIR: (default: here)
+--plot IMAGE: picture of the intervals
 --quiet: no progress, only the results
---seed SEED: seed of the split and the fits (default: 0)
+--seed SEED: seed of the folds and the fits (default: 0)
 """
 # Help, description and epilog of each command, and its arguments.
 _COMMANDS = {
@@ -143,7 +143,7 @@ _COMMANDS = {
         None,
         _EXPORT,
     ),
-    "demo": ("an example on real data, beside other models", None, None, _DEMO),
+    "demo": ("intervals on real data, beside those of other models", None, None, _DEMO),
     "show-config": ("show how pydirect was built and what it runs on", None, None, ""),
 }
 
@@ -179,7 +179,7 @@ _positive = _number(int, lambda value: value >= 1, "an integer of at least 1")
 _fraction = _number(float, lambda value: 0.0 <= value < 1.0, "a number from 0 to below 1")
 _level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 _TYPES: dict[str, Any] = {
-    **dict.fromkeys(("data", "model", "--data", "--output", "--checkpoint", "--plot", "--output-dir"), Path),
+    **dict.fromkeys(("data", "model", "--data", "--output", "--checkpoint", "--plot"), Path),
     **dict.fromkeys(("--hidden", "--n-basis-functions", "--degree", "--threads"), _positive),
     **dict.fromkeys(("--samples", "--max-bytes", "--max-nonzero"), _positive),
     **{"--test-fraction": _fraction, "--interval": _level, "--seed": _natural},
@@ -188,7 +188,7 @@ _TYPES: dict[str, Any] = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "fit": {"task": "auto", "model": "direct", "on_missing": "impute", "seed": 0},
     "predict": {"interval": DEFAULT_LEVEL, "on_missing": "impute", "on_unseen": "accept"},
-    "demo": {"output_dir": Path(), "seed": 0},
+    "demo": {"seed": 0},
 }
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -128,6 +128,15 @@ class Estimator(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+    @property
+    def feature_importances_(self) -> NoReturn:
+        """There is none: what matters to a posterior has several answers, which the error names."""
+        raise AttributeError(
+            f"a {type(self).__name__} has no feature_importances_: see plotting.RelevanceDisplay for what its kernel "
+            "uses, plotting.EffectDisplay for effects of columns, explain.shapley_values for their contributions to "
+            "predictions, and sklearn.inspection.permutation_importance"
+        )
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():  # of fitted models scikit-learn collects tags, as long as some predict

@@ -25,9 +25,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import single_blas_thread, threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
+from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._regressor import Regressor
 from pydirect.features.products import ProductMap
-from pydirect.fitted.predictor import Predictor
+from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import latent_variances
 from pydirect.linear.posterior import GaussianPosterior
@@ -175,7 +176,7 @@ def _shares_in_orders(
 
 # --- of predictions
 
-EXPLAINED = ("mean", "variance")
+EXPLAINED, EXPLAINED_OF_CLASSES = ("mean", "variance"), ("probability",)
 # Numbers that exact ways go through for one row, a second or two; beyond, random orders take their place.
 MOST_NUMBERS = 2**25
 # Products of this many numbers in matrices take as long as one number of a product over columns.
@@ -199,6 +200,7 @@ class ShapleyValues:
     - `prediction` (n_rows,) or (n_rows, n_outputs): What was explained: `base` and the row's values added up.
     - `data` (n_rows, n_columns): The rows, as they were given.
     - `standard_error`: Errors of values from random orders; None where they are exact.
+    - `classes` (n_classes,): Of a classifier; of two the second is explained.
     - `std`: Posterior standard deviation of contributions to the mean, which are linear in the weights, where the model
       is one of weights alone: how well the data tell them.
     """
@@ -211,20 +213,21 @@ class ShapleyValues:
     data: NDArray[np.object_]
     standard_error: FloatArray | None = None
     std: FloatArray | None = None
+    classes: NDArray[Any] | None = None
 
     __repr__ = short_repr
 
 
 def shapley_values(
-    model: Regressor,
+    model: Regressor | Classifier,
     X: ArrayLike,
     background: ArrayLike | None = None,
     *,
-    of: str = "mean",
+    of: str | None = None,
     n_permutations: int = 64,
     random_state: np.random.Generator | int | None = 0,
 ) -> ShapleyValues:
-    """Shapley values of columns: how much each contributed to the predictive mean or variance at rows of X.
+    """Shapley values of columns: how much each contributed to predictive means, variances or probabilities at X.
 
     Columns that have not joined take their values from a background row, and results are averaged over these rows: the
     interventional Shapley values of Janzing, Minorics & Blöbaum (2020). A column of categories is one, and what stands
@@ -235,15 +238,16 @@ def shapley_values(
 
     Parameters
     ----------
-    model : DirectRegressor or another regressor of this package
+    model : DirectRegressor, DirectClassifier or another estimator of this package
         Fitted.
     X : array_like of shape (n_rows, n_features_in)
         Rows to explain.
     background : array_like of shape (n_background, n_features_in), optional
         Rows to compare with, for instance 50 of the training data; by default one row of the means of the training
         data. Work is proportional to their number.
-    of : {"mean", "variance"}, default="mean"
-        What is explained: the predictive mean, or the predictive variance, noise included.
+    of : {"mean", "variance", "probability"}, optional
+        What is explained: the predictive mean, by default, or the predictive variance, noise included; of classifiers
+        the probability of the second of two classes, or of each of more, which are their outputs.
     n_permutations : int, default=64
         Random orders for a row, half of them backwards; at least four for each background row.
     random_state : int, Generator or None, default=0
@@ -265,47 +269,51 @@ def shapley_values(
     >>> shapley_values(model, [[1.0, 1.0, 1.0]], [[0.0, 0.0, 0.0]]).values.round(1).tolist()
     [[2.0, -1.0, 0.0]]
     """
-    if not isinstance(model, Regressor):
-        raise TypeError(f"model must be a regressor with predictive distributions, got {type(model).__name__}")
+    if not isinstance(model, Regressor | Classifier):
+        known = "a DirectRegressor, a DirectClassifier or another estimator with predictive distributions"
+        raise TypeError(f"model must be {known}, got {type(model).__name__}")
     check_is_fitted(model)
-    as_choice(of, "of", EXPLAINED)
+    explained = EXPLAINED if isinstance(model, Regressor) else EXPLAINED_OF_CLASSES
+    of = explained[0] if of is None else as_choice(of, "of", explained)
     as_count(n_permutations, "n_permutations", 4)
     rng = as_generator(random_state)
     x = model.encode_rows(X)
     z = _mean_row(model) if background is None else model.encode_rows(background)
-    fitted: Predictor = model.model_
     origins = model.columns_.origins if hasattr(model, "columns_") else np.arange(z.shape[1])
-    game = _Game(fitted, of, z, origins, model.n_features_in_)
+    game = _Game(model.model_, of, z, origins, model.n_features_in_)
     with threads(model.n_threads):
         each = [game.shares(row, n_permutations, rng) for row in x]
         base, predicted = game.predicted(z).mean(axis=0), game.predicted(x)
-    one = fitted.units.one_dimensional
-    outputs = 0 if one else slice(None)
+    outputs: Any = 0 if game.one_dimensional else slice(None)
     values = np.stack([shares[0] for shares in each])[..., outputs]
     errors = np.stack([shares[1] for shares in each])[..., outputs]
     stds = [shares[2] for shares in each if shares[2] is not None]
     return ShapleyValues(
         values,
-        float(base[0]) if one else base,
-        fitted.units.shape(predicted),
+        float(base[0]) if game.one_dimensional else base,
+        predicted[:, outputs],
         of,
         _names(model, X),
         np.asarray(X, dtype=object),
         errors if errors.any() else None,
         np.stack(stds)[..., outputs] if stds else None,
+        getattr(model, "classes_", None),
     )
 
 
-def _names(model: Regressor, X: ArrayLike) -> tuple[str, ...]:
+def _names(model: Regressor | Classifier, X: ArrayLike) -> tuple[str, ...]:
     given = column_names(X) or getattr(model, "feature_names_in_", None)
     names = [f"column {j}" for j in range(model.n_features_in_)] if given is None else given
     return tuple(map(str, names))
 
 
-def _mean_row(model: Regressor) -> FloatArray:
+def _mean_row(model: Regressor | Classifier) -> FloatArray:
     """Means of the encoded training rows, (1, n_encoded)."""
     fitted = model.model_
-    if not isinstance(fitted, FittedRegressor) or fitted.basis.map.kind in ("precomputed", "transformer"):
+    if not isinstance(fitted, FittedRegressor | FittedClassifier) or fitted.basis.map.kind in (
+        "precomputed",
+        "transformer",
+    ):
         raise ValueError("background must be rows to compare with, got None: this model does not know mean rows")
     return fitted.basis.input_map.mean[None]
 
@@ -316,9 +324,7 @@ class _Game:
     ``background`` (n_background, n_encoded), ``origins`` (n_encoded,) the column of each encoded one.
     """
 
-    def __init__(
-        self, model: Predictor, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int
-    ) -> None:
+    def __init__(self, model: Any, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int) -> None:
         self.model, self.of, self.background, self.origins, self.n_columns = model, of, background, origins, n_columns
         self.linear = None  # the model where the mean is linear in weights
         if isinstance(model, FittedRegressor) and model.units.active is None and model.local is None:
@@ -333,14 +339,25 @@ class _Game:
         return self.linear
 
     @property
+    def one_dimensional(self) -> bool:
+        """Whether there is one output, without an axis."""
+        if self.of == "probability":
+            return len(self.model.classes) == 2
+        return bool(self.model.units.one_dimensional)
+
+    @property
     def n_outputs(self) -> int:
-        return self.model.units.n_outputs
+        if self.of == "probability":
+            return 1 if self.one_dimensional else len(self.model.classes)
+        return int(self.model.units.n_outputs)
 
     def predicted(self, rows: FloatArray) -> FloatArray:
-        """Predictive means or variances, (n_rows, n_outputs)."""
+        """Predictive means, variances or probabilities, (n_rows, n_outputs)."""
+        if self.of == "probability":
+            return np.asarray(np.exp(self.model.log_proba(rows)[:, -self.n_outputs :]))
         units, of_variance = self.model.units, self.of == "variance"
         if units.active is not None:
-            return self.model.moments_in_units(rows)[int(of_variance)]
+            return np.asarray(self.model.moments_in_units(rows)[int(of_variance)])
         if of_variance:
             return np.asarray(units.scale**2 * self.model.moments(rows)[1])
         return np.asarray(units.location + units.scale * self.model.latent_moments(rows, with_variance=False)[0])
@@ -383,7 +400,8 @@ class _Game:
 
     def _work_of_rows(self, n_rows: float) -> float:
         """Return that of predictions at a number of rows for each background row."""
-        width = max(self.model.n_columns, FEWEST_NUMBERS)
+        model = self.model.latent if isinstance(self.model, FittedClassifier) else self.model
+        width = max(model.n_columns, FEWEST_NUMBERS)
         return len(self.background) * n_rows * width * (1.0 if self.of == "mean" else 1 + width / PRODUCTS_PER_NUMBER)
 
     def _work_of_products(self, groups: NDArray[np.intp], n_players: int) -> float:

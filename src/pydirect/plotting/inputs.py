@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -204,33 +204,36 @@ class EffectDisplay(Display):
         cls,
         estimator: Any,
         X: Any,
-        features: int | str | Sequence[int | str],
+        features: int | str | Sequence[int | str] | None = None,
         *,
         level: float = 0.9,
         grid_resolution: int = 50,
         max_rows: int = 500,
-        output: int = 0,
+        output: int | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Plot the effects of columns, given by index or name.
+        """Plot the effects of columns, given by index or name; by default of the four that move predictions most.
 
         Means are those of `sklearn.inspection.partial_dependence` by brute force, on at most `max_rows` rows, evenly
-        spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few.
+        spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few. Of a
+        classifier the probability of one class is drawn, by default of the last one of `classes_`, and its intervals
+        are those of draws of the weights.
         """
-        if not hasattr(estimator, "predict_parts"):
-            raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
+        parts_of, what = _effect_of(estimator, output)
         if hasattr(X, "columns") and not hasattr(X, "iloc"):
             raise TypeError(f"X must be an array or a pandas frame, got {type(X).__name__}")
         kept = evenly(np.arange(len(X)), max_rows)
         table = X.iloc[kept] if hasattr(X, "iloc") else np.asarray(X)[kept]
+        if features is None:
+            features = _largest_effects(parts_of, table)
         effects, rows = [], []
         for feature in [features] if isinstance(features, int | str) else features:
             column = np.asarray(column_of(X, feature, numbers=False))
             grid = _grid(column, grid_resolution)
-            mean, std = _average_parts(estimator, table, feature, grid, output)
+            mean, std = _average_parts(parts_of, table, feature, grid)
             effects.append((name_of(X, feature), grid, mean, std))
             rows.append(column.astype(np.float64) if grid.dtype.kind == "f" else None)
-        return cls(effects, level, rows).plot(**kwargs)
+        return cls(effects, level, rows).plot(**({"target_name": what} | kwargs))
 
     def plot(self, ax: Any = None, *, target_name: str = "prediction") -> Self:
         """Draw one panel per column, with a common scale of the target."""
@@ -329,8 +332,50 @@ def _grid(column: Any, resolution: int) -> Any:
     return np.linspace(low, high, resolution)
 
 
-def _average_parts(estimator: Any, table: Any, feature: int | str, grid: Any, output: int) -> tuple[Any, Any]:
-    """Return averages of the predictions, and of their epistemic deviations, with a column set to each value."""
+# Means of predictions over the rows of a table, and their standard deviations.
+PartsOf = Callable[[Any], tuple[float, float]]
+# Draws of a classifier's weights.
+N_DRAWS = 64
+# Columns that are drawn by default, and what they are chosen by: rows, and values that each column is set to.
+MOST_COLUMNS, FEW_ROWS, FEW_VALUES = 4, 100, 5
+
+
+def _effect_of(estimator: Any, output: int | None) -> tuple[PartsOf, str]:
+    """Return what gives averages over rows, and the name of what is averaged."""
+    if hasattr(estimator, "sample_proba"):
+        classes = fitted(estimator, "classes_")
+        chosen = len(classes) - 1 if output is None else check_output(output, len(classes))
+        n_draws = min(N_DRAWS, getattr(estimator.posteriors_[0], "n_draws", N_DRAWS))
+
+        def of_class(X: Any) -> tuple[float, float]:
+            drawn = estimator.sample_proba(X, n_draws)[:, chosen].mean(axis=0)  # by the same weights for all X
+            return estimator.predict_proba(X)[:, chosen].mean(), drawn.std()
+
+        return of_class, f"probability of {classes[chosen]}"
+    if not hasattr(estimator, "predict_parts"):
+        raise TypeError(f"estimator must have predict_parts or sample_proba, got {type(estimator).__name__}")
+
+    def of_target(X: Any) -> tuple[float, float]:
+        parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(X)[:2]]
+        chosen = check_output(output or 0, parts[0].shape[1])
+        mean, std = (part[:, chosen].mean() for part in parts)
+        return mean, std
+
+    return of_target, "prediction"
+
+
+def _largest_effects(parts_of: PartsOf, table: Any) -> list[int | str]:
+    """Return the columns whose values move the average prediction most, in the order of the table."""
+    few = evenly(np.arange(len(table)), FEW_ROWS)
+    rows = table.iloc[few] if hasattr(table, "iloc") else table[few]
+    names: list[int | str] = list(table.columns) if hasattr(table, "columns") else list(range(table.shape[1]))
+    grids = [_grid(np.asarray(column_of(table, name, numbers=False)), FEW_VALUES) for name in names]
+    moves = [np.ptp(_average_parts(parts_of, rows, *pair)[0]) for pair in zip(names, grids, strict=True)]
+    return [names[j] for j in sorted(np.argsort(moves)[::-1][:MOST_COLUMNS])]
+
+
+def _average_parts(parts_of: PartsOf, table: Any, feature: int | str, grid: Any) -> tuple[Any, Any]:
+    """Return averages of the predictions, and their deviations, with a column set to each value."""
     mean, std = np.empty((2, len(grid)))
     for i, value in enumerate(grid):
         changed = table.copy()
@@ -339,9 +384,7 @@ def _average_parts(estimator: Any, table: Any, feature: int | str, grid: Any, ou
             changed[name] = np.full(len(changed), value) if grid.dtype.kind == "f" else [value] * len(changed)
         else:
             changed[:, feature] = value
-        parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(changed)[:2]]
-        chosen = check_output(output, parts[0].shape[1])
-        mean[i], std[i] = (part[:, chosen].mean() for part in parts)
+        mean[i], std[i] = parts_of(changed)
     return mean, std
 
 
@@ -353,7 +396,7 @@ class ShapleyDisplay(Display):
 
     def __init__(self, shapley: ShapleyValues, *, output: int = 0) -> None:
         values = _of_output(shapley.values, output, 3)
-        self.shapley, self.values = shapley, values
+        self.shapley, self.values, self.output = shapley, values, output
         self.base = float(np.ravel(shapley.base)[output])
         self.prediction = _of_output(shapley.prediction, output, 2)
         spread = shapley.std if shapley.std is not None else shapley.standard_error
@@ -361,9 +404,9 @@ class ShapleyDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, background: Any = None, *, of: str = "mean", output: int = 0, **kwargs: Any
+        cls, estimator: Any, X: Any, background: Any = None, *, of: str | None = None, output: int = 0, **kwargs: Any
     ) -> Self:
-        """Plot the Shapley values of a fitted regressor's predictions at X, by default of the mean.
+        """Plot the Shapley values of a fitted estimator's predictions at X: the mean, or a class's probability.
 
         - `background`: Rows that columns take their values from, as for `shapley_values`.
         """
@@ -381,12 +424,19 @@ class ShapleyDisplay(Display):
         """
         check_kind(kind, ("waterfall", "bar"))
         as_count(max_columns, "max_columns")
-        target_name = target_name or f"predictive {self.shapley.of}"
+        target_name = target_name or (
+            f"predictive {self.shapley.of}" if self.shapley.of != "probability" else self._probability()
+        )
         if kind == "bar":
             return self._draw_bars(ax, max_columns, target_name)
         if not 0 <= as_count(row, "row", 0) < len(self.values):
             raise ValueError(f"row must be below {len(self.values)}, the number of rows explained, got {row}")
         return self._draw_waterfall(ax, row, max_columns, target_name)
+
+    def _probability(self) -> str:
+        classes = self.shapley.classes
+        assert classes is not None
+        return f"probability of {classes[1] if len(classes) == 2 else classes[self.output]}"
 
     def _draw_bars(self, ax: Any, max_columns: int, target_name: str) -> Self:
         size = np.abs(self.values).mean(axis=0)
