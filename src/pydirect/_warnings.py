@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,14 @@ def warn(message: str, category: type[Warning], stacklevel: int) -> None:
     """Call `warnings.warn` unless the category is ignored; `stacklevel` as there, seen from the caller."""
     if not issubclass(category, _IGNORED.get()):
         warnings.warn(message, category, stacklevel=stacklevel + 1)
+
+
+def level_of_user() -> int:
+    """Return the `stacklevel` of the first line outside of the package, seen from the caller."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pydirect":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @contextmanager

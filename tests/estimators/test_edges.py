@@ -11,6 +11,7 @@ from pydirect import (
     DirectClassifier,
     DirectCountRegressor,
     DirectRegressor,
+    DirectStreamRegressor,
     Fourier,
     Gaussian,
     GaussianPrior,
@@ -22,6 +23,8 @@ from pydirect import (
     TablePrior,
 )
 from pydirect.direct import CoarseLevelsWarning
+from pydirect.estimators import TargetWarning
+from pydirect.tables import TableWarning
 
 KINDS = {
     "nystroem": DirectRegressor(n_basis_functions=30),
@@ -366,3 +369,67 @@ def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
 def test_a_target_that_is_none_is_told_with_its_row(estimator, kind):
     with pytest.raises(ValueError, match="y must have no missing values, got None in row 1"):
         estimator.fit(np.arange(30.0)[:, None], kind([1.0, None, 2.0] * 10))
+
+
+# --- what is said, and in which units
+
+
+def test_one_gross_target_is_warned_of_and_hardly_moves_student_t():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (300, 1))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(300)
+    y[7] += 1000.0
+    with pytest.warns(TargetWarning, match="1 of 300 targets are farther than 20 median absolute deviations"):
+        DirectRegressor("linear").fit(x, y)
+    DirectRegressor("linear", noise="student_t").fit(x, y)  # says nothing: it takes care of them
+    DirectRegressor("linear", target_transform="log").fit(x, np.exp(rng.standard_normal(300)))
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e5])
+@pytest.mark.parametrize("learn", ["fit", "partial_fit"])
+def test_deviations_of_a_single_training_row_have_its_unit(unit, learn):
+    model = getattr(DirectRegressor("linear"), learn)([[1.0]], [-2.0 * unit])
+    mean, std = model.predict([[1.0], [3.0]], return_std=True)
+    expected = DirectRegressor("linear").fit([[1.0]], [-2.0]).predict([[1.0], [3.0]], return_std=True)[1]
+    np.testing.assert_allclose(mean, -2.0 * unit)
+    np.testing.assert_allclose(std, expected * unit)
+
+
+def test_numbers_missing_only_in_predictions_are_warned_of():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2))
+    gaps = np.array([[0.5, np.nan]])
+    model = DirectRegressor("linear").fit(x, x @ [1.0, 2.0])
+    with pytest.warns(TableWarning, match="numbers of column 1 of X are missing, as in no row of the fit"):
+        model.predict(gaps)
+    DirectRegressor("linear").fit(np.vstack([x, gaps]), np.append(x @ [1.0, 2.0], 0.0)).predict(gaps)
+
+
+def test_a_stream_says_once_that_a_column_is_empty():
+    x = np.column_stack([np.linspace(-1, 1, 80), np.full(80, np.nan)])
+    model = DirectStreamRegressor("linear", n_first_rows=64)
+    with pytest.warns(TableWarning, match="has no values") as told:
+        for rows in np.split(np.arange(80), 8):
+            model.partial_fit(x[rows], x[rows, 0])
+    assert len(told) == 1 and told[0].filename == __file__
+
+
+@pytest.mark.parametrize("rows", [{"a": 1.0}, [{"a": 1.0}, {"a": 2.0}]])
+def test_rows_as_dicts_are_refused_with_the_way_out(rows):
+    for model in (DirectRegressor("linear"), DirectStreamRegressor("linear")):
+        with pytest.raises(TypeError, match=r"got dicts: pandas\.DataFrame\(rows\)"):
+            model.partial_fit(rows, [1.0, 2.0])
+
+
+def test_the_nearest_name_is_offered():
+    with pytest.raises(ValueError, match="got 'nystrom': did you mean 'nystroem'"):
+        DirectRegressor("nystrom").fit([[0.0], [1.0]], [0.0, 1.0])
+    with pytest.raises(ValueError, match=r"got 'Cauchy'$"):
+        DirectRegressor("linear", noise="Cauchy").fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+def test_importances_are_answered_with_what_to_use():
+    model = DirectRegressor("linear").fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    assert not hasattr(model, "feature_importances_")
+    with pytest.raises(AttributeError, match="shapley_values"):
+        _ = model.feature_importances_

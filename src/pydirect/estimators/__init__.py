@@ -12,6 +12,7 @@ from pydirect.estimators.fit_many import fit_many
 from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
+from pydirect.estimators.regression import TargetWarning
 from pydirect.estimators.search import DirectSearchCV
 from pydirect.estimators.summary import Summary
 from pydirect.fitted.regression import LocalProcessWarning
@@ -37,6 +38,7 @@ __all__ = [
     "QuadraticBNNRegressor",
     "Sequential",
     "Summary",
+    "TargetWarning",
     "fit_groups",
     "fit_many",
     "merge_models",

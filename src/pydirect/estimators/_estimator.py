@@ -31,7 +31,7 @@ from pydirect.persistence.container import write
 from pydirect.persistence.schema import Arrays, Header, pack, require_all_used, unpack
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
-from pydirect.tables.columns import Columns, validated_table
+from pydirect.tables.columns import Columns, TableWarning, validated_table
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts
 
@@ -170,6 +170,10 @@ class Estimator(BaseEstimator):
 
     def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
         """Return X, an array or a `Table`, and y if it is given, as scikit-learn validates them."""
+        if isinstance(X, dict) or (isinstance(X, list) and X and isinstance(X[0], dict)):
+            raise TypeError(
+                "X must be rows of numbers or a frame, got dicts: pandas.DataFrame(rows) makes a frame of them"
+            )
         for name, values in zip(("X", "y"), (X, *y), strict=False):
             refuse_what_numpy_converts(values, name)
         for targets in y:
@@ -216,7 +220,18 @@ class Estimator(BaseEstimator):
         """
         self._require_fitted()
         values = self._valid_matrix(X)
-        return self.columns_.encode(self._validated(X, reset=False) if values is None else values)
+        if values is None:
+            values = self._validated(X, reset=False)
+            lacking = self.columns_.lacking_anew(values)
+            if lacking:
+                warn(
+                    f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
+                    "missing, as in no row of the fit: what the other columns let expect stands for them, and "
+                    "deviations and intervals are as narrow as if it were known",
+                    TableWarning,
+                    stacklevel=3,
+                )
+        return self.columns_.encode(values)
 
     def _valid_matrix(self, X: Any) -> FloatArray | None:
         """Return what validation would make of X if it is a finite matrix, or a frame of such columns named as in fit.
@@ -248,6 +263,13 @@ class Estimator(BaseEstimator):
         return tuple(self.columns_.names_out)
 
     # --- results
+
+    @property
+    def feature_importances_(self) -> Any:
+        raise AttributeError(
+            f"{type(self).__name__} has no feature_importances_: use pydirect.explain.shapley_values(model, X), "
+            "sklearn.inspection.permutation_importance(model, X, y), or summary(), which names relevant columns"
+        )
 
     @property
     def posteriors_(self) -> list[Any]:

@@ -13,7 +13,15 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_generator
 from pydirect.estimators._incremental import IncrementalRegressor
 from pydirect.estimators.choices import as_features, as_posterior, refuse_ignored
-from pydirect.estimators.regression import collect, fit_features, fit_units, infer, lost_digits, merged
+from pydirect.estimators.regression import (
+    collect,
+    fit_features,
+    fit_units,
+    infer,
+    lost_digits,
+    merged,
+    warn_of_outliers,
+)
 from pydirect.estimators.summary import Summary, summary_of_regressor
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
 from pydirect.noise.local import LocalProcess
@@ -230,6 +238,8 @@ class DirectRegressor(IncrementalRegressor):
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
+        TargetWarning
+            If a few gross targets carry most of the targets' squares.
         """
         with self._whole() as progress:
             plan = self._plan()
@@ -237,6 +247,7 @@ class DirectRegressor(IncrementalRegressor):
             (given,) = merged([self._encoded(plan, read)])
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)
+                warn_of_outliers(plan, rows, stacklevel=2)
                 rng, later = plan.generators()
                 basis = fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):

@@ -18,7 +18,7 @@ import numpy as np
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect._warnings import ignored
+from pydirect._warnings import ignored, warn
 from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy, finish
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
@@ -35,13 +35,16 @@ from pydirect.noise.fit import choose_noise, fit_varying_noise
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
 from pydirect.noise.problem import NoiseProblem
-from pydirect.noise.student_t import fit_student_t
+from pydirect.noise.student_t import REACH, fit_student_t
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import equal_rows
 
+# Of all squares of targets about their median, what a few gross ones must carry to be warned of, and rows per such one.
+LARGEST_SHARE, FEWEST_PER_OUTLIER = 0.5, 50
+TINY = float(np.finfo(float).tiny)
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 # Rows that find the kernel of log noise, whose targets are nearly all noise.
 MAX_NOISE_ROWS = 256
@@ -118,6 +121,28 @@ def fit_units(plan: RegressionPlan, given: GivenRows, earlier: Basis | None = No
         transform = choose_transform(plan.transform, plan.random_state, *rows, density, known)
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
     return units, TrainingRows(given.x, z, given.weight)
+
+
+class TargetWarning(UserWarning):
+    """A few targets are so far from all others that they may ruin a fit."""
+
+
+def warn_of_outliers(plan: RegressionPlan, rows: TrainingRows, stacklevel: int) -> None:
+    """Warn where a few gross targets carry most of the targets' squares, and are taken as they are."""
+    if plan.noise == "student_t":
+        return
+    distance = np.abs(rows.y - np.median(rows.y, axis=0))
+    median = np.median(distance, axis=0)
+    far = (distance > REACH * median) & (median > 0)
+    n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
+    for k in np.flatnonzero((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)):
+        warn(
+            f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
+            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or use "
+            "noise='student_t', which they hardly move",
+            TargetWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def fit_features(

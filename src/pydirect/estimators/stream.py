@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored, level_of_user
 from pydirect.estimators.choices import RegressionPlan
 from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.features.basis import Basis
@@ -23,7 +25,7 @@ from pydirect.persistence.schema import AtLeast, Binds, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.window import faded_sums
 from pydirect.tables.buffer import PARTS, Codebook, CodedRows, RowBuffer, SavedRows, sample_places
-from pydirect.tables.columns import Columns
+from pydirect.tables.columns import Columns, TableWarning
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
@@ -528,7 +530,8 @@ class Stream(Predictor):
         table = self.book.table(rows.x)
         if self.plan.takes_tables:
             z = Units.fit(rows.y, weight, False)[1]
-            columns = self.plan.columns.encoding(table, z, weight, stacklevel=8)
+            with ignored(TableWarning) if self.basis is not None else nullcontext():  # what was said at the first map
+                columns = self.plan.columns.encoding(table, z, weight, stacklevel=level_of_user())
         else:
             columns = ColumnEncoding.of_numbers(table.shape[1], table.names)
         names = None if table.names is None else tuple(columns.names_out)

@@ -17,7 +17,7 @@ from pydirect.predictive.transformed import (
     TransformedDistribution,
     rectified_square_moments,
 )
-from pydirect.statistics.gaussian import blocks_of, weighted_location_scale
+from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_scale
 
 LARGEST_TARGET = 1e90
 
@@ -61,7 +61,7 @@ class Units:
         check_target_size(np.abs(y).max())
         y = y if reach is None else reach(y)
         location, spread = weighted_location_scale(y, weight)
-        scale = np.where(spread > 0, spread, 1.0)
+        scale = scale_of(location, spread, len(y))
         units = cls(location, scale, one_dimensional, transform, derivative)
         return units, np.where(spread > 0, (y - location) / scale, 0.0)
 

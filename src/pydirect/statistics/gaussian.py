@@ -400,6 +400,12 @@ def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> 
     return unit * (origin + mean), np.where(scale > noise, unit * scale, 0.0)
 
 
+def scale_of(location: FloatArray, spread: FloatArray, n_rows: float) -> FloatArray:
+    """Return the unit of targets: their deviation, 1 of constant ones; of a single row, its distance from zero."""
+    constant = np.where(location != 0, np.abs(location), 1.0) if n_rows <= 1 else 1.0
+    return np.where(spread > 0, spread, constant)
+
+
 def fingerprint(value: Any) -> str:
     """Return a digest of a feature map's class and everything in it, the same in every process.
 

@@ -14,7 +14,7 @@ from scipy.linalg import eigh, lapack, qr
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_instance, as_output, short_repr
 from pydirect.persistence.schema import As, Shape
-from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.gaussian import GaussianStatistics, scale_of
 from pydirect.statistics.running import RunningStatistics
 
 # Number of weights from which eigenvectors are kept in factors: below, they are formed in no time.
@@ -372,7 +372,7 @@ class Standardised:
         """Standardise the targets; by default weights count relative to each other alone."""
         location, scale = statistics.target_location_scale()
         _require_squares(statistics, scale)
-        constant, scale = scale == 0, np.where(scale > 0, scale, 1.0)
+        constant, scale = scale == 0, scale_of(location, scale, statistics.n_rows)
         gaussian = statistics.gaussian(location, scale)
         gaussian.c[:, constant], gaussian.yty[constant] = 0.0, 0.0  # exact, as standardised targets are
         if repetitions is None:

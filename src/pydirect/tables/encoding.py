@@ -244,6 +244,15 @@ class ColumnEncoding:
         """Return where a number or category is missing, (n_rows, n_columns)."""
         return np.column_stack([c.codes < 0 if isinstance(c, Text) else np.isnan(c) for c in self._table(X).columns])
 
+    def lacking_anew(self, X: Any) -> list[str]:
+        """Return the columns of numbers that lack some, and lacked none in training, as messages name them."""
+        table = self._table(X)
+        return [
+            label(table.names or self.names, j)
+            for j, column in enumerate(table.columns)
+            if not isinstance(column, Text) and self.categories[j] is None and j not in self.lacking and has_nan(column)
+        ]
+
     def unseen(self, X: Any) -> NDArray[np.bool_]:
         """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
         table = self._table(X)
