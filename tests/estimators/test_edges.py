@@ -426,10 +426,3 @@ def test_the_nearest_name_is_offered():
         DirectRegressor("nystrom").fit([[0.0], [1.0]], [0.0, 1.0])
     with pytest.raises(ValueError, match=r"got 'Cauchy'$"):
         DirectRegressor("linear", noise="Cauchy").fit([[0.0], [1.0]], [0.0, 1.0])
-
-
-def test_importances_are_answered_with_what_to_use():
-    model = DirectRegressor("linear").fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
-    assert not hasattr(model, "feature_importances_")
-    with pytest.raises(AttributeError, match="shapley_values"):
-        _ = model.feature_importances_

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pydirect._warnings import ignored
 from pydirect.cli.common import (
     DEFAULT_LEVEL,
     DEFAULT_TEST_FRACTION,
@@ -39,6 +40,7 @@ from pydirect.cli.models import (
     scores_text,
     structure,
 )
+from pydirect.tables.columns import TableWarning
 
 
 def run(args: argparse.Namespace) -> int:
@@ -90,9 +92,10 @@ def _hold_out(args: argparse.Namespace, data: TrainingData) -> list[Any]:
     order = np.random.default_rng(args.seed).permutation(n)
     train, test = data.rows(order[n_test:]), data.rows(order[:n_test])
     model = fitted(args, train, f"{n - n_test} rows, {n_test} held out")
-    if data.classes:
-        return [as_classified(model, test.X, test.y)]
-    return predictions_of(model, test.X, DEFAULT_LEVEL, test.y)
+    with ignored(TableWarning):  # of numbers that only rows held out lack
+        if data.classes:
+            return [as_classified(model, test.X, test.y)]
+        return predictions_of(model, test.X, DEFAULT_LEVEL, test.y)
 
 
 def check_picture(path: Path) -> None:

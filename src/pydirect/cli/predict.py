@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pydirect._warnings import ignored
 from pydirect.cli.common import CommandError, check_output
 from pydirect.cli.data import known_targets, read_inputs
 from pydirect.cli.models import (
@@ -24,6 +25,7 @@ from pydirect.cli.models import (
     scores_text,
 )
 from pydirect.cli.tables import Frame, InputTable
+from pydirect.tables.columns import TableWarning
 
 _ROWS_PER_BLOCK = 10_000
 
@@ -39,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if not used.any():
         raise CommandError(f"{args.data}: every row lacks inputs, or has categories that did not occur in fitting")
     predict = _predicted_classes if hasattr(model, "predict_proba") else _predicted_numbers
-    columns, scores = predict(args, model, inputs.frame.rows(used), table.rows(used), targets)
+    with ignored(TableWarning):  # the notes below say what is missing
+        columns, scores = predict(args, model, inputs.frame.rows(used), table.rows(used), targets)
     _write_columns({name: _with_gaps(values, used) for name, values in columns.items()}, args.output)
     for line in () if args.quiet else (*inputs.notes(args.on_missing, args.on_unseen), *scores):
         print(line, file=sys.stderr)

@@ -265,13 +265,6 @@ class Estimator(BaseEstimator):
     # --- results
 
     @property
-    def feature_importances_(self) -> Any:
-        raise AttributeError(
-            f"{type(self).__name__} has no feature_importances_: use pydirect.explain.shapley_values(model, X), "
-            "sklearn.inspection.permutation_importance(model, X, y), or summary(), which names relevant columns"
-        )
-
-    @property
     def posteriors_(self) -> list[Any]:
         return list(self.model_.posteriors)
 
