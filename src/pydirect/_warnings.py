@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +19,8 @@ def warn(message: str, category: type[Warning], stacklevel: int) -> None:
 
 def level_of_user() -> int:
     """Return the `stacklevel` of the first line outside of the package, seen from the caller."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pydirect":
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "pydirect":
         frame, level = frame.f_back, level + 1
     return level
 
