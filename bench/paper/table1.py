@@ -59,7 +59,7 @@ def data_directory() -> Path:
     default = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get("PYDIRECT_DATA", default))
     if not (folder / "paper_results.json").exists():
-        sys.exit(f"no data: {folder} must hold paper_results.json and uci/; set PYDIRECT_DATA")
+        sys.exit(f"no data: {folder} must hold paper_results.json and uci/; see Data in bench/paper/README.md")
     return folder
 
 
