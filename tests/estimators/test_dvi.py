@@ -3,21 +3,17 @@
 import copy
 import dataclasses
 import json
-import pickle
 import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect import DVIClassifier, DVIRegressor, TrainingSchedule
-from pydirect.networks.base import EmpiricalBayes, draw_outputs
+from pydirect.networks.base import draw_outputs
 from pydirect.networks.training import NetworkObjective
 from pydirect.optimize.outcome import Outcome
 from pydirect.persistence import container as persistence
@@ -35,7 +31,6 @@ def scheduled(options):
 
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 150, "max_iter": 60, "n_restarts": 1}
-CONFIGURATIONS = [DVIRegressor(**scheduled(FAST)), DVIClassifier(**scheduled(FAST | {"n_steps": 100}))]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
 Y = 3 + 2 * X[:, 0] + (0.05 + 0.4 * (X[:, 1] > 0)) * RNG.standard_normal(90)
@@ -68,13 +63,6 @@ def classifier():
         return DVIClassifier(**scheduled(FAST | {"n_steps": 400})).fit(IRIS[0][::2], IRIS[1][::2])
 
 
-@parametrize_with_checks(CONFIGURATIONS)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
-
-
 # ---------------------------------------- regression
 
 
@@ -84,26 +72,6 @@ def test_input_dependent_noise_is_found(fitted):
     assert aleatoric[0] < 0.15
     assert 0.25 < aleatoric[1] < 0.7
     assert (epistemic < aleatoric + 0.1).all()
-
-
-@pytest.mark.parametrize("noise", ["varying", "constant", "softplus"])
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-def test_parts_add_up_and_all_predictions_agree(noise, targets):
-    model = fit(y=targets, noise=noise)
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_array_equal(model.predict(NEW), mean)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_array_equal(again, mean)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
-    distributions = model.predict_distribution(NEW)
-    distributions = distributions if isinstance(distributions, list) else [distributions]
-    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1).reshape(mean.shape), mean, rtol=1e-9)
-    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1).reshape(mean.shape), std, rtol=1e-6)
-    lower, upper = model.predict_interval(NEW, 0.8)
-    quantiles = model.predict_quantiles(NEW, [0.1, 0.9])
-    np.testing.assert_allclose(np.stack([lower, upper], axis=-1), quantiles, rtol=1e-9)
-    assert np.isfinite(model.log_predictive_density(X, targets)).all()
-    assert model.sample_y(NEW, 3).shape == (*mean.shape, 3)
 
 
 def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
@@ -132,35 +100,11 @@ def test_forms_of_the_predictive_are_close(fitted, predictive):
     assert np.abs(gap.mean()) < 0.05
 
 
-@pytest.mark.parametrize("noise", ["varying", "constant"])
-def test_sampled_networks_have_the_exact_moments(noise):
-    model, n_samples = fit(noise=noise), 20_000
-    draws = model.sample_y(NEW, n_samples, noise=False)
-    mean, epistemic, aleatoric = model.predict_parts(NEW)
-    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * epistemic / np.sqrt(n_samples)).all()
-    squares = (draws - mean[:, None]) ** 2
-    error = squares.std(axis=1) / np.sqrt(n_samples)
-    assert (np.abs(squares.mean(axis=1) - epistemic**2) < 4.5 * error).all()
-    noisy = model.sample_y(NEW, n_samples).std(axis=1)
-    np.testing.assert_allclose(noisy, np.hypot(epistemic, aleatoric), rtol=0.1)
-
-
 def test_units_of_inputs_and_targets_do_not_matter():
     units = np.array([2.0**20, 2.0**-20])  # without rounding: training is not convex
     model, other = fit(), fit(X * units, 2**30 * Y)
     np.testing.assert_allclose(other.predict(NEW * units) / 2**30, model.predict(NEW), rtol=1e-12)
     assert other.elbo_ == pytest.approx(model.elbo_ - 90 * np.log(2**30), abs=1e-9)
-
-
-def test_constant_columns_and_targets():
-    assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
-    np.testing.assert_allclose(fit(X, np.full(90, 7.0), n_steps=1000).predict(NEW), 7.0, atol=0.05)
-
-
-def test_far_away_predictions_are_finite(fitted):
-    far = np.array([[1e300, -1e300], [1e9, 1e9]])
-    for values in (*fitted.predict(far, return_std=True), *fitted.predict_interval(far)):
-        assert np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("predictive", ["quadrature", "moment"])
@@ -172,21 +116,6 @@ def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predic
         distribution = model.predict_distribution(far)
         assert (np.abs(distribution.mean - mean) < 1e-9 * epistemic).all()
         assert np.isfinite(distribution.std).all()
-
-
-def test_several_outputs_have_one_network_each():
-    model = fit(y=TWO)
-    np.testing.assert_allclose(model.predict(NEW).shape, (25, 2))
-    assert len(model.posterior_) == len(model.elbo_trace_) == len(model.prior_variances_) == 2
-    assert model.noise_variance_.shape == (2,)
-
-
-def test_calibration_rescales_the_deviations(fitted):
-    model = pickle.loads(pickle.dumps(fitted)).calibrate(X, Y + 3 * (Y - fitted.predict(X)))
-    assert model.calibration_scale_ > 2
-    std, before = model.predict(NEW, return_std=True)[1], fitted.predict(NEW, return_std=True)[1]
-    np.testing.assert_allclose(std, model.calibration_scale_ * before, rtol=1e-12)
-    np.testing.assert_allclose(model.predict_distribution(NEW).std, std, rtol=1e-6)
 
 
 # ---------------------------------------- training
@@ -275,12 +204,6 @@ def test_lbfgs_improves_the_best_start_alone():
     assert both.elbo_ > adam.elbo_
     assert (np.diff(both.elbo_trace_) >= 0).all()
     np.testing.assert_array_equal(both.predict(NEW), fit(n_threads=2, **options).predict(NEW))
-
-
-def test_results_have_the_same_bits_for_any_number_of_threads():
-    one, two = fit(n_restarts=3, n_threads=1), fit(n_restarts=3, n_threads=2)
-    assert one.elbo_ == two.elbo_
-    assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
 
 
 def test_mini_batches_find_the_same_fit():
@@ -388,11 +311,6 @@ def test_a_bound_that_is_finite_nowhere_is_an_error(monkeypatch, optimizer):
         fit(optimizer=optimizer)
 
 
-def test_unfitted_models_are_refused():
-    with pytest.raises(NotFittedError):
-        DVIRegressor().predict(X)
-
-
 # ---------------------------------------- classification
 
 
@@ -400,31 +318,6 @@ def test_a_single_class_is_shown_as_a_python_value():
     for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
         with pytest.raises(ValueError, match=f"got one class, {text}$"):
             DVIClassifier(**scheduled(FAST)).fit(X, np.full(90, label))
-
-
-def test_iris_is_learned(classifier):
-    x, y = IRIS[0][1::2], IRIS[1][1::2]
-    assert classifier.score(x, y) > 0.9
-    p = classifier.predict_proba(x)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    assert classifier.predict_logit(x, return_std=True)[1].shape == (75, 3)
-    drawn = classifier.sample_proba(x, 2000).mean(axis=2)
-    np.testing.assert_allclose(drawn, p, atol=0.05)
-
-
-@pytest.mark.parametrize("options", [{}, {"predictive": "delta"}])
-def test_predictions_of_classes_stay_within_their_memory(options):
-    labels = np.arange(90) % 10
-    model = DVIClassifier(**scheduled(FAST | {"n_steps": 5} | options)).fit(X, labels)
-    many = np.resize(NEW, (3000, 2))
-    for predict in (model.predict_proba, lambda x: model.predict_logit(x, True), lambda x: model.sample_proba(x, 20)):
-        predict(many[:20])
-        tracemalloc.start()
-        result = predict(many)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        own = sum(part.nbytes for part in result) if isinstance(result, tuple) else result.nbytes
-        assert peak < 1.3 * PREDICTION_BYTES + 3 * own
 
 
 @pytest.mark.parametrize("predictive", ["quadrature", "mc"])
@@ -439,48 +332,13 @@ def test_components_stay_within_their_memory(fitted, predictive):
     assert peak < 1.3 * PREDICTION_BYTES
 
 
-def test_two_classes_have_one_logit():
-    labels = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
-    model = DVIClassifier(**scheduled(FAST)).fit(X, labels)
-    assert model.score(NEW, np.where(NEW.sum(axis=1) > 0, "yes", "no")) > 0.85
-    odds = model.decision_function(NEW)
+def test_the_expansion_is_near_the_quadrature():
+    model = DVIClassifier(**scheduled(FAST)).fit(X, X[:, 0] + X[:, 1] > 0)
     p = model.predict_proba(NEW)
-    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-odds)), rtol=1e-9)
-    z, std = model.predict_logit(NEW, return_std=True)
-    assert z.shape == std.shape == (25,)
-    assert (np.sign(z) == np.sign(odds)).all()
-    delta = model.set_params(predictive="delta").predict_proba(NEW)
-    np.testing.assert_allclose(delta, p, atol=0.2)
+    np.testing.assert_allclose(model.set_params(predictive="delta").predict_proba(NEW), p, atol=0.2)
 
 
 # ---------------------------------------- tools around
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"noise": "constant", "prior": 0.5}, {"inference": "map"}, {"prior": EmpiricalBayes.released_code()}],
-)
-def test_loaded_models_predict_the_same_bits(tmp_path, options):
-    model = fit(y=TWO, **options).calibrate(X, TWO)
-    model.save(tmp_path / "m", metadata={"note": 1})
-    loaded = pydirect.load(tmp_path / "m")
-    for one, other in zip(model.predict_parts(NEW), loaded.predict_parts(NEW), strict=True):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(loaded.sample_y(NEW, 3), model.sample_y(NEW, 3))
-    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
-    assert loaded.elbo_ == model.elbo_
-    assert loaded.get_params() == model.get_params()
-    assert loaded.hidden_layer_sizes == (4,)
-    assert loaded.metadata_ == {"note": 1}
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
-
-
-def test_loaded_classifiers_predict_the_same_bits(tmp_path, classifier):
-    classifier.save(tmp_path / "m")
-    loaded = pydirect.load(tmp_path / "m")
-    np.testing.assert_array_equal(loaded.predict_proba(IRIS[0]), classifier.predict_proba(IRIS[0]))
-    np.testing.assert_array_equal(loaded.classes_, classifier.classes_)
 
 
 @pytest.mark.parametrize("change", ["theta", "width", "nan"])
@@ -500,14 +358,6 @@ def test_files_that_make_no_network_are_refused(tmp_path, fitted, change):
         pydirect.load(tmp_path / "bad")
 
 
-def test_pickle_clone_and_grid_search_work(fitted):
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(NEW), fitted.predict(NEW))
-    assert clone(fitted).get_params() == fitted.get_params()
-    # Weights that a prior keeps at zero predict a constant.
-    search = GridSearchCV(DVIRegressor(**scheduled(FAST)), {"prior": [1e-8, "empirical_bayes"]}, cv=2).fit(X, Y)
-    assert search.best_params_["prior"] == "empirical_bayes"
-
-
 @pytest.mark.slow
 def test_the_bound_can_be_plotted(fitted):
     pytest.importorskip("matplotlib")
@@ -524,8 +374,3 @@ def test_tools_for_discrete_weights_refuse_networks(fitted, classifier):
             pydirect.plotting.PosteriorDisplay.from_estimator(model)
     with pytest.raises(TypeError, match="estimator must be a classifier with predict_proba, got DVIRegressor"):
         pydirect.plotting.ReliabilityDisplay.from_estimator(fitted, X, Y)
-
-
-def test_progress_is_reported_when_asked(capsys):
-    fit(verbose=1, n_restarts=2)
-    assert "start   2 of 2" in capsys.readouterr().err

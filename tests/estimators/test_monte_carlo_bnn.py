@@ -1,29 +1,22 @@
 """`MonteCarloBNNRegressor` and `MonteCarloBNNClassifier`: scikit-learn's contract, predictions, training, files."""
 
 import dataclasses
-import pickle
-import tracemalloc
 import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
 from pydirect import (
     DVIRegressor,
-    MonteCarloBNNClassifier,
     MonteCarloBNNRegressor,
     TrainingSchedule,
 )
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork
 from pydirect.networks.training import BOUND_DRAWS, NetworkObjective, OverfittedDrawsWarning
 from pydirect.persistence import container as persistence
-from pydirect.statistics.gaussian import PREDICTION_BYTES
 
 SCHEDULE = {field.name for field in dataclasses.fields(TrainingSchedule)}
 
@@ -37,11 +30,6 @@ def scheduled(options):
 
 
 FAST = {"hidden_layer_sizes": (4,), "n_steps": 60, "n_restarts": 1, "n_draws": 4}
-TINY = FAST | {"n_draws": 2, "n_predictive_draws": 20}
-CONFIGURATIONS = [
-    MonteCarloBNNRegressor(**scheduled(TINY | {"learning_rate": 0.05})),
-    MonteCarloBNNClassifier(**scheduled(TINY)),
-]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (120, 2)), RNG.uniform(-1, 1, (400, 2))
 
@@ -52,7 +40,6 @@ def curve(x):
 
 Y = curve(X) + (0.05 + 0.2 * (X[:, 1] > 0)) * RNG.standard_normal(120)
 TWO = np.c_[Y, 50 - 10 * np.abs(X[:, 0])]
-IRIS = load_iris(return_X_y=True)
 
 
 @pytest.fixture(autouse=True)
@@ -66,32 +53,6 @@ def fit(x=X, y=Y, **options):
     return MonteCarloBNNRegressor(**scheduled(FAST | options)).fit(x, y)
 
 
-@pytest.fixture(scope="module")
-def classifier():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 400})).fit(IRIS[0][::2], IRIS[1][::2])
-
-
-@parametrize_with_checks(CONFIGURATIONS)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
-
-
-def test_predictions_of_classes_stay_within_their_memory():
-    model = MonteCarloBNNClassifier(**scheduled(TINY | {"n_steps": 5, "n_predictive_draws": 100}))
-    model.fit(X, np.arange(120) % 10)
-    many = np.resize(NEW, (10_000, 2))
-    model.predict_proba(many[:20])
-    tracemalloc.start()
-    model.predict_proba(many)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1.3 * PREDICTION_BYTES
-
-
 # ---------------------------------------- regression
 
 
@@ -100,26 +61,6 @@ def test_a_curve_is_learned_better_than_by_ridge_regression(posterior):
     model = fit(posterior=posterior, hidden_layer_sizes=(10,), n_steps=600)
     error = np.sqrt(np.mean((model.predict(NEW) - curve(NEW)) ** 2))
     assert error < 0.6 * np.sqrt(np.mean((Ridge().fit(X, Y).predict(NEW) - curve(NEW)) ** 2))
-
-
-@pytest.mark.parametrize("noise", ["varying", "constant", "softplus"])
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-def test_parts_add_up_and_all_predictions_agree(noise, targets):
-    model = fit(y=targets, noise=noise)
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-12)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_array_equal(again, mean)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
-    distributions = model.predict_distribution(NEW)
-    distributions = distributions if isinstance(distributions, list) else [distributions]
-    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1).reshape(mean.shape), mean, rtol=1e-9)
-    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1).reshape(mean.shape), std, rtol=1e-6)
-    lower, upper = model.predict_interval(NEW, 0.8)
-    quantiles = model.predict_quantiles(NEW, [0.1, 0.9])
-    np.testing.assert_allclose(np.stack([lower, upper], axis=-1), quantiles, rtol=1e-9)
-    assert np.isfinite(model.log_predictive_density(X, targets)).all()
-    assert model.sample_y(NEW, 3).shape == (*mean.shape, 3)
 
 
 def test_predictions_average_over_the_posterior():
@@ -134,24 +75,6 @@ def test_predictions_average_over_the_posterior():
 def test_rows_are_predicted_the_same_alone_and_together():
     model = fit()
     np.testing.assert_allclose([model.predict(row[None])[0] for row in NEW[:5]], model.predict(NEW)[:5], rtol=1e-12)
-
-
-def test_constant_columns_and_targets():
-    assert np.isfinite(fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
-    np.testing.assert_allclose(fit(X, np.full(120, 7.0), n_steps=150).predict(NEW), 7.0, atol=0.5)
-
-
-def test_far_away_predictions_are_finite():
-    far, model = np.array([[1e300, -1e300], [1e9, 1e9]]), fit()
-    for values in (*model.predict(far, return_std=True), *model.predict_interval(far)):
-        assert np.isfinite(values).all()
-
-
-def test_calibration_rescales_the_deviations():
-    model = fit()
-    before = model.predict(NEW, return_std=True)[1]
-    model.calibrate(X, Y + 3 * (Y - model.predict(X)))
-    np.testing.assert_allclose(model.predict(NEW, return_std=True)[1], model.calibration_scale_ * before, rtol=1e-12)
 
 
 # ---------------------------------------- training
@@ -302,56 +225,7 @@ def test_wrong_parameters_are_refused(options, message):
 # ---------------------------------------- classification
 
 
-@pytest.mark.parametrize("posterior", POSTERIORS)
-def test_iris_is_learned(posterior):
-    model = MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 400}), posterior=posterior).fit(
-        IRIS[0][::2], IRIS[1][::2]
-    )
-    x, y = IRIS[0][1::2], IRIS[1][1::2]
-    assert model.score(x, y) > 0.9
-    p = model.predict_proba(x)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    assert model.predict_logit(x, return_std=True)[1].shape == (75, 3)
-    np.testing.assert_allclose(model.sample_proba(x, 2000).mean(axis=2), p, atol=0.1)
-
-
-def test_two_classes_have_one_decision_value():
-    model = MonteCarloBNNClassifier(**scheduled(FAST | {"n_steps": 300})).fit(X, np.where(Y > 3.5, "high", "low"))
-    decision = model.decision_function(NEW)
-    assert decision.shape == (400,)
-    np.testing.assert_array_equal(model.predict(NEW) == "low", decision > 0)
-
-
 # ---------------------------------------- files
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"posterior": "radial", "noise": "constant", "kl_mode": "fixed", "max_iter": 5},
-        {"prior": ("laplace", 0.0, 1.0), "kl_mode": "independent", "n_kl_draws": 5},
-        {"prior": 0.3, "hidden_layer_sizes": (4, 3)},
-    ],
-)
-def test_a_saved_regressor_comes_back(tmp_path, options):
-    model = fit(y=TWO, **options)
-    model.save(tmp_path / "m.pydirect", {"note": "x"})
-    for other in (pydirect.load(tmp_path / "m.pydirect"), pickle.loads(pickle.dumps(model))):
-        assert isinstance(other, MonteCarloBNNRegressor)
-        for mine, theirs in zip(model.predict(NEW, return_std=True), other.predict(NEW, return_std=True), strict=True):
-            assert mine.tobytes() == theirs.tobytes()
-        assert other.elbo_ == model.elbo_
-        assert clone(other).get_params() == clone(model).get_params() | {"prior": other.prior}
-    again = pydirect.load(tmp_path / "m.pydirect")
-    assert again.metadata_ == {"note": "x"}
-    np.testing.assert_array_equal(again.sample_y(NEW, 3), model.sample_y(NEW, 3))
-
-
-def test_a_saved_classifier_comes_back(tmp_path, classifier):
-    classifier.save(tmp_path / "m.pydirect")
-    other = pydirect.load(tmp_path / "m.pydirect")
-    assert other.predict_proba(IRIS[0]).tobytes() == classifier.predict_proba(IRIS[0]).tobytes()
 
 
 def test_a_file_whose_network_is_another_one_is_refused(tmp_path):

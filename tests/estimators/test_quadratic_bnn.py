@@ -1,15 +1,11 @@
 """`QuadraticBNNRegressor`: scikit-learn's contract, predictions in every form, growing data, files."""
 
 import json
-import pickle
 import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor, QuadraticPlan
@@ -17,13 +13,6 @@ from pydirect.persistence import container as persistence
 from pydirect.quadratic import QuadraticNetwork
 
 FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
-CONFIGURATIONS = [
-    QuadraticBNNRegressor(**FAST),
-    QuadraticBNNRegressor(**FAST | {"hidden_layer_sizes": (4, 2), "n_restarts": 2}),
-    QuadraticBNNRegressor(
-        **FAST | {"hidden_layer_sizes": (8,), "n_regrids": 0}, prior="spike_and_slab", whiten=False, engine="datum"
-    ),
-]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((80, 3)), RNG.standard_normal((25, 3))
 Y = 3 + X[:, 0] * X[:, 1] - X[:, 2] + 0.1 * RNG.standard_normal(80)
@@ -48,29 +37,11 @@ def fitted():
         return QuadraticBNNRegressor((6,), n_restarts=2, n_regrids=2).fit(X, Y)
 
 
-@parametrize_with_checks(CONFIGURATIONS)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
-
-
 def test_a_quadratic_function_is_learned(fitted):
     truth = 3 + NEW[:, 0] * NEW[:, 1] - NEW[:, 2]
     mean, std = fitted.predict(NEW, return_std=True)
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.2
     assert np.mean(np.abs(truth - mean) < 2 * std) > 0.8
-
-
-def test_sampled_networks_have_the_exact_moments(fitted):
-    n_samples = 40_000
-    draws = fitted.sample_y(NEW, n_samples, noise=False)
-    mean, epistemic, _ = fitted.predict_parts(NEW)
-    standard_error = epistemic / np.sqrt(n_samples)
-    assert (np.abs(draws.mean(axis=1) - mean) < 5 * standard_error).all()
-    squares = (draws - mean[:, None]) ** 2
-    error_of_squares = squares.std(axis=1) / np.sqrt(n_samples)
-    assert (np.abs(squares.mean(axis=1) - epistemic**2) < 5 * error_of_squares).all()
 
 
 def test_samples_are_integers_that_run_as_networks(fitted):
@@ -98,29 +69,8 @@ def test_collinear_and_constant_columns_are_dropped():
     assert fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2))).shape == (2,)
 
 
-def test_far_away_predictions_are_finite():
-    model = fit(hidden_layer_sizes=(2, 2))
-    mean, std = model.predict(np.array([[1e300, -1e300, 1e300]]), return_std=True)
-    assert np.isfinite(mean).all()
-    assert np.isfinite(std).all()
-
-
-def test_several_outputs_have_one_network_each():
-    model = fit(y=TWO)
-    assert model.predict(NEW).shape == (25, 2)
-    assert len(model.posterior_) == len(model.coefs_) == len(model.elbo_trace_) == 2
-    assert model.sample_y(NEW, 3).shape == (25, 2, 3)
-    assert model.coefs_[0][0].shape == (3, 4)
-
-
 def test_coefs_have_the_layers_shapes(fitted):
     assert [w.shape for w in fitted.coefs_] == [(6, 4), (1, 7)]
-
-
-def test_grid_search_and_clone_work():
-    search = GridSearchCV(QuadraticBNNRegressor(**FAST), {"hidden_layer_sizes": [(2,), (3,)]}, cv=2).fit(X, Y)
-    assert search.best_params_["hidden_layer_sizes"] in [(2,), (3,)]
-    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
 
 
 def test_displays_take_the_model(fitted):
@@ -131,11 +81,6 @@ def test_displays_take_the_model(fitted):
         getattr(pydirect.plotting, display).from_estimator(fitted)
 
 
-def test_unfitted_models_are_refused():
-    with pytest.raises(NotFittedError):
-        QuadraticBNNRegressor().predict(X)
-
-
 @pytest.mark.parametrize("fit_by", ["fit", "partial_fit", "fit_stream"])
 def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
     model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1)
@@ -143,11 +88,6 @@ def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
         getattr(model, fit_by)(X, Y)
     assert {w.filename for w in warned} == {__file__}
     assert not model.converged_
-
-
-def test_verbose_reports_rounds(capsys):
-    fit(verbose=1)
-    assert "round   1 of 2, best ELBO" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -292,19 +232,6 @@ def test_a_coreset_that_would_be_too_large_is_refused():
 def predictions(model):
     parts = [*model.predict(NEW, return_std=True), *model.predict_interval(NEW), model.sample_y(NEW, 3)]
     return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, np.array(model.elbo_)])
-
-
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["vector", "two"])
-@pytest.mark.parametrize("sizes", [(3,), (2, 2)])
-def test_loaded_models_predict_the_same_bits(tmp_path, targets, sizes):
-    model = fit(y=targets, hidden_layer_sizes=sizes).calibrate(X, targets)
-    model.save(tmp_path / "m", metadata={"who": "me"})
-    loaded = pydirect.load(tmp_path / "m")
-    assert type(loaded) is QuadraticBNNRegressor
-    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
-    assert loaded.metadata_ == {"who": "me"}
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
 
 
 @pytest.mark.unperturbed

@@ -1,0 +1,303 @@
+"""What all estimators of networks promise: scikit-learn's rules, predictions in every form, tables, files, threads."""
+
+import pickle
+import tracemalloc
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import pydirect
+from pydirect import (
+    Columns,
+    DVIClassifier,
+    DVIRegressor,
+    MonteCarloBNNClassifier,
+    MonteCarloBNNRegressor,
+    QuadraticBNNRegressor,
+    TrainingSchedule,
+)
+from pydirect.networks.base import EmpiricalBayes
+from pydirect.statistics.gaussian import PREDICTION_BYTES
+
+DVI = partial(DVIRegressor, hidden_layer_sizes=(4,), schedule=TrainingSchedule(n_steps=150))
+SAMPLED = partial(MonteCarloBNNRegressor, hidden_layer_sizes=(4,), n_draws=4, schedule=TrainingSchedule(n_steps=150))
+QUADRATIC = partial(QuadraticBNNRegressor, hidden_layer_sizes=(3,), n_restarts=1, n_regrids=1, max_iter=60)
+DVI_CLASSES = partial(DVIClassifier, hidden_layer_sizes=(4,), schedule=TrainingSchedule(n_steps=100))
+SAMPLED_CLASSES = partial(
+    MonteCarloBNNClassifier, hidden_layer_sizes=(4,), n_draws=4, schedule=TrainingSchedule(n_steps=60)
+)
+REGRESSORS = {"dvi": DVI, "monte carlo": SAMPLED, "quadratic": QUADRATIC}
+CLASSIFIERS = {"dvi": DVI_CLASSES, "monte carlo": SAMPLED_CLASSES}
+SHORT = {"schedule": TrainingSchedule(n_steps=60)}
+CONFIGURATIONS = [
+    DVI(),
+    DVI_CLASSES(),
+    SAMPLED(n_draws=2, n_predictive_draws=20, schedule=TrainingSchedule(n_steps=60, learning_rate=0.05)),
+    SAMPLED_CLASSES(n_draws=2, n_predictive_draws=20),
+    QUADRATIC(),
+    QUADRATIC(hidden_layer_sizes=(4, 2), n_restarts=2),
+    QUADRATIC(hidden_layer_sizes=(8,), n_regrids=0, prior="spike_and_slab", whiten=False, engine="datum"),
+]
+RNG = np.random.default_rng(0)
+X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
+Y = 3 + 2 * X[:, 0] + (0.05 + 0.4 * (X[:, 1] > 0)) * RNG.standard_normal(90)
+TWO = np.c_[Y, 50 - 10 * np.abs(X[:, 0])]
+FAR = np.array([[1e300, -1e300], [1e9, 1e9]])
+IRIS = load_iris(return_X_y=True)
+
+
+@pytest.fixture(autouse=True)
+def _without_convergence_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+@pytest.fixture(params=REGRESSORS)
+def regressor(request):
+    return REGRESSORS[request.param]
+
+
+@parametrize_with_checks(CONFIGURATIONS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
+
+
+def test_models_are_fitted_before_they_predict(regressor):
+    with pytest.raises(NotFittedError):
+        regressor().predict(X)
+
+
+def test_pickle_clone_and_grid_search_work():
+    # Weights that a prior keeps at zero predict a constant.
+    search = GridSearchCV(DVI(), {"prior": [1e-8, "empirical_bayes"]}, cv=2).fit(X, Y)
+    assert search.best_params_["prior"] == "empirical_bayes"
+    search = GridSearchCV(QUADRATIC(), {"hidden_layer_sizes": [(2,), (3,)]}, cv=2).fit(X, Y)
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
+
+
+# ---------------------------------------- regression
+
+
+@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "model",
+    [QUADRATIC(), *(make(noise=noise) for make in (DVI, SAMPLED) for noise in ("varying", "constant", "softplus"))],
+    ids=lambda model: f"{type(model).__name__} {getattr(model, 'noise', '')}",
+)
+def test_parts_add_up_and_all_predictions_agree(model, targets):
+    model = clone(model).fit(X, targets)
+    mean, std = model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-12)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_array_equal(again, mean)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
+    distributions = model.predict_distribution(NEW)
+    distributions = distributions if isinstance(distributions, list) else [distributions]
+    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1).reshape(mean.shape), mean, rtol=1e-9)
+    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1).reshape(mean.shape), std, rtol=1e-6)
+    lower, upper = model.predict_interval(NEW, 0.8)
+    quantiles = model.predict_quantiles(NEW, [0.1, 0.9])
+    np.testing.assert_allclose(np.stack([lower, upper], axis=-1), quantiles, rtol=1e-9)
+    assert np.isfinite(model.log_predictive_density(X, targets)).all()
+    assert model.sample_y(NEW, 3).shape == (*mean.shape, 3)
+
+
+@pytest.mark.parametrize("model", [DVI(), DVI(noise="constant"), QUADRATIC()], ids=str)
+def test_sampled_networks_have_the_exact_moments(model):
+    model, n_samples = clone(model).fit(X, Y), 20_000
+    draws = model.sample_y(NEW, n_samples, noise=False)
+    mean, epistemic, aleatoric = model.predict_parts(NEW)
+    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * epistemic / np.sqrt(n_samples)).all()
+    squares = (draws - mean[:, None]) ** 2
+    error = squares.std(axis=1) / np.sqrt(n_samples)
+    assert (np.abs(squares.mean(axis=1) - epistemic**2) < 4.5 * error).all()
+    noisy = model.sample_y(NEW, n_samples).std(axis=1)
+    np.testing.assert_allclose(noisy, np.hypot(epistemic, aleatoric), rtol=0.1)
+
+
+def test_constant_columns_and_targets(regressor):
+    assert np.isfinite(regressor().fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2)))).all()
+    np.testing.assert_allclose(regressor().fit(X, np.full(90, 7.0)).predict(NEW), 7.0, atol=0.5)
+
+
+def test_far_away_predictions_are_finite(regressor):
+    model = regressor().fit(X, Y)
+    for values in (*model.predict(FAR, return_std=True), *model.predict_interval(FAR)):
+        assert np.isfinite(values).all()
+
+
+def test_several_outputs_have_one_network_each(regressor):
+    model = regressor().fit(X, TWO)
+    assert model.predict(NEW).shape == (25, 2) and model.sample_y(NEW, 3).shape == (25, 2, 3)
+    assert len(model.posterior_) == len(model.elbo_trace_) == len(model.noise_variance_) == 2
+
+
+def test_calibration_rescales_the_deviations(regressor):
+    model = regressor().fit(X, Y)
+    before = model.predict(NEW, return_std=True)[1]
+    model.calibrate(X, Y + 3 * (Y - model.predict(X)))
+    assert model.calibration_scale_ > 2
+    std = model.predict(NEW, return_std=True)[1]
+    np.testing.assert_allclose(std, model.calibration_scale_ * before, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_distribution(NEW).std, std, rtol=1e-6)
+
+
+def test_results_have_the_same_bits_for_any_number_of_threads(regressor):
+    one, two = (regressor(n_restarts=3, n_threads=n).fit(X, Y) for n in (1, 2))
+    assert one.elbo_ == two.elbo_
+    assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
+
+
+@pytest.mark.parametrize(("name", "line"), [("dvi", "start   2 of 2"), ("quadratic", "round   1 of 2, best ELBO")])
+def test_progress_is_reported_when_asked(name, line, capsys):
+    REGRESSORS[name](verbose=1, **({"n_restarts": 2} if name == "dvi" else {})).fit(X, Y)
+    assert line in capsys.readouterr().err
+
+
+# ---------------------------------------- classes
+
+
+@pytest.mark.parametrize(
+    "model",
+    [DVI_CLASSES(), *(SAMPLED_CLASSES(posterior=law) for law in ("normal", "laplace", "logistic", "radial"))],
+    ids=lambda model: f"{type(model).__name__} {getattr(model, 'posterior', '')}",
+)
+def test_iris_is_learned(model):
+    (train, labels), (x, y) = ([part[k::2] for part in IRIS] for k in (0, 1))
+    model = clone(model).set_params(schedule=TrainingSchedule(n_steps=400)).fit(train, labels)
+    assert model.score(x, y) > 0.9
+    p = model.predict_proba(x)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    assert model.predict_logit(x, return_std=True)[1].shape == (75, 3)
+    np.testing.assert_allclose(model.sample_proba(x, 2000).mean(axis=2), p, atol=0.1)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_two_classes_have_one_logit(name):
+    schedule = TrainingSchedule(n_steps=300)
+    model = CLASSIFIERS[name](schedule=schedule).fit(X, np.where(X[:, 0] + X[:, 1] > 0, "yes", "no"))
+    assert model.score(NEW, np.where(NEW.sum(axis=1) > 0, "yes", "no")) > 0.85
+    odds, p = model.decision_function(NEW), model.predict_proba(NEW)
+    np.testing.assert_array_equal(model.predict(NEW) == "yes", odds > 0)
+    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-odds)), rtol=1e-9)
+    z, std = model.predict_logit(NEW, return_std=True)
+    assert z.shape == std.shape == (25,)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [DVI_CLASSES(), DVI_CLASSES(predictive="delta"), SAMPLED_CLASSES(n_predictive_draws=100)],
+    ids=["qmc", "delta", "draws"],
+)
+def test_predictions_of_classes_stay_within_their_memory(model):
+    model = clone(model).set_params(schedule=TrainingSchedule(n_steps=5)).fit(X, np.arange(90) % 10)
+    many = np.resize(NEW, (3000, 2))
+    for predict in (model.predict_proba, lambda x: model.predict_logit(x, True), lambda x: model.sample_proba(x, 20)):
+        predict(many[:20])
+        tracemalloc.start()
+        result = predict(many)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        own = sum(part.nbytes for part in result) if isinstance(result, tuple) else result.nbytes
+        assert peak < 1.3 * PREDICTION_BYTES + 3 * own
+
+
+# ---------------------------------------- files
+
+
+def predictions(model):
+    parts = [*model.predict(NEW, return_std=True), *model.predict_interval(NEW), model.sample_y(NEW, 3)]
+    return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, np.array(model.elbo_)])
+
+
+SAVED = [
+    *(DVI(**options) for options in ({}, {"noise": "constant", "prior": 0.5}, {"inference": "map"})),
+    DVI(prior=EmpiricalBayes.released_code()),
+    SAMPLED(posterior="radial", noise="constant", kl_mode="fixed"),
+    SAMPLED(prior=("laplace", 0.0, 1.0), kl_mode="independent", n_kl_draws=5),
+    SAMPLED(prior=0.3, hidden_layer_sizes=(4, 3)),
+    *(QUADRATIC(hidden_layer_sizes=sizes) for sizes in ((3,), (2, 2))),
+]
+
+
+@pytest.mark.parametrize("model", SAVED, ids=str)
+@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
+def test_loaded_models_predict_the_same_bits(tmp_path, model, targets):
+    model = clone(model).fit(X, targets).calibrate(X, targets)
+    model.save(tmp_path / "m", metadata={"who": "me"})
+    loaded = pydirect.load(tmp_path / "m")
+    assert type(loaded) is type(model)
+    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
+    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
+    assert loaded.get_params() == model.get_params() | {"prior": loaded.prior}
+    assert loaded.hidden_layer_sizes == model.hidden_layer_sizes
+    assert loaded.metadata_ == {"who": "me"}
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_loaded_classifiers_predict_the_same_bits(tmp_path, name):
+    model = CLASSIFIERS[name]().fit(*IRIS)
+    model.save(tmp_path / "m")
+    loaded = pydirect.load(tmp_path / "m")
+    assert loaded.predict_proba(IRIS[0]).tobytes() == model.predict_proba(IRIS[0]).tobytes()
+    np.testing.assert_array_equal(loaded.classes_, model.classes_)
+
+
+# ---------------------------------------- tables with text and gaps
+
+N = 60
+COLOUR = RNG.choice(np.array(["red", "green", None], dtype=object), N)
+SIZE = np.where(RNG.random(N) < 0.2, np.nan, RNG.standard_normal(N))
+TABLE = np.column_stack([COLOUR, SIZE.astype(object), RNG.standard_normal(N).astype(object)])
+AMOUNT = (COLOUR == "red") + np.nan_to_num(SIZE) + 0.1 * RNG.standard_normal(N)
+OF_TABLES = [DVI(**SHORT), SAMPLED(**SHORT), QUADRATIC(hidden_layer_sizes=(2,)), DVI_CLASSES(**SHORT)]
+
+
+def amounts_for(model):
+    return np.where(AMOUNT > 0.5, "much", "little") if hasattr(model, "predict_proba") else AMOUNT
+
+
+@pytest.mark.parametrize("model", OF_TABLES, ids=lambda model: type(model).__name__)
+def test_text_and_gaps_are_encoded_and_survive_files_and_pickles(tmp_path, model):
+    model = clone(model).fit(TABLE, amounts_for(model))
+    assert model.n_features_in_ == 3
+    assert model.columns_.categories == (("green", "red", None), None, None) and model.columns_.lacking == (1,)
+    model.save(tmp_path / "m")
+    for same in (pydirect.load(tmp_path / "m"), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(same.predict(TABLE), model.predict(TABLE))
+        assert same.columns_.names_out == model.columns_.names_out
+
+
+def test_samples_of_a_network_take_encoded_rows():
+    model = QUADRATIC(hidden_layer_sizes=(2,)).fit(TABLE, AMOUNT)
+    mean, std = model.predict(TABLE, return_std=True)
+    own = model.quantize(64).predict(model.columns_.encode(TABLE))
+    assert np.sqrt(np.mean(((own - mean) / std) ** 2)) < 0.5
+
+
+def test_blocks_of_numbers_do_not_follow_a_fit_to_a_table():
+    model = QUADRATIC(hidden_layer_sizes=(2,)).fit(TABLE, AMOUNT)
+    numbers = np.nan_to_num(TABLE[:, 1:].astype(np.float64))
+    with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
+        model.partial_fit(numbers, AMOUNT)
+    model = clone(model).partial_fit(numbers[:30], AMOUNT[:30]).partial_fit(numbers[30:], AMOUNT[30:])
+    assert model.columns_.is_plain and model.predict(numbers).shape == (N,)
+
+
+@pytest.mark.parametrize("model", OF_TABLES, ids=lambda model: type(model).__name__)
+def test_columns_say_what_becomes_of_gaps(model):
+    numbers = np.column_stack([RNG.integers(0, 3, N).astype(float), SIZE])
+    with pytest.raises(ValueError, match="NaN"):
+        clone(model).set_params(columns=Columns(missing="raise")).fit(numbers, amounts_for(model))
