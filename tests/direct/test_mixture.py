@@ -8,7 +8,6 @@ from mixtures import (
     climb_of,
     correlated_problem,
     elbo_by_definition,
-    entropy_of,
     enumerated,
     log_prior_of_hypotheses,
     prior_of_hypotheses,
@@ -22,7 +21,7 @@ from pydirect.direct.mean_field import fit_regression
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, TablePrior
-from pydirect.testing import enumerate_elbo, enumerate_log_evidence
+from pydirect.testing import enumerate_log_evidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -41,26 +40,6 @@ def test_fits_lie_between_mean_field_and_evidence(make_problem, entropy, seed):
     assert posterior.elbo <= truth + 1e-9
     assert posterior.elbo_trace[-1] == posterior.elbo
     assert posterior.elbo_trace.size == max(posterior.n_iter, 1)
-
-
-@pytest.mark.parametrize("entropy", ENTROPIES)
-@pytest.mark.parametrize("seed", range(4))
-def test_a_mixture_gains_at_most_log_n_components(make_problem, entropy, seed):
-    problem = correlated_problem(make_problem, seed=seed)
-    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy, n_samples=200)
-    own = [
-        enumerate_elbo(*problem.oracle_arguments, q, posterior.noise.q, problem.log_noise_prior)
-        for q in posterior.component_q
-    ]
-    assert posterior.elbo <= posterior.alpha @ own + np.log(posterior.n_components) + 1e-9
-
-
-def test_brackets_contain_the_entropy(make_problem):
-    for seed in range(8):
-        problem = correlated_problem(make_problem, seed=seed, noise=1.0)
-        posterior = fit_mixture(*problem.fit_arguments, n_components=3)
-        truth = entropy_of(posterior.alpha, posterior.component_q)
-        assert posterior.entropy_bracket[0] - 1e-9 <= truth <= posterior.entropy_bracket[1] + 1e-9
 
 
 def test_both_modes_of_an_ambiguous_problem_are_found():

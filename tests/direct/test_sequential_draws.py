@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from philox import philox
 from sequential_reference import log_probabilities
 from sequential_reference import sequential_draws as reference_draws
 
@@ -178,17 +179,6 @@ def test_another_seed_gives_other_draws():
 
 
 # Uniform numbers
-
-
-def philox(counter, key):
-    """Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011)."""
-    c, k = list(counter), list(key)
-    for _ in range(10):
-        products = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        low, high = [p & 0xFFFFFFFF for p in products], [p >> 32 for p in products]
-        c = [high[1] ^ c[1] ^ k[0], low[1], high[0] ^ c[3] ^ k[1], low[0]]
-        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
-    return c
 
 
 @pytest.mark.parametrize(
