@@ -7,14 +7,14 @@ from scipy.special import softmax
 from pydirect import GaussianStatistics, fit_mean_field
 from pydirect.baselines import (
     Concrete,
+    Exact,
     GaussianRegression,
     Reinforce,
     Reparameterization,
     StochasticELBO,
     fit_stochastic,
-    gradient_estimators,
 )
-from pydirect.baselines.gradient_estimators import ErrorsFromRows
+from pydirect.baselines.stochastic import ErrorsFromRows
 from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -53,7 +53,7 @@ def log_density(x, mean, variance):
 @pytest.mark.parametrize("per_weight", [False, True])
 def test_the_discrete_bound_is_the_elbo_by_enumeration(make_problem, per_weight):
     problem = make_problem(per_weight=per_weight)
-    bound = StochasticELBO(problem.model, gradient_estimators.Exact())
+    bound = StochasticELBO(problem.model, Exact())
     theta = somewhere(bound)
     q, q_noise = softmax(theta[:12].reshape(4, 3), axis=1), softmax(theta[12:])
     expected = enumerate_elbo(*problem.oracle_arguments, q, q_noise, problem.log_noise_prior)
@@ -65,9 +65,7 @@ def test_the_discrete_bound_is_the_elbo_by_enumeration(make_problem, per_weight)
 
 def test_the_continuous_bound_is_the_mean_of_its_integrand(make_problem):
     problem = make_problem(b=3)
-    bound = StochasticELBO(
-        GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels), gradient_estimators.Exact()
-    )
+    bound = StochasticELBO(GaussianRegression.of(problem.statistics, 1.5, problem.noise_levels), Exact())
     theta, rng = somewhere(bound), np.random.default_rng(0)
     posterior = bound.posterior(theta)
     w = posterior.mean + posterior.std * rng.standard_normal((100_000, 3))
@@ -87,14 +85,14 @@ def test_exact_gradients_agree_with_finite_differences(make_problem, estimator):
     theta = somewhere(bound)
     exact = bound.exact_gradient(theta)
     np.testing.assert_allclose(exact, finite_difference_gradient(bound.elbo, theta), rtol=1e-6, atol=1e-6)
-    following = StochasticELBO(bound.model, gradient_estimators.Exact())
+    following = StochasticELBO(bound.model, Exact())
     np.testing.assert_array_equal(following.gradient(theta, np.random.default_rng(0)), exact)
     assert not following.gradient_variance(theta, np.random.default_rng(0), 3).any()
 
 
 def test_the_exact_gradient_is_that_of_the_compiled_solver(make_problem):
     problem = make_problem()
-    bound = StochasticELBO(problem.model, gradient_estimators.Exact())
+    bound = StochasticELBO(problem.model, Exact())
     theta = somewhere(bound)
     value, weights, noise = problem.model.solver(1).elbo_and_gradient(3, theta[:12].reshape(4, 3), theta[12:].copy())
     assert bound.elbo(theta) == pytest.approx(value, rel=1e-10)
@@ -210,7 +208,7 @@ def test_reinforce_agrees_with_enumeration_of_its_draws(make_problem):
 
 def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
     problem = make_problem(n=60, b=6)
-    theta = somewhere(StochasticELBO(problem.model, gradient_estimators.Exact()))
+    theta = somewhere(StochasticELBO(problem.model, Exact()))
 
     def variance(estimator):
         bound = StochasticELBO(problem.model, estimator)
@@ -222,7 +220,7 @@ def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
     assert max(average, others) < 0.5 * plain
     assert variance(Reinforce(n_samples=100, control="none")) == pytest.approx(plain / 10, rel=0.2)
     assert variance(Concrete(n_samples=10)) < others
-    assert variance(gradient_estimators.Exact()) == 0.0
+    assert variance(Exact()) == 0.0
 
 
 def test_a_moving_average_does_not_see_its_own_samples(make_problem):
@@ -271,7 +269,7 @@ def test_rows_and_statistics_give_the_same_estimate_from_the_same_draws(make_pro
 
 
 FITTED = {
-    "exact": gradient_estimators.Exact(),
+    "exact": Exact(),
     "leave one out": Reinforce(n_samples=50),
     "moving average": Reinforce(n_samples=50, control="moving_average"),
     "concrete": Concrete(n_samples=20, temperature=0.5, final_temperature=0.1),
@@ -302,7 +300,7 @@ def test_reparameterisation_reaches_the_mean_field_of_the_gaussian_posterior(mak
     tolerance = 0.5 if data == "batches" else 0.15
     assert (np.abs(fit.posterior.mean - mean) < tolerance * std).all()
     np.testing.assert_allclose(fit.posterior.std, std, rtol=tolerance)
-    best = StochasticELBO(model, gradient_estimators.Exact()).elbo(np.concatenate([mean, np.log(std), [0.0]]))
+    best = StochasticELBO(model, Exact()).elbo(np.concatenate([mean, np.log(std), [0.0]]))
     assert best - tolerance < fit.posterior.elbo <= best
     got = fit.posterior.latent_moments(problem.phi)
     np.testing.assert_allclose(got[1], problem.phi**2 @ fit.posterior.std**2)

@@ -61,7 +61,7 @@ class StochasticGradient:
 def make_bounds() -> dict[str, Any]:
     """The bound of the small problem as each estimator sees it."""
     from pydirect.baselines import Concrete, Reinforce, StochasticELBO
-    from pydirect.baselines.gradient_estimators import Exact
+    from pydirect.baselines.stochastic import Exact
     from pydirect.direct.mean_field import MeanFieldRegression
 
     problem = make_problem("small")

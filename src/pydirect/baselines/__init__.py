@@ -1,6 +1,6 @@
 """What the papers compare with: stochastic gradients and fully factorised Gaussian weights."""
 
-from pydirect.baselines.gradient_estimators import (
+from pydirect.baselines.stochastic import (
     CategoricalWeights,
     Concrete,
     Exact,
@@ -8,8 +8,10 @@ from pydirect.baselines.gradient_estimators import (
     GaussianWeights,
     Reinforce,
     Reparameterization,
+    StochasticELBO,
+    StochasticFit,
+    fit_stochastic,
 )
-from pydirect.baselines.stochastic import StochasticELBO, StochasticFit, fit_stochastic
 
 __all__ = [
     "CategoricalWeights",

@@ -1,40 +1,353 @@
-"""Stochastic gradients of the ELBO, the methods that exact inference is measured against.
-
-In regression only ``R = E_q ‖y − Φw‖²`` needs samples: KL divergences, and the noise given R, are exact in every method
-here, as they cost nothing. An estimator is therefore one of R and of its gradient in the posterior's parameters, from
-weights drawn at random and, optionally, from a few rows drawn at random. What is left to compare is the estimate.
-
-The score function (Williams 1992) serves discrete weights as they are; the relaxation of Jang, Gu & Poole (2017) and
-Maddison, Mnih & Teh (2017) has lower variance and a bias; reparameterisation (Kingma & Welling 2014) needs continuous
-weights. Adam (Kingma & Ba 2015) climbs.
-"""
+"""Stochastic gradients of the ELBO: estimators by draws (REINFORCE, Concrete, reparameterisation), and their ascent."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect import _core
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_instance, as_number
-from pydirect.baselines.gradient_estimators import (
-    CategoricalWeights,
-    Concrete,
-    Estimator,
-    Exact,
-    GaussianRegression,
-    GaussianWeights,
-    Reinforce,
-    Reparameterization,
-    Weights,
-    errors_of,
-    log_sum_exp,
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_flag,
+    as_float_array,
+    as_generator,
+    as_instance,
+    as_number,
 )
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
+from pydirect.distributions.categorical import FactorizedCategorical
+from pydirect.distributions.noise import NoiseGrid, NoisePosterior
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.gradient import ADAM_TOLERANCE, AdamSchedule, adam, through_softmax
+from pydirect.optimize.outcome import Outcome
+from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
+from pydirect.statistics.rotated import Rotation
+
+# Squared errors of weight vectors: from statistics, or from rows
+
+
+@dataclass(frozen=True)
+class ErrorsFromStatistics:
+    """``yᵀy − 2wᵀc + wᵀAw``: O(b²) per draw whatever the number of rows, all draws in one product with A."""
+
+    statistics: TargetStatistics
+
+    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Errors; (n_draws,)."""
+        return np.asarray(self.statistics.squared_error(weights))
+
+    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Errors and gradients ``2 (Aw − c)``."""
+        return self.statistics.squared_error_and_gradient(weights)
+
+
+@dataclass(frozen=True)
+class ErrorsFromRows:
+    """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) per draw; only these rows are read."""
+
+    phi: FloatArray  # (n_rows, n_weights)
+    y: FloatArray  # (n_rows,)
+    batch_size: int  # m; if it is the number of rows, all of them are used, in order
+
+    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Errors; (n_draws,). All draws see the same rows."""
+        phi, y, scale = self._batch(rng)
+        return scale * np.square(y - weights @ phi.T).sum(axis=1)
+
+    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        """Errors and gradients ``−2 n/m Σ_i (y_i − φ_iᵀw) φ_i``."""
+        phi, y, scale = self._batch(rng)
+        residuals = y - weights @ phi.T
+        return scale * np.einsum("ti,ti->t", residuals, residuals), -2.0 * scale * (residuals @ phi)
+
+    def _batch(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, float]:
+        n = len(self.y)
+        if self.batch_size == n:
+            return self.phi, self.y, 1.0
+        chosen = rng.choice(n, self.batch_size, replace=False, shuffle=False)
+        return self.phi[chosen], self.y[chosen], n / self.batch_size
+
+
+# `‖y − Φw‖²` of weights (n_draws, n_weights) at once, or unbiased estimates of it, with their gradients.
+SquaredErrors = ErrorsFromStatistics | ErrorsFromRows
+
+
+def errors_of(
+    statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
+) -> SquaredErrors:
+    """Return the expected squared errors of statistics or rows."""
+    if rows is None:
+        if batch_size is not None:
+            raise ValueError("batch_size must be None without rows: statistics are of all of them")
+        return ErrorsFromStatistics(statistics)
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
+    phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
+    y = as_float_array(rows[1], "y", (len(phi),))
+    if len(phi) != statistics.n_samples:
+        raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
+    if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
+        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
+    size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
+    if size > len(phi):
+        raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
+    return ErrorsFromRows(phi, y, size)
+
+
+@dataclass(frozen=True)
+class GaussianRegression:
+    """The same regression with continuous weights: Gaussian prior, factorised Gaussian posterior (REPARAM's model)."""
+
+    statistics: TargetStatistics  # sums over the rows
+    prior_variance: float  # of every weight
+    noise: NoiseGrid  # noise levels and their prior
+
+    @classmethod
+    def of(
+        cls,
+        statistics: TargetStatistics | GaussianStatistics,
+        prior_variance: float,
+        noise_levels: ArrayLike,
+        log_noise_prior: ArrayLike | None = None,
+    ) -> GaussianRegression:
+        """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
+        variance = as_number(prior_variance, "prior_variance", above=0.0)
+        return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
+
+
+CONTROLS = ("none", "moving_average", "leave_one_out")
+# Share of the past that a moving average keeps at every step.
+AVERAGE_DECAY = 0.9
+
+
+class CategoricalWeights:
+    """Factorised categorical q(w): parameters are logits (n_weights, n_levels)."""
+
+    def __init__(self, model: MeanFieldRegression) -> None:
+        self.model, self.b = model, model.statistics.n_weights
+        if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
+            raise ValueError("log_prior and log_noise_prior must be finite: stochastic gradients start from them")
+        self.shape = (self.b, model.levels.shape[1])
+        self.log_prior = np.broadcast_to(model.log_prior, self.shape)
+        self.levels = model.levels
+
+    @property
+    def start(self) -> FloatArray:
+        """Return the logits or parameters to start from."""
+        return self.log_prior - log_sum_exp(self.log_prior)
+
+    def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``KL(q ‖ p)`` and its gradient."""
+        log_q = logits - log_sum_exp(logits)
+        q, ratio = np.exp(log_q), log_q - self.log_prior
+        return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
+
+    def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
+        statistics, q = self.model.statistics, _softmax(logits)
+        weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
+        value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
+        residual = diagonal * weights.mean - 0.5 * gradient
+        slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
+        return float(value), through_softmax(q, slope)
+
+    def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
+        """Return the posterior of these parameters."""
+        weights = FactorizedCategorical(self.levels, _softmax(logits))
+        return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
+
+
+class GaussianWeights:
+    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights)."""
+
+    def __init__(self, model: GaussianRegression) -> None:
+        self.model, self.b = model, model.statistics.n_weights
+        if not np.isfinite(model.noise.log_prior).all():
+            raise ValueError("log_noise_prior must be finite: stochastic gradients start from it")
+        self.shape = (2, self.b)
+
+    @property
+    def start(self) -> FloatArray:
+        """The prior."""
+        return np.stack([np.zeros(self.b), np.full(self.b, 0.5 * np.log(self.model.prior_variance))])
+
+    def kl(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B)."""
+        mean, log_std = theta
+        precision = 1.0 / self.model.prior_variance
+        shares = precision * np.exp(2.0 * log_std)
+        value = 0.5 * np.sum(shares + precision * mean**2 - 1.0 - 2.0 * log_std - np.log(precision))
+        return float(value), np.stack([precision * mean, shares - 1.0])
+
+    def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient."""
+        statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
+        value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
+        return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
+
+    def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
+        """Return the posterior of these parameters."""
+        t, rotation = self.model.prior_variance, Rotation(np.eye(theta.shape[1]))
+        return GaussianPosterior(rotation, theta[0].copy(), np.exp(2 * theta[1]), t, noise, Outcome(elbo))
+
+
+Weights = CategoricalWeights | GaussianWeights
+
+
+# Estimators of R and its gradient
+
+
+@dataclass(frozen=True)
+class Exact:
+    """DIRECT's own value and gradient, to be followed by the same steps: no variance."""
+
+    discrete: ClassVar[bool | None] = None
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Return R and its gradient, from statistics."""
+        return weights.error(theta)
+
+
+@dataclass
+class Reinforce:
+    """The score function: ``∇R = E (‖y − Φw‖² − baseline) ∇ log q(w)``, unbiased for any discrete weights."""
+
+    discrete: ClassVar[bool | None] = True
+    n_samples: int = 10  # weight vectors per step; their errors come from one matrix product
+    # What is subtracted, which lowers the variance and leaves the mean: nothing, an average of earlier steps' errors
+    # (the first comes from draws of its own), or the mean of the other samples of the step, which takes two samples at
+    # least (Kool, van Hoof & Welling 2019).
+    control: str = "leave_one_out"
+    _average: float | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        as_choice(self.control, "control", CONTROLS)
+        as_count(self.n_samples, "n_samples", 2 if self.control == "leave_one_out" else 1)
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate R and its gradient."""
+        assert isinstance(weights, CategoricalWeights)
+        q = FactorizedCategorical(weights.levels, _softmax(theta))
+        indices = q.sample_indices(self.n_samples, rng)
+        drawn = errors(q.values(indices), rng)
+        baseline = self._baseline(drawn, lambda: errors(q.sample(self.n_samples, rng), rng))
+        shares = (drawn - baseline) / self.n_samples
+        sums = np.zeros((*q.q.shape, 1))
+        _core.sum_by_level(indices, np.ascontiguousarray(shares[:, None]), sums, 1)
+        # ∂ log q_j(w_j) / ∂θ_j = [w_j] − q_j
+        return float(drawn.mean()), sums[:, :, 0] - q.q * shares.sum()
+
+    def _baseline(self, drawn: FloatArray, draw_others: Callable[[], FloatArray]) -> FloatArray | float:
+        if self.control == "none":
+            return 0.0
+        if self.control == "leave_one_out":
+            return (drawn.sum() - drawn) / (self.n_samples - 1)
+        before = float(draw_others().mean()) if self._average is None else self._average
+        self._average = AVERAGE_DECAY * before + (1.0 - AVERAGE_DECAY) * float(drawn.mean())
+        return before
+
+
+@dataclass(frozen=True)
+class Concrete:
+    """Relaxed discrete weights: ``w_j = w̄_jᵀ softmax((θ_j + Gumbel noise) / temperature)``, reparameterised.
+
+    The gradient is that of the relaxed R, not of R: a bias that falls with the temperature while the variance rises.
+    KL divergences are those of the discrete weights.
+    """
+
+    discrete: ClassVar[bool | None] = True
+    n_samples: int = 10  # weight vectors per step
+    temperature: float = 0.5  # at the first step
+    # At the last step, reached geometrically; the same as at the first by default.
+    final_temperature: float | None = None
+    # Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
+    straight_through: bool = False
+
+    def __post_init__(self) -> None:
+        as_count(self.n_samples, "n_samples")
+        as_number(self.temperature, "temperature", above=0.0)
+        if self.final_temperature is not None:
+            as_number(self.final_temperature, "final_temperature", above=0.0)
+        as_flag(self.straight_through, "straight_through")
+
+    def temperature_at(self, progress: float) -> float:
+        """Temperature after a fraction of all steps."""
+        last = self.temperature if self.final_temperature is None else self.final_temperature
+        return float(self.temperature ** (1.0 - progress) * last**progress)
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate the relaxed R and its gradient."""
+        assert isinstance(weights, CategoricalWeights)
+        temperature = self.temperature_at(progress)
+        levels = np.broadcast_to(weights.levels, theta.shape)
+        perturbed = theta + rng.gumbel(size=(self.n_samples, *theta.shape))
+        z = _softmax(perturbed / temperature)
+        relaxed = np.einsum("tjk,jk->tj", z, levels)
+        if self.straight_through:
+            at = levels[np.arange(len(theta)), perturbed.argmax(axis=2)]
+        else:
+            at = relaxed
+        drawn, slopes = errors.with_gradient(at, rng)
+        # ∂w_j / ∂θ_jk = z_jk (w̄_jk − w_j) / temperature
+        z *= levels - relaxed[:, :, None]
+        gradient = np.einsum("tj,tjk->jk", slopes, z) / (temperature * self.n_samples)
+        return float(drawn.mean()), gradient
+
+
+@dataclass(frozen=True)
+class Reparameterization:
+    """Continuous weights as ``w = μ + s ∘ ε`` with standard normal ε: unbiased, and of low variance."""
+
+    discrete: ClassVar[bool | None] = False
+    n_samples: int = 10  # weight vectors per step
+
+    def __post_init__(self) -> None:
+        as_count(self.n_samples, "n_samples")
+
+    def error(
+        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
+    ) -> tuple[float, FloatArray]:
+        """Estimate R and its gradient."""
+        mean, std = theta[0], np.exp(theta[1])
+        epsilon = rng.standard_normal((self.n_samples, mean.size))
+        drawn, slopes = errors.with_gradient(mean + std * epsilon, rng)
+        gradient = np.stack([slopes.mean(axis=0), std * np.einsum("tj,tj->j", slopes, epsilon) / self.n_samples])
+        return float(drawn.mean()), gradient
+
+
+# Estimators of ``R = E_q ‖y − Φw‖²`` and of its gradient in the parameters of q(w).
+Estimator = Exact | Reinforce | Concrete | Reparameterization
+
+
+# SciPy's own are an order of magnitude slower on small arrays, and steps are timed.
+
+
+def log_sum_exp(logits: FloatArray) -> FloatArray:
+    """Over the last axis, which is kept; logits are finite."""
+    highest = logits.max(axis=-1, keepdims=True)
+    return np.asarray(highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True)))
+
+
+def _softmax(logits: FloatArray) -> FloatArray:
+    """Over the last axis."""
+    mass = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    mass /= mass.sum(axis=-1, keepdims=True)
+    return mass
+
 
 # The bound, and how it is climbed
 

@@ -25,6 +25,8 @@ from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, a
 
 # Levels w around an offset much larger than their range lose their differences in second moments.
 FARTHEST_LEVELS = 1e4
+# Expected squared error per row, in units of the noise variance, from which the levels found may be bad ones.
+LARGE_MISFIT = 10.0
 
 
 @dataclass
@@ -287,8 +289,13 @@ def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: Mean
 
 
 def _naturals_of_logits(model: MeanFieldRegression, solver: _core.MeanField, max_iter: int) -> Naturals | None:
-    """Natural parameters at the optimum of L-BFGS on the logits, if it is higher than where the solver stands."""
-    if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
+    """Natural parameters at the optimum of L-BFGS on the logits, if it is higher than where the solver stands.
+
+    It is looked for where the noise leaves much of the targets unexplained; elsewhere lattices find good optima.
+    """
+    error = model.statistics.squared_error(solver.mean, solver.second_moment - solver.mean**2)
+    explained = solver.tau * error <= LARGE_MISFIT * model.statistics.n_samples
+    if explained or not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
         return None
     weights, q_noise, outcome = _fit_logits(model, solver, max_iter)
     if outcome.interrupted:
