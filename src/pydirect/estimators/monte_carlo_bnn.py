@@ -196,7 +196,7 @@ def _plan_of(
 ) -> NetworkPlan:
     schedule = schedule_of(model, DEFAULT_SCHEDULE)
     inference = _inference_of(model.sampling, schedule.optimizer, model.posterior, model.kl_mode)
-    prior, weight_prior = model.prior, ()
+    prior, weight_prior = model.prior, tuple[Any, ...]()
     if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):  # another law than Gaussians
         prior, weight_prior = "empirical_bayes", tuple(prior)
     network = SampledNetwork(
