@@ -69,20 +69,43 @@ SECONDS_BETWEEN_LOGGED_REPORTS = 60.0
 
 
 class Progress:
-    """Timer of the stages of a fit, which reports them if `verbose`."""
+    """Timer of the stages of a fit, which reports them if `verbose`, those of more than two seconds as they go on."""
 
     def __init__(self, verbose: int) -> None:
         self.verbose = verbose
         self.seconds: dict[str, float] = {}
+        self._state: str | None = ""  # of the stage that goes on; None while it reports itself
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Time a stage and report it when it ends."""
-        begin = time.perf_counter()
-        yield
+        begin, ended = time.perf_counter(), threading.Event()
+        self._state = ""
+        if self.verbose:
+            watch = threading.Thread(target=self._watch, args=(name, begin, ended), daemon=True)
+            watch.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self.verbose:
+                watch.join()
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
         if self.verbose:
-            print(f"  {name:<16s} {self.seconds[name]:7.2f} s", file=sys.stderr, flush=True)
+            self._say(f"{name:<16s} {self.seconds[name]:7.2f} s", "\n")
+
+    def _watch(self, name: str, begin: float, ended: threading.Event) -> None:
+        """Say every two seconds how long a stage has taken; where lines stay, ever less often."""
+        pause, end = SECONDS_BETWEEN_REPORTS, "\r" if sys.stderr.isatty() else "\n"
+        while not ended.wait(pause):
+            if self._state is not None:
+                self._say(f"{name:<16s} {time.perf_counter() - begin:7.1f} s so far{self._state}", end)
+            pause *= 2 if end == "\n" else 1
+
+    @staticmethod
+    def _say(text: str, end: str) -> None:
+        width = 78 if sys.stderr.isatty() else 0  # over a longer line
+        print(f"  {text:<{width}s}", end=end, file=sys.stderr, flush=True)
 
     @contextmanager
     def stream(self, total: int | None, start: int = 0) -> Iterator[Callable[[int], None]]:
@@ -91,6 +114,7 @@ class Progress:
         `total`: total number of rows, if known. `start`: number of rows finished by an earlier run.
         """
         begin = said = time.perf_counter()
+        self._state = None
         seconds = SECONDS_BETWEEN_REPORTS if sys.stderr.isatty() else SECONDS_BETWEEN_LOGGED_REPORTS
 
         def report(done: int) -> None:
@@ -107,21 +131,13 @@ class Progress:
 
     @contextmanager
     def rows(self, total: int) -> Iterator[Callable[[int, int], None] | None]:
-        """Yield a callback for `collect_statistics` that updates a tqdm bar, or None."""
-        bar: Any = None
-        if self.verbose and total > 100_000:
-            try:
-                from tqdm.auto import tqdm
-            except ImportError:
-                pass
-            else:
-                form = {"unit": "row", "unit_scale": True, "desc": "  statistics", "leave": False}
-                bar = tqdm(total=total, disable=None, **form)  # None: unless standard error is a terminal
-        if bar is None:
-            yield None
-            return
-        with bar:
-            yield lambda done, _: bar.update(done - bar.n)
+        """Yield a callback for `collect_statistics` that notes which share of the rows is done, or None."""
+
+        def note(done: int, _: int) -> None:
+            self._state = f", {done / total:.0%} of {total:,} rows"
+
+        yield note if self.verbose else None
+        self._state = ""
 
 
 def _duration(seconds: float) -> str:

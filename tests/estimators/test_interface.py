@@ -1,6 +1,7 @@
 """What users call: predictions in every form, calibration, scikit-learn's tools around it, interruption."""
 
 import pickle
+import time
 
 import numpy as np
 import pandas
@@ -14,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectRegressor, Polynomial, Sequential, metrics
+from pydirect._progress import Progress
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.maps import NystroemFeatures
 from pydirect.linear.posterior import GaussianPosterior
@@ -275,6 +277,20 @@ def test_stages_are_reported_when_asked_and_only_then(data, capsys):
     DirectRegressor("linear", verbose=1).fit(*data)
     out, err = capsys.readouterr()
     assert out == "" and [line.split()[0] for line in err.splitlines()] == ["features", "statistics", "inference"]
+
+
+def test_long_stages_say_that_they_go_on_and_what_is_done(data, capsys, monkeypatch):
+    monkeypatch.setattr("pydirect._progress.SECONDS_BETWEEN_REPORTS", 0.01)
+    progress = Progress(1)
+    with progress.stage("statistics"), progress.rows(200) as note:
+        note(50, 200)
+        time.sleep(0.2)
+    *going_on, last = capsys.readouterr().err.splitlines()
+    assert 2 <= len(going_on) <= 5  # ever less often, where lines stay
+    assert all(" s so far, 25% of 200 rows" in line for line in going_on) and "so far" not in last
+    with Progress(0).stage("statistics"):
+        time.sleep(0.05)
+    assert capsys.readouterr().err == ""
 
 
 # ---------------------------------------- unfinished and interrupted
