@@ -34,7 +34,8 @@ def test_categories_and_missing_numbers_are_told():
     )
     kernel = words[words.index("Kernel:") :]
     # One length-scale for all of its categories, in each part of the kernel.
-    assert 1 <= kernel.count("colour") <= 1 + kernel.count("A rough part") and "colour=" not in kernel
+    assert 1 <= kernel.count("colour") <= 1 + kernel.count("of the variance of y; length-scales")
+    assert "colour=" not in kernel
 
 
 @pytest.mark.parametrize("features", ["linear", Nystroem(length_scale=2.0)])

@@ -68,6 +68,16 @@ def test_columns_are_found_among_more_than_can_be_paired_and_for_several_outputs
     assert 50 in found and set(found) <= {3, 7, 11, 20, 50}
 
 
+@pytest.mark.parametrize(("n", "d"), [(1000, 250), (2500, 600)])
+def test_products_are_found_at_any_width(n, d):
+    rng = np.random.default_rng(d)
+    x = rng.standard_normal((n, d))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.3 * rng.standard_normal(n)
+    found = relevant(x, y[:, None])
+    assert found[:3] == [0, 1, 2] and len(found) <= 5
+    assert len(relevant(x, rng.permutation(y)[:, None])) <= 2
+
+
 def test_a_single_column_makes_no_pair_of_it_significant():
     rng = np.random.default_rng(3)
     x = rng.standard_normal((3000, 10))

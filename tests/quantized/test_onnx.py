@@ -218,7 +218,11 @@ def test_types_other_than_float64_and_float32_are_refused(tmp_path, small):
             model.to_onnx(tmp_path / "m.onnx", dtype=dtype)
 
 
-@pytest.mark.parametrize("product", [{}, {"product_amplitude": 0.4, "product_rates": np.array([0.0, 1.7])}])
+PRODUCT = {"product_amplitude": 0.4, "product_rates": np.array([0.0, 1.7])}
+PAIRS = {"product_amplitude": 0.4, "product_rates": np.array([0.6, 1.7]), "product_order": 2}
+
+
+@pytest.mark.parametrize("product", [{}, PRODUCT, PAIRS])
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 def test_a_kernel_of_any_smoothness_and_with_a_product_has_a_graph(tmp_path, smoothness, product):
     rng = np.random.default_rng(0)

@@ -2,6 +2,8 @@
 // covariance and keep their digits for rows that are near each other; a row is at distance zero from itself. Each is
 // summed in the order of the inputs, hence the same bits however rows and columns are grouped.
 
+constexpr double kLog2 = 6.93147180559945286227e-01;
+
 // 2^−y for y ≥ 0, or 2^−1020 if that is larger. Near-minimax polynomial on [−½, ½]: 1.5 ulp beside the rounding of y.
 PYDIRECT_INLINE PackD exp2_of_minus(const PackD& y_in) {
   const PackD y = min(y_in, broadcast(1020.0));
@@ -43,8 +45,8 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
   const double* z = p.others + first_panel * (d + p.n_linear) * PackD::lanes;
   const double *x = p.x + i * d, *x_linear = p.x_linear + i * p.n_linear;
   for (Index panel = 0; panel < n_panels; ++panel) {
-    PackD matern[R], isotropic[R], linear[R];
-    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) matern[r] = isotropic[r] = linear[r] = broadcast(0.0);
+    PackD matern[R], isotropic[R], linear[R], squares[R];
+    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) matern[r] = isotropic[r] = linear[r] = squares[r] = broadcast(0.0);
     // Not unrolled: GCC would move all loads to the front and keep the sums in memory.
     _Pragma("GCC unroll 1") for (Index k = 0; k < d; ++k, z += PackD::lanes) {
       const PackD zk = load(z), weight = broadcast(p.weights[k]);
@@ -54,6 +56,14 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
         if (rough == kIsotropicPart) isotropic[r] = isotropic[r] + square;
         if (rough == kProductPart) isotropic[r] = isotropic[r] + broadcast(p.product_weights[k]) * abs(difference);
       }
+      if (rough == kPairsPart && p.product_weights[k] > 0.0) {
+        for (int r = 0; r < R; ++r) {
+          const PackD y = broadcast(p.product_weights[k]) * abs(broadcast(x[r * d + k]) - zk);
+          const PackD axis = Matern52::value(broadcast(kLog2) * y, exp2_of_minus(y));
+          isotropic[r] = isotropic[r] + axis;
+          squares[r] = squares[r] + axis * axis;
+        }
+      }
     }
     _Pragma("GCC unroll 1") for (Index k = 0; k < p.n_linear; ++k, z += PackD::lanes) {
       const PackD zk = load(z);
@@ -62,6 +72,8 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
     double* strip = p.strips + panel * PackD::lanes;
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
       store(strip + r * kStripColumns, sqrt(matern[r]));
+      if (rough == kPairsPart)  // twice the sum over pairs is the square of the sum less that of squares
+        isotropic[r] = broadcast(p.per_pair) * (isotropic[r] * isotropic[r] - squares[r]);
       if (rough != kNoRoughPart) store(strip + (R + r) * kStripColumns, isotropic[r]);
       store(strip + (2 * R + r) * kStripColumns, linear[r]);
     }
@@ -75,10 +87,11 @@ PYDIRECT_INLINE void covariance_of_strip(const CrossCovariance& p, const double*
     PackD r;
     if (rough == kIsotropicPart) r = sqrt(broadcast(p.isotropic_weight) * load(isotropic + k));
     if (rough == kProductPart) r = load(isotropic + k);
-    const PackD y = load(matern + k), t = broadcast(6.93147180559945286227e-01) * y;
+    const PackD y = load(matern + k), t = broadcast(kLog2) * y;
     PackD sum = broadcast(p.linear_amplitude) * load(linear + k) + broadcast(p.constant);
     sum = sum + broadcast(p.ard_amplitude) * Matern::value(t, exp2_of_minus(y));
-    if (rough != kNoRoughPart) sum = sum + broadcast(p.isotropic_amplitude) * exp2_of_minus(r);
+    if (rough == kPairsPart) sum = sum + broadcast(p.isotropic_amplitude) * load(isotropic + k);
+    else if (rough != kNoRoughPart) sum = sum + broadcast(p.isotropic_amplitude) * exp2_of_minus(r);
     store_some(out + k, sum, n - k);
   }
 }
@@ -112,6 +125,7 @@ constexpr void fill_smoothness(void (*(&of_rows)[kRoughParts])(const CrossCovari
   of_rows[kNoRoughPart] = cross_covariance<Matern, kNoRoughPart>;
   of_rows[kIsotropicPart] = cross_covariance<Matern, kIsotropicPart>;
   of_rows[kProductPart] = cross_covariance<Matern, kProductPart>;
+  of_rows[kPairsPart] = cross_covariance<Matern, kPairsPart>;
 }
 
 constexpr void fill(CrossCovarianceKernels& k) {

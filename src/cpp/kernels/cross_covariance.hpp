@@ -8,8 +8,9 @@ namespace pydirect {
 constexpr Index kStripColumns = 256;  // whose distances wait in the nearest cache
 constexpr Index kRowsTogether = 4;    // at most
 
-// The exponential part: none, exp(−|x − z|/ℓ), or a product over axes, exp(−Σ|x_j − z_j|/ℓ_j).
-enum RoughPart { kNoRoughPart, kIsotropicPart, kProductPart, kRoughParts };
+// The second part: none, exp(−|x − z|/ℓ), a product over axes, exp(−Σ|x_j − z_j|/ℓ_j), or the mean over pairs of axes of
+// M(|x_j − z_j|/ℓ_j) M(|x_k − z_k|/ℓ_k), M of smoothness 5/2.
+enum RoughPart { kNoRoughPart, kIsotropicPart, kProductPart, kPairsPart, kRoughParts };
 
 // a_A Matérn(|x − z|_w) + a_I exponential part + a_L x_L·z_L + constant. Weights are those of squared distances in units
 // of log 2: a Matérn function of the distance y is a polynomial times 2^−y.
@@ -20,7 +21,8 @@ struct CrossCovariance {
   const double* others;    // (⌈n_others/8⌉, n_inputs + n_linear, 8): all inputs, then those of the linear part
   const double* weights;   // (n_inputs,) of the Matérn part
   double isotropic_weight;
-  const double* product_weights;  // (n_inputs,) of distances, in the same units, of a product over axes
+  const double* product_weights;  // (n_inputs,) of distances along axes, in the same units; 0 for inputs not seen
+  double per_pair;                // one over twice the number of pairs of axes
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   double* strips;  // (3, kRowsTogether, kStripColumns) to work in
   double* out;     // (n_rows, n_others)

@@ -31,34 +31,50 @@ struct Matern52 {
   }
 };
 
-template <class Matern, bool product>
+template <class Matern, SecondPart second>
 void covariance_row(const CovarianceRow& p) {
   const PackD root = broadcast(Matern::root), zero = broadcast(0.0);
   for (Index k = 0; k < p.n; k += PackD::lanes) {
     const PackD t = root * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
     const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
     PackD r = load(p.isotropic + k);
-    if (!product) r = sqrt(distance_squared(r, load(p.isotropic_norm + k), p.own_isotropic_norm));
-    const PackD rough = broadcast(p.isotropic_amplitude) * exp(zero - r);
+    if (second == kOfDistance) r = sqrt(distance_squared(r, load(p.isotropic_norm + k), p.own_isotropic_norm));
+    const PackD rough = broadcast(p.isotropic_amplitude) * (second == kOfPairs ? r : exp(zero - r));
     store(p.ard + k, Matern::slope(t, e));
-    if (!product) store(p.isotropic + k, r);
+    if (second == kOfDistance) store(p.isotropic + k, r);
     store(p.covariance + k, Matern::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
                                 broadcast(p.constant));
   }
 }
 
-void product_distance_row(const ProductDistanceRow& p) {
+PYDIRECT_INLINE PackD axis_distance(const AxesRow& p, Index j, Index k) {
+  const double* axis = p.axes + j * p.stride;
+  return abs(load(axis + k) - broadcast(axis[p.own]));
+}
+
+void product_row(const AxesRow& p) {
   for (Index k = 0; k < p.n; k += PackD::lanes) {
     PackD sum = broadcast(0.0);
-    for (Index j = 0; j < p.n_axes; ++j) {
-      const double* axis = p.axes + j * p.stride;
-      sum = sum + abs(load(axis + k) - broadcast(axis[p.own]));
-    }
+    for (Index j = 0; j < p.n_axes; ++j) sum = sum + axis_distance(p, j, k);
     store(p.distance + k, sum);
   }
 }
 
-template <bool product>
+// Twice the sum over pairs is the square of the sum over axes less the sum of squares.
+void pairs_row(const AxesRow& p) {
+  const PackD zero = broadcast(0.0), share = broadcast(1.0 / (double(p.n_axes) * double(p.n_axes - 1)));
+  for (Index k = 0; k < p.n; k += PackD::lanes) {
+    PackD sum = zero, squares = zero;
+    for (Index j = 0; j < p.n_axes; ++j) {
+      const PackD t = axis_distance(p, j, k), value = Matern52::value(t, exp(zero - t));
+      sum = sum + value;
+      squares = squares + value * value;
+    }
+    store(p.distance + k, share * (sum * sum - squares));
+  }
+}
+
+template <SecondPart second>
 void covariance_gradient_row(CovarianceGradientRow& p) {
   PackD sums[4] = {broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)};
   double last[PackD::lanes];
@@ -70,9 +86,9 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
       for (Index i = p.n - k; i < PackD::lanes; ++i) last[i] = 0.0;
       m = load(last);
     }
-    const PackD r = load(p.isotropic + k);
-    const PackD rough = m * broadcast(p.isotropic_amplitude) * exp(zero - r);
-    if (product) store(p.isotropic + k, rough);
+    const PackD r = load(p.isotropic + k), scaled = m * broadcast(p.isotropic_amplitude);
+    const PackD rough = scaled * (second == kOfPairs ? r : exp(zero - r));
+    if (second != kOfDistance) store(p.isotropic + k, second == kOfPairs ? scaled : rough);
     store(p.distance_weight + k, zero - m * load(p.ard + k));
     sums[0] = sums[0] + rough;
     sums[1] = sums[1] + rough * r;
@@ -82,25 +98,54 @@ void covariance_gradient_row(CovarianceGradientRow& p) {
   for (int i = 0; i < 4; ++i) p.sums[i] = sum_lanes(sums[i]);
 }
 
-void product_gradient_row(const ProductGradientRow& p) {
+void product_gradient_row(const AxesGradientRow& p) {
   for (Index j = 0; j < p.rows.n_axes; ++j) {
-    const double* axis = p.rows.axes + j * p.rows.stride;
     PackD sum = broadcast(0.0);
     for (Index k = 0; k < p.rows.n; k += PackD::lanes)
-      sum = sum + load(p.rows.distance + k) * abs(load(axis + k) - broadcast(axis[p.rows.own]));
+      sum = sum + load(p.rows.distance + k) * axis_distance(p.rows, j, k);
     p.sums[j] = sum_lanes(sum);
   }
 }
 
+void pairs_gradient_row(const AxesGradientRow& p) {
+  const Index n = p.rows.n_axes, width = PackD::lanes;
+  double *const sums = p.scratch, *const values = sums + n * width, *const slopes = values + n * width;
+  const PackD zero = broadcast(0.0), third = broadcast(1.0 / 3.0), one = broadcast(1.0);
+  const PackD share = broadcast(2.0 / (double(n) * double(n - 1)));
+  for (Index j = 0; j < n; ++j) store(sums + j * width, zero);
+  for (Index k = 0; k < p.rows.n; k += width) {
+    PackD all = zero;
+    for (Index j = 0; j < n; ++j) {
+      const PackD t = axis_distance(p.rows, j, k), e = exp(zero - t), value = Matern52::value(t, e);
+      store(values + j * width, value);
+      store(slopes + j * width, third * t * t * (one + t) * e);
+      all = all + value;
+    }
+    const PackD weight = share * load(p.rows.distance + k);
+    for (Index j = 0; j < n; ++j) {
+      double* const sum = sums + j * width;
+      store(sum, load(sum) + weight * (all - load(values + j * width)) * load(slopes + j * width));
+    }
+  }
+  for (Index j = 0; j < n; ++j) p.sums[j] = sum_lanes(load(sums + j * width));
+}
+
+template <class Matern>
+constexpr void fill_smoothness(void (*(&of_row)[kSecondParts])(const CovarianceRow&)) {
+  of_row[kOfDistance] = covariance_row<Matern, kOfDistance>;
+  of_row[kOfAxes] = covariance_row<Matern, kOfAxes>;
+  of_row[kOfPairs] = covariance_row<Matern, kOfPairs>;
+}
+
 constexpr void fill(GaussianProcessKernels& k) {
-  k.covariance_row[0][0] = covariance_row<Matern12, false>;
-  k.covariance_row[0][1] = covariance_row<Matern12, true>;
-  k.covariance_row[1][0] = covariance_row<Matern32, false>;
-  k.covariance_row[1][1] = covariance_row<Matern32, true>;
-  k.covariance_row[2][0] = covariance_row<Matern52, false>;
-  k.covariance_row[2][1] = covariance_row<Matern52, true>;
-  k.gradient_row[0] = covariance_gradient_row<false>;
-  k.gradient_row[1] = covariance_gradient_row<true>;
-  k.product_distance_row = product_distance_row;
-  k.product_gradient_row = product_gradient_row;
+  fill_smoothness<Matern12>(k.covariance_row[0]);
+  fill_smoothness<Matern32>(k.covariance_row[1]);
+  fill_smoothness<Matern52>(k.covariance_row[2]);
+  k.gradient_row[kOfDistance] = covariance_gradient_row<kOfDistance>;
+  k.gradient_row[kOfAxes] = covariance_gradient_row<kOfAxes>;
+  k.gradient_row[kOfPairs] = covariance_gradient_row<kOfPairs>;
+  k.axes_row[0] = product_row;
+  k.axes_row[1] = pairs_row;
+  k.axes_gradient_row[0] = product_gradient_row;
+  k.axes_gradient_row[1] = pairs_gradient_row;
 }

@@ -12,7 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import SMOOTHNESS, KernelHyperparameters
+from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.noise.local import SMALLEST_GAIN
@@ -111,10 +111,13 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
     if kernel.product_amplitude > 0:
         with np.errstate(divide="ignore"):
             scales, of = _words_of_scales(inputs, 1 / kernel.product_rates, names)
-        gain = None if basis.search is None else basis.search.product_gain
+        pairs = kernel.product_order == PAIRS
+        gain = None if basis.search is None else basis.search.pairs_gain if pairs else basis.search.product_gain
         by = "" if gain is None else f", which gains {gain:.3g} nats"
+        what = "rough part changes along single columns, as steps do"
+        what = "sum of functions of two columns each" if pairs else what
         told += (
-            f" A rough part changes along single columns, as steps do{by}: {kernel.product_amplitude:.2g} of the "
+            f" A {what}{by}: {kernel.product_amplitude:.2g} of the "
             f"variance of y; length-scales{of}: {scales}."
         )
     return told

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters, linear_inputs
 
 # Inputs of the map that move, by number, and how fast at each row, (n_rows,).
 Direction = Sequence[tuple[int, FloatArray]]
@@ -58,7 +58,7 @@ def diagonal_derivative(kernel: KernelHyperparameters, inputs: FloatArray, direc
 
 
 def kernel_gradient(kernel: KernelHyperparameters, inputs: FloatArray, landmarks: FloatArray) -> Along:
-    """Differentiate k(x, Z): radial parts, with ∂k/∂x_p = −pull (x_p − z_p)/ℓ_p², the linear one, and a product.
+    """Differentiate k(x, Z): radial parts, with ∂k/∂x_p = −pull (x_p − z_p)/ℓ_p², the linear one, and that of axes.
 
     At x_p = z_p, where a product has a kink, it counts for nothing: the mean of the slopes on both sides.
     """
@@ -69,9 +69,7 @@ def kernel_gradient(kernel: KernelHyperparameters, inputs: FloatArray, landmarks
     pull = ard * order * matern_pull(distance, kernel.smoothness)
     isotropic_pull = isotropic * matern_pull(cdist(inputs, landmarks) / kernel.isotropic_length_scale, 0.5)
     isotropic_pull /= kernel.isotropic_length_scale**2
-    rates, product = kernel.product_rates, None
-    if kernel.product_amplitude > 0:
-        product = kernel.product_amplitude * np.exp(-cdist(inputs * rates, landmarks * rates, "cityblock"))
+    rates, along_axis = kernel.axis_rates, _axis_derivative(kernel, inputs, landmarks)
     n_linear, linear = kernel.n_linear, slope * linear_inputs(landmarks, kernel.n_linear).T
 
     def along(direction: Direction) -> FloatArray:
@@ -79,11 +77,32 @@ def kernel_gradient(kernel: KernelHyperparameters, inputs: FloatArray, landmarks
         for p, rate in direction:
             apart = inputs[:, p, None] - landmarks[:, p]
             out -= (pull / scales[p] ** 2 + isotropic_pull) * apart * rate[:, None]
-            if product is not None:
-                out -= rates[p] * product * np.sign(apart) * rate[:, None]
+            if along_axis is not None and rates[p] > 0:
+                out -= rates[p] * along_axis(rates[p] * np.abs(apart)) * np.sign(apart) * rate[:, None]
         return np.asarray(out)
 
     return along
+
+
+def _axis_derivative(
+    kernel: KernelHyperparameters, inputs: FloatArray, landmarks: FloatArray
+) -> Callable[[FloatArray], FloatArray] | None:
+    """Return the function from t along an axis to −∂k/∂t of the part of axes, (n_rows, n_landmarks); None for none."""
+    if kernel.product_amplitude == 0:
+        return None
+    rates = kernel.axis_rates
+    if kernel.product_order != PAIRS:
+        product = kernel.product_amplitude * np.exp(-cdist(inputs * rates, landmarks * rates, "cityblock"))
+        return lambda t: product
+    seen = np.flatnonzero(rates)
+    total = sum(matern_52(rates[j] * np.abs(inputs[:, j, None] - landmarks[:, j])) for j in seen)
+    share = 2 * kernel.product_amplitude / (len(seen) * (len(seen) - 1))
+    return lambda t: np.asarray(share * (total - matern_52(t)) * t * (1 + t) * np.exp(-t) / 3)
+
+
+def matern_52(t: FloatArray) -> FloatArray:
+    """Matérn function of smoothness 5/2 of t = √5 r."""
+    return np.asarray((1 + t + t * t / 3) * np.exp(-t))
 
 
 def matern_pull(s: FloatArray, smoothness: float) -> FloatArray:

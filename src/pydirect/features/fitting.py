@@ -96,7 +96,7 @@ def fit_basis(
             tied = input_map.tied(columns.groups)
             axes = input_map.axes if plan.kind == "nystroem" else np.arange(0)  # random frequencies would be too few
             distinct = inputs[index], rows.y[index], counts, input_map.n_standardised
-            found = search(KernelRows(*distinct, tied, axes, n_threads), rng)
+            found = search(KernelRows(*distinct, tied, axes, n_threads, input_map.forms), rng)
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":

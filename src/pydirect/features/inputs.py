@@ -67,6 +67,11 @@ class InputMap:
         unscored = np.flatnonzero(~np.isin(self.kept, self.scored))
         return np.concatenate([unscored, self.n_standardised + np.arange(len(self.knots))])
 
+    @property
+    def forms(self) -> NDArray[np.intp]:
+        """Number among the kept columns of the one that each output is a form of, (n_outputs,)."""
+        return np.concatenate([np.arange(self.n_standardised), np.searchsorted(self.kept, self.scored)])
+
     @classmethod
     def fit(
         cls,

@@ -16,6 +16,8 @@ from pydirect.persistence.schema import AtLeast, Between, OneOf, Positive, Shape
 SMOOTHNESS = (0.5, 1.5, 2.5)
 # Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
+# Order of a part that is a mean over pairs of axes.
+PAIRS = 2
 LOG2_E = float(np.log2(np.e))
 
 
@@ -38,9 +40,10 @@ class PreparedRows:
         weights = order * (LOG2_E / p.length_scales) ** 2
         isotropic_weight = (LOG2_E / p.isotropic_length_scale) ** 2
         amplitudes = p.amplitudes
-        product_weights = LOG2_E * p.product_rates if p.product_amplitude > 0 else np.empty(0)
+        product_weights = LOG2_E * p.axis_rates if p.product_amplitude > 0 else np.empty(0)
         if p.ard_amplitude == 0 == p.product_amplitude:  # the exponential part is the Matérn function of smoothness 1/2
             order, weights, amplitudes[:2] = 1, np.full_like(weights, isotropic_weight), (p.isotropic_amplitude, 0.0)
+        self.of_pairs = p.product_order == PAIRS
         self.arguments = others, weights, isotropic_weight, product_weights, amplitudes, LINEAR_REACH, order
 
 
@@ -49,8 +52,9 @@ class KernelHyperparameters:
     """Hyperparameters of the covariance function, for standardised targets.
 
     `linear_amplitude` is the variance of the linear part, of the leading `n_linear` inputs, at a typical row. The
-    exponential part is isotropic or a product over axes, ``product_amplitude exp(−Σ product_rates |x − x'|)``: rates
-    are inverse length-scales, zero for inputs that it does not see. Of the two amplitudes at most one is not zero.
+    second part is isotropic or of axes: a product over all, ``product_amplitude exp(−Σ product_rates |x − x'|)``, or
+    with `product_order` 2 the mean over their pairs of products of two Matérn functions of smoothness 5/2. Rates are
+    inverse length-scales, zero for inputs that it does not see. Of the two amplitudes at most one is not zero.
     """
 
     noise_variance: Annotated[float, Positive]
@@ -66,6 +70,7 @@ class KernelHyperparameters:
     product_rates: Annotated[FloatArray, Shape("n_inputs or 0"), Between(0.0, LARGEST)] = field(
         default_factory=lambda: np.empty(0)
     )
+    product_order: Annotated[int, OneOf(0, PAIRS)] = 0
 
     __repr__ = short_repr
 
@@ -77,6 +82,11 @@ class KernelHyperparameters:
         linear = self.linear_amplitude / max(self.n_linear, 1)
         exponential = self.isotropic_amplitude + self.product_amplitude  # one of them is zero
         return np.array([self.ard_amplitude, exponential, linear, self.constant])
+
+    @property
+    def axis_rates(self) -> FloatArray:
+        """What distances along axes are multiplied by in exp(−t), (n_inputs,) or (0,)."""
+        return self.product_rates * (np.sqrt(5.0) if self.product_order == PAIRS else 1.0)
 
     def diagonal(self, x: FloatArray) -> FloatArray:
         """Prior variance of f at the rows of x, (n_rows,)."""
@@ -101,12 +111,14 @@ class KernelHyperparameters:
         """Covariance of f between rows, (len(x), len(other)), (n_rows, n_other)."""
         others = other if isinstance(other, PreparedRows) else self.prepared(other)
         out = np.empty((len(x), others.n_rows))
-        _core.cross_covariance(np.ascontiguousarray(x), *others.arguments, out, n_threads)
+        _core.cross_covariance(np.ascontiguousarray(x), *others.arguments, out, n_threads, others.of_pairs)
         return out
 
     def check(self) -> None:
-        """Raise unless the linear part is of no more than all inputs and there is one exponential part at most."""
+        """Raise unless the linear part is of no more than all inputs and there is one second part at most."""
         if self.n_linear > len(self.length_scales):
             raise ValueError(f"n_linear must be at most {len(self.length_scales)}, got {self.n_linear}")
         if self.product_amplitude > 0 and (self.isotropic_amplitude > 0 or not self.product_rates.size):
             raise ValueError("product_amplitude must be 0 beside an isotropic part or without product_rates")
+        if self.product_order == PAIRS and np.count_nonzero(self.product_rates) < 2:
+            raise ValueError("product_rates must be of two inputs at least where product_order is 2")

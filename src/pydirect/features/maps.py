@@ -22,7 +22,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.derivatives import Along, Direction, kernel_gradient, linear_rates, rates_of_inputs
 from pydirect.features.inputs import LARGEST
-from pydirect.features.kernel import KernelHyperparameters, PreparedRows, linear_inputs
+from pydirect.features.kernel import PAIRS, KernelHyperparameters, PreparedRows, linear_inputs
 from pydirect.features.products import ProductMap
 from pydirect.persistence.schema import AtLeast, Limits, Shape, Size
 
@@ -30,6 +30,8 @@ Block = NDArray[Any]
 # Sums are of kernel functions where this bounds what rounding adds to them, as a fraction of the noise variance:
 # predictions then move by less than a thousandth of their deviation, as the bound is seldom reached.
 LARGEST_ROUNDING = 4e-3
+# Largest frequency of a product in units of an inverse length-scale: slopes of draws are finite.
+FARTHEST = 100.0
 # Rows that sums are expected to be over where nobody knows.
 MANY_ROWS = 1e6
 
@@ -473,7 +475,7 @@ def random_fourier_features(
     """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
     Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the isotropic part;
-    those of a product over axes are independent Cauchy variables. Each part gets a share in proportion to its
+    for those of axes see `axis_frequencies`. Each part gets a share in proportion to its
     amplitude, at least a tenth.
     """
     p = hyperparameters
@@ -487,10 +489,26 @@ def random_fourier_features(
         radius = np.sqrt(freedom / rng.chisquare(freedom, count))
         parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
     if p.product_amplitude > 0:
-        parts[1] = p.product_rates[:, None] * rng.standard_cauchy((d, counts[1]))
+        parts[1] = axis_frequencies(p, counts[1], rng)
     amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
     linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
     return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
+
+
+def axis_frequencies(kernel: KernelHyperparameters, count: int, rng: np.random.Generator) -> FloatArray:
+    """Draw frequencies of the part of axes, (n_inputs, count).
+
+    Of a product they are independent Cauchy variables, of pairs Student-t ones of 5 degrees of freedom along two axes.
+    """
+    rates = kernel.product_rates
+    if kernel.product_order != PAIRS:
+        return np.asarray(rates[:, None] * np.clip(rng.standard_cauchy((len(rates), count)), -FARTHEST, FARTHEST))
+    seen, found = np.flatnonzero(rates), np.zeros((len(rates), count))
+    first = rng.integers(len(seen), size=count)
+    second = (first + rng.integers(1, len(seen), size=count)) % len(seen)
+    for axis in (seen[first], seen[second]):
+        found[axis, np.arange(count)] = rates[axis] * rng.standard_t(5, count)
+    return found
 
 
 @dataclass(frozen=True)

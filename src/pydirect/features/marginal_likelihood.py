@@ -1,9 +1,10 @@
 """Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
 
 The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``, or with a
-product over axes in place of the last, ``a_P exp(−Σ|x_j − x_j'|/ℓ_j)``, rough along axes. Priors on
-the logarithms prevent over-fitting of length-scales to few rows: their prior median grows with √d (Hvarfner, Hellsten &
-Nardi 2024), and the tails are heavy enough for a short length-scale or a part of the covariance that is not needed.
+part of axes in place of the last: a product over all, ``a_P exp(−Σ|x_j − x_j'|/ℓ_j)``, rough along axes, or the mean
+over pairs of them of products of two Matérn functions, smooth and of low order. Priors on the logarithms prevent
+over-fitting of length-scales to few rows: their prior median grows with √d (Hvarfner, Hellsten & Nardi 2024), and the
+tails are heavy enough for a short length-scale or a part of the covariance that is not needed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.linalg import blas, lapack
 
 from pydirect import _core
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import PAIRS, KernelHyperparameters, linear_inputs
 
 # Prior means and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
 LOG_NOISE = (-1.5, 1.0)
@@ -28,16 +29,18 @@ LOG_NOISE_BOUNDS = (float(np.log(1e-5)), float(np.log(4.0)))
 LOG_BOUNDS = (-12.0, 12.0)
 # Value returned for parameters whose covariance cannot be factorised.
 BAD_POINT = 1e10
-# The product over axes starts flat: the median of its length-scales is this many times the number of axes.
+# The product over axes starts flat: the median of its length-scales is this many times the number of axes. Those of
+# pairs are as long as the inputs vary.
 LOG_PRODUCT = (np.log(0.3), 2.0)
 LOG_AXIS = (np.log(3.0), 1.5)
+LOG_PAIRS = (np.log(2.0), 1.0)
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
 
 class MarginalLikelihood:
     """−log posterior of the log parameters θ on fixed rows, with its gradient; outputs share θ.
 
-    θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L]; `with_product` has log a_P, log ℓ_P
+    θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L]; `with_axes` has log a_P, log ℓ_P
     (n_axes) in the place of log a_I, log ℓ_I. `tied` (n_inputs,): the length-scale of each input; the indicators
     of a column of categories share one. Of the inputs x, the leading `n_linear` are columns; the linear part sees
     `linear` (n_rows, …), by default them. Without `counts`, weights are relative precisions: the noise is σ²/ω.
@@ -45,7 +48,9 @@ class MarginalLikelihood:
 
     smoothness = 1.5
     counts = True
+    noise_bounds, largest_log_amplitude = LOG_NOISE_BOUNDS, LOG_BOUNDS[1]
     axes: NDArray[np.intp] | None = None
+    order = 0  # of the part of axes
     axis_columns: FloatArray  # (n_axes, stride)
     iterations_between_updates = 1000
 
@@ -88,7 +93,10 @@ class MarginalLikelihood:
     @property
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
-        return [LOG_NOISE_BOUNDS, *[LOG_BOUNDS] * (len(self.mean) - 1)]
+        bounds = [self.noise_bounds, *[LOG_BOUNDS] * (len(self.mean) - 1)]
+        for place in self.amplitude_places:
+            bounds[place] = LOG_BOUNDS[0], self.largest_log_amplitude
+        return bounds
 
     @property
     def amplitude_places(self) -> tuple[int, int, int]:
@@ -101,17 +109,18 @@ class MarginalLikelihood:
         other.smoothness = smoothness
         return other
 
-    def with_product(self, axes: NDArray[np.intp]) -> Self:
-        """Return the same with a product over some inputs, `axes`, in place of the isotropic part."""
+    def with_axes(self, axes: NDArray[np.intp], order: int = 0) -> Self:
+        """Return the same with a part of some inputs, `axes`, in place of the isotropic one; order: `product_order`."""
         other = copy.copy(self)
-        other.axes, other.axis_columns = axes, np.ascontiguousarray(self.x[:, axes].T)
-        d, flat = self.d, np.full(len(axes), LOG_AXIS[0] + np.log(len(axes)))
+        other.order, other.axes, other.axis_columns = order, axes, np.ascontiguousarray(self.x[:, axes].T)
+        centre, spread = LOG_PAIRS if order == PAIRS else (LOG_AXIS[0] + np.log(len(axes)), LOG_AXIS[1])
+        d, flat = self.d, np.full(len(axes), centre)
 
         def changed(values: FloatArray, *part: FloatArray | float) -> FloatArray:
             return np.concatenate([values[: 2 + d], *np.atleast_1d(*part), values[4 + d :]])
 
         other.mean = changed(self.mean, LOG_PRODUCT[0], flat)
-        other.sd = changed(self.sd, LOG_PRODUCT[1], np.full(len(axes), LOG_AXIS[1]))
+        other.sd = changed(self.sd, LOG_PRODUCT[1], np.full(len(axes), spread))
         other.start = changed(self.start, LOG_PRODUCT[0], flat)
         return other
 
@@ -134,7 +143,7 @@ class MarginalLikelihood:
         if self.axes is not None:
             rates = np.zeros(len(self.tied))
             rates[self.axes] = 1 / value[3 + d : -1]
-            product = {"product_amplitude": float(value[2 + d]), "product_rates": rates}
+            product = {"product_amplitude": float(value[2 + d]), "product_rates": rates, "product_order": self.order}
         return KernelHyperparameters(
             noise_variance=float(value[0]),
             ard_amplitude=float(value[1]),
@@ -162,11 +171,11 @@ class MarginalLikelihood:
         scaled, shrink = self.x / p.length_scales, p.isotropic_length_scale**-2
         # The lower triangle of a C-ordered array is BLAS's and LAPACK's upper one.
         blas.dsyrk(1.0, scaled.T, c=self.ard.T, trans=1, overwrite_c=1)
-        axes = np.empty((0, 0))
+        of_axes: tuple[Any, ...] = ()
         if self.axes is None:
             np.multiply(self.products, shrink, out=self.isotropic)
         else:
-            axes = self.axis_columns * p.product_rates[self.axes, None]
+            of_axes = self.axis_columns * p.axis_rates[self.axes, None], self.order == PAIRS
         arguments = (
             self.ard[:n],
             self.isotropic,
@@ -177,7 +186,7 @@ class MarginalLikelihood:
             amplitudes,
         )
         self.matrix[n:] = 0.0
-        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness), axes)
+        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness), *of_axes)
         self.matrix[self.padding, self.padding] = 1.0  # a block of its own
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
@@ -191,7 +200,7 @@ class MarginalLikelihood:
         if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
             inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
         first = np.ascontiguousarray(alpha[:, 0])
-        sums = _core.covariance_gradient(*arguments, inverse, first, self.distance_weight, self.n_threads, axes)
+        sums = _core.covariance_gradient(*arguments, inverse, first, self.distance_weight, self.n_threads, *of_axes)
         rough, rough_distance, linear, total = sums[:4]
         diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
         noise = p.noise_variance * (diagonal / self.weight).sum()

@@ -127,11 +127,13 @@ class NearestEvidence:
         if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
         value, noise, ard, isotropic, distance = sums[:5]
-        weight = self.weight[self.targets]  # as in MarginalLikelihood
-        spare = 0.5 * n_outputs * (1 - weight).sum()
-        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(weight).sum()
         gradient = np.zeros_like(theta)
-        gradient[:2] = noise - spare, ard
+        gradient[:2] = noise, ard
+        if self.exact.counts:  # as there
+            weight = self.weight[self.targets]
+            spare = 0.5 * n_outputs * (1 - weight).sum()
+            value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(weight).sum()
+            gradient[0] -= spare
         gradient[2 : 2 + d] = np.bincount(self.tied, sums[5:], d)
         gradient[2 + d : 4 + d] = isotropic, distance
         if self.n_linear:

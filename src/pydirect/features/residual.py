@@ -29,7 +29,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import FeatureMap, FourierFeatures, cholesky_with_jitter
+from pydirect.features.maps import FeatureMap, FourierFeatures, axis_frequencies, cholesky_with_jitter
 from pydirect.tables.table import equal_rows
 
 EXACT_ROWS = 2000
@@ -172,7 +172,7 @@ def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.
 
     The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
     its u-quantile. With u = vᵃ, uniform v, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs squares.
-    Frequencies of a product over axes are independent Cauchy variables, as often as they occur.
+    Frequencies of a part of axes are drawn as often as they occur.
     """
     d = len(kernel.length_scales)
     amplitudes = kernel.amplitudes[:2]
@@ -189,8 +189,7 @@ def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.
         frequencies.append((rng.standard_normal((count, d)) / scale * np.sqrt(freedom / chi2)[:, None]).T)
         sizes.append(np.sqrt(amplitude / max(count, 1) * TAIL * v ** (TAIL - 1)))
     if kernel.product_amplitude > 0:
-        cauchy = np.clip(rng.standard_cauchy((d, counts[1])), -LARGEST_RADIUS, LARGEST_RADIUS)
-        frequencies[1] = kernel.product_rates[:, None] * cauchy
+        frequencies[1] = axis_frequencies(kernel, counts[1], rng)
         sizes[1] = np.full(counts[1], np.sqrt(amplitudes[1] / max(counts[1], 1)))
     linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
     return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))

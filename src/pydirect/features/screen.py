@@ -1,7 +1,8 @@
 """Which columns matter, alone or in pairs: tests of class means, before any kernel is fitted.
 
 Every column is cut into quantile classes. Without an effect, targets of variance one have a sum of squares between the
-classes of about χ²_df; the same holds for the cells of two columns, once single effects have been taken out.
+classes of about χ²_df; the same holds for the cells of two columns, once single effects have been taken out. Products
+of two columns are correlated with the targets at any width.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ TAKEN_OUT = 3.5
 # Standard deviations at which targets are cut off: else a single outlier in a rare category is an effect.
 FARTHEST = 3.0
 RELEVANT = 4.3
+# Deviates beyond what the largest of many is by chance; products of a row, and columns, that are looked at together.
+SPARE_DEVIATES = 1.5
+MOST_PRODUCTS, PRODUCT_COLUMNS = 40_000_000_000, 512
 # Times that all means are taken out: the first are those of targets that still have the other columns' effects.
 SWEEPS = 3
 
@@ -53,9 +57,27 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
         others = rng.choice(ranked[MAX_COLUMNS // 2 :], MAX_COLUMNS // 2, replace=False)
         looked_at = np.sort(np.concatenate([ranked[: MAX_COLUMNS // 2], others]))
     pairs = pair_effects(classes[:, looked_at] // (fine // coarse), rest, coarse, n_threads)
-    scores[:] = single
-    scores[looked_at] = np.maximum(single[looked_at], pairs.max(axis=1, initial=-np.inf))
+    scores[:] = np.maximum(single, product_effects(x, rest))
+    scores[looked_at] = np.maximum(scores[looked_at], pairs.max(axis=1, initial=-np.inf))
     return scores
+
+
+def product_effects(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return each column's largest correlation of a product with another one with y, as a normal deviate; (n_columns,).
+
+    Less what the largest of so many deviates is by chance, so that `RELEVANT` is the same limit at any width.
+    """
+    d = x.shape[1]
+    n = min(len(x), MOST_PRODUCTS // d**2)
+    columns = np.stack([np.clip(_standardised(column), -FARTHEST, FARTHEST) for column in x[:n].T]).astype(np.float32)
+    found = np.zeros(d, dtype=np.float32)
+    for target in y[:n].T.astype(np.float32):
+        for begin in range(0, d, PRODUCT_COLUMNS):
+            block = np.abs((columns[begin : begin + PRODUCT_COLUMNS] * target) @ columns.T)
+            block[np.arange(len(block)), begin + np.arange(len(block))] = 0.0
+            found[begin : begin + len(block)] = np.maximum(found[begin : begin + len(block)], block.max(axis=1))
+    by_chance = np.sqrt(2 * np.log(max(d * d / 2, 1))) + SPARE_DEVIATES
+    return np.asarray(found / np.sqrt(n) - max(by_chance - RELEVANT, 0.0), dtype=np.float64)
 
 
 def quantile_classes(x: FloatArray, n_classes: int) -> NDArray[np.uint8]:

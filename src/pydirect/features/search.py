@@ -6,8 +6,9 @@
    short ones of the columns that the screen has found lead to different optima, and the evidence chooses.
 3. Nearest-preceding evidence, of many rows: it sees what varies only between close rows, as functions of coordinates.
 4. The evidence of all rows, by landmarks, chooses between the two results.
-5. A product over axes in place of the isotropic part, for functions that jump or bend along single columns as trees
-   find them. Elsewhere it gains a few nats at most, and predictions may be worse: hence a margin.
+5. A part of axes in place of the isotropic one: a product over all, for functions that jump or bend along single
+   columns as trees find them, or over pairs, for sums of effects and interactions. Elsewhere they gain a few nats at
+   most, and predictions may be worse: hence a margin.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from numpy.typing import NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import SMOOTHNESS, KernelHyperparameters
+from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
 from pydirect.features.race import RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
 from pydirect.features.referee import Referee
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
-from pydirect.features.search_record import PRODUCT_MARGIN_PER_ROW, HyperparameterSearch, product_margin
+from pydirect.features.search_record import AXES_MARGIN_PER_ROW, HyperparameterSearch, axes_margin
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
 MAX_ROWS, FIRST_ROWS = 1000, 512
@@ -48,6 +49,9 @@ ALL_NOISE, MUCH_NOISE = 0.8, 0.5
 NEAREST_ROWS, FEWER_ROWS, NEAREST_GAIN = 600, 256, 0.002
 # Rows among which neighbours are found: with more, nothing that matters was found on real tables.
 REFERENCE_ROWS = 4000
+# Inputs from which a table is wide: only the columns of largest scores have length-scales of their own here. The others
+# hardly matter: their length-scale relative to the root of the number of inputs.
+WIDE, NARROW, UNSEEN = 96, 32, 30.0
 # Targets and neighbours of its race, and of the search that follows.
 FEW_TARGETS, MANY_TARGETS = (1000, 15), (1500, 23)
 # Iterations of the two best starts, of another smoothness, which must gain so many nats a row, and at the end.
@@ -60,9 +64,11 @@ PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
 # Length-scales of the product's second start, as a fraction of the first one's: both may end in the same optimum.
 SHORT = 0.1
-# Iterations of both, of the better one on the same rows, and on more; a product that is needed gains early.
-START_ITERATIONS, PRODUCT_ITERATIONS = 6, 12
+# Iterations of starts, of the better one on the same rows, and on more; a part that is needed gains early.
+START_ITERATIONS, AXES_ITERATIONS = 6, 12
 PROMISING = 0.5  # of what it must gain
+PAIRS_NOISE, PAIRS_AMPLITUDES, PAIRS_LENGTH_SCALE = 0.5, (0.05, 1.0), 1.5
+MOST_PAIR_AXES = 16  # every axis costs an exponential for each entry of a covariance
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ class KernelRows:
     """Distinct rows that a kernel is learned from: inputs x (n_rows, n_inputs), y (n_rows, n_outputs).
 
     The leading `n_linear` inputs are columns, others their normal scores. `tied` (n_inputs,): the length-scale of each
-    input; see `MarginalLikelihood`. `axes`: inputs that the kernel may have a product over.
+    input; see `MarginalLikelihood`. `axes`: inputs that the kernel may have a part of. `forms` (n_inputs,): the column
+    that each input is a form of. `linear`: inputs of the linear part where `seen` are but some of the inputs.
     """
 
     x: FloatArray
@@ -80,27 +87,61 @@ class KernelRows:
     tied: NDArray[np.intp] | None = None
     axes: NDArray[np.intp] = field(default_factory=lambda: np.arange(0))
     n_threads: int = 1
+    forms: NDArray[np.intp] | None = None
+    linear: FloatArray | None = None
+    seen: NDArray[np.intp] | None = None
 
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Return some of the rows."""
-        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows])
+        linear = None if self.linear is None else self.linear[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], linear=linear)
+
+    def narrowed(self, scores: FloatArray) -> tuple[Self, FloatArray]:
+        """Return a wide table's forms of the columns of largest scores, and these; the linear part sees all columns."""
+        if self.x.shape[1] <= WIDE or self.forms is None:
+            return self, scores
+        best = np.sort(np.argsort(-scores, kind="stable")[:NARROW])
+        seen = np.flatnonzero(np.isin(self.forms, best))
+        tied = None if self.tied is None else np.unique(self.tied[seen], return_inverse=True)[1]
+        linear = linear_inputs(self.x, self.n_linear)
+        n_linear = int((seen < self.n_linear).sum())
+        x = np.ascontiguousarray(self.x[:, seen])
+        axes = np.flatnonzero(np.isin(seen, self.axes))
+        return replace(self, x=x, tied=tied, n_linear=n_linear, linear=linear, axes=axes, seen=seen), scores[best]
+
+    def narrowed_kernel(self, kernel: KernelHyperparameters) -> KernelHyperparameters:
+        """Return a kernel of the inputs that are seen, from one of all."""
+        return kernel if self.seen is None else replace(kernel, length_scales=kernel.length_scales[self.seen])
+
+    def widened_kernel(self, kernel: KernelHyperparameters, n_inputs: int) -> KernelHyperparameters:
+        """Return a kernel of all inputs, of which those that were not seen hardly matter."""
+        if self.seen is None:
+            return kernel
+        scales, rates = np.full(n_inputs, UNSEEN * np.sqrt(n_inputs)), np.zeros(n_inputs)
+        scales[self.seen] = kernel.length_scales
+        if kernel.product_rates.size:
+            rates[self.seen] = kernel.product_rates
+        return replace(kernel, length_scales=scales, product_rates=rates if kernel.product_rates.size else np.empty(0))
 
     def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
         """Return the exact evidence of some rows."""
         own = self.x[rows], self.y[rows], self.weight[rows]
-        return MarginalLikelihood(*own, self.n_linear, self.n_threads, self.tied)
+        linear = None if self.linear is None else self.linear[rows]
+        return MarginalLikelihood(*own, self.n_linear, self.n_threads, self.tied, linear=linear)
 
     def nearest(
         self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
     ) -> NearestEvidence:
         """Return the evidence of some rows given their nearest preceding ones; all are in random order."""
-        return NearestEvidence(self.x, self.y, self.weight, np.sort(targets), n_neighbours, exact, **options)
+        own = self.x, self.y, self.weight, np.sort(targets)
+        return NearestEvidence(*own, n_neighbours, exact, linear=self.linear, **options)
 
 
 @dataclass(frozen=True)
 class Found:
     """The result of a search by one kind of evidence, and what led to it; see `HyperparameterSearch`."""
 
+    run: RaceRun
     kernel: KernelHyperparameters
     raced: Sequence[RaceRun]
     shaped: Sequence[RaceRun]
@@ -125,8 +166,11 @@ def search_kernel(
         raced = rows.exact(np.sort(order[: min(many, FEWER_ROWS)])) if both else few
         found = [search_exact(raced, few, scores, lambda: rows.exact(np.sort(order[:many])), is_last=not both)]
         evidences, best = np.empty(0), found[0].kernel
+        narrow, own_scores = rows.narrowed(scores)
         if both:
-            found.append(search_nearest(rows.take(order[:REFERENCE_ROWS]), few, scores, rng))
+            first = few if narrow is rows else narrow.exact(np.sort(order[: few.n_rows]))
+            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng)
+            found.append(replace(near, kernel=narrow.widened_kernel(near.kernel, rows.x.shape[1])))
             evidences = np.array([referee(each.kernel) for each in found])
             best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
         record = HyperparameterSearch(
@@ -143,7 +187,7 @@ def search_kernel(
             n_evaluations=sum(each.n_evaluations for each in found),
         )
         if thorough:
-            best, record = try_product(rows, best, record, rng, max_rows, referee)
+            best, record = try_axes(narrow, best, record, rng, max_rows, referee)
     return replace(best, n_evaluations=record.n_evaluations), record
 
 
@@ -163,7 +207,7 @@ def search_exact(
     raced = race(few, starts)
     best = min(raced, key=_value)
     shaped = race(likelihood, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-    best = _favouring(shaped, SMOOTHNESS_GAIN * likelihood.n_rows)
+    best = favouring(shaped, SMOOTHNESS_GAIN * likelihood.n_rows)
     tried, noise = [*raced, *shaped], np.exp(best.theta[0])
     more = many() if is_last or noise <= MUCH_NOISE else likelihood
     if is_last and noise > ALL_NOISE and more.n_rows > likelihood.n_rows:
@@ -171,7 +215,7 @@ def search_exact(
         best = min(tried[-2:], key=_value)
     best = descend(more, best, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS))
     kernel = more.at(best.smoothness).unpack(best.theta)
-    return Found(kernel, raced, shaped, sum(run.n_evaluations for run in [*tried, best]))
+    return Found(best, kernel, raced, shaped, sum(run.n_evaluations for run in [*tried, best]))
 
 
 def search_nearest(rows: KernelRows, exact: MarginalLikelihood, scores: FloatArray, rng: np.random.Generator) -> Found:
@@ -192,15 +236,15 @@ def search_nearest(rows: KernelRows, exact: MarginalLikelihood, scores: FloatArr
     middle = min(best, key=_value)
     rough, smooth = race(few, [replace(middle, smoothness=s) for s in (0.5, 2.5)], OTHER_SMOOTHNESS[0])
     shaped = [rough, middle, smooth]
-    chosen = _favouring(shaped, OTHER_SMOOTHNESS[1] * few.n_rows)
+    chosen = favouring(shaped, OTHER_SMOOTHNESS[1] * few.n_rows)
     targets = first + rng.permutation(n - first)[: MANY_TARGETS[0]]
     last = rows.nearest(targets, MANY_TARGETS[1], exact, adds_exact=True)
     end = descend(last, chosen, LAST, NEAREST_PATIENCE)
     kernel = last.at(end.smoothness).unpack(end.theta)
-    return Found(kernel, raced, shaped, sum(run.n_evaluations for run in [*raced, *best, rough, smooth, end]))
+    return Found(end, kernel, raced, shaped, sum(run.n_evaluations for run in [*raced, *best, rough, smooth, end]))
 
 
-def try_product(
+def try_axes(
     rows: KernelRows,
     kernel: KernelHyperparameters,
     record: HyperparameterSearch,
@@ -208,47 +252,55 @@ def try_product(
     max_rows: int,
     referee: Callable[[KernelHyperparameters], float],
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Return the kernel with a product over axes, if that gains enough, and the completed record.
+    """Return the kernel with a part of axes, if that gains enough, and the completed record.
 
-    Where there are more rows than `max_rows` the referee must prefer the product too, and a kernel that more of them
-    have found by nearest-preceding evidence stays as it is.
+    Where there are more rows than `max_rows` the referee must prefer it too, and a product is not tried beside a kernel
+    that more of them have found by nearest-preceding evidence.
     """
-    n = len(rows.x)
-    if not len(rows.axes) or kernel.noise_variance > MUCH_NOISE or (n > max_rows and record.nearest_gain > 0):
+    n, axes, whole = len(rows.x), rows.axes, kernel
+    orders = [0] * (len(axes) > 0 and (n <= max_rows or record.nearest_gain <= 0))
+    orders += [PAIRS] * (MOST_PAIR_AXES >= len(axes) > 1)
+    if not orders or kernel.noise_variance > MUCH_NOISE:
         return kernel, record
-    order = rng.spawn(1)[0].permutation(n)[:max_rows]
-    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))
+    order, kernel = rng.spawn(1)[0].permutation(n)[:max_rows], rows.narrowed_kernel(kernel)
+    likelihood, margin = rows.exact(np.sort(order[:FIRST_ROWS])), axes_margin(len(order))
     found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
-    product = likelihood.with_product(rows.axes)
-    flat = product.theta_of(kernel)
-    short = flat.copy()
-    short[3 + product.d : -1] += np.log(SHORT)
-    starts = [RaceRun(name, theta, smoothness=kernel.smoothness) for name, theta in (("flat", flat), ("short", short))]
-    runs = race(product, starts, START_ITERATIONS)
-    runs.append(descend(product, min(runs, key=_value), PRODUCT_ITERATIONS))
-    best, n_evaluations = runs[-1], 1
-    gain = likelihood.at(found.smoothness)(found.theta)[0] - best.value
-    margin = product_margin(len(order))
-    if n > len(order) and gain > PROMISING * margin:  # it was found on other rows
-        found = descend(likelihood, found, PRODUCT_ITERATIONS)
-        gain, runs = found.value - best.value, [*runs, found]
-    if gain > PROMISING * margin:
-        if len(order) > FIRST_ROWS:
-            likelihood, n_evaluations = rows.exact(np.sort(order)), 2
-            product = likelihood.with_product(rows.axes)
-        if n > len(order):
-            found = descend(likelihood, found, PRODUCT_ITERATIONS)
-        best = descend(product, best, *MANY_ROWS)
-        gain = likelihood.at(found.smoothness)(found.theta)[0] - best.value
-        runs += [found, best]
-    if gain > margin:
-        stepped = product.at(best.smoothness).unpack(best.theta)
-        if n <= len(order) or referee(stepped) - referee(kernel) > PRODUCT_MARGIN_PER_ROW * n:
-            kernel = stepped
+    value, runs = likelihood.at(found.smoothness)(found.theta)[0], []
+    if n > len(order):  # it was found on other rows
+        found = descend(likelihood, found, AXES_ITERATIONS)
+        value, runs = found.value, [found]
+    best: dict[int, RaceRun] = {}
+    for each in orders:
+        part = likelihood.with_axes(axes, each)
+        flat, own, d = part.theta_of(kernel), part.theta_of(kernel), part.d
+        if each == PAIRS:  # the main part explains what it can: pairs must begin without it
+            own[0] += np.log(PAIRS_NOISE)
+            own[[1, 2 + d]], own[3 + d : -1] = np.log(PAIRS_AMPLITUDES), np.log(PAIRS_LENGTH_SCALE)
         else:
-            gain = 0.0
-    n_evaluations += record.n_evaluations + sum(run.n_evaluations for run in runs)
-    return kernel, replace(record, n_evaluations=n_evaluations, product_gain=float(gain))
+            own[3 + d : -1] += np.log(SHORT)
+        starts = [own] if each == PAIRS else [flat, own]
+        raced = race(part, [RaceRun("axes", start, smoothness=kernel.smoothness) for start in starts], START_ITERATIONS)
+        best[each] = descend(part, min(raced, key=_value), AXES_ITERATIONS)
+        runs += [*raced, best[each]]
+    gains = {each: value - run.value for each, run in best.items()}
+    chosen = max(gains, key=lambda each: gains[each])
+    if gains[chosen] > PROMISING * margin:
+        if len(order) > FIRST_ROWS:
+            likelihood = rows.exact(np.sort(order))
+        found = descend(likelihood, found, AXES_ITERATIONS) if n > len(order) else found
+        value = likelihood.at(found.smoothness)(found.theta)[0]
+        part = likelihood.with_axes(axes, chosen)
+        run = descend(part, best[chosen], *MANY_ROWS)
+        gains[chosen], runs = value - run.value, [*runs, found, run]
+        stepped = rows.widened_kernel(part.at(run.smoothness).unpack(run.theta), len(whole.length_scales))
+        if gains[chosen] > margin and n > len(order):
+            more = referee(stepped) - referee(whole)
+            gains[chosen] *= more > AXES_MARGIN_PER_ROW * n
+        whole = stepped if gains[chosen] > margin else whole
+    n_evaluations = record.n_evaluations + 2 + sum(run.n_evaluations for run in runs)
+    known = {"product_gain": gains.get(0), "pairs_gain": gains.get(PAIRS)}
+    known = {name: None if gain is None else float(gain) for name, gain in known.items()}
+    return whole, replace(record, n_evaluations=n_evaluations, **known)
 
 
 # --- starts
@@ -318,6 +370,6 @@ def _value(run: RaceRun) -> float:
     return run.value
 
 
-def _favouring(runs: Sequence[RaceRun], margin: float) -> RaceRun:
+def favouring(runs: Sequence[RaceRun], margin: float) -> RaceRun:
     """Return the best run; another smoothness than 3/2 must be better by a margin."""
     return min(runs, key=lambda run: run.value - margin * (run.smoothness == 1.5))

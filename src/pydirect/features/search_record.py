@@ -13,13 +13,13 @@ from pydirect.features.kernel import SMOOTHNESS
 from pydirect.features.screen import RELEVANT
 from pydirect.persistence.schema import AtLeast, OneOf, Shape
 
-# Nats that a product over axes must gain, and nats a row: with 11 on 1000 rows, errors on a table grew by 4 %.
-PRODUCT_MARGIN, PRODUCT_MARGIN_PER_ROW = 10.0, 0.02
+# Nats that a part of axes must gain, and nats a row: with 11 on 1000 rows, errors on a table grew by 4 %.
+AXES_MARGIN, AXES_MARGIN_PER_ROW = 10.0, 0.02
 
 
-def product_margin(n_rows: int) -> float:
-    """Return the nats that a product over axes must gain on so many rows."""
-    return max(PRODUCT_MARGIN, PRODUCT_MARGIN_PER_ROW * n_rows)
+def axes_margin(n_rows: int) -> float:
+    """Return the nats that a part of axes must gain on so many rows."""
+    return max(AXES_MARGIN, AXES_MARGIN_PER_ROW * n_rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,8 +31,8 @@ class HyperparameterSearch:
     - `smoothness_values` (3,) or (0,): the same for ν = 1/2, 3/2, 5/2, from the best start.
     - `nearest_starts`, `nearest_values` (n_nearest,): the same by nearest-preceding evidence, empty if not asked.
     - `evidences` (2,) or (0,): evidence of all rows for the results of exact and of nearest-preceding evidence.
-    - `product_gain`: nats by which a product over axes in place of the isotropic part raised the density on the rows of
-      the search; None where it was not tried.
+    - `product_gain`, `pairs_gain`: nats by which a product over axes, or over pairs of them, in place of the isotropic
+      part raised the density on the rows of the search; None where it was not tried.
     - `n_rows`: rows of the race, of the search that followed, and all distinct rows.
     """
 
@@ -48,6 +48,7 @@ class HyperparameterSearch:
     n_rows: tuple[int, int, int]
     n_evaluations: Annotated[int, AtLeast(0)]
     product_gain: float | None = None
+    pairs_gain: float | None = None
 
     @property
     def relevant(self) -> np.ndarray:
@@ -69,14 +70,14 @@ class HyperparameterSearch:
             f"  starts: {_best_of(self.starts, self.start_values)}",
         ]
         if self.smoothness_values.size:
-            tried = " ".join(f"{v:g}: {e:.1f}" for v, e in zip(SMOOTHNESS, self.smoothness_values, strict=True))
-            lines.append(f"  smoothness: {tried}; 1.5 unless another clearly gains")
-        if self.product_gain is not None:
-            margin = product_margin(many)
-            verdict = "chosen" if self.product_gain > margin else "not chosen"
+            values = " ".join(f"{v:g}: {e:.1f}" for v, e in zip(SMOOTHNESS, self.smoothness_values, strict=True))
+            lines.append(f"  smoothness: {values}; 1.5 unless another clearly gains")
+        margin, gains = axes_margin(many), {"product over axes": self.product_gain, "pairs of axes": self.pairs_gain}
+        tried = {name: gain for name, gain in gains.items() if gain is not None}
+        for name, gain in tried.items():
+            verdict = "chosen" if gain > margin and gain == max(tried.values()) else "not chosen"
             lines.append(
-                f"  product over axes in place of the isotropic part: {self.product_gain:+.1f}; {verdict} "
-                f"(it must gain more than {margin:g})"
+                f"  {name} in place of the isotropic part: {gain:+.1f}; {verdict} (it must gain more than {margin:g})"
             )
         if self.evidences.size:
             values = ", ".join(f"{v:.1f}" for v in self.evidences)

@@ -182,14 +182,13 @@ class LatentMarginalLikelihood:
         self.d, self.tied, self.mean = self.regression.d, self.regression.tied, self.regression.mean
         self.start = self.regression.start.copy()
         self.start[0] = -2 * np.log(unit)  # noise variances 1/h in units of the contrasts
-        self.bounds = [(self.start[0], self.start[0]), *self.regression.bounds[1:]]
+        self.regression.noise_bounds = (self.start[0], self.start[0])
         self._forget()
 
-    def limit_amplitudes(self, largest: float) -> None:
-        """Allow no log amplitude above a number."""
-        for place in self.regression.amplitude_places:
-            low, high = self.bounds[place]
-            self.bounds[place] = (low, min(high, largest))
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        """Bounds of θ."""
+        return self.regression.bounds
 
     def _forget(self) -> None:
         self.sites: Sites | None = None
@@ -405,7 +404,7 @@ def fit_count_hyperparameters(
         bound = LatentMarginalLikelihood(
             x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied, unit=LOG_RATE_UNIT
         )
-        bound.limit_amplitudes(largest)
+        bound.regression.largest_log_amplitude = min(largest, bound.regression.largest_log_amplitude)
         return bound
 
     with single_blas_thread(), np.errstate(under="ignore"):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
-from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
+from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters
 from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
 from pydirect.quantized.c_header import LARGEST_SINGLE, largest_network_input
 from pydirect.quantized.codes import pack_dense
@@ -370,13 +370,20 @@ def _nystroem(features: NystroemFeatures, inputs: Any) -> Any:
     }[p.smoothness]
     if p.product_amplitude > 0:
         axes = np.flatnonzero(p.product_rates)
-        apart = [abs(inputs[:, j : j + 1] - landmarks[None, :, j]) * p.product_rates[j] for j in axes]
-        r = sum(apart[1:], start=apart[0])  # axis by axis: little is kept
+        apart = [abs(inputs[:, j : j + 1] - landmarks[None, :, j]) * p.axis_rates[j] for j in axes]
+        second = np.exp(-sum(apart[1:], start=apart[0])) if p.product_order != PAIRS else _pairs(apart)
     else:
-        r = _distance(inputs, landmarks, p.isotropic_length_scale)
+        second = np.exp(-_distance(inputs, landmarks, p.isotropic_length_scale))
     linear, others = (_cut(a[:, : p.n_linear], LINEAR_REACH) for a in (inputs, landmarks))
-    k = np.exp(-t) * polynomial(t) * ard + np.exp(-r) * exponential + linear @ (slope * others.T)
+    k = np.exp(-t) * polynomial(t) * ard + second * exponential + linear @ (slope * others.T)
     return (k + constant) @ features.whitening
+
+
+def _pairs(apart: list[Any]) -> Any:
+    """Mean over pairs of axes of products of Matérn functions of smoothness 5/2, axis by axis: little is kept."""
+    values = [np.exp(-t) * (t * (t * (1 / 3) + 1.0) + 1.0) for t in apart]
+    total, squares = (sum(each[1:], start=each[0]) for each in (values, [value * value for value in values]))
+    return (total * total - squares) * (1 / (len(apart) * (len(apart) - 1)))
 
 
 def _distance(inputs: Any, landmarks: FloatArray, length_scale: Any) -> Any:

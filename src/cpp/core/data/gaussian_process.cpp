@@ -20,7 +20,7 @@ int threads_for(Index n_rows, Index n_columns, int n_threads) {
 }  // namespace
 
 void covariance(const CovarianceProblem& p, double* out, int n_threads) {
-  const auto covariance_row = kernels().gaussian_process.covariance_row[p.twice_smoothness / 2][p.n_axes > 0];
+  const auto covariance_row = kernels().gaussian_process.covariance_row[p.twice_smoothness / 2][p.second_part()];
   for_chunks(p.n, kCovarianceRowsPerChunk, threads_for(p.n, p.n, n_threads), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
@@ -28,7 +28,7 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
       p.ard[row + i] = p.ard_norm[i];
       p.isotropic[row + i] = p.isotropic_norm[i];
       if (p.n_axes > 0)
-        kernels().gaussian_process.product_distance_row({i + 1, p.n_axes, p.stride, p.axes, i, p.isotropic + row});
+        kernels().gaussian_process.axes_row[p.of_pairs]({i + 1, p.n_axes, p.stride, p.axes, i, p.isotropic + row});
       covariance_row({i + 1, p.ard + row, p.isotropic + row, p.linear + row, p.ard_norm, p.isotropic_norm,
                       p.ard_norm[i], p.isotropic_norm[i], p.ard_amplitude, p.isotropic_amplitude, p.linear_amplitude,
                       p.constant, out + row});
@@ -38,7 +38,10 @@ void covariance(const CovarianceProblem& p, double* out, int n_threads) {
 }
 
 void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_smoothness, int n_threads) {
-  const RoughPart rough = p.isotropic_amplitude <= 0.0 ? kNoRoughPart : p.product_weights ? kProductPart : kIsotropicPart;
+  const RoughPart rough = p.isotropic_amplitude <= 0.0 ? kNoRoughPart
+                          : !p.product_weights         ? kIsotropicPart
+                          : p.per_pair > 0.0           ? kPairsPart
+                                                       : kProductPart;
   const auto of_rows = kernels().cross_covariance.of_rows[twice_smoothness / 2][rough];
   n_threads = threads_for(p.n_rows, p.n_others, n_threads);
   for_chunks(p.n_rows, kCrossRowsPerChunk, n_threads, [&](Index begin, Index end) {
@@ -63,9 +66,10 @@ void covariance_gradient(const CovarianceProblem& p, const double* inverse, cons
                          double* distance_weight, double* sums, int n_threads) {
   const Index n_sums = 4 + p.n_axes;
   std::vector<double> row_sums(static_cast<std::size_t>(n_sums * p.n));
-  const auto gradient_row = kernels().gaussian_process.gradient_row[p.n_axes > 0];
+  const auto gradient_row = kernels().gaussian_process.gradient_row[p.second_part()];
   n_threads = threads_for(p.n, p.n, n_threads);
   for_chunks(p.n, kCovarianceRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    std::vector<double> scratch(static_cast<std::size_t>(3 * p.n_axes * kLevelPadding));
     for (Index i = begin; i < end; ++i) {
       const Index row = i * p.stride;
       CovarianceGradientRow task{i + 1,           inverse + row,    alpha,          alpha[i],
@@ -78,8 +82,8 @@ void covariance_gradient(const CovarianceProblem& p, const double* inverse, cons
       const double own[4] = {m * p.isotropic_amplitude, 0.0, m * p.linear[row + i], m};
       for (int k = 0; k < 4; ++k) own_sums[k] = 2.0 * task.sums[k] - own[k];
       if (p.n_axes == 0) continue;
-      kernels().gaussian_process.product_gradient_row(
-          {{i + 1, p.n_axes, p.stride, p.axes, i, p.isotropic + row}, own_sums + 4});
+      kernels().gaussian_process.axes_gradient_row[p.of_pairs](
+          {{i + 1, p.n_axes, p.stride, p.axes, i, p.isotropic + row}, scratch.data(), own_sums + 4});
       for (Index k = 4; k < n_sums; ++k) own_sums[k] *= 2.0;
     }
   });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cross_covariance.hpp"
+#include "kernels/gaussian_process.hpp"
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -17,16 +18,19 @@ struct CovarianceProblem {
   const double* noise;           // (n,) added to the diagonal
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   int twice_smoothness;  // of the Matérn part: 1, 3 or 5
-  // (n_axes, stride): where there are any, the exponential part is a product over axes, exp(−Σ|p − p'|).
+  // (n_axes, stride): where there are any, the second part is of axes, see SecondPart.
   const double* axes;
   Index n_axes;
+  bool of_pairs;
+
+  SecondPart second_part() const { return n_axes == 0 ? kOfDistance : of_pairs ? kOfPairs : kOfAxes; }
 };
 
 // Lower triangle of the covariance.
 void covariance(const CovarianceProblem& problem, double* out, int n_threads);
 
 // From the lower triangle of K⁻¹ and α = K⁻¹y: distance_weight (n, stride), symmetric with both triangles filled, and
-// sums (4 + n_axes,) over the whole matrix of M k_I, M k_I r, M x_L·x_L', M, and M k_I |p_j − p_j'|. Leaves nothing of
+// sums (4 + n_axes,) over the whole matrix of M k_I, M k_I r, M x_L·x_L', M, and M ∂k_I/∂log ℓ_j. Leaves nothing of
 // `isotropic` where there are axes.
 void covariance_gradient(const CovarianceProblem& problem, const double* inverse, const double* alpha,
                          double* distance_weight, double* sums, int n_threads);
