@@ -44,3 +44,20 @@ def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function
         return function
 
     return fill
+
+
+def rows() -> None:
+    """Rows, as most methods take them.
+
+    Parameters
+    ----------
+    X : array_like of shape (n_rows, n_features_in)
+        Rows of inputs.
+    y : array_like of shape (n_rows,) or (n_rows, n_outputs)
+        Targets.
+    sample_weight : array_like of shape (n_rows,), optional
+        How many times each row counts; by default once.
+    """
+
+
+takes_rows = described_by(rows)

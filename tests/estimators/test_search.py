@@ -101,6 +101,7 @@ def test_search_scores_without_weights_where_the_scorer_takes_none(data):
     assert search.score(x, y, weight) == search.score(x, y)
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")  # targets are nearly free of noise
 def test_search_over_features_and_several_outputs(data):
     x, y = data
     several = np.c_[y, 100 + 50 * x[:, 2] + y]

@@ -6,8 +6,9 @@ import contextlib
 import dataclasses
 import datetime
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,14 +18,25 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pydirect import __version__
+from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import FloatArray, as_count, as_instance, require_no_none
-from pydirect._warnings import warn
+from pydirect._validation import FloatArray, as_count, as_instance, as_sample_weight, require_no_none, shown
+from pydirect._warnings import level_of_user, warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import PRIORS, MixturePrior, TablePrior
-from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, Polynomial, Sequential
+from pydirect.estimators.choices import (
+    Fourier,
+    Gaussian,
+    MeanField,
+    Nystroem,
+    Polynomial,
+    Sequential,
+    as_posterior,
+    content,
+)
+from pydirect.fitted.predictor import check_target_size
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.training import TrainingSchedule
 from pydirect.persistence.container import write
@@ -96,6 +108,48 @@ def from_json(value: Any) -> Any:
 
 
 _ENTRIES = {"state", "library", "n_features_in", "feature_names", "fit_seconds", "parameters", "metadata"}
+
+
+# What parameters may be where small models are fitted within a budget, as these models are just so.
+WHAT_QUANTIZED_FITS_DO: dict[str, tuple[Any, ...]] = {
+    "features": ("auto", "nystroem", "fourier"),
+    "posterior": (Gaussian(),),
+    "noise": ("auto", "constant"),
+    "local": ("auto", False),
+    "bound": ("auto", "softmax"),
+    "columns": (None,),
+}
+
+
+def refuse_ignored(parameters: dict[str, Any]) -> None:
+    """Raise if a parameter has been set that `fit_quantized`, which fits small models of its own, would ignore."""
+    features = parameters["features"]
+    given = parameters | {"posterior": as_posterior(parameters["posterior"])}
+    if isinstance(features, Nystroem):
+        plain = type(features)(max_search_rows=features.max_search_rows)
+        given["features"] = "auto" if content(features) == content(plain) else features
+    ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
+    if ignored:
+        raise ValueError(
+            f"{', '.join(ignored)} must be left at the default for fit_quantized, which fits small models of its own "
+            f"and would ignore it, got {', '.join(shown(parameters[name]) for name in ignored)}: "
+            "quantize(model) keeps a fitted model as it is"
+        )
+
+
+def of_model(path: str) -> Any:
+    """Return a property that is an attribute of ``model_``, by its dotted path."""
+    get = attrgetter(path)
+    return property(lambda self: get(self.model_))
+
+
+class TableRows(NamedTuple):
+    """Validated rows: a table, targets (n_rows, n_outputs), weights (n_rows,) or None, whether y is a vector."""
+
+    table: Table
+    y: FloatArray
+    weight: FloatArray | None
+    one_dimensional: bool
 
 
 class Estimator(BaseEstimator):
@@ -185,6 +239,14 @@ class Estimator(BaseEstimator):
                 raise explain_numbers(X, error) from None
         return validated_table(self, X, *y, reset=reset, missing=self._column_options().missing, **checks)
 
+    def _read(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, more: bool = False) -> TableRows:
+        """Validate rows of a new fit, or `more` rows, whose weights may all be zero."""
+        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=not more)
+        weight = as_sample_weight(sample_weight, len(x), all_zero=more)
+        targets = np.asarray(given, dtype=np.float64)
+        check_target_size(np.abs(targets).max())
+        return TableRows(self._as_table(x), targets.reshape(len(x), -1), weight, targets.ndim == 1)
+
     def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
         self.n_features_in_ = n_features_in
         self.__dict__.pop("feature_names_in_", None)
@@ -205,13 +267,9 @@ class Estimator(BaseEstimator):
             return ColumnEncoding.of_numbers(table.shape[1], table.names)
         return self._column_options().encoding(table, z, weight, stacklevel=6)
 
+    @takes_rows
     def encode_rows(self, X: ArrayLike) -> FloatArray:
         """Encode rows of X as the model takes them: categories as columns of 0 and 1, gaps filled.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------
@@ -229,7 +287,7 @@ class Estimator(BaseEstimator):
                     "missing, as in no row of the fit: what the other columns let expect stands for them, and "
                     "deviations and intervals are as narrow as if it were known",
                     TableWarning,
-                    stacklevel=3,
+                    stacklevel=level_of_user(),
                 )
         return self.columns_.encode(values)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import (
@@ -22,7 +23,8 @@ from pydirect._validation import (
     as_number,
 )
 from pydirect._warnings import warn
-from pydirect.estimators._regressor import Regressor, TableRows
+from pydirect.estimators._estimator import TableRows
+from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import (
     NOISE_OF_ROWS,
     RegressionPlan,
@@ -152,6 +154,7 @@ class IncrementalRegressor(Regressor):
 
     # --- the feature map
 
+    @takes_rows
     def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the feature map to a sample, without counting its rows.
 
@@ -162,13 +165,9 @@ class IncrementalRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
         y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
             Required if the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
             a ``length_scale`` of their own.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts; by default once.
 
         Returns
         -------
@@ -352,6 +351,7 @@ class IncrementalRegressor(Regressor):
 
     # --- growing and shrinking
 
+    @takes_rows
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
     ) -> Self:
@@ -369,10 +369,6 @@ class IncrementalRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
             are no longer buffered equal ones are not merged.
@@ -412,6 +408,7 @@ class IncrementalRegressor(Regressor):
         self._warn_if_unfinished()
         return self
 
+    @takes_rows
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
         """Remove rows that were given to `partial_fit` (unlearning): fit as if they had never been seen.
 
@@ -420,10 +417,6 @@ class IncrementalRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             The weights that were given to `partial_fit`.
         decay : float in (0, 1], default=1.0
@@ -680,6 +673,7 @@ class IncrementalRegressor(Regressor):
             model._fit_to(model._sums_plan(), statistics.with_features(self.features_), progress)
         return model
 
+    @takes_rows
     def private_statistics(
         self,
         X: ArrayLike,
@@ -698,10 +692,6 @@ class IncrementalRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,)
-            Targets.
         y_bounds : tuple of float
             Smallest and largest target, known without looking at them; targets beyond are moved to their bound.
         budget : PrivacyBudget

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 
+from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_verbosity, shown
 from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
 from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
-from pydirect.estimators._content import content
-from pydirect.estimators.target_transform import (
-    as_transform_names,
-)
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan
 from pydirect.noise.student_t import within_reach
 from pydirect.optimize.quadratic import OPTIMIZERS
+from pydirect.predictive.transformed import TRANSFORMS
 from pydirect.tables.columns import Columns
 
+NAMED = tuple(name for name in TRANSFORMS if name != "identity")
 NOISE_OF_ROWS = ("varying", "student_t")
 NOISES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
 BLOCK_DTYPES = ("float64", "float32")
@@ -80,23 +80,13 @@ class Nystroem(Choice):
         as_choice(self.block_dtype, "block_dtype", BLOCK_DTYPES)
 
 
+@described_by(Nystroem)
 @dataclass
 class Fourier(Nystroem):
-    """Random Fourier features of the same kernel: cheaper for very many rows, for prediction and on devices.
-
-    Parameters
-    ----------
-    rank_inputs : bool, optional
-        As of `Nystroem`.
-    length_scale : float or array_like of shape (n_features_in,), optional
-        As of `Nystroem`.
-    max_search_rows : int, default=1000
-        As of `Nystroem`.
-    block_dtype : {"float64", "float32"}, default="float64"
-        As of `Nystroem`.
-    """
+    """Random Fourier features of the same kernel: cheaper for very many rows, for prediction and on devices."""
 
 
+@described_by(Nystroem)
 @dataclass
 class Polynomial(Choice):
     """All products of columns up to a degree.
@@ -105,8 +95,6 @@ class Polynomial(Choice):
     ----------
     degree : int, default=2
         Largest number of factors.
-    block_dtype : {"float64", "float32"}, default="float64"
-        As of `Nystroem`.
     """
 
     degree: int = 2
@@ -190,14 +178,13 @@ class Sequential(Choice):
         return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
 
 
+@described_by(Sequential)
 @dataclass
 class MeanField(Choice):
     """Independent weights on shared levels, or mixtures of such posteriors: the published method.
 
     Parameters
     ----------
-    n_levels : int, default=15
-        Number of values that a weight can take; 16 or fewer fit into 4 bits.
     prior : str or Prior, default="gaussian"
         As of `Sequential`; also a `pydirect.MixturePrior`, which does not factorise: its ``groups`` are one number per
         weight or, for ``features="linear"``, one per column of X, and the constant is then never switched off.
@@ -269,16 +256,6 @@ def as_features(value: Any, posterior: Choice) -> tuple[str, Any]:
 
 # --- plans
 
-# What parameters may be where small models are fitted within a budget, as these models are just so.
-WHAT_QUANTIZED_FITS_DO: dict[str, tuple[Any, ...]] = {
-    "features": ("auto", "nystroem", "fourier"),
-    "posterior": (Gaussian(),),
-    "noise": ("auto", "constant"),
-    "local": ("auto", False),
-    "bound": ("auto", "softmax"),
-    "columns": (None,),
-}
-
 
 @dataclass(frozen=True)
 class RegressionPlan:
@@ -332,22 +309,6 @@ class RegressionParameters(BasisParameters, Protocol):
     local: Any
     target_transform: Any
     max_iter: int
-
-
-def refuse_ignored(parameters: dict[str, Any]) -> None:
-    """Raise if a parameter has been set that `fit_quantized`, which fits small models of its own, would ignore."""
-    features = parameters["features"]
-    given = parameters | {"posterior": as_posterior(parameters["posterior"])}
-    if isinstance(features, Nystroem):
-        plain = type(features)(max_search_rows=features.max_search_rows)
-        given["features"] = "auto" if content(features) == content(plain) else features
-    ignored = [name for name, does in WHAT_QUANTIZED_FITS_DO.items() if name in given and given[name] not in does]
-    if ignored:
-        raise ValueError(
-            f"{', '.join(ignored)} must be left at the default for fit_quantized, which fits small models of its own "
-            f"and would ignore it, got {', '.join(shown(parameters[name]) for name in ignored)}: "
-            "quantize(model) keeps a fitted model as it is"
-        )
 
 
 def feature_plan(model: BasisParameters, posterior: Choice, rank_inputs: bool | None) -> tuple[FeaturePlan, str]:
@@ -489,6 +450,21 @@ def require_formula(plan: RegressionPlan, problem: str) -> None:
         raise ValueError(f"{problem} with noise={plan.noise!r}; use another noise")
 
 
+def as_transform_names(value: Any, n_outputs: int | None = None) -> list[str]:
+    """Return the names of transforms, one per output once their number is known, or raise."""
+    if value is None or isinstance(value, str):
+        as_choice("auto" if value is None else value, "target_transform", (*NAMED, "auto"))
+        return [value or "identity"] * (n_outputs or 1)
+    if not isinstance(value, Sequence) or not len(value):
+        raise TypeError(f"target_transform must be None, a name or a list of one per output, got {shown(value)}")
+    for k, name in enumerate(value):
+        if name is not None:
+            as_choice(name, f"target_transform[{k}]", NAMED)
+    if n_outputs is not None and len(value) != n_outputs:
+        raise ValueError(f"target_transform must have one name per output, {n_outputs}, got {len(value)}")
+    return [name or "identity" for name in value]
+
+
 def _transform(model: RegressionParameters) -> Any:
     value = model.target_transform
     names = as_transform_names(value)
@@ -502,3 +478,46 @@ def _transform(model: RegressionParameters) -> Any:
             "the mean of exp(z) over uncertain noise variances is infinite"
         )
     return value
+
+
+# --- parameters compared by content: equal content compares equal, and changes in place are noticed
+
+SCALARS = (str, bytes, bool, int, float, complex, type(None))
+
+
+@dataclass(frozen=True, eq=False)
+class Itself:
+    """An object that cannot be pickled, such as a lambda function: equal only to itself."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Itself) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def content(value: Any, generator_states: bool = False) -> Hashable:
+    """Return a hashable key that is equal for values with the same content.
+
+    `value`: estimators are compared by class and parameters, other objects by how they are pickled.
+    `generator_states`: whether random generators in different states differ (every draw changes the state), or all
+    random generators count as equal.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, SCALARS):
+        return "nan" if value != value else value
+    if isinstance(value, list | tuple):
+        return tuple(content(v, generator_states) for v in value)
+    if isinstance(value, dict):
+        return frozenset((content(k), content(v, generator_states)) for k, v in value.items())
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        return content(type(value)), content(value.get_params(deep=False), generator_states)
+    if not generator_states and (value is np.random or isinstance(value, np.random.RandomState | np.random.Generator)):
+        return "random generator"
+    try:
+        return str(joblib.hash(np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value))
+    except Exception:  # the object's own methods may raise anything
+        return Itself(value)

@@ -15,13 +15,13 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_ge
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
 from pydirect.estimators._classifier import Classifier, OfLabels, indicators, require_classes
+from pydirect.estimators._estimator import refuse_ignored
 from pydirect.estimators.choices import (
     MeanField,
     Sequential,
     as_posterior,
     check_common,
     feature_plan,
-    refuse_ignored,
     require_same_features,
 )
 from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_rows, label_source, one_against_rest

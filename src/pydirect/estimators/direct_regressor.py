@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._documentation import takes_rows
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_generator
+from pydirect.estimators._estimator import of_model, refuse_ignored
 from pydirect.estimators._incremental import IncrementalRegressor
-from pydirect.estimators.choices import as_features, as_posterior, refuse_ignored
+from pydirect.estimators.choices import as_features, as_posterior
 from pydirect.estimators.regression import (
     collect,
     fit_features,
@@ -24,12 +27,11 @@ from pydirect.estimators.regression import (
 )
 from pydirect.estimators.summary import Summary, summary_of_regressor
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
-from pydirect.noise.local import LocalProcess
-from pydirect.noise.model import NoiseModel
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
 
 
+@dataclass(eq=False, repr=False)
 class DirectRegressor(IncrementalRegressor):
     """Bayesian regression on basis functions, with a posterior in closed form.
 
@@ -172,31 +174,17 @@ class DirectRegressor(IncrementalRegressor):
     >>> lower, upper = model.predict_interval(X[400:], level=0.9)
     """
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 2000,
-        posterior: Any = "gaussian",
-        noise: str | float = "auto",
-        target_transform: str | Sequence[str | None] | None = None,
-        local: bool | str | int = "auto",
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.posterior = posterior
-        self.noise = noise
-        self.target_transform = target_transform
-        self.local = local
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    features: Any = "auto"
+    n_basis_functions: int = 2000
+    posterior: Any = "gaussian"
+    noise: str | float = "auto"
+    target_transform: str | Sequence[str | None] | None = None
+    local: bool | str | int = "auto"
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -210,15 +198,12 @@ class DirectRegressor(IncrementalRegressor):
             return True
         return kind not in ("precomputed", "transformer")
 
+    @takes_rows
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row is repeated, as in scikit-learn; a row given twice is one of weight two. Repetitions
             count fully where they are replicates: where targets have few values and rows that agree in X often differ
@@ -264,29 +249,16 @@ class DirectRegressor(IncrementalRegressor):
 
     # --- results
 
-    @property
-    def coefficients_(self) -> FloatArray:
-        return self.model_.latent.coefficients
+    coefficients_ = of_model("latent.coefficients")
 
     @property
     def coef_(self) -> FloatArray:
         return self.coefficients_[:, 0] if self._units.one_dimensional else self.coefficients_.T
 
-    @property
-    def prior_scale_(self) -> FloatArray:
-        return self.model_.latent.prior_scale
-
-    @property
-    def mean_missing_variance_(self) -> float:
-        return self.model_.latent.residual_variance
-
-    @property
-    def repetitions_(self) -> float:
-        return self.model_.repetitions
-
-    @property
-    def effective_rows_(self) -> float:
-        return self.model_.effective_rows
+    prior_scale_ = of_model("latent.prior_scale")
+    mean_missing_variance_ = of_model("latent.residual_variance")
+    repetitions_ = of_model("repetitions")
+    effective_rows_ = of_model("effective_rows")
 
     @property
     def sparsity_(self) -> float:
@@ -296,13 +268,8 @@ class DirectRegressor(IncrementalRegressor):
     def target_transform_(self) -> TargetTransform | None:
         return self.features_.target_transform
 
-    @property
-    def noise_model_(self) -> NoiseModel | None:
-        return self.model_.noise
-
-    @property
-    def local_(self) -> LocalProcess | None:
-        return self.model_.local
+    noise_model_ = of_model("noise")
+    local_ = of_model("local")
 
     @property
     def noise_choice_(self) -> dict[str, Any]:
@@ -328,6 +295,7 @@ class DirectRegressor(IncrementalRegressor):
 
     # --- functions
 
+    @takes_rows
     def predict_cumulants(self, X: ArrayLike) -> FloatArray:
         """Predict the first four cumulants of the target: mean, variance and the two beyond a Gaussian.
 
@@ -335,11 +303,6 @@ class DirectRegressor(IncrementalRegressor):
         over the components. Those of a sequential posterior are of its stored draws, or of continuous weights with
         ``Sequential(keep_factor=True)``. The noise is a mixture of Gaussians over its grid. With a local process
         predictions are Gaussian.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------
@@ -351,15 +314,15 @@ class DirectRegressor(IncrementalRegressor):
         ValueError
             With a `target_transform`.
         """
-        x = self.encode_rows(X)
+        self._require_fitted()
         if self._units.active is not None:
             raise ValueError(
                 f"cumulants are not available for target_transform={self.target_transform!r}: predict_distribution has "
                 "the mean, the variance and quantiles"
             )
-        with self._threads():
-            return self.model_.cumulants(x)
+        return self._asked("cumulants", X)
 
+    @takes_rows
     def predict_gradient(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the gradients of the mean and of the deviation of f, as ``predict_parts`` has them (epistemic).
 
@@ -367,11 +330,6 @@ class DirectRegressor(IncrementalRegressor):
         proportion. `FunctionDraws.gradient` has those of draws. Where the kernel has a product over columns
         (``features_.hyperparameters.product_amplitude``), f bends at every landmark's value of a column: there a
         gradient has the mean of the slopes on both sides.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------

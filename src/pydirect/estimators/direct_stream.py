@@ -10,16 +10,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
+from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, as_features, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
 from pydirect.estimators.summary import Summary, summary_of_stream
-from pydirect.features.basis import Basis
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.tables.buffer import Codebook, CodedRows
-from pydirect.tables.encoding import ColumnEncoding
 
 # Rows from which the kernel's hyperparameters are learned at most.
 MOST_SEARCHED = 500
@@ -183,6 +183,7 @@ class DirectStreamRegressor(Regressor):
 
     # --- learning
 
+    @takes_rows
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, times: ArrayLike | None = None
     ) -> Self:
@@ -192,12 +193,6 @@ class DirectStreamRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts; by default once.
         times : array_like of shape (n_rows,), optional
             Times of the rows, which never fall.
 
@@ -212,6 +207,7 @@ class DirectStreamRegressor(Regressor):
         self.__dict__ = fresh.__dict__
         return self
 
+    @takes_rows
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, times: ArrayLike | None = None
     ) -> Self:
@@ -219,12 +215,6 @@ class DirectStreamRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts.
         times : array_like of shape (n_rows,), optional
             When each row came: seconds, or datetime64, not decreasing; required if `half_life` or `window` is a time.
 
@@ -236,6 +226,7 @@ class DirectStreamRegressor(Regressor):
         self._learn(X, y, sample_weight, times, predict=False)
         return self
 
+    @takes_rows
     def predict_then_learn(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, times: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -243,12 +234,6 @@ class DirectStreamRegressor(Regressor):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_rows,), optional
-            How many times each row counts; by default once.
         times : array_like of shape (n_rows,), optional
             As of `partial_fit`.
 
@@ -445,25 +430,11 @@ class DirectStreamRegressor(Regressor):
 
     # --- results
 
-    @property
-    def features_(self) -> Basis | None:
-        return self.model_.basis
-
-    @property
-    def columns_(self) -> ColumnEncoding:  # type: ignore[override]
-        return self.model_.columns
-
-    @property
-    def mean_missing_variance_(self) -> float:
-        return self.model_.residual_variance
-
-    @property
-    def n_seen_(self) -> int:
-        return self.model_.n_seen
-
-    @property
-    def log_score_(self) -> float:
-        return self.model_.log_score
+    features_ = of_model("basis")
+    columns_ = of_model("columns")
+    mean_missing_variance_ = of_model("residual_variance")
+    n_seen_ = of_model("n_seen")
+    log_score_ = of_model("log_score")
 
     @property
     def statistics_(self) -> GaussianStatistics:

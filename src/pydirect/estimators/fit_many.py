@@ -11,10 +11,10 @@ import joblib
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
-from pydirect.estimators._content import content
-from pydirect.estimators.choices import RegressionPlan
+from pydirect.estimators.choices import RegressionPlan, content
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.tables.table import Table
@@ -28,6 +28,7 @@ def feature_key(model: DirectRegressor) -> Hashable:
     return content((dict(plan.features.parameters), plan.block_dtype, model.random_state, shape), generator_states=True)
 
 
+@takes_rows
 def fit_many(
     estimators: Sequence[DirectRegressor],
     X: ArrayLike,
@@ -47,12 +48,8 @@ def fit_many(
     ----------
     estimators : sequence of DirectRegressor
         Fitted in place.
-    X : array_like of shape (n_samples, n_features_in)
-        Rows of inputs.
     y : array_like of shape (n_samples,) or (n_samples, n_outputs), or a list or tuple of them
         One target for all, or a list with one per estimator.
-    sample_weight : array_like of shape (n_samples,), optional
-        How many times each row counts; by default once.
 
     Returns
     -------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from sklearn.utils import Tags, _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._documentation import takes_rows
 from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect._warnings import warn
@@ -45,6 +47,7 @@ def _refits(search: DirectSearchCV) -> bool:
     return True
 
 
+@dataclass(eq=False, repr=False)
 class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """Cross-validated grid search over parameters of `DirectRegressor`, on sums over rows.
 
@@ -121,19 +124,11 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     2500.0
     """
 
-    def __init__(
-        self,
-        estimator: DirectRegressor,
-        param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
-        scoring: Any = None,
-        cv: Any = 5,
-        refit: bool = True,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        self.scoring = scoring
-        self.cv = cv
-        self.refit = refit
+    estimator: DirectRegressor
+    param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
+    scoring: Any = None
+    cv: Any = 5
+    refit: bool = True
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -141,6 +136,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         tags.target_tags.multi_output, tags.input_tags = own.target_tags.multi_output, own.input_tags
         return tags
 
+    @takes_rows
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, groups: ArrayLike | None = None
     ) -> Self:
@@ -148,10 +144,6 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row counts, in fits and, unless the scorer does not accept weights, in scores.
         groups : array_like of shape (n_samples,), optional
@@ -321,13 +313,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.best_score_, self.best_params_ = float(mean[self.best_index_]), candidates[self.best_index_]
 
     @available_if(_refits)  # type: ignore[untyped-decorator]
+    @takes_rows
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict with the best estimator; see `DirectRegressor.predict`.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         return_std : bool, default=False
             Whether to return standard deviations as well.
 
@@ -340,15 +331,12 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return self.best_estimator_.predict(X, return_std=return_std)
 
     @available_if(_refits)  # type: ignore[untyped-decorator]
+    @takes_rows
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Score the best estimator by `scoring`.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,) or (n_rows, n_outputs)
-            Targets.
         sample_weight : array_like of shape (n_rows,), optional
             Ignored if the scorer does not accept weights.
 

@@ -8,30 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from pydirect._validation import FloatArray, as_choice, shown
-from pydirect.predictive.transformed import TRANSFORMS, TargetTransform
+from pydirect._validation import FloatArray
+from pydirect.estimators.choices import NAMED, as_transform_names
+from pydirect.predictive.transformed import TargetTransform
 
-NAMED = tuple(name for name in TRANSFORMS if name != "identity")
 # Rows, landmarks and rows of the marginal likelihood with which transforms are compared.
 MAX_ROWS, MAX_FEATURES, MAX_HYPERPARAMETER_ROWS = 2000, 300, 500
 FEWEST_ROWS = 20
 # Gain in nats per row, and in its standard errors, for which a transform is worth having.
 LEAST_GAIN, LEAST_STANDARD_ERRORS = 0.02, 1.0
-
-
-def as_transform_names(value: Any, n_outputs: int | None = None) -> list[str]:
-    """Return the names of transforms, one per output once their number is known, or raise."""
-    if value is None or isinstance(value, str):
-        as_choice("auto" if value is None else value, "target_transform", (*NAMED, "auto"))
-        return [value or "identity"] * (n_outputs or 1)
-    if not isinstance(value, Sequence) or not len(value):
-        raise TypeError(f"target_transform must be None, a name or a list of one per output, got {shown(value)}")
-    for k, name in enumerate(value):
-        if name is not None:
-            as_choice(name, f"target_transform[{k}]", NAMED)
-    if n_outputs is not None and len(value) != n_outputs:
-        raise ValueError(f"target_transform must have one name per output, {n_outputs}, got {len(value)}")
-    return [name or "identity" for name in value]
 
 
 def fitted_transform(names: Sequence[str], y: FloatArray) -> TargetTransform:
