@@ -224,7 +224,7 @@ class Estimator(BaseEstimator):
 
     def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
         """Return X, an array or a `Table`, and y if it is given, as scikit-learn validates them."""
-        if isinstance(X, dict) or (isinstance(X, list) and X and isinstance(X[0], dict)):
+        if type(X) is dict or (isinstance(X, list) and X and isinstance(X[0], dict)):  # sparse arrays may be dicts
             raise TypeError(
                 "X must be rows of numbers or a frame, got dicts: pandas.DataFrame(rows) makes a frame of them"
             )
