@@ -23,6 +23,7 @@ from pydirect.plotting import (
     LogScoreDisplay,
     PosteriorDisplay,
     PredictionIntervalDisplay,
+    RelevanceDisplay,
     ReliabilityDisplay,
     SequentialDisplay,
 )
@@ -406,3 +407,17 @@ def test_bad_arguments_are_refused():
         LogScoreDisplay([np.zeros(3)], names=["a", "b"])
     with pytest.raises(ValueError, match="log_densities must be vectors"):
         LogScoreDisplay([np.zeros((3, 2))])
+
+
+def test_legends_and_labels_stay_inside_the_figure():
+    rng = np.random.default_rng(0)
+    p = rng.random(300)
+    reliability = ReliabilityDisplay(rng.random(300) < p, p, name="DirectClassifier, calibrated").plot()
+    relevance = RelevanceDisplay([f"mean column {k}" for k in range(8)], np.arange(8.0) / 8, np.arange(8.0)).plot()
+    for display in (reliability, relevance):
+        display.figure_.canvas.draw()
+    right = reliability.figure_.bbox.x1
+    assert reliability.ax_.get_legend().get_window_extent().x1 <= right
+    for ax in relevance.ax_:
+        label = ax.xaxis.label.get_window_extent()
+        assert relevance.figure_.bbox.x0 <= label.x0 and label.x1 <= relevance.figure_.bbox.x1

@@ -88,6 +88,36 @@ class ContextualBandit(BaseEstimator):
         largest = scores == scores.max(axis=1, keepdims=True)
         return np.argmax(largest * (1.0 + self._rng.random(scores.shape)), axis=1)
 
+    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the expected reward of every arm in a context, or of every candidate.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Contexts, or candidates.
+        return_std : bool, default=False
+            Also return standard deviations of the expected rewards, without the noise of single ones.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows, n_arms), or (n_rows,) of candidates
+            Expected rewards.
+        std : ndarray of the same shape
+            Their posterior standard deviations; with `return_std` only.
+        """
+        rows = self._rows(X, "X")
+        moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
+        mean, variance = (self._by_row(np.concatenate(parts)) for parts in zip(*moments, strict=True))
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def _by_row(self, values: FloatArray) -> FloatArray:
+        """Return values of (n_rows, n_models) as they are predicted."""
+        return values
+
+    def _blocks(self, rows: FloatArray) -> list[FloatArray]:
+        size = max(1, BLOCK_FLOATS // self.rewards_.means.size)
+        return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+
     # --- files
 
     def save(self, path: str | Path) -> None:
@@ -259,10 +289,6 @@ class LinearBandit(ContextualBandit):
         deviations = 1.0 if self.policy == "ucb" else self._rng.standard_normal(mean.shape)
         return mean + self.exploration * deviations * np.sqrt(variance)
 
-    def _blocks(self, rows: FloatArray) -> list[FloatArray]:
-        size = max(1, BLOCK_FLOATS // self.rewards_.means.size)
-        return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
-
     def learn(self, X: ArrayLike, arms: Any, rewards: ArrayLike) -> Self:
         """Learn the rewards of arms in their contexts, whenever and in whatever order they arrive.
 
@@ -312,28 +338,6 @@ class LinearBandit(ContextualBandit):
             self.rewards_.add_arm()
         return self
 
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the expected reward of every arm.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Contexts.
-        return_std : bool, default=False
-            Also return standard deviations of the expected rewards, without the noise of single ones.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows, n_arms)
-            Expected rewards.
-        std : ndarray of the same shape
-            Their posterior standard deviations; with `return_std` only.
-        """
-        rows = self._rows(X, "X")
-        moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
-        mean, variance = (np.concatenate(parts) for parts in zip(*moments, strict=True))
-        return (mean, np.sqrt(variance)) if return_std else mean
-
 
 class SharedBandit(ContextualBandit):
     """Bandit over candidates that are described by columns, all of which share one vector of weights.
@@ -375,6 +379,9 @@ class SharedBandit(ContextualBandit):
 
     def _first_arms(self) -> int:
         return 1
+
+    def _by_row(self, values: FloatArray) -> FloatArray:
+        return values[:, 0]
 
     def decide(self, candidates: ArrayLike) -> Any:
         """Choose one of the candidates, in every round.
@@ -436,23 +443,3 @@ class SharedBandit(ContextualBandit):
         rows = self._rows(np.atleast_2d(X), "X")
         self._learn(rows, np.zeros(len(rows), dtype=np.intp), rewards)
         return self
-
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the expected rewards of candidates.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Candidates.
-        return_std : bool, default=False
-            Also return standard deviations of the expected rewards, without the noise of single ones.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,)
-            Expected rewards.
-        std : ndarray of the same shape
-            Their posterior standard deviations; with `return_std` only.
-        """
-        mean, variance = self.rewards_.moments(self._phi(self._rows(X, "X")))
-        return (mean[:, 0], np.sqrt(variance[:, 0])) if return_std else mean[:, 0]

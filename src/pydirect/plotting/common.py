@@ -36,18 +36,18 @@ class Display:
         self.figure_ = self.ax_[0].figure
         return self.ax_
 
-    def _finished(self, ax: Any, legend: str) -> Self:
+    def _finished(self, ax: Any, legend: str, n_columns: int = 2) -> Self:
         """Finish the axes, set them, and return the display."""
-        finish(ax, legend)
+        finish(ax, legend, n_columns)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-def finish(ax: Any, legend: str) -> None:
-    """Remove spines; place the legend "above" the axes or at its best location."""
+def finish(ax: Any, legend: str, n_columns: int = 2) -> None:
+    """Remove spines; place the legend "above" the axes, in columns, or at its best location."""
     ax.spines[["top", "right"]].set_visible(False)
-    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2} if legend == "above" else {"loc": legend}
-    ax.legend(frameon=False, fontsize="small", **place)
+    above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": n_columns}
+    ax.legend(frameon=False, fontsize="small", **(above if legend == "above" else {"loc": legend}))
 
 
 def check_output(output: int, count: int) -> int:

@@ -105,7 +105,7 @@ class RelevanceDisplay(Display):
         ax.barh(np.arange(len(order)), scores, height=0.72, color=np.where(found, BLUE, BAND))
         ax.axvline(RELEVANT, color=VERMILION, ls="--", label=f"found relevant beyond {RELEVANT:g}")
         label_bars(ax, [self.names[j] for j in order], 24)
-        ax.set_xlabel("effect in the screen, alone or in a pair (normal deviate)")
+        ax.set_xlabel("largest effect in the screen (normal deviate)")
         ax.set_title(f"{int((self.scores > RELEVANT).sum())} columns screened in", fontsize="medium")
         if scores.max() > 20 * RELEVANT:
             ax.set_xscale("symlog", linthresh=RELEVANT)

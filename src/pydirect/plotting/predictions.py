@@ -218,7 +218,7 @@ class ReliabilityDisplay(Display):
             beside = {"xytext": (5, -9) if y > 0.5 else (5, 5), "textcoords": "offset points"}
             ax.annotate(f"{n:.0f}", (x, y), color=color, fontsize="x-small", bbox=paper, zorder=4, **beside)
         ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        return self._finished(ax, "above")
+        return self._finished(ax, "above", 1)
 
 
 def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
