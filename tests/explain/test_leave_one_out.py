@@ -7,7 +7,8 @@ from scipy.stats import norm
 
 from pydirect import DirectRegressor, Nystroem, fit_many
 from pydirect.estimators import LocalProcessWarning
-from pydirect.explain import LeftOutRows, compare_left_out, leave_one_out
+from pydirect.explain import LeftOutRows, compare_left_out
+from pydirect.explain import rows as rows_module
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((60, 3)), RNG.standard_normal((25, 3))
@@ -143,8 +144,8 @@ def test_jackknife_plus_covers_where_the_noise_is_not_gaussian():
 
 def test_of_many_rows_a_choice_gives_the_intervals(monkeypatch):
     whole = fit()
-    monkeypatch.setattr(leave_one_out, "MAX_ROWS", 50)
-    monkeypatch.setattr(leave_one_out, "CHOSEN_ROWS", 30)
+    monkeypatch.setattr(rows_module, "MAX_ROWS", 50)
+    monkeypatch.setattr(rows_module, "CHOSEN_ROWS", 30)
     few, again = fit(), fit()
     np.testing.assert_array_equal(few.residuals, whole.residuals)
     np.testing.assert_array_equal(few.predict_interval(NEW), again.predict_interval(NEW))
@@ -156,7 +157,7 @@ def test_of_many_rows_a_choice_gives_the_intervals(monkeypatch):
 def test_intervals_do_not_depend_on_the_blocks(monkeypatch):
     left = fit(TWO)
     whole = left.predict_interval(NEW)
-    monkeypatch.setattr(leave_one_out, "COVARIANCE_BYTES", 7 * 8 * 120)
+    monkeypatch.setattr(rows_module, "COVARIANCE_BYTES", 7 * 8 * 120)
     np.testing.assert_allclose(left.predict_interval(NEW), whole, rtol=1e-9)
 
 

@@ -1,7 +1,6 @@
 """What a row or a column did to a prediction: influence, leave-one-out predictions and Shapley values."""
 
-from pydirect.explain.influence import RowEffects, RowInfluence
-from pydirect.explain.leave_one_out import LeftOutRows, compare_left_out
+from pydirect.explain.rows import LeftOutRows, RowEffects, RowInfluence, compare_left_out
 from pydirect.explain.shapley import ShapleyValues, shapley_values
 
 __all__ = ["LeftOutRows", "RowEffects", "RowInfluence", "ShapleyValues", "compare_left_out", "shapley_values"]

@@ -116,9 +116,7 @@ class PosteriorDisplay(Display):
         **kwargs : dict
             Passed to `plot`.
         """
-        posterior = fitted(estimator, "posterior_")
-        if isinstance(posterior, (list, tuple)):
-            posterior = posterior[check_output(output, len(posterior))]
+        posterior = _posterior(estimator, output, (), "")
         if hasattr(posterior, "rotation"):  # Gaussian weights
             drawn = FactorizedCategorical.of_gaussians(posterior.mean, posterior.std, GAUSSIAN_LEVELS)
             return cls(drawn.levels, drawn.q, drawn.mean, drawn.std).plot(**kwargs)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm, spearmanr
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.explain.influence import RowEffects
+from pydirect.explain.rows import RowEffects
 from pydirect.explain.shapley import ShapleyValues, shapley_values
 from pydirect.features.screen import RELEVANT
 from pydirect.plotting.common import (
