@@ -169,16 +169,14 @@ class SequentialRegression:
     def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
         """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
         target, v = self.statistics, self.weight_variance
-        found = self.own_scales and self.given_exponents is None
-        if found:
+        mean, exponents = None, self.given_exponents
+        if exponents is None and self.own_scales:
             exponents, mean = self.exponents()
-        elif self.given_exponents is not None:
-            exponents = self.given_exponents
-        else:
+        elif exponents is None:
             exponents = np.zeros(target.n_weights, dtype=np.int8)
         scale = np.ldexp(self.step, exponents.astype(np.int64))
         factor, order = self.factorise(scale, self.order)
-        if not found:
+        if mean is None:
             mean = np.empty(target.n_weights)
             mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
         levels = self.unit_levels
@@ -200,23 +198,17 @@ class SequentialRegression:
         draws = sampler.draw(n_draws, kind, seed, self.n_threads)
         if not np.isfinite(draws.log_weights).all():
             raise self._failure("draws have no finite probability")
-        mean, coarseness = np.empty((2, len(sampler.order)), dtype=np.float32)
-        mean[sampler.order] = sampler.mean
-        coarseness[sampler.order] = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
-        elbo = float(draws.log_weights.mean())
-        levels, centres = self.unit_levels, np.empty(0)
-        if self.level_scales == "centred":
-            centres = np.empty(len(sampler.order))
-            centres[sampler.order] = sampler.mean * sampler.scale[sampler.order]
+        mean, elbo, levels = sampler.by_weight(sampler.mean), float(draws.log_weights.mean()), self.unit_levels
+        coarseness = sampler.factor.diagonal() * np.diff(sampler.levels, axis=1).max(axis=1)
         return SequentialPosterior(
             packed_codes=pack_codes(draws.codes, levels.shape[1]),
             packed_nearest=pack_codes(sampler.draw(1, "nearest", seed, self.n_threads).codes, levels.shape[1]),
             unit_levels=levels if len(levels) > 1 else levels[0],
             level_exponents=exponents,
-            centres=centres,
+            centres=mean * sampler.scale if self.level_scales == "centred" else np.empty(0),
             step=self.step,
-            own_mean=mean,
-            coarseness=coarseness,
+            own_mean=mean.astype(np.float32),
+            coarseness=sampler.by_weight(coarseness).astype(np.float32),
             log_weights=draws.log_weights,
             log_evidence_continuous=evidence,
             prior_variance=self.prior_variance,

@@ -80,6 +80,10 @@ class SequentialSampler:
             whitened = solve_triangular(self.factor, own.T, trans="T", check_finite=False)
         return own @ self.mean, np.einsum("ji,ji->i", whitened, whitened)
 
+    def by_weight(self, values: FloatArray) -> FloatArray:
+        """Values of all positions in the weights' order, (n_weights,)."""
+        return np.asarray(values[np.argsort(self.order)])
+
     def check(self) -> None:
         """Raise unless the factor is one, `order` is a permutation and each weight has a level."""
         if (self.factor.diagonal() <= 0).any():
@@ -175,11 +179,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def coefficients(self) -> FloatArray:
         """Posterior mean of the weights, (n_weights,): of the stored draws, or exactly as `latent_moments` has it."""
         exact = self._exact_sampler()
-        if exact is None:
-            return self.mean
-        mean = np.empty(self.n_weights)
-        mean[exact.order] = exact.mean
-        return mean * exact.scale
+        return self.mean if exact is None else exact.by_weight(exact.mean) * exact.scale
 
     @property
     def continuous_mean(self) -> FloatArray:

@@ -61,11 +61,8 @@ class NetworkPlan:
     """What the parameters of a network estimator ask for, checked; ``network`` is one of a single input."""
 
     network: VariationalNetwork
-    inference: str
-    n_draws: int
     schedule: TrainingSchedule
-    initial_scale: float
-    n_restarts: int
+    options: dict[str, Any]  # further arguments of `fit_network`
     random_state: Any
     predictive: Predictive
     verbose: int
@@ -80,22 +77,18 @@ class NetworkPlan:
     ) -> Self:
         """Check the parameters that all estimators of networks have, and return the plan."""
         schedule.stages(network.inference(inference))
-        return cls(
-            network,
-            inference,
-            as_count(model.n_draws, "n_draws"),
-            schedule,
-            as_number(model.initial_scale, "initial_scale", above=0.0),
-            as_count(model.n_restarts, "n_restarts"),
-            model.random_state,
-            model._predictive(),
-            model.verbose,
-        )
+        options = {
+            "inference": inference,
+            "n_draws": as_count(model.n_draws, "n_draws"),
+            "initial_scale": as_number(model.initial_scale, "initial_scale", above=0.0),
+            "n_restarts": as_count(model.n_restarts, "n_restarts"),
+        }
+        return cls(network, schedule, options, model.random_state, model._predictive(), model.verbose)
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Optimisers in turn."""
-        return self.schedule.stages(self.network.inference(self.inference))
+        return tuple(self.schedule.optimizer.split("+"))
 
     def train(
         self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_targets: int = 1
@@ -110,18 +103,15 @@ class NetworkPlan:
             own = network
             if isinstance(own, SampledNetwork):
                 own = replace(own, seed=int(rng.integers(2**31)))  # of draws that are kept
+            short = {"schedule": TrainingSchedule("adam", n_steps=1), "n_restarts": 1} if interrupted else {}
             return fit_network(
                 own,
                 inputs,
                 column,
                 sample_weight=weight,
-                inference=self.inference,
-                n_draws=self.n_draws,
-                schedule=TrainingSchedule("adam", n_steps=1) if interrupted else self.schedule,
-                initial_scale=self.initial_scale,
-                n_restarts=1 if interrupted else self.n_restarts,
                 random_state=rng,
                 progress=_report if self.verbose else None,
+                **{"schedule": self.schedule} | self.options | short,
             )
 
         posteriors = fit_each(columns, progress, fit)

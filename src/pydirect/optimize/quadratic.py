@@ -147,16 +147,6 @@ class Naturals(NamedTuple):
     q_noise: FloatArray
 
 
-class _Optimum(NamedTuple):
-    """Where an ascent ended."""
-
-    elbo: float
-    eta: FloatArray
-    kappa: FloatArray
-    q_noise: FloatArray
-    outcome: Outcome
-
-
 @dataclass
 class _Search:
     """Ascents from several starts, of which the best is kept."""
@@ -164,7 +154,7 @@ class _Search:
     solver: Any
     problem: QuadraticProblem
     outcome: Outcome = field(default_factory=Outcome)
-    best: _Optimum | None = None
+    best: tuple[float, Naturals, Outcome] | None = None  # where the best ascent ended, and its ELBO
 
     def ascend(self) -> None:
         """Climb from where the solver is."""
@@ -172,8 +162,8 @@ class _Search:
         for stage in _pipeline(self.problem, solver.tau):
             self.outcome.add(stage(solver, self.problem))
         elbo = solver.elbo()
-        if self.best is None or elbo > self.best.elbo:
-            self.best = _Optimum(elbo, solver.eta, solver.kappa, solver.q_noise, self.outcome)
+        if self.best is None or elbo > self.best[0]:
+            self.best = elbo, Naturals(solver.eta, solver.kappa, solver.q_noise), self.outcome
 
     def from_lattices(self, q_noise: FloatArray) -> None:
         """Climb from every lattice at one noise."""
@@ -196,17 +186,19 @@ class _Search:
 
     def from_naturals(self, start: Naturals) -> None:
         """Climb from natural parameters at their own noise."""
-        self.solver.set_noise(start.q_noise)
-        self.solver.start_from_naturals(start.eta, start.kappa)
+        self._put(start)
         self.ascend()
         self.return_to_best()
+
+    def _put(self, naturals: Naturals) -> None:
+        self.solver.set_noise(naturals.q_noise)
+        self.solver.start_from_naturals(naturals.eta, naturals.kappa)
 
     def return_to_best(self) -> None:
         """Put the solver back to the best optimum so far, if there is one."""
         if self.best is not None:
-            self.solver.set_noise(self.best.q_noise)
-            self.solver.start_from_naturals(self.best.eta, self.best.kappa)
-            self.outcome = self.best.outcome
+            _, naturals, self.outcome = self.best
+            self._put(naturals)
 
 
 def run(
