@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
@@ -169,18 +169,13 @@ class FittedNetworkRegressor(Predictor):
 
     def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
         """Return the model with the mean over rows of the expected noise variance."""
-        noise = np.empty((len(x), len(self.posteriors)))
-        for rows in self.blocks(x):
-            for k, (mean, covariance) in enumerate(self.output_moments(x[rows])):
-                noise[rows, k] = self.noise_from_moments(mean, covariance)
+        noise = self._by_blocks(x, lambda part: [(self.noise_from_moments(*m),) for m in self.output_moments(part)])[0]
         return replace(self, mean_noise=np.average(noise, axis=0, weights=weight))
 
     # --- outputs f and l, the second constant for constant noise
 
     def output_moments(self, x: FloatArray) -> Moments:
         """Mean (n_rows, 2) and covariance (n_rows, 2, 2) of f and l for every target."""
-        if self.outputs.n_draws:
-            return [moments_of_draws(drawn) for drawn in self.drawn(x)]
         moments = self.outputs.moments(x)
         if self.likelihood != "homoscedastic":
             return moments
@@ -214,27 +209,23 @@ class FittedNetworkRegressor(Predictor):
     # --- moments
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        mean = np.empty((len(x), len(self.posteriors)))
-        variance = np.empty_like(mean) if with_variance else None
-        for rows in self.blocks(x):
-            for k, (m, s) in enumerate(self.output_moments(x[rows])):
-                mean[rows, k] = m[:, 0]
-                if variance is not None:
-                    variance[rows, k] = s[:, 0, 0]
-        return mean, variance
+        moments = self._by_blocks(x, lambda part: [(m[:, 0], s[:, 0, 0]) for m, s in self.output_moments(part)])
+        return moments[0], moments[1] if with_variance else None
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        mean, epistemic, aleatoric = (np.empty((len(x), len(self.posteriors))) for _ in range(3))
-        for rows in self.blocks(x):
+        def parts(x: FloatArray) -> Sequence[tuple[FloatArray, ...]]:
             if self.predictive == "draws":
-                for k, (_, means, noise) in enumerate(self.components(x[rows])):
-                    mean[rows, k], epistemic[rows, k] = means.mean(axis=1), means.var(axis=1)
-                    aleatoric[rows, k] = noise.mean(axis=1)
-            else:
-                for k, (m, s) in enumerate(self.output_moments(x[rows])):
-                    mean[rows, k], epistemic[rows, k] = m[:, 0], s[:, 0, 0]
-                    aleatoric[rows, k] = self.noise_from_moments(m, s)
+                drawn = self.components(x)
+                return [(means.mean(axis=1), means.var(axis=1), noise.mean(axis=1)) for _, means, noise in drawn]
+            return [(m[:, 0], s[:, 0, 0], self.noise_from_moments(m, s)) for m, s in self.output_moments(x)]
+
+        mean, epistemic, aleatoric = self._by_blocks(x, parts)
         return mean, epistemic, aleatoric
+
+    def _by_blocks(self, x: FloatArray, parts: Callable[[FloatArray], Sequence[tuple[FloatArray, ...]]]) -> FloatArray:
+        """Parts (n_parts, n_rows, n_outputs) of all rows from those of a block, a tuple per output."""
+        blocks = [np.stack([np.stack(own) for own in parts(x[rows])], axis=-1) for rows in self.blocks(x)]
+        return np.concatenate(blocks, axis=1)
 
     # --- distributions
 
