@@ -168,3 +168,16 @@ def test_threads_do_not_matter():
     )
     np.testing.assert_array_equal(one.length_scales, two.length_scales)
     assert one.amplitudes.tolist() == two.amplitudes.tolist()
+
+
+def test_effects_of_single_columns_get_a_product_over_axes():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (400, 2))
+    logits = 4 * np.stack([np.sin(3 * x[:, 0]), np.cos(3 * x[:, 1]), 0.15 * x.sum(axis=1)], axis=1)
+    index = (logits + rng.gumbel(size=(400, 3))).argmax(axis=1)
+    t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
+    options = {"n_linear": 2, "rng": np.random.default_rng(0)}
+    found, record = fit_label_hyperparameters(x, t, np.ones(400), axes=np.arange(2), **options)
+    assert found.product_amplitude > 0 == found.isotropic_amplitude and record.axes_chosen == found.product_order
+    assert "in place of the isotropic part: +" in repr(record)
+    assert fit_label_hyperparameters(x, t, np.ones(400), **options)[1].axes_chosen is None

@@ -162,7 +162,12 @@ def label_search(max_rows: int) -> Any:
     """Return the search of a kernel by the evidence of labels."""
 
     def search(rows: KernelRows, rng: np.random.Generator) -> Any:
-        options: dict[str, Any] = {"max_rows": max_rows, "n_threads": rows.n_threads, "tied": rows.tied}
+        options: dict[str, Any] = {
+            "max_rows": max_rows,
+            "n_threads": rows.n_threads,
+            "tied": rows.tied,
+            "axes": rows.axes,
+        }
         return fit_label_hyperparameters(rows.x, rows.y, rows.weight, n_linear=rows.n_linear, rng=rng, **options)
 
     return search

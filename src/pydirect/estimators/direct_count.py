@@ -543,6 +543,7 @@ def _count_search(plan: CountPlan, intercept: float) -> Any:
             max_rows=plan.features.max_search_rows,
             n_threads=rows.n_threads,
             tied=rows.tied,
+            axes=rows.axes,
         )
 
     return search

@@ -30,7 +30,7 @@ from pydirect.features.race import RACE_ITERATIONS, Objective, Patience, RaceRun
 from pydirect.features.referee import Referee
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
-from pydirect.features.search_record import AXES_MARGIN_PER_ROW, HyperparameterSearch, axes_margin
+from pydirect.features.search_record import AXES_MARGINS, HyperparameterSearch, axes_margin, unpursued
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
 MAX_ROWS, FIRST_ROWS = 1000, 512
@@ -258,33 +258,23 @@ def try_axes(
     that more of them have found by nearest-preceding evidence.
     """
     n, axes, whole = len(rows.x), rows.axes, kernel
-    orders = [0] * (len(axes) > 0 and (n <= max_rows or record.nearest_gain <= 0))
-    orders += [PAIRS] * (MOST_PAIR_AXES >= len(axes) > 1)
+    is_near = n > max_rows and record.nearest_gain > 0
+    orders = [each for each in orders_of(axes) if each == PAIRS or not is_near]
     if not orders or kernel.noise_variance > MUCH_NOISE:
         return kernel, record
     order, kernel = rng.spawn(1)[0].permutation(n)[:max_rows], rows.narrowed_kernel(kernel)
-    likelihood, margin = rows.exact(np.sort(order[:FIRST_ROWS])), axes_margin(len(order))
+    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))
     found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
     value, runs = likelihood.at(found.smoothness)(found.theta)[0], []
     if n > len(order):  # it was found on other rows
         found = descend(likelihood, found, AXES_ITERATIONS)
         value, runs = found.value, [found]
-    best: dict[int, RaceRun] = {}
-    for each in orders:
-        part = likelihood.with_axes(axes, each)
-        flat, own, d = part.theta_of(kernel), part.theta_of(kernel), part.d
-        if each == PAIRS:  # the main part explains what it can: pairs must begin without it
-            own[0] += np.log(PAIRS_NOISE)
-            own[[1, 2 + d]], own[3 + d : -1] = np.log(PAIRS_AMPLITUDES), np.log(PAIRS_LENGTH_SCALE)
-        else:
-            own[3 + d : -1] += np.log(SHORT)
-        starts = [own] if each == PAIRS else [flat, own]
-        raced = race(part, [RaceRun("axes", start, smoothness=kernel.smoothness) for start in starts], START_ITERATIONS)
-        best[each] = descend(part, min(raced, key=_value), AXES_ITERATIONS)
-        runs += [*raced, best[each]]
+    best = {each: race_axes(likelihood, kernel, axes, each) for each in orders}
+    runs += best.values()
     gains = {each: value - run.value for each, run in best.items()}
-    chosen = max(gains, key=lambda each: gains[each])
-    if gains[chosen] > PROMISING * margin:
+    beyond = {each: gain - PROMISING * axes_margin(len(order), each) for each, gain in gains.items()}
+    chosen = max(beyond, key=lambda each: beyond[each])
+    if beyond[chosen] > 0:
         if len(order) > FIRST_ROWS:
             likelihood = rows.exact(np.sort(order))
         found = descend(likelihood, found, AXES_ITERATIONS) if n > len(order) else found
@@ -293,14 +283,35 @@ def try_axes(
         run = descend(part, best[chosen], *MANY_ROWS)
         gains[chosen], runs = value - run.value, [*runs, found, run]
         stepped = rows.widened_kernel(part.at(run.smoothness).unpack(run.theta), len(whole.length_scales))
-        if gains[chosen] > margin and n > len(order):
-            more = referee(stepped) - referee(whole)
-            gains[chosen] *= more > AXES_MARGIN_PER_ROW * n
-        whole = stepped if gains[chosen] > margin else whole
+        is_better = gains[chosen] > axes_margin(len(order), chosen)
+        if is_better and n > len(order) and referee(stepped) - referee(whole) < AXES_MARGINS[chosen][1] * n:
+            is_better, gains[chosen] = False, 0.0
+        whole = stepped if is_better else whole
+        gains = unpursued(gains, chosen, len(order))
     n_evaluations = record.n_evaluations + 2 + sum(run.n_evaluations for run in runs)
     known = {"product_gain": gains.get(0), "pairs_gain": gains.get(PAIRS)}
     known = {name: None if gain is None else float(gain) for name, gain in known.items()}
     return whole, replace(record, n_evaluations=n_evaluations, **known)
+
+
+def orders_of(axes: NDArray[np.intp]) -> list[int]:
+    """Return the orders of parts of axes that are tried: a product, and pairs of them."""
+    return [0] * (len(axes) > 0) + [PAIRS] * (MOST_PAIR_AXES >= len(axes) > 1)
+
+
+def race_axes(objective: AxesObjective, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int) -> RaceRun:
+    """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`."""
+    part = objective.with_axes(axes, order)
+    flat, own, d = part.theta_of(kernel), part.theta_of(kernel), part.d
+    if order == PAIRS:  # the main part explains what it can: pairs must begin without it
+        own[0] += np.log(PAIRS_NOISE)
+        own[[1, 2 + d]], own[3 + d : -1] = np.log(PAIRS_AMPLITUDES), np.log(PAIRS_LENGTH_SCALE)
+    else:
+        own[3 + d : -1] += np.log(SHORT)
+    starts = [own] if order == PAIRS else [flat, own]
+    raced = race(part, [RaceRun("axes", start, smoothness=kernel.smoothness) for start in starts], START_ITERATIONS)
+    best = descend(part, min(raced, key=_value), AXES_ITERATIONS)
+    return replace(best, n_evaluations=best.n_evaluations + sum(run.n_evaluations for run in raced))
 
 
 # --- starts
@@ -313,6 +324,18 @@ class KernelObjective(Objective, Protocol):
     tied: NDArray[np.intp]
     mean: FloatArray
     start: FloatArray
+
+
+class AxesObjective(Objective, Protocol):
+    """One whose kernel may have a part of axes in place of the isotropic one."""
+
+    d: int
+
+    def with_axes(self, axes: NDArray[np.intp], order: int) -> Self:
+        """Return the same with a part of axes; see `MarginalLikelihood`."""
+
+    def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
+        """Return θ of a kernel."""
 
 
 def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[RaceRun]:

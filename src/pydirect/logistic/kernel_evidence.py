@@ -25,13 +25,13 @@ from scipy.linalg import helmert, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.kernel import PAIRS, KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.race import Patience, descend, race
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import screen_columns
-from pydirect.features.search import starting_points
-from pydirect.features.search_record import HyperparameterSearch
+from pydirect.features.search import PROMISING, orders_of, race_axes, starting_points
+from pydirect.features.search_record import HyperparameterSearch, best_axes, unpursued
 from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
 from pydirect.logistic.likelihood import RowTerms, softmax_terms
 
@@ -202,6 +202,17 @@ class LatentMarginalLikelihood:
         other._forget()
         return other
 
+    def with_axes(self, axes: NDArray[np.intp], order: int) -> LatentMarginalLikelihood:
+        """Return the same with a part of axes in place of the isotropic one."""
+        other = copy.copy(self)
+        other.regression = self.regression.with_axes(axes, order)
+        other._forget()
+        return other
+
+    def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
+        """Return θ of a kernel; a part of axes as it starts."""
+        return self.regression.theta_of(kernel)
+
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the hyperparameters of θ."""
         return self.regression.unpack(theta, n_evaluations)
@@ -260,6 +271,7 @@ def fit_label_hyperparameters(
     max_rows: int = MAX_ROWS,
     n_threads: int = 1,
     tied: NDArray[np.intp] | None = None,
+    axes: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of labels times the priors: a race of starts on few rows, then the best.
 
@@ -278,7 +290,7 @@ def fit_label_hyperparameters(
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], t, rng, n_threads)
     chosen = rows_by_class(index, n_searched(len(x), max_rows), rng)
-    return search_few_then_many(objective, chosen, scores, len(x))
+    return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
 
 
 def n_searched(n_rows: int, max_rows: int) -> int:
@@ -291,15 +303,31 @@ def search_few_then_many(
     chosen: NDArray[np.intp],
     scores: FloatArray,
     n_rows: int,
+    axes: NDArray[np.intp],
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Race starts on the first of the chosen rows, and go on with the best on all of them."""
+    """Race starts on the first of the chosen rows, and go on with the best on all of them.
+
+    Parts of axes, `axes` by number, are tried on the first, and go on where they promise half of what they must gain.
+    """
     with single_blas_thread(), np.errstate(under="ignore"):
         few = objective(np.sort(chosen[:RACE_ROWS]))
         raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
         many = objective(np.sort(chosen)) if len(chosen) > RACE_ROWS else few
         n_iterations = round(ITERATIONS * min(1.0, ALL_ROWS / many.n_rows))
-        best = descend(many, min(raced, key=lambda run: run.value), n_iterations, PATIENCE)
-    n_evaluations = sum(run.n_evaluations for run in [*raced, best])
+        first = min(raced, key=lambda run: run.value)
+        best, objective_of_best = descend(many, first, n_iterations, PATIENCE), many
+        found, runs = few.unpack(first.theta), [*raced, best]
+        parts = {order: race_axes(few, found, axes, order) for order in orders_of(axes)}
+        gains = {order: first.value - part.value for order, part in parts.items()}
+        chosen = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
+        if chosen is not None:
+            objective_of_part = many.with_axes(axes, chosen)
+            part = descend(objective_of_part, parts[chosen], n_iterations, PATIENCE)
+            gains = unpursued(gains | {chosen: best.value - part.value}, chosen, many.n_rows)
+            runs += [*parts.values(), part]
+            if best_axes(gains, many.n_rows) == chosen:
+                best, objective_of_best = part, objective_of_part
+    n_evaluations = sum(run.n_evaluations for run in runs)
     record = HyperparameterSearch(
         columns=np.arange(len(scores)),
         scores=scores,
@@ -312,8 +340,10 @@ def search_few_then_many(
         smoothness=best.smoothness,
         n_rows=(few.n_rows, many.n_rows, n_rows),
         n_evaluations=n_evaluations,
+        product_gain=gains.get(0),
+        pairs_gain=gains.get(PAIRS),
     )
-    return many.unpack(best.theta, n_evaluations), record
+    return objective_of_best.unpack(best.theta, n_evaluations), record
 
 
 def rows_by_class(index: NDArray[np.intp], size: int, rng: np.random.Generator) -> NDArray[np.intp]:
@@ -388,6 +418,7 @@ def fit_count_hyperparameters(
     max_rows: int,
     n_threads: int = 1,
     tied: NDArray[np.intp] | None = None,
+    axes: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of counts times the priors; see `fit_label_hyperparameters`.
 
@@ -410,7 +441,7 @@ def fit_count_hyperparameters(
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], stabilised(y, offset)[:, None], rng, n_threads)
     chosen = rng.permutation(len(x))[: n_searched(len(x), max_rows)]
-    return search_few_then_many(objective, chosen, scores, len(x))
+    return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
 
 
 def stabilised(y: FloatArray, offset: FloatArray) -> FloatArray:
