@@ -183,7 +183,8 @@ def fit_mean_field(
         Log masses; uniform by default.
     optimizer : str, default="pipeline"
         ``"pipeline"`` (default): lattice start, coordinate ascent, and Newton steps unless levels are much coarser than
-        the posterior. ``"lbfgs"``: the published method, a baseline.
+        the posterior; few weights on coarse levels that leave much of the targets unexplained rise from the optimum of
+        L-BFGS, too. ``"lbfgs"``: the published method, a baseline.
     start : MeanFieldPosterior, optional
         Warm start on the same levels.
     max_iter : int, default=1000
