@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import os
-
 import pytest
+from sklearn.linear_model import BayesianRidge
 
 from pydirect.cli import demo
 from pydirect.cli.main import main
@@ -14,20 +11,16 @@ from pydirect.cli.main import main
 MODELS = ["pydirect", "gradient boosting, quantiles", "Gaussian process, RBF", "BayesianRidge"]
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory):
-    """Picture, standard output and standard error of one run in an empty directory."""
+@pytest.fixture
+def shown(tmp_path, monkeypatch, capsys):
+    """What a run with fast models leaves in an empty directory, its standard output and standard error."""
     pytest.importorskip("matplotlib")
-    directory = tmp_path_factory.mktemp("demo")
-    out, err = io.StringIO(), io.StringIO()
-    before = os.getcwd()
-    os.chdir(directory)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            assert main(["demo", "--plot", "demo.png"]) == 0
-    finally:
-        os.chdir(before)
-    return directory, out.getvalue(), err.getvalue()
+    models = {name: BayesianRidge() for name in MODELS}
+    monkeypatch.setattr(demo, "_models", lambda seed: models)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--plot", "demo.png"]) == 0
+    captured = capsys.readouterr()
+    return tmp_path, captured.out, captured.err
 
 
 def rows_of(out):
@@ -39,8 +32,12 @@ def rows_of(out):
     }
 
 
-def test_our_intervals_hold_where_those_of_others_do_not(shown):
-    rows = rows_of(shown[1])
+@pytest.mark.slow
+def test_our_intervals_hold_where_those_of_others_do_not(capsys):
+    assert main(["demo", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    rows = rows_of(captured.out)
+    assert captured.err == ""
     assert list(rows) == MODELS
     every, small, large, _, score, _ = rows["pydirect"]
     assert 86 < every < 94 and abs(small - 90) < 6 and abs(large - 90) < 6
@@ -55,6 +52,7 @@ def test_only_the_picture_that_was_asked_for_is_written(shown):
 
 
 def test_progress_goes_to_standard_error(shown):
+    assert list(rows_of(shown[1])) == MODELS
     assert all(f"Fitting {name} ... " in shown[2] for name in MODELS)
 
 
