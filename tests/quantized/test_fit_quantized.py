@@ -67,9 +67,9 @@ def test_more_samples_keep_to_the_number_of_weights(data):
 def test_too_few_bytes_for_a_model_are_refused(data):
     x, y = data(60)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_quantized(DirectRegressor(), x, y, max_bytes=100)
+        fit_quantized(DirectRegressor(), x, y, max_bytes=40)
     with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_quantized(DirectClassifier(), x, y > y.mean(), max_bytes=100)
+        fit_quantized(DirectClassifier(), x, y > y.mean(), max_bytes=40)
     with pytest.raises(TypeError, match="model must be a DirectRegressor or a DirectClassifier, got Quadratic"):
         fit_quantized(QuadraticBNNRegressor(), x, y)
 

@@ -469,6 +469,76 @@ def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | N
     return None
 
 
+@dataclass(frozen=True)
+class ForestFeatures(FeatureMap):
+    """Leaves of trees Φ(x) = [a · one-hot leaves of every tree | x ⊙ linear_scale | constant].
+
+    All nodes of a level ask the same question (oblivious trees): `columns` (n_trees, depth), the input of every level,
+    and `thresholds` (n_trees, depth), above which the level's bit of the leaf is one, the first level's the highest.
+    """
+
+    kind: ClassVar[str] = "forest"
+    columns: Annotated[NDArray[np.intp], Shape("n_trees", "depth")]
+    thresholds: Annotated[FloatArray, Shape("n_trees", "depth")]
+    amplitude: float
+    linear_scale: Annotated[FloatArray, Shape("n_inputs")]
+    constant: float
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        if not ((self.columns >= 0) & (self.columns < self.n_features_in)).all() or self.depth > 8:
+            raise ValueError("columns must be those of the inputs, of at most eight levels")
+
+    @property
+    def n_features_in(self) -> int:
+        """Number of inputs."""
+        return len(self.linear_scale)
+
+    @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return len(self.columns)
+
+    @property
+    def depth(self) -> int:
+        """Number of levels of every tree."""
+        return self.columns.shape[1]
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves of all trees."""
+        return self.n_trees << self.depth
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.n_leaves + self.n_features_in + 1
+
+    @property
+    def pairs(self) -> NDArray[np.intp]:
+        """Number of a group for every weight, (n_weights,): the leaves of a tree are one group."""
+        leaves = np.repeat(np.arange(self.n_trees), 1 << self.depth)
+        return np.concatenate([leaves, self.n_trees + np.arange(self.n_features_in + 1)])
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        out = np.zeros((len(x), self.n_weights), dtype=dtype)
+        right = (x[:, self.columns.ravel()] > self.thresholds.ravel()).reshape(len(x), self.n_trees, self.depth)
+        leaf = right @ (1 << np.arange(self.depth)[::-1]) + (np.arange(self.n_trees) << self.depth)
+        np.put_along_axis(out, leaf, self.amplitude, axis=1)
+        out[:, self.n_leaves : -1] = linear_inputs(x, self.n_features_in) * self.linear_scale
+        out[:, -1] = self.constant
+        return out
+
+    def gradient(self, x: FloatArray) -> Along:
+        def along(direction: Direction) -> FloatArray:
+            out = np.zeros((len(x), self.n_weights))
+            out[:, self.n_leaves : -1] = self.linear_scale * linear_rates(x, self.n_features_in, direction)
+            return out
+
+        return along
+
+
 def random_fourier_features(
     hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
 ) -> FourierFeatures:
@@ -530,5 +600,11 @@ class TransformerFeatures(FeatureMap):
 
 # What a saved basis may hold.
 AnyMap = (
-    PrecomputedFeatures | LinearFeatures | PolynomialFeatures | FourierFeatures | NystroemFeatures | TransformerFeatures
+    PrecomputedFeatures
+    | LinearFeatures
+    | PolynomialFeatures
+    | FourierFeatures
+    | NystroemFeatures
+    | ForestFeatures
+    | TransformerFeatures
 )

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH
-from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.features.maps import ForestFeatures, FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis
@@ -158,6 +158,7 @@ def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
         assert isinstance(program, IntegerProgram)
         found = {
             "fourier": program.n_frequencies > 0,
+            "forest": program.forest is not None,
             "linear": len(program.linear) > 0,
             "wide": program.feature_bits == 16,
         }
@@ -216,11 +217,15 @@ def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[
         values |= {
             "N_FREQUENCIES": program.n_frequencies,
             "N_LINEAR": len(program.linear),
+            "FIRST_LINEAR": 2 * program.n_frequencies + program.n_leaves,
             "N_GROUPS": len(program.groups),
             "ONE": program.one,
             "LINEAR_LIMIT": program.linear_limit,
         }
+        if program.forest is not None:
+            values |= {"N_LEAVES": program.n_leaves, "DEPTH": program.forest.splits.shape[1]}
         reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
+        reads |= {"splits": "READ_SPLIT", "split_input": "READ_SPLIT_INPUT", "threshold": "READ_THRESHOLD"}
     values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
     values["READ_INPUT"] = "PD_READ_32" if isinstance(program, NetworkProgram) else "PD_READ_16"
     values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else f"INT32_C({program.limit[0]})"
@@ -435,6 +440,8 @@ def _add_network(model: QuantizedModel, basis: NetworkBasis, real: str, parts: P
 
 def _add_basis(model: QuantizedModel, basis: LinearBasis, largest: float, parts: Parts) -> None:
     features, kernel = basis.features.map, basis.features.hyperparameters
+    if isinstance(features, ForestFeatures):
+        raise ValueError("features must not be a forest for C in floating point: use with_arithmetic('integer')")
     if isinstance(features, NystroemFeatures):
         raise ValueError(
             "features must not be 'nystroem' for C, which would have to store every landmark: fit with "

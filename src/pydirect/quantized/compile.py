@@ -13,7 +13,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
-from pydirect.features.maps import FeatureMap, FourierFeatures, LinearFeatures, PrecomputedFeatures
+from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quadratic.network import NetworkShape
 from pydirect.quantized.fitted import NetworkBasis
 from pydirect.quantized.integers import INT32_MAX, ONE, IntegerArithmeticError, Integers
@@ -23,6 +23,7 @@ from pydirect.quantized.program import (
     LIMIT,
     NETWORK_INPUT_LIMIT,
     SQUARE_SHIFT,
+    Forest,
     Group,
     IntegerProgram,
     NetworkProgram,
@@ -140,6 +141,8 @@ class BasisLayout:
     order: NDArray[np.intp]
     # those of the feature map that are used; their two columns come first
     frequencies: NDArray[np.intp]
+    # those of a forest, all of whose leaves follow
+    trees: NDArray[np.intp]
     # inputs of the feature map that are basis functions themselves
     linear: NDArray[np.intp]
     constant: bool
@@ -154,8 +157,15 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
     default one.
     """
     spread = np.ones(len(used)) if spread is None else spread
-    frequencies, constant = np.empty(0, dtype=np.intp), False
-    if isinstance(features, FourierFeatures):
+    constant, (frequencies, trees, leaves) = False, np.empty((3, 0), dtype=np.intp)
+    if isinstance(features, ForestFeatures):
+        n, first = features.n_leaves, features.n_leaves
+        unit = spread * np.concatenate([np.full(n, features.amplitude), features.linear_scale, [features.constant]])
+        trees = np.flatnonzero(used[:n].reshape(features.n_trees, 1 << features.depth).any(axis=1))
+        trees = trees[np.argsort(-np.abs(unit[trees << features.depth]), kind="stable")]
+        leaves = ((trees << features.depth)[:, None] + np.arange(1 << features.depth)).ravel()
+        linear, constant = np.flatnonzero(used[n:-1] & (features.linear_scale != 0)), bool(used[-1])
+    elif isinstance(features, FourierFeatures):
         f = features.n_frequencies
         scale = np.empty(0) if features.linear_scale is None else features.linear_scale
         end = [] if features.constant is None else [features.constant]
@@ -177,8 +187,8 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
         )
     linear = linear[np.argsort(-np.abs(unit[first + linear]), kind="stable")]
     pairs = np.stack([frequencies, first // 2 + frequencies], axis=1).ravel()
-    order = np.concatenate([pairs, first + linear, [len(unit) - 1] if constant else []]).astype(np.intp)
-    return BasisLayout(order, frequencies, linear, constant, unit[order])
+    order = np.concatenate([pairs, leaves, first + linear, [len(unit) - 1] if constant else []]).astype(np.intp)
+    return BasisLayout(order, frequencies, trees, linear, constant, unit[order])
 
 
 def quantise_frequencies(
@@ -220,7 +230,10 @@ def build_program(
     if isinstance(features, FourierFeatures):
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
         linear_limit = min(INPUT_LIMIT, round(LINEAR_REACH / INPUT_UNIT))
-    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), layout.linear))
+    split = np.empty(0, dtype=np.intp)
+    if isinstance(features, ForestFeatures):
+        split, linear_limit = features.columns[layout.trees], min(INPUT_LIMIT, round(LINEAR_REACH / INPUT_UNIT))
+    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), [*layout.linear, *split.flat]))
     unit = np.full(len(inputs), INPUT_UNIT)
     own_inputs = input_fields(input_map, inputs, unit, INPUT_LIMIT)  # refuses normal scores
     frequencies, phase_shift = quantise_frequencies(turns[inputs], unit, frequency_bits)
@@ -236,17 +249,31 @@ def build_program(
         feature_bits=feature_bits,
         codes=codes,
         multipliers=multipliers,
+        forest=_forest(features, layout.trees, inputs) if isinstance(features, ForestFeatures) else None,
         **unscaled_fields(output, n_samples),
     )
     return _with_units(program, units * step, output)
 
 
+def _forest(features: ForestFeatures, trees: NDArray[np.intp], inputs: NDArray[np.intp]) -> Forest | None:
+    """Return the trees of a program with these inputs; equal splits are stored once."""
+    if not len(trees):
+        return None
+    # An input is above the threshold if its integer, which is rounded, is above this one.
+    thresholds = np.rint(features.thresholds[trees] / INPUT_UNIT - 0.5)
+    pairs = np.stack([np.searchsorted(inputs, features.columns[trees]), thresholds], axis=2).reshape(-1, 2)
+    table, index = np.unique(pairs.astype(np.int64), axis=0, return_inverse=True)
+    splits = index.reshape(len(trees), -1).astype(np.uint8 if len(table) <= 256 else np.uint16)
+    return Forest(table[:, 0].astype(np.int32), table[:, 1].astype(np.int16), splits)
+
+
 def _grouped(layout: BasisLayout, feature_bits: int) -> tuple[tuple[Group, ...], FloatArray]:
     """Return groups of consecutive basis functions with a common unit, and these units."""
-    kinds = ["fourier"] * (2 * len(layout.frequencies)) + ["linear"] * len(layout.linear)
+    n_leaves = len(layout.order) - 2 * len(layout.frequencies) - len(layout.linear) - layout.constant
+    kinds = ["fourier"] * (2 * len(layout.frequencies)) + ["leaves"] * n_leaves + ["linear"] * len(layout.linear)
     kinds += ["constant"] * layout.constant
-    linear_unit = INPUT_UNIT * (256 if feature_bits == 8 else 1)
-    units = layout.unit * np.array([linear_unit if kind == "linear" else 1 / ONE[feature_bits] for kind in kinds])
+    own = {"linear": INPUT_UNIT * (256 if feature_bits == 8 else 1), "leaves": 1.0}
+    units = layout.unit * np.array([own.get(kind, 1 / ONE[feature_bits]) for kind in kinds])
     edges = [j for j in range(len(kinds)) if j == 0 or kinds[j] != kinds[j - 1] or units[j] != units[j - 1]]
     return tuple(Group(kinds[begin], begin, end) for begin, end in pairwise([*edges, len(kinds)])), units[edges]
 

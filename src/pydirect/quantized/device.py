@@ -445,6 +445,9 @@ def stored_tables(results: FixedResults, raw: RawInputs | None = None) -> dict[s
             inputs["phase_shift"] = program.phase_shift
         if len(program.linear):
             inputs["linear"] = program.linear.astype(index)
+        if (forest := program.forest) is not None:
+            inputs_of_splits = forest.inputs.astype(np.uint8 if program.n_inputs <= 256 else np.uint16)
+            parts["trees"] = {"splits": forest.splits, "split_input": inputs_of_splits, "threshold": forest.thresholds}
         waves = {"frequencies": program.frequencies, "sine_table": SINE_TABLES[program.feature_bits]}
         parts |= {name: {name: a} if program.n_frequencies else {} for name, a in waves.items()}
         parts["groups"] = {
@@ -472,10 +475,11 @@ def code_bytes(program: Program) -> int:
     Fitted to 64 programs with counts in and out, compiled by GCC 12 for a Cortex-M0+: within 250 bytes. A Cortex-M4
     takes about 100 bytes less. `bench/scripts/flash.py` compares.
     """
-    parts = {"network": 690, "fourier": 285, "linear": 175, "several outputs": 380, "one sample": -310}
+    parts = {"network": 690, "fourier": 285, "forest": 200, "linear": 175, "several outputs": 380, "one sample": -310}
     holds = {
         "network": isinstance(program, NetworkProgram),
         "fourier": isinstance(program, IntegerProgram) and program.n_frequencies > 0,
+        "forest": isinstance(program, IntegerProgram) and program.forest is not None,
         "linear": isinstance(program, IntegerProgram) and len(program.linear) > 0,
         "several outputs": program.n_outputs > 1,
         "one sample": program.n_samples == 1,
@@ -490,3 +494,16 @@ def stack_bytes(program: Program) -> int:
         widest = max(program.shape.n_inputs, *program.shape.hidden_layer_sizes)
         n_bytes += 2 * program.n_inputs + 2 * 2 * (widest + 1) * program.n_columns
     return n_bytes + 224
+
+
+def instruction_count(program: Program) -> int:
+    """Estimate the instructions of a prediction on a Cortex-M: of every step, so many for each of its operations."""
+    columns, inputs = program.n_columns, program.n_inputs
+    if isinstance(program, NetworkProgram):
+        return 600 + 40 * inputs + 150 * columns + 12 * program.operations.additions + 16 * program.codes.size
+    assert isinstance(program, IntegerProgram)
+    splits = 0 if program.forest is None else program.forest.splits.size
+    trees = 0 if program.forest is None else len(program.forest.splits)
+    others = len(program.codes) - program.n_leaves
+    waves = program.n_frequencies * (80 + 10 * inputs)
+    return 600 + 40 * inputs + 150 * columns + waves + 14 * splits + (trees + others) * (10 + 16 * columns)

@@ -48,18 +48,18 @@ class Samples:
 
 def draw_samples(
     problems: Sequence[DrawProblem],
-    n_samples: int,
+    counts: Sequence[int],
     levels: FloatArray,
     ties: NDArray[np.intp],
     rng: np.random.Generator,
     n_threads: int,
-) -> Samples:
-    """Draw samples of all outputs; one sample is the vector that takes the most probable level each time.
+) -> list[Samples]:
+    """Draw samples of all outputs, as many as each count; one sample takes the most probable level each time.
 
     `levels`, (n_levels,). `ties`, (n_weights,): weights of one group share a scale; see `fit_sequential`.
     """
     seeds = rng.integers(2**31, size=len(problems))
-    n_draws = max(N_DRAWS, n_samples)
+    n_draws = max(N_DRAWS, *counts)
     options: dict[str, Any] = {"levels": levels, "ties": ties, "n_draws": n_draws, "n_threads": n_threads}
 
     def fit(p: DrawProblem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
@@ -69,6 +69,12 @@ def draw_samples(
 
     seeded = zip(problems, seeds.tolist(), strict=True)
     posteriors = with_common_scales([partial(fit, problem, seed) for problem, seed in seeded])
+    return [_samples(problems, posteriors, n_samples, rng) for n_samples in counts]
+
+
+def _samples(
+    problems: Sequence[DrawProblem], posteriors: Sequence[SequentialPosterior], n_samples: int, rng: np.random.Generator
+) -> Samples:
     codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
     lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
     return Samples(
@@ -79,20 +85,22 @@ def draw_samples(
     )
 
 
-def accurate_samples(problems: Sequence[DrawProblem], n_samples: int, levels: FloatArray, *options: Any) -> Samples:
+def accurate_samples(
+    problems: Sequence[DrawProblem], counts: Sequence[int], levels: FloatArray, *options: Any
+) -> list[Samples]:
     """Draw samples at the prior variances of the problems, or at the smaller ones whose samples fit the rows best.
 
     The evidence lets weights of nearly redundant columns be large and cancel, which levels of a few bits cannot do.
     `options`: the others of `draw_samples`.
     """
-    best = draw_samples(problems, n_samples, levels, *options)
-    least = _residual(problems, best, levels)
+    best = draw_samples(problems, counts, levels, *options)
+    least = _residual(problems, best[0], levels)
     for _ in range(MOST_NARROWED):
         if least <= TOO_COARSE:
             break
         problems = [replace(p, prior_variance=NARROWER * p.prior_variance) for p in problems]
-        samples = draw_samples(problems, n_samples, levels, *options)
-        residual = _residual(problems, samples, levels)
+        samples = draw_samples(problems, counts, levels, *options)
+        residual = _residual(problems, samples[0], levels)
         if residual < least:
             best, least = samples, residual
     return best

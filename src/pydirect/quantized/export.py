@@ -60,18 +60,20 @@ def to_c(
 
     Parameters
     ----------
-    model : QuantizedModel
     path : str or Path
-    prefix : str
+        Path of the file.
+    prefix : str, default="pydirect"
         Prefix of all names; in capitals for macros.
-    level : float
+    level : float, default=0.9
         Probability of intervals.
-    real : {"double", "float"}
+    real : {"double", "float"}, default="double"
         Type of floating-point arithmetic; ``"double"`` agrees to rounding, ``"float"`` to about 1e-3 of the
         predictions' spread: rounding an input to single precision changes the phases, and inputs of a network are
         clipped earlier, far from the data, so that squares stay finite.
-    counts_per_unit, zero_count : array_like of shape (n_features_in,) or number, optional
+    counts_per_unit : array_like of shape (n_features_in,) or number, optional
         For integer arithmetic: the integers of the device's sensors are ``zero_count + counts_per_unit · x``.
+    zero_count : array_like of shape (n_features_in,) or number, default=0.0
+        See `counts_per_unit`.
     output_counts_per_unit : array_like of shape (n_outputs,) or positive number, optional
         How many counts make a unit of a result in integer arithmetic, such as 1000 or 2**16. By default a power of ten
         that gives the smallest standard deviation four digits; for a classifier's logits 2**16.
@@ -247,9 +249,9 @@ def to_onnx(model: QuantizedModel, path: str | Path, *, dtype: Any = np.float64)
 
     Parameters
     ----------
-    model : QuantizedModel
     path : str or Path
-    dtype : {float64, float32}
+        Path of the file.
+    dtype : {float64, float32}, default=float64
         Type of floating-point arithmetic and of its input and outputs. Single precision suits accelerators and agrees
         to about 1e-3 of the predictions' spread, except for networks far from the data, see `to_c`.
 

@@ -15,7 +15,14 @@ from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
-from pydirect.quantized.device import FixedPointModel, FixedResults, code_bytes, program_bytes, stack_bytes
+from pydirect.quantized.device import (
+    FixedPointModel,
+    FixedResults,
+    code_bytes,
+    instruction_count,
+    program_bytes,
+    stack_bytes,
+)
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
 from pydirect.quantized.integers import AccumulatorOverflowError, IntegerArithmeticError, half_width
 from pydirect.quantized.program import BLOCK_ROWS, IntegerProgram, NetworkProgram, Operations, Program
@@ -320,9 +327,10 @@ class QuantizedModel:
         Returns
         -------
         dict
-            ``bytes`` of tables, by part and in total; ``flash``, of tables and code, and ``stack``: estimates in bytes
-            of a prediction in integers by ``prefix_predict`` on a Cortex-M, which needs no other memory (floats take
-            3 KB of flash more on a core without a single-precision unit), None without an integer-only form;
+            ``bytes`` of tables, by part and in total; ``flash``, of tables and code, and ``stack``, in bytes, and
+            ``instructions``: estimates of a prediction in integers by ``prefix_predict`` on a Cortex-M, which needs no
+            other memory (floats take 3 KB of flash more on a core without a single-precision unit), None without an
+            integer-only form;
             ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); for the
             functions at one row ``additions``, ``multiplications`` and ``table_lookups``, in integers including those
             of the sines, whose int16 form reads two entries and interpolates, and of the groups' gains, for a network
@@ -330,7 +338,7 @@ class QuantizedModel:
         """
         n_basis_functions, n_columns = self.packed.shape
         parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
-        flash = stack = None
+        flash = stack = instructions = None
         taken = self.levels != 0
         shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
         own = Operations()
@@ -347,12 +355,14 @@ class QuantizedModel:
         else:
             parts |= tables
             flash, stack = sum(parts.values()) + code_bytes(program), stack_bytes(program)
+            instructions = instruction_count(program)
             taken, shifts_only, own = program.multipliers != 0, program.powers_of_two, program.operations
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
             "flash": flash,
             "stack": stack,
+            "instructions": instructions,
             "n_basis_functions": n_basis_functions,
             "n_weights": n_basis_functions * n_columns,
             "n_nonzero": nonzero,

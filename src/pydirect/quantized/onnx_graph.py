@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters
-from pydirect.features.maps import FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.features.maps import ForestFeatures, FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
 from pydirect.quantized.c_header import LARGEST_SINGLE, largest_network_input
 from pydirect.quantized.codes import pack_dense
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis
@@ -44,7 +44,9 @@ OPERATORS: dict[Any, str] = {
     np.greater: "Greater",
     np.greater_equal: "GreaterOrEqual",
     np.less: "Less",
+    np.equal: "Equal",
 }
+COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "Equal")
 REDUCTIONS: dict[Any, str] = {np.sum: "ReduceSum", np.mean: "ReduceMean", np.max: "ReduceMax"}
 
 
@@ -157,7 +159,7 @@ class Graph:
             return self.where(self.apply(np.less, *inputs), inputs[1], inputs[0])
         dtype = self._common(inputs)
         kind = OPERATORS[ufunc]
-        found = np.bool_ if kind in ("Greater", "GreaterOrEqual", "Less") else dtype
+        found = np.bool_ if kind in COMPARISONS else dtype
         return self.op(kind, *(self.cast(value, dtype) for value in inputs), dtype=found)
 
     def _common(self, inputs: Sequence[Any]) -> np.dtype[Any]:
@@ -341,10 +343,16 @@ def _features(features: Any, inputs: Any) -> Any:
         return _polynomial(features, inputs)
     if isinstance(features, LinearFeatures):
         return np.concatenate([inputs, _column(inputs, features.intercept_scale)], axis=1)
-    if not isinstance(features, FourierFeatures):
-        return inputs
     parts = []
-    if features.n_frequencies:
+    if isinstance(features, ForestFeatures):
+        shape = (-1, features.n_trees, features.depth)
+        right = np.take(inputs, features.columns.ravel(), axis=1) > features.thresholds.ravel()
+        bits = np.reshape(right.astype(np.int64), shape) * (1 << np.arange(features.depth, dtype=np.int64)[::-1])
+        chosen = np.sum(bits, axis=2)[:, :, None] == np.arange(1 << features.depth, dtype=np.int64)
+        parts.append(np.reshape(chosen.astype(np.int64), (-1, features.n_leaves)) * features.amplitude)
+    elif not isinstance(features, FourierFeatures):
+        return inputs
+    elif features.n_frequencies:
         phase = inputs @ features.frequencies
         parts = [np.cos(phase) * features.amplitudes, np.sin(phase) * features.amplitudes]
     if features.linear_scale is not None and len(features.linear_scale):

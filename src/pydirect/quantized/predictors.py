@@ -108,34 +108,8 @@ class QuantizedPredictor(QuantizedModel):
 
     # --- files
 
-    def to_c(self, path: str | Path, **options: Any) -> int | None:
-        """Write the model as one self-contained C99 header; see `pydirect.quantized.export.to_c`.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-        **options : dict
-            Options of the function that writes.
-
-        Returns
-        -------
-        int or None
-            What `pydirect.quantized.export.to_c` returns.
-        """
-        return to_c(self, path, **options)
-
-    def to_onnx(self, path: str | Path, **options: Any) -> None:
-        """Write the model as an ONNX graph; see `pydirect.quantized.export.to_onnx`.
-
-        Parameters
-        ----------
-        path : str or Path
-            Path of the file.
-        **options : dict
-            Options of the function that writes.
-        """
-        to_onnx(self, path, **options)
+    to_c = to_c
+    to_onnx = to_onnx
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, without pickle; `pydirect.quantized.load_quantized` reads it.

@@ -20,6 +20,9 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
      integer, 2^32 = one turn, which wraps around:
      ``phase_f = Σ_i (frequencies[f, i] · q_i) << phase_shift_i mod 2^32``.
      The sine is `turn_sine` of the phase, the cosine that of ``phase + 2^30``.
+   - Leaves of the trees of a forest, 0 or 1, tree by tree. A tree has ``depth`` levels; the bit of a level is one if
+     ``q_i > threshold`` for the input and the threshold of the level's split, and the bits, the first level's the
+     highest, are the number of the leaf that is 1.
    - Inputs: q_i for every i in ``linear``, clipped to ``±linear_limit``; with int8 features ``round_shift(q_i, 8)``,
      clipped to ±127.
    - The constant ONE, if there is one.
@@ -327,7 +330,7 @@ class Program(Results):
 class Group:
     """Consecutive basis functions with a common unit."""
 
-    # {"fourier", "linear", "constant"}
+    # {"fourier", "leaves", "linear", "constant"}
     kind: str
     # begin, end: range of basis functions
     begin: int
@@ -335,6 +338,32 @@ class Group:
     # gain, shift: see step 3
     gain: int = 1
     shift: int = 0
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees of an integer program: a table of splits, and the splits of every tree's levels."""
+
+    # int32 (n_splits,): input that is compared; `thresholds`, int16 or int8
+    inputs: NDArray[np.int32]
+    thresholds: NDArray[Any]
+    # uint8 or uint16 (n_trees, depth)
+    splits: NDArray[Any]
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves of all trees."""
+        return len(self.splits) << self.splits.shape[1]
+
+    def leaves(self, q: Any) -> Any:
+        """Return the leaves, (n_rows, n_leaves), one per tree 1 and the others 0."""
+        n_trees, depth = self.splits.shape
+        at = self.splits.ravel().astype(np.intp)
+        right = np.take(q, self.inputs[at], axis=1) > self.thresholds[at].astype(np.int64)
+        bits = np.reshape(right.astype(np.int64), (-1, n_trees, depth))
+        leaf = np.sum(bits * (1 << np.arange(depth, dtype=np.int64)[::-1]), axis=2)
+        chosen = leaf[:, :, None] == np.arange(1 << depth, dtype=np.int64)
+        return np.reshape(chosen.astype(np.int64), (-1, self.n_leaves))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,6 +379,7 @@ class IntegerProgram(Program):
     groups: tuple[Group, ...]
     # 8 or 16
     feature_bits: int
+    forest: Forest | None = None
 
     # --- shape
 
@@ -364,6 +394,11 @@ class IntegerProgram(Program):
         return self.codes.shape[0]
 
     @property
+    def n_leaves(self) -> int:
+        """Number of leaves of all trees."""
+        return 0 if self.forest is None else self.forest.n_leaves
+
+    @property
     def one(self) -> int:
         """Integer that represents one in basis functions."""
         return ONE[self.feature_bits]
@@ -373,15 +408,16 @@ class IntegerProgram(Program):
         """Operations per row except those of the weights."""
         interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
         common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
+        comparisons = 0 if self.forest is None else self.forest.splits.size
         return Operations(
-            additions=common + 3 * interpolations,
+            additions=common + 3 * interpolations + comparisons,
             multiplications=common + interpolations + self.n_inputs,
-            table_lookups=2 * self.n_frequencies + interpolations,
+            table_lookups=2 * self.n_frequencies + interpolations + comparisons,
         )
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:
         """Return the inputs that are the basis functions of a linear group."""
-        first = 2 * self.n_frequencies
+        first = 2 * self.n_frequencies + self.n_leaves
         return self.linear[group.begin - first : group.end - first]
 
     def largest_features(self) -> Integers:
@@ -391,6 +427,8 @@ class IntegerProgram(Program):
             if g.kind == "linear":
                 limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
                 out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
+            elif g.kind == "leaves":
+                out[g.begin : g.end] = 1
         return out
 
     # --- proof
@@ -398,11 +436,18 @@ class IntegerProgram(Program):
     def largest_accumulators(self) -> list[int]:
         """Largest magnitude of ``acc_g`` per group, whatever the inputs."""
         terms = np.abs(self.weights) * self.largest_features()[:, None]
+        if self.forest is not None:  # of a tree one leaf counts
+            first, (n_trees, depth) = 2 * self.n_frequencies, self.forest.splits.shape
+            own = terms[first : first + self.n_leaves].reshape(n_trees, 1 << depth, self.n_columns)
+            own[:, 0] = own.max(axis=1)
+            own[:, 1:] = 0
         return [int(terms[g.begin : g.end].sum(axis=0).max(initial=0)) for g in self.groups]
 
     @cached_property
     def _bounds(self) -> Bounds:
-        expected = 2 * self.n_frequencies + len(self.linear) + any(g.kind == "constant" for g in self.groups)
+        expected = (
+            2 * self.n_frequencies + self.n_leaves + len(self.linear) + any(g.kind == "constant" for g in self.groups)
+        )
         if self.n_basis_functions != expected:
             raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_basis_functions}")
         self._require_magnitudes(
@@ -425,6 +470,8 @@ class IntegerProgram(Program):
     # --- compiled
 
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
+        if self.forest is not None:  # comparisons, which NumPy does as well
+            return super().run(x)
         totals = np.empty((len(x), self.n_columns), dtype=np.int32)
         self._engine.run(x, totals, n_threads)
         return totals.reshape(len(x), self.n_outputs, self.n_samples).astype(np.int64)
@@ -461,6 +508,8 @@ class IntegerProgram(Program):
                 [turn_sine(phase + QUARTER, self.feature_bits), turn_sine(phase, self.feature_bits)], axis=2
             )
             parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
+        if self.forest is not None:
+            parts.append(self.forest.leaves(q))
         if len(self.linear):
             linear = np.clip(np.take(q, self.linear, axis=1), -self.linear_limit, self.linear_limit)
             parts.append(linear if self.feature_bits == 16 else np.clip(round_shift(linear, 8), -127, 127))

@@ -50,7 +50,7 @@ def rounding_bound(
             continue
         reach = (amplitude * (sizes + errors))[g.begin : g.end] @ used[g.begin : g.end]
         # Inputs of a group have the same unit up to the rounding of their multipliers: the worst one counts.
-        one = np.array([1.0 / ONE[program.feature_bits]])
+        one = np.array([1.0 if g.kind == "leaves" else 1.0 / ONE[program.feature_bits]])
         if g.kind == "linear":
             one = unit[program.inputs_of(g)] * (256 if program.feature_bits == 8 else 1)
         true = amplitude[g.begin] * step * one
@@ -86,7 +86,7 @@ def _feature_errors(program: IntegerProgram, basis: LinearBasis, layout: BasisLa
             sizes[here] = np.minimum(largest[linear], program.linear_limit * unit[linear])
             if program.feature_bits == 8:
                 errors[here] += np.maximum(sizes[here] - 127 * 256 * unit[linear], 0)
-        elif g.kind == "constant":
+        else:  # a constant; leaves are exact but for rows within half a step of a threshold
             sizes[g.begin : g.end] = 1.0
     return errors, sizes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -16,15 +17,14 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import FourierFeatures
+from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
 from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
-from pydirect.quantized.codes import bits_for, zero_code
-from pydirect.quantized.compile import INPUT_REACH, OutputScale, build_program, lay_out
-from pydirect.quantized.device import FixedResults, program_bytes
+from pydirect.quantized.codes import zero_code
+from pydirect.quantized.compile import INPUT_REACH, lay_out
 from pydirect.quantized.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
@@ -32,26 +32,8 @@ from pydirect.quantized.quantize import Encoding, Weights, assemble, without_unu
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
-MOST_SAMPLES = 16
 # Three non-zero weights: a frequency and a constant.
 FEWEST_WEIGHTS = 3
-UNLIMITED = 2**40
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Number of bytes of the parts of a model."""
-
-    fixed: float
-    # frequency, single: of a frequency with its two weights, and of an input or the constant with its weight, over
-    # all samples
-    frequency: float
-    single: float
-
-    @property
-    def least(self) -> float:
-        """Number of bytes of a model of one frequency and a constant."""
-        return self.fixed + self.frequency + self.single
 
 
 @dataclass(frozen=True)
@@ -63,58 +45,13 @@ class Form:
     grid: FloatArray
     feature_bits: int
     frequency_bits: int
-    n_outputs: int = 1
-
-    @property
-    def n_columns(self) -> int:
-        """Number of samples of all outputs."""
-        return self.n_outputs * self.n_samples
-
-    @property
-    def zero(self) -> int:
-        """Code of the level zero."""
-        return zero_code(self.grid)
-
-    def costs(self, input_map: InputMap) -> Costs:
-        """Measure the costs from the tables of models of one and two frequencies, with and without an input."""
-        d = input_map.n_outputs
-        one, two, more = (self._bytes(input_map, f, linear) for f, linear in ((1, 0), (2, 0), (1, 1)))
-        constant = self.n_columns * bits_for(len(self.grid)) / 8
-        return Costs(one - (two - one) - constant, two - one, more - one) if d else Costs(one, 0.0, 0.0)
-
-    def _bytes(self, input_map: InputMap, n_frequencies: int, n_linear: int) -> float:
-        linear = np.zeros(input_map.n_outputs)
-        linear[:n_linear] = 0.5
-        features = FourierFeatures(np.ones((len(linear), n_frequencies)), np.ones(n_frequencies), linear, 0.3)
-        used = np.ones(features.n_weights, dtype=bool)
-        layout = lay_out(features, used)
-        codes = np.zeros((len(layout.order), self.n_columns), dtype=np.uint8)
-        one = np.ones(self.n_outputs)
-        basis, output, bits = Basis(input_map, features), OutputScale(one, one, one), self.frequency_bits
-        program = build_program(basis, layout, codes, self.grid, self.n_samples, output, self.feature_bits, bits)
-        return sum(program_bytes(FixedResults.of(program)).values()) + codes.size * bits_for(len(self.grid)) / 8
-
-
-@dataclass(frozen=True)
-class SizeLimits:
-    """Limits on the size of a model."""
-
-    # n_bytes, n_weights: the latter per output
-    n_bytes: int
-    n_weights: float
-
-    def excess(self, model: QuantizedPredictor) -> tuple[float, float]:
-        """Return by how many bytes, and by how many non-zero weights per output and sample, a model is too large."""
-        weights = float(model.report()["n_nonzero"]) / model.packed.shape[1]
-        return model.n_bytes - self.n_bytes, weights - self.n_weights
-
-
-# Numbers of samples and of levels that are compared: proposals in the first form, the best of them in the others.
-FORMS = ((2, 15), (1, 15), (4, 15), (2, 7))
 
 
 # Weight of a point between rows, where the kernel's posterior mean stands for a response.
 WEIGHT_BETWEEN = 0.3
+
+
+SmallMap = FourierFeatures | ForestFeatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +68,11 @@ class Task(ABC):
     weight: FloatArray | None
     outputs: Outputs
     hyperparameters: KernelHyperparameters
-    rng: np.random.Generator
+    # of the order of rows and of samples: the same whatever was asked for before
+    seed: int
     n_threads: int
+    # whether points between rows, where the kernel's posterior mean stands for a response, are examples too
+    with_points: bool = False
 
     @property
     def n_outputs(self) -> int:
@@ -146,7 +86,7 @@ class Task(ABC):
 
     def subset(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inputs, responses and weights of at most `most` random rows."""
-        return self.rows(np.sort(self.rng.permutation(len(self.y))[:most]))
+        return self.rows(np.sort(np.random.default_rng(self.seed).permutation(len(self.y))[:most]))
 
     def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inputs, responses and weights that frequencies and weights are to explain, of at most `most` rows."""
@@ -166,9 +106,9 @@ class Task(ABC):
 
     def order(self) -> NDArray[np.intp]:
         """Return the rows in random order: the first of them are held out."""
-        return self.rng.permutation(len(self.y))
+        return np.random.default_rng(self.seed).permutation(len(self.y))
 
-    def statistics(self, features: FourierFeatures) -> GaussianStatistics:
+    def statistics(self, features: FeatureMap) -> GaussianStatistics:
         """Collect the sufficient statistics of all rows."""
         return collect_statistics(features, *self.examples(len(self.y)), n_threads=self.n_threads)
 
@@ -187,21 +127,26 @@ class Task(ABC):
         """Mean loss of a model at all rows."""
 
     @abstractmethod
-    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
-        """Fit weights of these features and draw samples of them on levels."""
+    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
+        """Fit weights of these features and draw samples of them on levels; forms differ in their samples alone."""
 
-    def assembled(
-        self, features: FourierFeatures, samples: Samples, outputs: Outputs, form: Form
-    ) -> QuantizedPredictor:
+    def sketch(self, features: SmallMap, form: Form) -> QuantizedPredictor:
+        """Return a model of the same size whose weights are arbitrary."""
+        codes = np.full((self.n_outputs * form.n_samples, features.n_weights), len(form.grid) - 1, dtype=np.uint8)
+        one = np.ones(self.n_outputs)
+        return self.assembled(features, Samples(codes, np.ones(features.n_weights), one, one), self.outputs, form)
+
+    def assembled(self, features: SmallMap, samples: Samples, outputs: Outputs, form: Form) -> QuantizedPredictor:
         """Assemble a model of samples in integer arithmetic."""
         codes, scale = samples.codes, samples.scale
-        order = lay_out(features, (codes != form.zero).any(axis=0), scale).order
+        order = lay_out(features, (codes != zero_code(form.grid)).any(axis=0), scale).order
         basis = LinearBasis.of_columns(
             Basis(self.input_map, features, reach=INPUT_REACH), order, np.zeros(self.n_outputs)
         )
         none = np.zeros((1, 1))
         weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
-        encoding = Encoding("auto", form.feature_bits, form.frequency_bits, "integer")
+        layout = "dense" if isinstance(features, ForestFeatures) else "auto"  # leaves are looked up
+        encoding = Encoding(layout, form.feature_bits, form.frequency_bits, "integer")
         return assemble(without_unused(basis), weights, outputs, encoding)
 
 
@@ -265,16 +210,18 @@ class TargetTask(Task):
                 feature_names=feature_names,
             ),
             hyperparameters=hyperparameters,
-            rng=settings.rng,
+            seed=_seed(settings.rng),
             n_threads=settings.n_threads,
         )
 
     def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return rows, and points between them where the kernel's posterior mean stands for targets.
+        """Return rows and, `with_points`, points between them where the kernel's posterior mean stands for targets.
 
         A few hundred basis functions that were chosen for the rows are kept to the kernel's function between them.
         """
         x, y, weight = self.subset(most)
+        if not self.with_points:
+            return x, y, weight
         points, mean = self._between
         between = np.full(len(points), WEIGHT_BETWEEN * weight.mean())
         return np.vstack([x, points]), np.vstack([y, mean]), np.concatenate([weight, between])
@@ -306,16 +253,20 @@ class TargetTask(Task):
         weight = self.rows(np.arange(len(self.y)))[2]
         return float(weight @ values.mean(axis=1) / weight.sum())
 
-    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
+    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
         """Draw samples at the noise and prior variance of largest evidence."""
         statistics = self.statistics(features)
         rotated = decorrelate(statistics)
         problems = [
             DrawProblem(statistics.target(k), *self._evident(rotated.target(k))) for k in range(statistics.n_outputs)
         ]
-        samples = accurate_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
-        outputs = replace(self.outputs, noise=samples.noise * self.outputs.scale**2)
-        return self.assembled(features, samples, outputs, form)
+        counts = [form.n_samples for form in forms]
+        rng = np.random.default_rng(self.seed)
+        drawn = accurate_samples(problems, counts, forms[0].grid, features.pairs, rng, self.n_threads)
+        return [
+            self.assembled(features, own, replace(self.outputs, noise=own.noise * self.outputs.scale**2), form)
+            for own, form in zip(drawn, forms, strict=True)
+        ]
 
     def _evident(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Return the noise variance and the prior variance of largest evidence."""
@@ -382,7 +333,7 @@ class LabelTask(Task):
             weight=given * curvature / mean,
             outputs=Outputs.of_logits(reference.intercept, classes, x.shape[1], feature_names),
             hyperparameters=replace(reference.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean)),
-            rng=settings.rng,
+            seed=_seed(settings.rng),
             n_threads=settings.n_threads,
             index=index,
             row_weight=given,
@@ -407,10 +358,10 @@ class LabelTask(Task):
         right = p[np.arange(len(p)), self.index]
         return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
 
-    def cast(self, features: FourierFeatures, form: Form) -> QuantizedPredictor:
+    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
         """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
-        form_of_phi = {"features": "precomputed", "n_basis_functions": phi.shape[1], "seed": _seed(self.rng)}
+        form_of_phi = {"features": "precomputed", "n_basis_functions": phi.shape[1], "seed": self.seed}
         fit: ClassifierFit = self.fits.fit(phi, self.index, self.row_weight, **form_of_phi)
         p = _probabilities(fit.logit)
         problems = []
@@ -418,8 +369,11 @@ class LabelTask(Task):
             precision = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
             precision[np.diag_indices_from(precision)] += 1 / scale**2
             problems.append(gaussian_problem(precision, scale * posterior.coefficients, float(scale**2)))
-        samples = draw_samples(problems, form.n_samples, form.grid, features.pairs, self.rng, self.n_threads)
-        return self.assembled(features, samples, replace(self.outputs, offset=fit.intercept), form)
+        counts = [form.n_samples for form in forms]
+        rng = np.random.default_rng(self.seed)
+        drawn = draw_samples(problems, counts, forms[0].grid, features.pairs, rng, self.n_threads)
+        outputs = replace(self.outputs, offset=fit.intercept)
+        return [self.assembled(features, own, outputs, form) for own, form in zip(drawn, forms, strict=True)]
 
 
 def _probabilities(z: FloatArray) -> FloatArray:

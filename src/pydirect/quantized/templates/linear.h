@@ -45,8 +45,8 @@ static inline int32_t pd_feature(uint16_t j, const pd_input *q, uint32_t *phase)
     }
 //@end
 //@if linear
-    if (j < 2u * PD_N_FREQUENCIES + PD_N_LINEAR) {
-        int32_t v = q[PD_READ_COLUMN(pd_linear + (j - 2u * PD_N_FREQUENCIES))];
+    if (j < PD_FIRST_LINEAR + PD_N_LINEAR) {
+        int32_t v = q[PD_READ_COLUMN(pd_linear + (j - PD_FIRST_LINEAR))];
         v = pd_clip(v, PD_LINEAR_LIMIT);
 //@if wide
         return v;
@@ -61,6 +61,20 @@ static inline int32_t pd_feature(uint16_t j, const pd_input *q, uint32_t *phase)
     return PD_ONE;
 }
 
+//@if forest
+/* Leaf of the tree whose first leaf is basis function j, from 0 on: a comparison per level. */
+static inline uint16_t pd_leaf(uint16_t j, const pd_input *q)
+{
+    uint16_t at = (uint16_t)((j >> PD_DEPTH) * PD_DEPTH), leaf = 0;
+    uint8_t level;
+    for (level = 0; level < PD_DEPTH; ++level) {
+        uint16_t split = PD_READ_SPLIT(pd_splits + at + level);
+        leaf = (uint16_t)(leaf << 1 | (q[PD_READ_SPLIT_INPUT(pd_split_input + split)] > PD_READ_THRESHOLD(pd_threshold + split)));
+    }
+    return leaf;
+}
+
+//@end
 /* Totals of all columns from quantised inputs; column = output * PD_N_SAMPLES + sample. */
 static inline void pd_totals(const pd_input *q, int32_t *totals)
 {
@@ -85,6 +99,16 @@ static inline void pd_totals(const pd_input *q, int32_t *totals)
         for (column = 0; column < PD_N_COLUMNS; ++column) {
             accumulators[column] = 0;
         }
+//@if forest
+        for (; j < end && j < PD_N_LEAVES; j = (uint16_t)(j + (1u << PD_DEPTH))) {
+            next = (uint32_t)(j + pd_leaf(j, q)) * PD_N_COLUMNS;
+            for (column = 0; column < PD_N_COLUMNS; ++column) {
+                accumulators[column] = pd_add_product(accumulators[column], 1, pd_code(next));
+                ++next;
+            }
+        }
+        next = (uint32_t)j * PD_N_COLUMNS;
+//@end
         for (; j < end; ++j) {
             int32_t feature = pd_feature(j, q, &phase);
 //@if sparse

@@ -1,0 +1,169 @@
+"""Forests: trees grown for the posterior of their leaves, and their integer programs in Python, C and ONNX."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pydirect import DirectRegressor
+from pydirect.features.maps import ForestFeatures
+from pydirect.quantized.codes import unit_levels
+from pydirect.quantized.compile import INPUT_UNIT
+from pydirect.quantized.fit_quantized import _candidates, _fits
+from pydirect.quantized.forests import RIDGE, growing_forest
+from pydirect.quantized.integers import AccumulatorOverflowError
+from pydirect.quantized.predictors import load_quantized
+from pydirect.quantized.task import Form, TargetTask
+
+
+def rows(n=150, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.rint(rng.standard_normal((n, d)) / INPUT_UNIT) * INPUT_UNIT
+    y = np.sin(2 * x[:, :1]) + (x[:, 1:2] > 0.3) + 0.1 * rng.standard_normal((n, 1))
+    return x, np.hstack([y, -y]), rng.uniform(0.5, 2.0, n)
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((120, 3)) * [1, 5, 0.1] + [0, 100, 3]
+    y = np.where(x[:, 0] > 0, np.sin(x[:, 1]), 2 * x[:, 0]) + 0.1 * rng.standard_normal(120)
+    return TargetTask.begin(x, np.c_[y, y**2], None, DirectRegressor().search_settings(), ()), x
+
+
+@pytest.fixture(scope="module")
+def forest(task):
+    """Quantised forest of six trees for two outputs, and its X."""
+    own, x = task
+    make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
+    return own.cast(make(6), [Form(3, unit_levels("even", 15), 16, 8)])[0], x
+
+
+def test_leaves_are_the_answers_to_the_questions_of_every_level():
+    columns, thresholds = np.array([[0, 2], [1, 1]]), np.array([[0.0, 1.0], [-1.0, 2.0]])
+    phi = ForestFeatures(columns, thresholds, 0.5, np.full(3, 0.3), 2.0).transform(
+        np.array([[0.5, -2.0, 0.0], [-1.0, 3.0, 7.0]])
+    )
+    np.testing.assert_array_equal(phi[0], [0, 0, 0.5, 0, 0.5, 0, 0, 0, 0.15, -0.6, 0, 2])
+    np.testing.assert_array_equal(phi[1], [0, 0.5, 0, 0, 0, 0, 0, 0.5, -0.3, 0.3 * 3, 0.3 * 5, 2])
+
+
+def test_the_first_trees_of_a_forest_are_the_smaller_forest():
+    x, y, weight = rows()
+    all_at_once = growing_forest(x, y, weight, np.random.default_rng(0))
+    large, small = all_at_once(9), growing_forest(x, y, weight, np.random.default_rng(0))(4)
+    np.testing.assert_array_equal(large.columns[:4], small.columns)
+    np.testing.assert_array_equal(large.thresholds[:4], small.thresholds)
+    np.testing.assert_array_equal(all_at_once(4).thresholds, small.thresholds)
+
+
+def test_a_tree_is_grown_on_the_residual_of_the_ridge_regression_on_all_before():
+    x, y, weight = rows()
+    make = growing_forest(x, y[:, :1], weight, np.random.default_rng(0))
+    w = weight / weight.mean()
+    for n_trees in (1, 5):
+        phi = make(n_trees).transform(x)
+        a = phi.T @ (w[:, None] * phi) + RIDGE * np.eye(phi.shape[1])
+        expected = y[:, :1] - phi @ np.linalg.solve(a, phi.T @ (w[:, None] * y[:, :1]))
+        found = next(c.cell_contents for c in make.__closure__ if np.shape(c.cell_contents) == y[:, :1].shape)
+        np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+def test_integers_are_floats_within_their_bound(forest):
+    model, x = forest
+    assert model.program.forest.n_leaves == 6 * 16
+    np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
+    off = np.abs(model.functions(x) - model.with_arithmetic("float").functions(x)).max(axis=(0, 2))
+    assert (off <= model.rounding_bound()).all() and (off < 0.01 * model.predict(x).std(axis=0)).all()
+
+
+def test_totals_are_sums_of_the_leaves_that_rows_reach(forest):
+    model, x = forest
+    program, q = model.program, model.program.quantise_inputs(x[:20])
+    trees, weights = program.forest, program.weights
+    for row, total in zip(q, program.totals(x[:20]).reshape(20, -1), strict=True):
+        acc = np.zeros((len(program.groups), program.n_columns), dtype=np.int64)
+        for g, group in enumerate(program.groups):
+            if group.kind == "leaves":
+                for tree in range(group.begin >> 4, group.end >> 4):
+                    leaf = 0
+                    for split in trees.splits[tree]:
+                        leaf = 2 * leaf + int(row[trees.inputs[split]] > trees.thresholds[split])
+                    acc[g] += weights[16 * tree + leaf]
+            elif group.kind == "linear":
+                used = np.clip(row[program.inputs_of(group)], -program.linear_limit, program.linear_limit)
+                acc[g] += used @ weights[group.begin : group.end]
+            else:
+                acc[g] += program.one * weights[group.begin]
+        assert (np.abs(acc).max(axis=1) <= program.prove().accumulators).all()
+        gains = np.array([[group.gain, group.shift] for group in program.groups])
+        rounded = np.sign(acc) * ((np.abs(acc) + (2 ** gains[:, 1:] >> 1)) >> gains[:, 1:])
+        np.testing.assert_array_equal((gains[:, :1] * rounded).sum(axis=0), total)
+    with pytest.raises(AccumulatorOverflowError):
+        replace(program, multipliers=program.multipliers * 2**13).prove()
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_headers_give_the_integers_of_python(forest, c, tmp_path, counts):
+    model, x = forest
+    options = {"counts_per_unit": 1000, "zero_count": 5, "output_counts_per_unit": 100} if counts else {}
+    model.to_c(tmp_path / "model.h", prefix="m", **options)
+    near = c.far_and_near(x)
+    far = np.clip(np.rint(5 + 1000 * near.astype(float)), -(2**31), 2**31 - 1) if counts else near
+    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, far, "-fsanitize=undefined", "-fno-sanitize-recover")
+    device = model.fixed_point(**options)
+    c.check_integers(device, output, far)
+    report = model.report(device)
+    assert c.stored_bytes((tmp_path / "model.h").read_text()) == report["bytes"]["total"]
+
+
+@pytest.mark.parametrize("arithmetic", ["integer", "float"])
+def test_graphs_give_what_python_gives(forest, tmp_path, arithmetic):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = forest
+    model = model.with_arithmetic(arithmetic)
+    model.to_onnx(tmp_path / "m.onnx")
+    own = x.astype(np.float32)
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    given = own if arithmetic == "integer" else own.astype(np.float64)
+    mean, std = session.run(["mean", "std"], {"x": given})
+    expected = model.predict(own, return_std=True)
+    np.testing.assert_allclose(mean, expected[0], rtol=1e-9)
+    np.testing.assert_allclose(std, expected[1], rtol=1e-9)
+
+
+def test_saved_forests_predict_the_same_bits(forest, tmp_path):
+    model, x = forest
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(load_quantized(tmp_path / "m").totals(x), model.totals(x))
+
+
+def test_float_headers_of_forests_are_refused(forest, tmp_path):
+    with pytest.raises(ValueError, match="with_arithmetic"):
+        forest[0].with_arithmetic("float").to_c(tmp_path / "m.h")
+
+
+def test_more_room_only_adds_candidates(task):
+    own = task[0]
+    part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))
+    forms = [Form(n, unit_levels("even", 15), 16, 8) for n in (1, 2)]
+    limits = [{"max_bytes": 500}, {"max_bytes": 900}, {"max_bytes": 900, "max_stack": 270, "max_instructions": 9000}]
+    small, large, limited = (
+        {(c.family, c.size, c.form.n_samples): s for s, c in _candidates(part, held, forms, m)} for m in limits
+    )
+    assert small and set(small) < set(large) and set(limited) <= set(large)
+    assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_flash": 1500}, {"max_stack": 260, "max_flash": 3000}, {"max_instructions": 2500}]
+)
+def test_models_keep_to_what_a_part_has(data, limit):
+    from pydirect import fit_quantized
+
+    x, y = data(120)
+    model = fit_quantized(DirectRegressor(), x, y, **limit)
+    assert _fits(model, limit)
+    report = model.report()
+    assert all(report[name.removeprefix("max_")] <= most for name, most in limit.items())
