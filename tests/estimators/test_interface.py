@@ -71,29 +71,6 @@ def test_no_variance_is_computed_unless_asked(fitted, monkeypatch):
         fitted.predict(NEW, return_std=True)
 
 
-@pytest.mark.parametrize("model", ["fitted", "two_outputs"])
-def test_parts_add_up_and_every_form_agrees(model, request):
-    model = request.getfixturevalue(model)
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_array_equal(model.predict(NEW), mean)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_array_equal(again, mean)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
-    np.testing.assert_allclose(aleatoric**2, np.broadcast_to(model.noise_variance_, mean.shape), rtol=1e-12)
-    distributions = model.predict_distribution(NEW)
-    distributions = distributions if isinstance(distributions, list) else [distributions]
-    np.testing.assert_allclose(np.column_stack([d.mean for d in distributions]), mean.reshape(30, -1), rtol=1e-12)
-    np.testing.assert_allclose(np.column_stack([d.std for d in distributions]), std.reshape(30, -1), rtol=1e-9)
-    lower, upper = model.predict_interval(NEW, level=0.8)
-    quantiles = model.predict_quantiles(NEW, [0.1, 0.3, 0.5, 0.9])
-    np.testing.assert_allclose(lower, quantiles[..., 0], rtol=1e-9)
-    np.testing.assert_allclose(upper, quantiles[..., 3], rtol=1e-9)
-    assert (np.diff(quantiles, axis=-1) > 0).all()
-    for k, d in enumerate(distributions):
-        np.testing.assert_allclose(d.cdf(quantiles.reshape(30, -1, 4)[:, k, 1]), 0.3, rtol=1e-9)
-    np.testing.assert_allclose(np.squeeze(model.predict_quantiles(NEW, 0.5)), quantiles[..., 2])
-
-
 def test_log_density_is_what_the_metric_averages(fitted, two_outputs, data):
     X, y = data
     assert metrics.nlpd(y, fitted.predict_distribution(X)) == pytest.approx(-fitted.log_predictive_density(X, y).mean())

@@ -4,11 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.stats import norm
-from sklearn.base import clone
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, Nystroem, fit_many
+from pydirect import DirectRegressor, DirectSearchCV, Nystroem
 from pydirect.fitted.regression import LocalProcessWarning
 
 RNG = np.random.default_rng(0)
@@ -73,45 +71,6 @@ def test_other_values_are_refused(local):
         DirectRegressor(local=local).fit(X, Y)
 
 
-def test_predictions_agree_with_each_other(model):
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_array_equal(model.predict(NEW), mean)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_allclose(again, mean, rtol=1e-12)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
-    distribution = model.predict_distribution(NEW)
-    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-12)
-    np.testing.assert_allclose(distribution.std, std, rtol=1e-12)
-    np.testing.assert_allclose(model.predict_cumulants(NEW)[:2], [mean, std**2], rtol=1e-12)
-    assert not model.predict_cumulants(NEW)[2:].any()
-    lower, upper = model.predict_interval(NEW, 0.8)
-    np.testing.assert_allclose([lower, upper], norm.interval(0.8, mean, std), rtol=1e-8)
-
-
-def test_calibration_scales_all_of_it(model):
-    calibrated = pickle.loads(pickle.dumps(model)).calibrate(NEW, wiggly(NEW) + 0.3 * RNG.standard_normal(300))
-    assert calibrated.calibration_scale_ > 1.2
-    before, after = model.predict(NEW, return_std=True)[1], calibrated.predict(NEW, return_std=True)[1]
-    np.testing.assert_allclose(after, calibrated.calibration_scale_ * before, rtol=1e-12)
-    np.testing.assert_allclose(calibrated.predict_distribution(NEW).std, after, rtol=1e-12)
-
-
-def test_files_and_pickles_predict_bit_for_bit_the_same(model, tmp_path):
-    model.save(tmp_path / "model")
-    expected = model.predict(NEW, return_std=True)
-    for other in (pydirect.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(other.predict(NEW, return_std=True), expected)
-        assert repr(other.local_) == repr(model.local_)
-    assert not hasattr(clone(model), "local_")
-
-
-@pytest.mark.slow
-def test_threads_change_no_bit(model):
-    expected = model.predict(NEW, return_std=True)
-    several = DirectRegressor(n_threads=3, **SMALL).fit(X, Y)
-    np.testing.assert_array_equal(several.predict(NEW, return_std=True), expected)
-
-
 @pytest.mark.slow
 def test_several_outputs_have_processes_of_their_own():
     both = DirectRegressor(**SMALL).fit(X, np.c_[Y, 100 * NOISE])
@@ -134,13 +93,6 @@ def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
     exact = DirectRegressor(**SMALL).fit(X, Y)
     np.testing.assert_allclose(model.local_.r, exact.local_.r, rtol=0.1, atol=1e-6)
     assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999
-
-
-@pytest.mark.slow
-def test_fitting_many_models_is_fitting_each(model):
-    found, off = fit_many([DirectRegressor(**SMALL), DirectRegressor(local=False, **SMALL)], X, Y)
-    np.testing.assert_array_equal(found.local_.r, model.local_.r)
-    assert off.local_ is None
 
 
 @pytest.mark.parametrize("local", [True, "on"])

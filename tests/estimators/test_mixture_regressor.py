@@ -11,7 +11,6 @@ from pydirect import DirectRegressor, GaussianPrior, MeanField, MixturePrior, Sp
 from pydirect.direct import MixturePosterior
 from pydirect.direct.empirical_bayes import RawFit
 from pydirect.estimators.regression import _prior_table
-from pydirect.testing import monte_carlo_mean
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((60, 3)), RNG.standard_normal((9, 3)) * 2
@@ -42,18 +41,6 @@ def test_distributions_have_the_predicted_moments(parameters):
     assert distribution.n_components == 3 * used
     lower, upper = model.predict_interval(NEW)
     assert (lower < mean).all() and (mean < upper).all()
-
-
-def test_cumulants_are_those_of_samples_and_of_the_moments():
-    model = fit()
-    cumulants = model.predict_cumulants(NEW)
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(cumulants[0], mean, rtol=1e-9)
-    np.testing.assert_allclose(cumulants[1], std**2, rtol=1e-9)
-    drawn = model.sample_y(NEW, 4000, random_state=1)
-    for got, samples in ((mean, drawn), (std**2, (drawn - mean[:, None]) ** 2)):
-        average, error = monte_carlo_mean(samples.T)
-        assert (np.abs(average - got) <= 5 * error).all()
 
 
 def test_a_mixture_bounds_the_evidence_from_nearer():

@@ -17,15 +17,6 @@ def regressor(noise=0.5, **options):
     return DirectRegressor("linear", posterior=Sequential(**options), noise=noise)
 
 
-@pytest.mark.parametrize("keep_factor", [False, True])
-def test_cumulants_begin_with_the_predicted_mean_and_variance(keep_factor):
-    model = regressor(keep_factor=keep_factor).fit(X, Y)
-    mean, std = model.predict(X, return_std=True)
-    cumulants = model.predict_cumulants(X)
-    np.testing.assert_allclose(cumulants[0], mean, rtol=1e-9)
-    np.testing.assert_allclose(cumulants[1], std**2, rtol=1e-9)
-
-
 def test_priors_must_factorise_over_the_weights():
     with pytest.raises(ValueError, match=r"prior must factorise over the weights.*use posterior=MeanField"):
         regressor(prior=MixturePrior.of_scales([0.5, 1.0])).fit(X, Y)

@@ -1,0 +1,120 @@
+"""What holds of every fitted `DirectRegressor`, whatever its weights, noise, targets and local process are."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import pydirect
+from pydirect import DirectRegressor, MeanField, Nystroem, Sequential, fit_many
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.uniform(-2, 2, (150, 2)), RNG.uniform(-2, 2, (25, 2))
+F = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+Y = F + (0.1 + 0.2 * (X[:, 0] > 0)) * RNG.standard_normal(150)
+SMALL = {"features": Nystroem(max_search_rows=100), "n_basis_functions": 40}
+KINDS = {
+    "gaussian": (SMALL, Y),
+    "two outputs": (SMALL, np.c_[Y, 100 - 50 * Y**2]),
+    "fourier": ({"features": "fourier", "n_basis_functions": 40, "noise": 0.04}, Y),
+    "sequential": ({"features": "linear", "posterior": Sequential(n_levels=255, keep_factor=True)}, Y),
+    "mean field": ({"features": "linear", "posterior": "mean_field"}, Y),
+    "mixture": ({"features": "linear", "posterior": MeanField(n_components=2)}, Y),
+    "varying": (SMALL | {"noise": "varying"}, Y),
+    "student_t": (SMALL | {"noise": "student_t"}, Y),
+    "local": (SMALL | {"local": 8}, Y),
+    "log": (SMALL | {"target_transform": "log"}, np.exp(Y)),
+    "sqrt": (SMALL | {"target_transform": "sqrt"}, np.round(np.exp(1 + F))),
+}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::pydirect.fitted.regression.LocalProcessWarning",
+    "ignore::pydirect.direct.CoarseLevelsWarning",
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    parameters, y = KINDS[request.param]
+    return DirectRegressor(**parameters).fit(X, y), y
+
+
+def bits(model):
+    parts = (*model.predict(NEW, return_std=True), *model.predict_parts(NEW), *model.predict_interval(NEW))
+    return [np.ascontiguousarray(part).tobytes() for part in (*parts, model.sample_y(NEW, 3))]
+
+
+def columns(values):
+    """(n_rows, n_outputs, ...) whether or not there is an axis of outputs."""
+    return np.asarray(values).reshape(len(NEW), -1)
+
+
+def test_every_form_of_a_prediction_agrees(case):
+    model, y = case
+    mean, std = model.predict(NEW, return_std=True)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_array_equal(model.predict(NEW), mean)
+    np.testing.assert_allclose(again, mean, rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-9)
+    found = model.predict_distribution(NEW)
+    distributions = found if isinstance(found, list) else [found]
+    np.testing.assert_allclose(np.column_stack([d.mean for d in distributions]), columns(mean), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.column_stack([d.std for d in distributions]), columns(std), rtol=1e-9)
+    lower, upper = model.predict_interval(NEW, level=0.8)
+    quantiles = model.predict_quantiles(NEW, [0.1, 0.3, 0.9])
+    np.testing.assert_allclose(quantiles[..., [0, 2]], np.stack([lower, upper], axis=-1), rtol=1e-8, atol=1e-12)
+    for d, own in zip(distributions, np.moveaxis(quantiles.reshape(len(NEW), -1, 3), 1, 0), strict=True):
+        np.testing.assert_allclose(d.cdf(own[:, 1]), 0.3, rtol=1e-8)
+    density = np.column_stack([d.log_density(t) for d, t in zip(distributions, y[:25].reshape(25, -1).T, strict=True)])
+    np.testing.assert_allclose(columns(model.log_predictive_density(NEW, y[:25])), density, rtol=1e-10)
+    if model.target_transform is None:
+        cumulants = model.predict_cumulants(NEW)
+        np.testing.assert_allclose(cumulants[0], mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(cumulants[1], std**2, rtol=1e-9)
+        if model.noise_model_ is None and model.local_ is None:
+            np.testing.assert_allclose(aleatoric**2, np.broadcast_to(model.noise_variance_, mean.shape), rtol=1e-12)
+
+
+def test_draws_have_the_moments_of_the_predictions(case):
+    model, _ = case
+    model = model if model.local_ is None else clone(model).set_params(local=False).fit(X, case[1])  # left out of draws
+    mean, std = map(columns, model.predict(NEW, return_std=True))
+    draws = model.sample_y(NEW, 4000, random_state=2).reshape(*mean.shape, -1)
+    assert (np.abs(draws.mean(axis=2) - mean) < 5 * draws.std(axis=2) / np.sqrt(4000)).all()
+    squares = (draws - mean[:, :, None]) ** 2
+    assert (np.abs(squares.mean(axis=2) - std**2) < 5 * squares.std(axis=2) / np.sqrt(4000)).all()
+    assert model.sample_y(NEW[:2], 3, noise=False).shape == (2, *np.shape(model.predict(NEW))[1:], 3)
+
+
+def test_calibration_scales_every_deviation(case):
+    model, y = case
+    if model.target_transform is not None:
+        pytest.skip("scales deviations of transformed targets")
+    calibrated = pickle.loads(pickle.dumps(model)).calibrate(X, 2 * y)
+    scale = calibrated.calibration_scale_
+    assert scale > 1.1
+    np.testing.assert_allclose(calibrated.predict(NEW, True)[1], scale * model.predict(NEW, True)[1], rtol=1e-10)
+    np.testing.assert_array_equal(calibrated.predict(NEW), model.predict(NEW))
+
+
+def test_files_and_pickles_predict_the_same_bits(case, tmp_path):
+    model, _ = case
+    model.save(tmp_path / "model")
+    for copy in (pydirect.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
+        assert bits(copy) == bits(model) and copy.summary() == model.summary() and copy.elbo_ == model.elbo_
+        np.testing.assert_equal(copy.noise_choice_, model.noise_choice_)
+        assert repr(copy.local_) == repr(model.local_)
+        assert copy.target_transform_ == model.target_transform_
+
+
+def test_threads_change_no_bit(case):
+    model, y = case
+    assert bits(clone(model).set_params(n_threads=3).fit(X, y)) == bits(model)
+
+
+def test_fits_together_are_fits_alone(case):
+    model, y = case
+    together, other = fit_many([clone(model), clone(model).set_params(max_iter=900)], X, y)
+    np.testing.assert_allclose(together.predict(NEW, True), model.predict(NEW, True), rtol=1e-6, atol=1e-9)
+    assert other.n_samples_ == model.n_samples_ and not hasattr(clone(together), "model_")
