@@ -239,7 +239,9 @@ class Estimator(BaseEstimator):
                 raise explain_numbers(X, error) from None
         return validated_table(self, X, *y, reset=reset, missing=self._column_options().missing, **checks)
 
-    def _read(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, more: bool = False) -> TableRows:
+    def _read_targets(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, *, more: bool = False
+    ) -> TableRows:
         """Validate rows of a new fit, or `more` rows, whose weights may all be zero."""
         x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=not more)
         weight = as_sample_weight(sample_weight, len(x), all_zero=more)

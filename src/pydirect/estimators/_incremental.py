@@ -183,7 +183,7 @@ class IncrementalRegressor(Regressor):
                         "it"
                     )
                 y = np.zeros(len(self._validated(X)))
-            given = self._encoded(plan, self._read(X, y, sample_weight))
+            given = self._encoded(plan, self._read_targets(X, y, sample_weight))
             self._fix_features(plan, given)
             self._warn_if_constant(given.x, stacklevel=2)
         return self
@@ -340,7 +340,7 @@ class IncrementalRegressor(Regressor):
         return x, statistics.update(x, rows.y, rows.weight, n_threads=resolve_n_threads())
 
     def _read_more(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, first: bool = False) -> TableRows:
-        rows = self._read(X, y, sample_weight, more=not first)
+        rows = self._read_targets(X, y, sample_weight, more=not first)
         earlier, buffer = getattr(self, "statistics_", None), self._buffered()
         if earlier is None and buffer is None:
             self._one_dimensional = rows.one_dimensional

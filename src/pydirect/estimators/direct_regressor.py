@@ -228,7 +228,7 @@ class DirectRegressor(IncrementalRegressor):
         """
         with self._whole() as progress:
             plan = self._plan()
-            read = self._read(X, y, sample_weight)
+            read = self._read_targets(X, y, sample_weight)
             (given,) = merged([self._encoded(plan, read)])
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)

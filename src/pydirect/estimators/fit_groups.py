@@ -225,7 +225,7 @@ def fit_groups(
     lead.set_params(n_basis_functions=min(lead.n_basis_functions, MOST_BASIS_FUNCTIONS))
     plan = lead._sums_plan()
     require_formula(plan, "groups cannot be fitted together")
-    read = lead._read(X, y, sample_weight)
+    read = lead._read_targets(X, y, sample_weight)
     if read.y.shape[1] > 1:
         raise ValueError(f"y must be one target, got {read.y.shape[1]}: call fit_groups for each")
     (labels, codes), weight = coded_groups(groups, len(read.table)), read.weight

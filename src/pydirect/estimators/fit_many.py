@@ -83,7 +83,7 @@ def fit_many(
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
     groups: dict[tuple[Hashable, str], list[int]] = {}
     for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
-        table, own, _, _ = copy.copy(model)._read(X, target, sample_weight)  # one at a time: X may be converted
+        table, own, _, _ = copy.copy(model)._read_targets(X, target, sample_weight)  # one at a time: X may be converted
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
         needed = plan.features.learns_kernel or plan.transform is not None or _has_gaps(table)
         groups.setdefault((feature_key(model), str(joblib.hash(own)) if needed else ""), []).append(k)
@@ -112,7 +112,7 @@ def _fit_together(
     given: list[GivenRows] = []
     with lead._threads():
         for model, plan, target in zip(models, plans, targets, strict=True):
-            read = model._read(X, target, sample_weight)
+            read = model._read_targets(X, target, sample_weight)
             own = model._encoded(plan, read, lead.columns_ if given else None)
             # X may be converted for every model: only the first copy stays.
             given.append(replace(own, x=given[0].x) if given else own)

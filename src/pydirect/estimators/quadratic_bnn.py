@@ -241,7 +241,7 @@ class QuadraticBNNRegressor(Regressor):
         """
         with self._whole():
             plan = self._plan()
-            table, targets, weight, one_dimensional = self._read(X, y, sample_weight)
+            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
             self._begin()
             with self._threads():
                 columns = self._columns_for(table, targets, weight)

@@ -92,8 +92,8 @@ class Sums:
         """Return the sums where repetitions of rows count once, as they say nothing of the noise."""
         if repetitions == 1.0:
             return self
-        parts = (None if part is None else part.divided(repetitions) for part in (self.rotated, self.rows))
-        rotated, rows = parts
+        rotated = None if self.rotated is None else self.rotated.divided(repetitions)
+        rows = None if self.rows is None else self.rows.divided(repetitions)
         return replace(self, statistics=self.statistics.divided(repetitions), rotated=rotated, rows=rows)
 
 
