@@ -35,13 +35,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   set(PYDIRECT_KERNEL_WARNINGS "-Wno-uninitialized" "-Wno-maybe-uninitialized")
 endif()
 
-# Three files at every level, so that no processor waits for one that compiles everything.
+# Several files at every level, so that no processor waits for one that compiles everything.
 function(pydirect_add_isa_kernels)
   foreach(level IN LISTS PYDIRECT_ISA_LEVELS)
     add_library(kernels_${level} OBJECT
       src/cpp/kernels/networks.cpp
       src/cpp/kernels/weights.cpp
-      src/cpp/kernels/features.cpp)
+      src/cpp/kernels/features.cpp
+      src/cpp/kernels/tiles.cpp)
     target_link_libraries(kernels_${level} PRIVATE pydirect_flags)
     target_compile_definitions(kernels_${level} PRIVATE PYDIRECT_ISA=${level})
     # Last on the command line, so that a -march among the user's flags cannot change a level.

@@ -32,6 +32,20 @@ def exp(x: _Double) -> _Double: ...
 def log(x: _Double) -> _Double: ...  # positive normal numbers
 def sincos_turns(t: NDArray[_Real]) -> tuple[NDArray[_Real], NDArray[_Real]]: ...
 
+# Dense algebra; matrices of any strides, those that are written with one of an entry
+
+def add_product(
+    a: NDArray[_Real],
+    b: NDArray[_Real],
+    weight: NDArray[_Real] | None,
+    out: NDArray[_Real],
+    upper: bool,
+    sign: float,
+    n_threads: int,
+) -> None: ...  # out += sign a diag(weight) b, on and above the diagonal if `upper`
+def factorise(a: NDArray[_Real], n_threads: int) -> int: ...  # the number of good pivots; C-ordered, upper triangle
+def solve_lower(lower: NDArray[_Real], x: NDArray[_Real], n_threads: int) -> None: ...
+
 # Activations: 'relu' or 'heaviside'. Moments of units are (size,), covariances (n, d, d) for means (n, d).
 
 def activation_moments(

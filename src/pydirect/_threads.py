@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ContextDecorator, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 from pydirect import _core
@@ -98,6 +98,13 @@ def raise_if_set(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
+def _inside(n_workers: int) -> Context:
+    """Return a copy of the caller's context, in which each of the workers has its share of the threads."""
+    context = copy_context()
+    context.run(_CURRENT.set, max(1, resolve_n_threads() // n_workers))
+    return context
+
+
 def for_each(
     task: Callable[[_Item], _Result], items: Sequence[_Item], n_workers: int, stop: threading.Event
 ) -> list[_Result]:
@@ -112,7 +119,7 @@ def for_each(
     with single_blas_thread(), ThreadPoolExecutor(n_workers) as pool:
         futures: list[Future[_Result]] = []
         try:
-            futures.extend(pool.submit(copy_context().run, task, item) for item in items)
+            futures.extend(pool.submit(_inside(n_workers).run, task, item) for item in items)
             wait(futures)
         except KeyboardInterrupt:
             stop.set()
@@ -129,7 +136,7 @@ def ordered_map(function: Callable[[_Item], _Result], items: Iterator[_Item], n_
         pending: list[Future[_Result]] = []
         while failure is None:
             try:
-                pending.append(pool.submit(copy_context().run, function, next(items)))
+                pending.append(pool.submit(_inside(n_threads).run, function, next(items)))
             except StopIteration:
                 break
             except BaseException as error:  # raised below, after all earlier results

@@ -59,15 +59,6 @@ def test_derivatives_of_features_are_those_of_finite_differences(kind):
     assert_allclose(found, (above - below) / (2 * step), rtol=1e-5, atol=1e-6)
 
 
-def test_few_rows_are_rotated_otherwise_and_get_the_same_features(monkeypatch):
-    basis = basis_of("nystroem")
-    phi = basis.transform(INPUTS)
-    features = ResidualFeatures(basis, 0.0, np.random.default_rng(2))
-    few = features.transform(INPUTS, phi)
-    monkeypatch.setattr(residual, "FEW", 1000)
-    assert_allclose(features.transform(INPUTS, phi), few, rtol=1e-9, atol=1e-9)
-
-
 def test_at_landmarks_there_is_no_residual():
     basis = basis_of("nystroem")
     features = ResidualFeatures(basis, 0.0, np.random.default_rng(2))

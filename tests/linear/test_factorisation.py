@@ -69,16 +69,19 @@ def test_inverse_diagonal_is_that_of_the_inverse(isa_level, problem):
     np.testing.assert_allclose(_core.inverse_diagonal(factor, 1), np.diag(np.linalg.inv(m))[order], rtol=1e-10)
 
 
-def test_threads_change_no_bit(isa_level, problem):
+def test_threads_and_instruction_sets_change_no_bit(at_every_level, problem):
     _, _, m = problem
-    factors = [[cholesky(m, pivot, n_threads) for n_threads in THREADS] for pivot in (False, True)]
+    every = [(pivot, n_threads) for pivot in (False, True) for n_threads in THREADS]
+    found = [at_every_level(lambda pivot=pivot, n=n: cholesky(m, pivot, n)) for pivot, n in every]
+    factors = found[: len(THREADS)], found[len(THREADS) :]
     for one, *others in factors:
         for other in others:
             for got, expected in zip(other, one, strict=True):
                 np.testing.assert_array_equal(got, expected)
         diagonal = _core.inverse_diagonal(one[0], 1)
         for n_threads in THREADS:
-            np.testing.assert_array_equal(_core.inverse_diagonal(one[0], n_threads), diagonal)
+            got = at_every_level(lambda factor=one[0], n=n_threads: _core.inverse_diagonal(factor, n))
+            np.testing.assert_array_equal(got, diagonal)
 
 
 def with_entry(m, i, j, value):

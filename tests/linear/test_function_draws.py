@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_array_equal
 
 from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.functions import WeightDraws
@@ -30,8 +30,8 @@ def test_moments_are_the_posteriors(dropped):
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-def test_rotating_rows_or_draws_is_the_same(dropped):
+def test_rows_alone_and_some_draws_are_the_same(dropped):
     draws = WeightDraws.of(posterior_of(dropped), 7, np.random.default_rng(2))
     phi = np.random.default_rng(1).standard_normal((20, 6))
-    assert_allclose(np.vstack([draws.at(row[None]) for row in phi]), draws.at(phi), rtol=1e-12, atol=1e-12)
-    assert_allclose(draws[2:4].at(phi), draws.at(phi)[:, 2:4], rtol=1e-12, atol=1e-12)
+    assert_array_equal(np.vstack([draws.at(row[None]) for row in phi]), draws.at(phi))
+    assert_array_equal(draws[2:4].at(phi), draws.at(phi)[:, 2:4])

@@ -30,7 +30,7 @@ void mirror(Array<double> matrix, int n_threads) {
 }
 
 template <class T>
-void add_product(const Array<T>& rows, const Array<double>& y, Array<double> out) {
+void add_rows_times_target(const Array<T>& rows, const Array<double>& y, Array<double> out) {
   const Index n_rows = rows.shape(0), n_columns = rows.shape(1);
   require_shape(y, "y", {n_rows});
   require_shape(out, "out", {n_columns});
@@ -60,8 +60,8 @@ void bind_statistics(py::module_& m) {
   m.def("merge_upper_triangle", &merge_triangle<float>, "block"_array, "factor"_a, "shift"_array, "total"_array,
         "n_threads"_a);
   m.def("mirror_upper_triangle", &mirror, "matrix"_array, "n_threads"_a);
-  m.def("add_transposed_product", &add_product<double>, "rows"_array, "y"_array, "out"_array);
-  m.def("add_transposed_product", &add_product<float>, "rows"_array, "y"_array, "out"_array);
+  m.def("add_transposed_product", &add_rows_times_target<double>, "rows"_array, "y"_array, "out"_array);
+  m.def("add_transposed_product", &add_rows_times_target<float>, "rows"_array, "y"_array, "out"_array);
   m.def("row_moments", &moments_of_rows, "rows"_array, "weight"_array, "spread"_array, "mean"_array, "variance"_array,
         "n_threads"_a);
 }

@@ -2,6 +2,7 @@
 
 namespace pydirect {
 void bind_runtime(pybind11::module_&);
+void bind_dense(pybind11::module_&);
 void bind_expectations(pybind11::module_&);
 void bind_exponential(pybind11::module_&);
 void bind_factorisation(pybind11::module_&);
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_runtime(m);
   pydirect::bind_unit_moments(m);
   pydirect::bind_gaussian_network(m);
+  pydirect::bind_dense(m);
   pydirect::bind_expectations(m);
   pydirect::bind_exponential(m);
   pydirect::bind_factorisation(m);

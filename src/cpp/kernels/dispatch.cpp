@@ -34,10 +34,11 @@ KernelTable filled_table(const char* name, std::initializer_list<Fill> fills) {
 #define PYDIRECT_LEVEL(level)                                                                         \
   void fill_features_##level(KernelTable&);                                                           \
   void fill_networks_##level(KernelTable&);                                                           \
+  void fill_tiles_##level(KernelTable&);                                                              \
   void fill_weights_##level(KernelTable&);                                                            \
   static const KernelTable& table_##level() {                                                         \
-    static const KernelTable table =                                                                  \
-        filled_table(#level, {fill_features_##level, fill_networks_##level, fill_weights_##level});   \
+    static const KernelTable table = filled_table(                                                    \
+        #level, {fill_features_##level, fill_networks_##level, fill_tiles_##level, fill_weights_##level}); \
     return table;                                                                                     \
   }
 

@@ -1,19 +1,8 @@
-// The one file with fused multiply-adds, where the processor has them: factorisations are compared with LAPACK, which
-// has them too. Hence their last bits depend on the instruction set; they never depend on the number of threads.
-
-PYDIRECT_INLINE PackD::vector multiply_add(PackD::vector a, PackD::vector b, PackD::vector c) {
-#if defined(__AVX512F__)
-  return _mm512_fmadd_pd(a, b, c);
-#elif defined(__AVX__) && defined(__FMA__)
-  return _mm256_fmadd_pd(a, b, c);
-#else
-  return c + a * b;
-#endif
-}
+// One of the two files with fused multiply-adds (see simd.hpp), as LAPACK has them.
 
 PYDIRECT_INLINE PackD multiply_add(const PackD& a, const PackD& b, const PackD& c) {
   PackD r;
-  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) r.v[i] = multiply_add(a.v[i], b.v[i], c.v[i]);
+  PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i) r.v[i] = fused<double>(a.v[i], b.v[i], c.v[i]);
   return r;
 }
 
@@ -35,7 +24,7 @@ PYDIRECT_INLINE void subtract_tile(Index n_inner, const double* a, const double*
       const PackD::vector ar = a[r] - PackD::vector{};
       PYDIRECT_UNROLL for (int w = 0; w < groups; ++w)
         PYDIRECT_UNROLL for (int i = 0; i < PackD::parts; ++i)
-          sum[r][w].v[i] = multiply_add(ar, bw[w].v[i], sum[r][w].v[i]);
+          sum[r][w].v[i] = fused<double>(ar, bw[w].v[i], sum[r][w].v[i]);
     }
   }
   PYDIRECT_UNROLL for (int r = 0; r < R; ++r)

@@ -18,6 +18,7 @@
 #include "kernels/quadratic.hpp"
 #include "kernels/quantized.hpp"
 #include "kernels/sequential.hpp"
+#include "kernels/tiles.hpp"
 #include "kernels/tilt.hpp"
 #include "kernels/unit_covariance.hpp"
 #include "kernels/unit_moments.hpp"
@@ -49,6 +50,8 @@ struct KernelTable {
   RowKernels<double> rows_of_double;
   SequentialKernels<float> sequential_of_float;
   SequentialKernels<double> sequential_of_double;
+  TileKernels<float> tiles_of_float;
+  TileKernels<double> tiles_of_double;
 
   template <class T>
   const RowKernels<T>& rows() const {
@@ -63,6 +66,13 @@ struct KernelTable {
       return sequential_of_float;
     else
       return sequential_of_double;
+  }
+  template <class T>
+  const TileKernels<T>& tiles() const {
+    if constexpr (sizeof(T) == sizeof(float))
+      return tiles_of_float;
+    else
+      return tiles_of_double;
   }
 };
 

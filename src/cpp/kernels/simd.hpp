@@ -208,6 +208,29 @@ inline constexpr double rounding_shift<double>() { return 6755399441055744.0; }
 template <>
 inline constexpr float rounding_shift<float>() { return 12582912.0f; }
 
+// a b + c rounded once, on every level: slow, yet the same, where the processor has no such instruction. Only the files of
+// dense algebra (tiles, factorisation) fuse.
+template <class T>
+PYDIRECT_INLINE typename Pack<T>::vector fused(typename Pack<T>::vector a, typename Pack<T>::vector b,
+                                               typename Pack<T>::vector c) {
+  constexpr bool is_double = sizeof(T) == sizeof(double);
+#if defined(__AVX512F__)
+  if constexpr (is_double) return _mm512_fmadd_pd(a, b, c);
+  else return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX__) && defined(__FMA__)
+  if constexpr (is_double) return _mm256_fmadd_pd(a, b, c);
+  else return _mm256_fmadd_ps(a, b, c);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+  if constexpr (is_double) return vfmaq_f64(c, a, b);
+  else return vfmaq_f32(c, a, b);
+#else
+  typename Pack<T>::vector r;
+  for (int i = 0; i < PYDIRECT_VECTOR_BYTES / int(sizeof(T)); ++i) r[i] = std::fma(a[i], b[i], c[i]);
+  (void)is_double;
+  return r;
+#endif
+}
+
 // exp for x in [-inf, 709]; below -708 the result is exactly zero. At most 2.5 ulp elsewhere; NaN gives NaN.
 PYDIRECT_INLINE PackD exp(const PackD& x_in) {
   const PackD lowest = broadcast(-708.0);

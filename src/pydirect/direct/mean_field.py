@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
+from pydirect._dense import product
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals, as_levels, padded
@@ -61,7 +62,7 @@ class MeanFieldPosterior(WeightMarginals, WithOutcome):
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """``κ_k(f*) = Σ_j φ_j^k κ_k(w_j)``, order 1 to 4; (n_rows,)."""
-        return phi**order @ self.weights.cumulant(order)
+        return np.asarray(product(phi**order, self.weights.cumulant(order)))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights)."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp, softmax, xlogy
 
 from pydirect import _core
+from pydirect._dense import product
 from pydirect._validation import (
     FloatArray,
     as_count,
@@ -241,23 +242,24 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     def latent_moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f* for rows of Φ, by the law of total variance; (n_rows,) each."""
         means, variances = self.component_moments(phi, n_threads)
-        mean = means @ self.alpha
-        return mean, (variances + (means - mean[:, None]) ** 2) @ self.alpha
+        mean = product(means, self.alpha)
+        return mean, product(variances + (means - mean[:, None]) ** 2, self.alpha)
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,)."""
-        cumulants = [np.stack([phi**k @ c.cumulant(k) for c in self.components]) for k in range(1, order + 1)]
-        mean = self.alpha @ cumulants[0]
+        kinds = range(1, order + 1)
+        k = [np.stack([product(phi**kind, c.cumulant(kind)) for c in self.components], axis=1) for kind in kinds]
+        mean = product(k[0], self.alpha)
         if order == 1:
             return np.asarray(mean)
-        d, k = cumulants[0] - mean, cumulants
-        second = self.alpha @ (k[1] + d**2)
+        d = k[0] - mean[:, None]
+        second = product(k[1] + d**2, self.alpha)
         if order == 2:
             return np.asarray(second)
         if order == 3:
-            return np.asarray(self.alpha @ (k[2] + 3 * d * k[1] + d**3))
+            return np.asarray(product(k[2] + 3 * d * k[1] + d**3, self.alpha))
         fourth = k[3] + 3 * k[1] ** 2 + 4 * d * k[2] + 6 * d**2 * k[1] + d**4
-        return np.asarray(self.alpha @ fourth - 3 * second**2)
+        return np.asarray(product(fourth, self.alpha) - 3 * second**2)
 
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None

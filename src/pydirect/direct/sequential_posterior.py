@@ -16,11 +16,10 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from scipy.special import logsumexp
 
 from pydirect import _core
-from pydirect._threads import single_blas_thread
+from pydirect._dense import half_rows, product, squared_norms
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
@@ -76,9 +75,7 @@ class SequentialSampler:
     def continuous_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean φᵀm and variance φᵀH⁻¹φ of f* with continuous weights for rows of Φ; (n_rows,) each."""
         own = (phi * self.scale)[:, self.order]
-        with single_blas_thread():
-            whitened = solve_triangular(self.factor, own.T, trans="T", check_finite=False)
-        return own @ self.mean, np.einsum("ji,ji->i", whitened, whitened)
+        return product(own, self.mean), squared_norms(half_rows(self.factor.T, np.ascontiguousarray(own)))
 
     def by_weight(self, values: FloatArray) -> FloatArray:
         """Values of all positions in the weights' order, (n_weights,)."""
@@ -301,8 +298,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         return mean, variance * (s + 1) / (s - 1) if self.draw_kind == "independent" and s > 1 else variance
 
     def _latent_draws(self, phi: FloatArray) -> FloatArray:
-        with single_blas_thread():
-            return phi @ np.ascontiguousarray(self.draws.T)
+        return np.asarray(product(phi, self.draws.T))
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f*, order 1 to 4, of the stored draws or exactly as `latent_moments` has them; (n_rows,)."""

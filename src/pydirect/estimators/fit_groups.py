@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from pydirect._dense import gram
 from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
 from pydirect.estimators.choices import Gaussian, RegressionPlan, require_formula
@@ -25,7 +26,7 @@ from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent
 from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, gram_of
+from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
 
 # Rows from which the feature map is learned, and most basis functions: of each group they are held once.
@@ -331,7 +332,7 @@ def _fit(
             ends = bounds[groups[0] + 1 : groups[-1] + 1] - own.start
             pieces = zip(np.split(phi, ends), np.split(targets, ends), np.split(weight[own], ends), strict=True)
             parts = [GaussianStatistics(p.T @ t, (t * t).sum(axis=0), w.sum(), rows=p) for p, t, w in pieces]
-            total = replace(parts[0], c=phi.T @ targets, yty=(targets * targets).sum(axis=0), gram=gram_of(phi))
+            total = replace(parts[0], c=phi.T @ targets, yty=(targets * targets).sum(axis=0), gram=gram(phi))
             total = replace(total, n_samples=weight[own].sum(), rows=None)
         return total, [_in_single_precision(GroupRows.of(part)) for part in parts]
 

@@ -14,7 +14,6 @@ from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
-from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence.container import CorruptFileError, read
 
@@ -23,8 +22,6 @@ ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectClassifier,
     DirectCountRegressor,
     DirectStreamRegressor,
-    PooledClassifier,
-    PooledRegressor,
     DVIRegressor,
     DVIClassifier,
     MonteCarloBNNRegressor,

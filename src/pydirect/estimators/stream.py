@@ -150,7 +150,7 @@ class Stream(Predictor):
         vars(stream).update({field.name: getattr(saved, field.name) for field in fields(saved)})
         stream.store, stream.latest = (RowBuffer(rows, saved.book) for rows in (saved.store, saved.latest))
         if saved.basis is not None and saved.basis.sums_of_kernel:
-            stream.regression.whitening = saved.basis.whitening
+            stream.regression.factor = saved.basis.factor
         return stream
 
     # --- predictions
@@ -551,7 +551,7 @@ class Stream(Predictor):
             np.full(k, FIRST_NOISE) if noise is None else noise,
             np.full(k, FIRST_PRIOR) if prior is None else prior,
             self.plan.window is not None,
-            basis.whitening if basis is not None and basis.sums_of_kernel else None,
+            basis.factor if basis is not None and basis.sums_of_kernel else None,
         )
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from pydirect._dense import product
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
@@ -106,9 +107,9 @@ class Basis:
         return self.map.sums_of_kernel
 
     @property
-    def whitening(self) -> FloatArray:
-        """W with Φ = k(x, Z) W, of landmarks Z."""
-        return self.map.whitening
+    def factor(self) -> FloatArray:
+        """L, lower triangular, with Φ = k(x, Z) L⁻ᵀ, of landmarks Z."""
+        return self.map.factor
 
     def summands(self, x: ArrayLike, n_threads: int = 1) -> FloatArray:
         """Return what sums over rows of X are of where `sums_of_kernel`: k(x, Z) (n_rows, n_weights)."""
@@ -130,9 +131,9 @@ class Basis:
         """Return k(x, Z) at inputs of the map if there are landmarks Z, else Φ; (n_rows, n_weights)."""
         return self.map.functions(inputs, n_threads)
 
-    def whitened(self, functions: FloatArray) -> FloatArray:
+    def whitened(self, functions: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return Φ from `functions`, whose memory it takes."""
-        return self.map.whiten(functions)
+        return self.map.whiten(functions, n_threads)
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return B (n_weights, n_columns) with `functions` @ B = Φ @ matrix."""
@@ -141,7 +142,7 @@ class Basis:
     def projection(self, matrix: FloatArray) -> Callable[[FloatArray, int], FloatArray]:
         """Return the function from inputs of the map and a number of threads to Φ @ matrix (n_rows, n_columns)."""
         weights = self.weights_of_functions(matrix)
-        return lambda inputs, n_threads: self.functions(inputs, n_threads) @ weights
+        return lambda inputs, n_threads: product(self.functions(inputs, n_threads), weights, n_threads)
 
     def prior_variance(self, x: FloatArray) -> FloatArray:
         """Return Var f(x) (n_rows,) under the kernel's prior if landmarks approximate the kernel, else zeros."""

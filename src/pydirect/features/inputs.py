@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pydirect import _core
+from pydirect._dense import product
 from pydirect._validation import FloatArray, short_repr
 from pydirect.persistence.schema import AnyFinite, Ascending, Indices, Limits, Positive, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
@@ -173,7 +174,7 @@ class InputRotation:
 
     def transform(self, x: FloatArray) -> FloatArray:
         """Return ``x @ matrix``, (n_rows, n_outputs)."""
-        return x @ self.matrix
+        return np.asarray(product(x, self.matrix))
 
 
 def _shared_scales(scale: FloatArray, groups: NDArray[np.intp]) -> FloatArray:

@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from pydirect import _core
+from pydirect._dense import squared_norms
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.schema import AtLeast, Between, OneOf, Positive, Shape
@@ -92,7 +93,7 @@ class KernelHyperparameters:
         """Prior variance of f at the rows of x, (n_rows,)."""
         linear = linear_inputs(x, self.n_linear)
         ard, exponential, slope, constant = self.amplitudes
-        return ard + exponential + constant + slope * np.einsum("ij,ij->i", linear, linear)
+        return ard + exponential + constant + slope * squared_norms(linear)
 
     def cut_off_inputs(self, x: FloatArray) -> FloatArray:
         """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear)."""
@@ -101,7 +102,7 @@ class KernelHyperparameters:
     def cut_off_variance(self, x: FloatArray) -> FloatArray:
         """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
         beyond = self.cut_off_inputs(x)
-        return self.amplitudes[2] * np.einsum("ij,ij->i", beyond, beyond)
+        return self.amplitudes[2] * squared_norms(beyond)
 
     def prepared(self, x: FloatArray) -> PreparedRows:
         """Return rows with which others are compared again and again."""

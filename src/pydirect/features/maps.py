@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import blas, lapack
 
 from pydirect import _core
-from pydirect._threads import single_blas_thread
+from pydirect._dense import cholesky, half_rows, inverse_lower, solve_upper, squared_norms
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.derivatives import Along, Direction, kernel_gradient, linear_rates, rates_of_inputs
 from pydirect.features.inputs import LARGEST
@@ -53,9 +53,11 @@ class FeatureMap(ABC):
         @property
         def n_weights(self) -> int: ...
 
-        # Z and W, where there is a residual kernel
+        # Z, and L of Φ = k(x, Z) L⁻ᵀ, where there is a residual kernel
         @property
         def landmarks(self) -> FloatArray: ...
+        @property
+        def factor(self) -> FloatArray: ...
         @property
         def whitening(self) -> FloatArray: ...
 
@@ -77,7 +79,7 @@ class FeatureMap(ABC):
         """Return F (n_rows, n_weights) in float64."""
         return np.asarray(self.transform(x, np.float64, n_threads))
 
-    def whiten(self, functions: FloatArray) -> FloatArray:
+    def whiten(self, functions: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return Φ from rows of F, in their memory."""
         return functions
 
@@ -371,7 +373,7 @@ class NystroemFeatures(FeatureMap):
     def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
         noise = self.hyperparameters.noise_variance if noise_variance is None else noise_variance
         chosen = replace(self, sums_of_kernel=self.rounding(n_rows) <= LARGEST_ROUNDING * noise)
-        chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared")})
+        chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared", "whitening")})
         return chosen
 
     def rounding(self, n_rows: float) -> float:
@@ -380,30 +382,34 @@ class NystroemFeatures(FeatureMap):
         Errors of ε Σk² are magnified by ‖L⁻¹‖² at most, whose bound ‖L⁻¹‖₁ ‖L⁻¹‖∞ and a factor of four also cover that
         errors of many entries add up.
         """
-        whitening, mean_square = self._factorised
-        size = np.abs(whitening)
+        size, mean_square = np.abs(self.whitening), self._factorised[1]
         magnified = size.sum(axis=0).max() * size.sum(axis=1).max()
         return float(4 * np.finfo(float).eps * n_rows * mean_square * magnified)
 
-    @property
+    @cached_property
     def whitening(self) -> FloatArray:
         """L⁻ᵀ, upper triangular, (n_landmarks, n_landmarks); files do without it, as it follows from the landmarks.
 
         The smallest multiple of the identity for which the factorisation succeeds is added to k(Z, Z), which repeated
         rows make singular.
         """
+        return inverse_lower(self.factor, resolve_n_threads()).T
+
+    @property
+    def factor(self) -> FloatArray:
+        """L, lower triangular, (n_landmarks, n_landmarks)."""
         return self._factorised[0]
 
     @cached_property
     def _factorised(self) -> tuple[FloatArray, float]:
-        """L⁻ᵀ, and the mean square of k(Z, Z)."""
-        with single_blas_thread():  # the same bits for any number of threads
-            k = self.functions(self.landmarks)
-            factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
-            if factor is not None:
-                inverse = np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
-                return inverse.T, float(np.mean(np.square(k)))
-        raise ValueError("the covariance of the landmarks cannot be factorised, got hyperparameters beyond their range")
+        """L, and the mean square of k(Z, Z)."""
+        k = self.functions(self.landmarks, resolve_n_threads())
+        factor = cholesky_with_jitter(k, float(k.diagonal().mean()))
+        if factor is None:
+            raise ValueError(
+                "the covariance of the landmarks cannot be factorised, got hyperparameters beyond their range"
+            )
+        return factor, float(np.mean(np.square(k)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
@@ -428,23 +434,19 @@ class NystroemFeatures(FeatureMap):
         return self.landmarks.shape[0]
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        return np.ascontiguousarray(self.whiten(self.functions(x, n_threads)), dtype=dtype)
+        return np.ascontiguousarray(self.whiten(self.functions(x, n_threads), n_threads), dtype=dtype)
 
     def functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return k(x, Z), (n_rows, n_landmarks)."""
         return self.hyperparameters.covariance(x, self._prepared, n_threads)
 
-    def whiten(self, functions: FloatArray) -> FloatArray:
+    def whiten(self, functions: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return Φ = k L⁻ᵀ, in the memory of k."""
-        if len(functions) == 1:
-            return blas.dtrmv(self.whitening, functions[0], trans=1, overwrite_x=1)[None]
-        # To BLAS a C-ordered matrix is its transpose: the factor stands on the left.
-        return np.asarray(blas.dtrmm(1.0, self.whitening, functions.T, trans_a=1, overwrite_b=1).T)
+        return half_rows(self.factor, functions, n_threads)
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return L⁻ᵀ `matrix`: sums of k(x, Z) need no whitening."""
-        with single_blas_thread():
-            return np.asarray(self.whitening @ matrix)
+        return solve_upper(self.factor.T, matrix)
 
     def gradient(self, x: FloatArray) -> Along:
         return kernel_gradient(self.hyperparameters, x, self.landmarks)
@@ -454,18 +456,18 @@ class NystroemFeatures(FeatureMap):
         return self.hyperparameters
 
     def residual_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:
-        return np.maximum(self.hyperparameters.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+        return np.maximum(self.hyperparameters.diagonal(x) - squared_norms(phi), 0.0)
 
 
 def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | None:
-    """Return the lower factor, its upper triangle undefined, after adding the smallest of 1e-10 … 1e-3 times `scale`.
+    """Return the lower factor after adding the smallest of 1e-10 … 1e-3 times `scale`.
 
     To the diagonal, so that there is a factor; None if none of them suffices.
     """
     for jitter in 10.0 ** np.arange(-10, -2):
-        factor, info = lapack.dpotrf(covariance + jitter * scale * np.eye(len(covariance)), lower=1)
-        if info == 0:
-            return np.asarray(factor)
+        factor, failed_at = cholesky(covariance + jitter * scale * np.eye(len(covariance)), resolve_n_threads())
+        if not failed_at:
+            return factor
     return None
 
 

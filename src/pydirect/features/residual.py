@@ -22,9 +22,9 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas, solve_triangular
 from scipy.special import gammaincinv
 
+from pydirect._dense import half_rows, product, solve_lower, squared_norms, subtract_product
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
@@ -38,7 +38,6 @@ N_FREQUENCIES = 500
 TAIL = 3  # v**TAIL of the spectral density lies beyond the radius of a frequency, for uniform v
 LARGEST_RADIUS = 100.0  # in units of an inverse length-scale; slopes of draws are finite
 SMALLEST_SHARE = 0.3  # of the frequencies, for each part of the kernel that has an amplitude
-FEW = 4  # features per row, from which rows are few
 
 
 def draw_residual(
@@ -75,7 +74,8 @@ def _between_landmarks(
     assert kernel is not None
     phi_first = features.transform(first, n_threads=n_threads)
     variance = features.residual_variance(first, phi_first)
-    covariance = kernel.covariance(first, first, n_threads) - phi_first @ phi_first.T
+    covariance = kernel.covariance(first, first, n_threads)
+    subtract_product(phi_first, phi_first.T, covariance, n_threads)
     np.fill_diagonal(covariance, variance)
     # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
     factor = cholesky_with_jitter(covariance, float(kernel.amplitudes[[0, 1, 3]].sum()))
@@ -83,18 +83,18 @@ def _between_landmarks(
         raise ValueError(
             "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
         )
-    factor = np.tril(factor)
     normal = rng.standard_normal((len(first), n_draws))
     drawn = np.empty((len(inputs), n_draws))
-    drawn[:EXACT_ROWS] = _kept_share(variance, mean_residual)[:, None] * (factor @ normal)
+    drawn[:EXACT_ROWS] = _kept_share(variance, mean_residual)[:, None] * product(factor, normal, n_threads)
     for begin in range(EXACT_ROWS, len(inputs), BLOCK_ROWS):
         rows = inputs[begin : begin + BLOCK_ROWS]
         phi = features.transform(rows, n_threads=n_threads)
         variance = features.residual_variance(rows, phi)
-        covariance = kernel.covariance(rows, first, n_threads) - phi @ phi_first.T
-        given = solve_triangular(factor, covariance.T, lower=True, check_finite=False).T
-        left = np.sqrt(np.maximum(variance - np.einsum("ij,ij->i", given, given), 0.0))
-        values = given @ normal + left[:, None] * rng.standard_normal((len(rows), n_draws))
+        covariance = kernel.covariance(rows, first, n_threads)
+        subtract_product(phi, phi_first.T, covariance, n_threads)
+        given = half_rows(factor, covariance, n_threads)
+        left = np.sqrt(np.maximum(variance - squared_norms(given), 0.0))
+        values = product(given, normal, n_threads) + left[:, None] * rng.standard_normal((len(rows), n_draws))
         drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_residual)[:, None] * values
     return drawn
 
@@ -211,13 +211,11 @@ class _Process:
     @cached_property
     def known(self) -> FloatArray:
         """L⁻¹ψ(Z), (n_landmarks, n_features)."""
-        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, self.at_landmarks, trans_a=1))
+        return solve_lower(self.nystroem.factor, self.at_landmarks)
 
     def _known_at(self, phi: FloatArray) -> FloatArray:
-        """Return what landmarks know of the process, for rows of Φ; few are whitened again, rather than ψ(Z)."""
-        if FEW * len(phi) > self.features.n_weights:
-            return np.asarray(phi @ self.known)
-        return np.asarray(blas.dtrmm(1.0, self.nystroem.whitening, phi.T).T @ self.at_landmarks)
+        """Return what landmarks know of the process, for rows of Φ."""
+        return np.asarray(product(phi, self.known))
 
     def left(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return r(x), (n_rows, n_features)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from pydirect._dense import product
 from pydirect._validation import FloatArray, short_repr
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
@@ -21,7 +22,7 @@ from pydirect.logistic.likelihood import (
     predictive_log_odds,
     softmax_log_probability,
 )
-from pydirect.persistence.schema import Ascending, AtLeast, Between, Binds, Positive, Shape
+from pydirect.persistence.schema import Ascending, AtLeast, Between, Binds, Digested, Positive, Shape
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of
 
@@ -29,7 +30,7 @@ from pydirect.statistics.gaussian import blocks_of
 MOST_QUANTILES = 1000
 
 
-class OfLatent:
+class OfLatent(Digested):
     """What models of one `Latent` without units share."""
 
     latent: Latent
@@ -115,7 +116,7 @@ class FittedClassifier(OfLatent):
             inputs, phi = latent.phi(x[rows])
             beyond = latent.beyond(inputs, phi)
             first = None if beyond is None else beyond[:, 0]
-            logit = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
+            logit = product(phi, weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
             logit += (self.intercept - self.moves)[:, None]
             if self.is_softmax:
                 odds[rows] = averaged_softmax(logit, first)

@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect._dense import product, squared_norms
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -149,7 +150,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         for k, draws in enumerate(self._weights):
             found[:, k] = draws.at(phi)
             if missing is not None:
-                found[:, k] += missing @ self._normal[k]
+                found[:, k] += product(missing, self._normal[k])
             found[:, k] *= scale[k]
         return found
 
@@ -164,7 +165,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
             for column, encoded in columns_of_numbers(basis).items():
                 direction = direction_of(basis.input_map, x, encoded)
                 functions = along(direction)
-                mean = functions @ model.latent.function_weights.T
+                mean = product(functions, model.latent.function_weights.T)
                 rates = basis.whitened(functions)
                 missing = None if self._missing is None else self._missing.along(inputs, phi, direction, rates)
                 found[..., column] = mean[:, :, None] + self._deviations(rates, missing)
@@ -269,19 +270,19 @@ def _gradients(model: FittedRegressor, x: FloatArray, roots: list[FloatArray]) -
     for array in (mean, std):
         array[..., columns_of_categories(basis)] = np.nan
     inputs, phi = model.latent.phi(x)
-    along, rotated = basis.map.gradient(inputs), [phi @ root for root in roots]
+    along, rotated = basis.map.gradient(inputs), [product(phi, root) for root in roots]
     beyond = basis.missing_variance(inputs, phi, missing)
     deviation = scale * np.stack(
-        [np.sqrt(np.einsum("ij,ij->i", r, r) + (0.0 if beyond is None else beyond)) for r in rotated], axis=1
+        [np.sqrt(squared_norms(r) + (0.0 if beyond is None else beyond)) for r in rotated], axis=1
     )
     for column, encoded in columns_of_numbers(basis).items():
         direction = direction_of(basis.input_map, x, encoded)
         functions = along(direction)
-        mean[..., column] = functions @ model.latent.function_weights.T
+        mean[..., column] = product(functions, model.latent.function_weights.T)
         rates = basis.whitened(functions)
         other = residual_variance_along(basis, inputs, phi, missing, direction, rates)
         for k, root in enumerate(roots):
-            change = scale[k] ** 2 * (np.einsum("ij,ij->i", rotated[k], rates @ root) + 0.5 * other)
+            change = scale[k] ** 2 * (np.einsum("ij,ij->i", rotated[k], product(rates, root)) + 0.5 * other)
             here = deviation[:, k]
             std[:, k, column] = np.divide(change, here, out=np.zeros_like(here), where=here > 0)
     return mean, std

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_expit, softmax
 
+from pydirect._dense import product
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import InputMap, InputRotation
@@ -28,7 +29,7 @@ from pydirect.networks.base import (
 )
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledPosterior
-from pydirect.persistence.schema import AtLeast, Binds, OneOf, Positive, Shape
+from pydirect.persistence.schema import AtLeast, Binds, Digested, OneOf, Positive, Shape
 from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior
 from pydirect.quantized.fitted import FittedNetwork, NetworkBasis, Outputs
 from pydirect.statistics.gaussian import blocks_of
@@ -200,7 +201,7 @@ class FittedNetworkRegressor(Predictor):
         if self.likelihood == "heteroscedastic":  # eq. 9
             return np.exp(_within(mean[:, 1] + 0.5 * covariance[:, 1, 1]))
         nodes, weights = log_noise_nodes(mean, covariance)
-        return self.noise_variances(nodes) @ weights
+        return np.asarray(product(self.noise_variances(nodes), weights))
 
     def noise_variances(self, log_noise: FloatArray) -> FloatArray:
         """Noise variance of given outputs l."""
@@ -282,7 +283,7 @@ def _within(log_variance: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedNetworkClassifier:
+class FittedNetworkClassifier(Digested):
     """A network with an output per class; ``predictive`` is "qmc" or "delta" of moments, or "draws" of networks."""
 
     outputs: NetworkOutputs

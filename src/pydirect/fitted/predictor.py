@@ -8,8 +8,9 @@ from typing import Annotated, Self
 
 import numpy as np
 
+from pydirect._dense import product
 from pydirect._validation import FloatArray
-from pydirect.persistence.schema import Positive, Shape
+from pydirect.persistence.schema import Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.transformed import (
     Distribution,
@@ -111,7 +112,7 @@ def check_target_size(size: float) -> None:
 Components = tuple[FloatArray, FloatArray, FloatArray]
 
 
-class Predictor:
+class Predictor(Digested):
     """What predicts targets: a subclass knows latent functions and noise of standardised targets, this class y's units.
 
     Arrays have shape (n_rows, n_outputs) but where y has no axis of outputs.
@@ -172,7 +173,7 @@ class Predictor:
         noise = np.empty((len(x), self.units.n_outputs))
         for rows in self.blocks(x):
             for k, (weights, values) in enumerate(self.noise_of(x[rows])):
-                noise[rows, k] = values @ weights
+                noise[rows, k] = product(values, weights)
         return noise
 
     def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
@@ -245,7 +246,7 @@ class Predictor:
         for k, (location, scale) in enumerate(zip(units.location, units.scale, strict=True)):
             weights = blocks[0][k][0]
             means, variances = (np.concatenate([block[k][part] for block in blocks]) for part in (1, 2))
-            middle, spread = (means @ weights)[:, None], units.calibration * scale
+            middle, spread = product(means, weights)[:, None], units.calibration * scale
             means = location + scale * middle + spread * (means - middle)
             found.append(PredictiveDistribution(weights, means, spread**2 * variances))
         if units.transform is None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect._dense import product
 from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
 from pydirect._warnings import warn
@@ -33,8 +34,6 @@ from pydirect.statistics.rotated import RotatedStatistics, decorrelate
 
 # Rows that one thread predicts at a time: enough that BLAS packs the matrix of deviations rarely.
 CHUNK_ROWS = 512
-# Outputs from which a product of matrices is faster than sums one by one.
-MANY_OUTPUTS = 4
 AnyPosterior = GaussianPosterior | MeanFieldPosterior | MixturePosterior | SequentialPosterior
 
 
@@ -121,10 +120,7 @@ class Latent:
             inputs = self.basis.inputs(x[rows])
             functions = self.basis.functions(inputs)
             # In double precision: where landmarks are close, large terms cancel.
-            if self.n_outputs < MANY_OUTPUTS:
-                np.einsum("ij,kj->ik", functions, self.function_weights, out=mean[rows])
-            else:
-                np.matmul(functions, self.function_weights.T, out=mean[rows])
+            mean[rows] = product(functions, self.function_weights.T)
             if with_variance:
                 variance[rows] = self._variances.of(inputs, functions)
 
@@ -182,7 +178,7 @@ class Latent:
 
         def draw(rows: FloatArray) -> FloatArray:
             _, phi = self.phi(rows)
-            return np.stack([phi @ w.T for w in weights], axis=1)
+            return np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
 
         return draw
 
@@ -287,8 +283,8 @@ class FittedRegressor(Predictor):
             for rows in self.blocks(x):
                 found[:, rows] = self.latent.cumulants(x[rows])
                 for k, (weights, noise) in enumerate(self.noise_of(x[rows])):
-                    found[1, rows, k] += noise @ weights
-                    found[3, rows, k] += 3 * (noise**2 @ weights - (noise @ weights) ** 2)
+                    found[1, rows, k] += product(noise, weights)
+                    found[3, rows, k] += 3 * (product(noise**2, weights) - product(noise, weights) ** 2)
         found *= self.units.scale ** np.arange(1, 5)[:, None, None]
         found[0] += self.units.location
         return found[:, :, 0] if self.units.one_dimensional else found

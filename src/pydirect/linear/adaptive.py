@@ -80,7 +80,7 @@ def with_constant(phi: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class SavedRegression:
-    """`AdaptiveRegression` in files, without its whitening."""
+    """`AdaptiveRegression` in files, without its factor."""
 
     noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
     prior: Annotated[FloatArray, Shape("n_outputs"), Positive]
@@ -109,14 +109,14 @@ class AdaptiveRegression:
         Noise variance and prior variance of the weights to begin with.
     sliding : bool
         Whether rows leave in the order in which they came.
-    whitening : ndarray of shape (n_functions, n_functions), optional
-        W of Φ = FW where sums are of F.
+    factor : ndarray of shape (n_functions, n_functions), optional
+        L of Φ = FL⁻ᵀ where sums are of F.
     """
 
     def __init__(
-        self, n_functions: int, noise: FloatArray, prior: FloatArray, sliding: bool, whitening: FloatArray | None
+        self, n_functions: int, noise: FloatArray, prior: FloatArray, sliding: bool, factor: FloatArray | None
     ) -> None:
-        self.noise, self.prior, self.sliding, self.whitening = noise.copy(), prior.copy(), sliding, whitening
+        self.noise, self.prior, self.sliding, self.factor = noise.copy(), prior.copy(), sliding, factor
         self._first_prior = prior.copy()
         n_columns = n_functions + 1 + len(noise)
         self.sums: FadingSum | WindowSum = WindowSum(n_columns) if sliding else FadingSum(n_columns)
@@ -156,9 +156,9 @@ class AdaptiveRegression:
         with _REFRESHING:
             total, b = self.sums.total(), self.n_functions
         gram, cross = total[: b + 1, : b + 1].copy(), np.ascontiguousarray(total[b + 1 :, : b + 1])
-        if self.whitening is not None and b:
+        if self.factor is not None and b:
             mixed, gram[:b, :b] = whitened_sums(
-                np.ascontiguousarray(total[b:, :b]), np.ascontiguousarray(total[:b, :b]), self.whitening
+                np.ascontiguousarray(total[b:, :b]), np.ascontiguousarray(total[:b, :b]), self.factor
             )
             gram[b, :b] = gram[:b, b] = mixed[0]
             cross[:, :b] = mixed[1:]

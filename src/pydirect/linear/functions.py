@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg import blas
 
+from pydirect._dense import orthonormal, product, subtract_product
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
@@ -76,7 +76,7 @@ def variances_of_rotated(
     """
     if len(posteriors) == 1:
         return posteriors[0].moments_of_rotated(rotated, outside)[1][:, None]
-    inside = rotated**2 @ np.stack([posterior.variance for posterior in posteriors], axis=1)
+    inside = product(rotated**2, np.stack([posterior.variance for posterior in posteriors], axis=1))
     return inside + np.outer(outside, [posterior.prior_variance for posterior in posteriors])
 
 
@@ -98,24 +98,20 @@ class Folded(NamedTuple):
     @classmethod
     def of(cls, features: FeatureMap, vectors: NDArray[Any]) -> Folded:
         """Fold the whitening of kernel functions into a rotation."""
-        whitening, rows = features.whitening, _some(features.landmarks, N_RANGE_LANDMARKS)
-        k, rng = features.functions(rows), np.random.default_rng(0)
-        directions = np.linalg.qr(k.T @ rng.standard_normal((len(k), min(N_LEADING, len(k)))))[0]
+        k, rng = features.functions(_some(features.landmarks, N_RANGE_LANDMARKS)), np.random.default_rng(0)
+        leading = orthonormal(product(rng.standard_normal((min(N_LEADING, len(k)), len(k))), k))
         for _ in range(2):  # a range finder: Halko, Martinsson & Tropp (2011), algorithm 4.4
-            directions = np.linalg.qr(k.T @ (k @ directions))[0]
-        leading = np.ascontiguousarray(directions.T)
-        matrix = blas.strmm(1.0, whitening.astype(np.float32), vectors)
-        return cls(np.asfortranarray(matrix), leading, leading @ whitening @ vectors)
+            leading = orthonormal(product(product(leading, k.T), k))
+        matrix = features.weights_of_functions(vectors.astype(np.float64))
+        return cls(matrix.astype(np.float32), leading, product(leading, matrix))
 
     def rotate(self, functions: FloatArray) -> FloatArray:
-        """Return rows of k(x, Z) times M, (n_rows, n), in the memory of the rows."""
-        shares = functions @ self.leading.T
-        # To BLAS a C-ordered matrix is its transpose: functions − shares @ leading, in place.
-        rest = blas.dgemm(-1.0, self.leading.T, shares.T, 1.0, functions.T, overwrite_c=1).T.astype(np.float32)
-        rest = rest @ self.matrix
-        np.matmul(shares, self.images, out=functions)
-        functions += rest
-        return functions
+        """Return rows of k(x, Z) times M, (n_rows, n); takes the memory of the rows."""
+        shares = product(functions, self.leading.T)
+        subtract_product(shares, self.leading, functions)
+        rotated = product(functions.astype(np.float32), self.matrix).astype(np.float64)
+        rotated += product(shares, self.images)
+        return np.asarray(rotated)
 
 
 class LatentVariances:
@@ -242,22 +238,12 @@ class WeightDraws:
         """The deviations, (n_weights, n_draws)."""
         if self.rotation is None:
             return self.inside.astype(np.float64)
-        with single_blas_thread():
-            vectors = self.rotation.matrix.astype(np.float64)
-            if self.outside is None:
-                return np.asarray(vectors @ self.inside)
-            return np.asarray(vectors @ (self.inside - vectors.T @ self.outside) + self.outside)
+        vectors = self.rotation.matrix.astype(np.float64)
+        if self.outside is None:
+            return np.asarray(product(vectors, self.inside))
+        inside = self.inside - product(vectors.T, self.outside)
+        return np.asarray(product(vectors, inside) + self.outside)
 
     def at(self, phi: FloatArray) -> FloatArray:
-        """Return the deviations of φᵀw for rows of Φ, (n_rows, n_draws).
-
-        Few rows are rotated themselves, which takes less than to rotate all draws.
-        """
-        if self.rotation is None or len(phi) > self.n_draws:
-            return phi @ self.matrix
-        vectors = self.rotation.matrix.astype(np.float64)
-        rotated = phi @ vectors
-        values = rotated @ self.inside
-        if self.outside is not None:
-            values += (phi - rotated @ vectors.T) @ self.outside
-        return np.asarray(values)
+        """Return the deviations of φᵀw for rows of Φ, (n_rows, n_draws)."""
+        return np.asarray(product(phi, self.matrix))

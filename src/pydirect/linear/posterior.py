@@ -12,9 +12,10 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, lapack, solve_triangular
+from scipy.linalg import lapack
 
 from pydirect import _core
+from pydirect._dense import half_rows, product, solve_factored, solve_lower, solve_upper, squared_norms
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
 from pydirect.distributions.noise import NoisePosterior
@@ -146,11 +147,11 @@ class GaussianPosterior(WithOutcome):
 
     def rotated(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ΦV, (n_rows, n_directions), and squared lengths of what is outside of V, (n_rows,)."""
-        rotated, outside = phi @ self.vectors, np.zeros(len(phi))
+        rotated, outside = product(phi, self.vectors), np.zeros(len(phi))
         if not self._is_complete:
             # Not as a difference of squared lengths: little may be left of them.
-            rest = phi - rotated @ self.vectors.T
-            outside = np.einsum("ij,ij->i", rest, rest)
+            rest = phi - product(rotated, self.vectors.T)
+            outside = squared_norms(rest)
         return rotated, outside
 
     def moments_of_rotated(
@@ -161,17 +162,18 @@ class GaussianPosterior(WithOutcome):
             mean, variance = np.empty(len(rotated)), np.empty(len(rotated))
             _core.row_moments(rotated, self.mean, self.variance, mean, variance, n_threads)
         else:
-            mean, variance = rotated @ self.mean, np.square(rotated) @ self.variance
+            mean, variance = product(rotated, self.mean), product(np.square(rotated), self.variance)
         return mean, variance + np.multiply.outer(outside, self.prior_variance)
 
     def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
         """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
-        turned = phi @ self.vectors
+        turned = product(phi, self.vectors)
         if self._is_complete:
-            images = (turned * self.variance) @ self.vectors.T
+            images = product(turned * self.variance, self.vectors.T)
         else:
-            images = (turned * (self.variance - self.prior_variance)) @ self.vectors.T + self.prior_variance * phi
-        return np.asarray(images if other is None else images @ other.T)
+            inside = product(turned * (self.variance - self.prior_variance), self.vectors.T)
+            images = inside + self.prior_variance * phi
+        return np.asarray(images if other is None else product(images, other.T))
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
@@ -220,8 +222,7 @@ class FactoredPosterior:
         prior = np.broadcast_to(prior_variance, noise.shape)
         factors = tuple(ridge_factor(a / own, 1 / t) for own, t in zip(noise.flat, prior.flat, strict=True))
         columns = zip(factors, np.atleast_2d((sums.c / noise).T), strict=True)
-        with single_blas_thread():
-            means = [cho_solve((factor, True), column, check_finite=False) for factor, column in columns]
+        means = [solve_factored(factor, column) for factor, column in columns]
         return cls(np.stack(means, axis=-1).reshape(sums.c.shape), factors, noise_variance, prior_variance)
 
     @property
@@ -242,24 +243,21 @@ class FactoredPosterior:
 
     def half(self, phi: FloatArray) -> FloatArray:
         """Return L⁻¹Φᵀ, (n_weights, n_rows): products of its columns are covariances of f."""
-        with single_blas_thread():
-            return np.asarray(solve_triangular(self.factor, phi.T, lower=True, check_finite=False))
+        return solve_lower(self.factor, phi.T)
 
     def moments(self, phi: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f at rows of Φ, (n_rows,) or (n_rows, n_outputs) each."""
-        mean, variance = phi @ self.coefficients, np.empty((len(phi), len(self.factors)))
+        mean, variance = product(phi, self.coefficients, n_threads), np.empty((len(phi), len(self.factors)))
         for k, factor in enumerate(self.factors):
-            half = solve_triangular(factor, phi.T, lower=True, check_finite=False)
-            variance[:, k] = np.einsum("ij,ij->j", half, half)
+            variance[:, k] = squared_norms(half_rows(factor, phi.copy(), n_threads), n_threads)
         return mean, variance.reshape(mean.shape)
 
     latent_moments = moments
 
     def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
         """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
-        with single_blas_thread():
-            images = np.asarray(cho_solve((self.factor, True), phi.T, check_finite=False)).T
-            return np.asarray(images if other is None else images @ other.T)
+        images = solve_factored(self.factor, phi.T).T
+        return images if other is None else np.asarray(product(images, other.T))
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
@@ -268,13 +266,13 @@ class FactoredPosterior:
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights, (n_samples, n_weights), of one output."""
         normal = rng.standard_normal((len(self.coefficients), n_samples))
-        drawn = solve_triangular(self.factor, normal, lower=True, trans="T", check_finite=False).T
+        drawn = solve_upper(self.factor.T, normal).T
         return np.asarray(self.coefficients + drawn)
 
     def sketch(self, rng: np.random.Generator, n_signs: int = 128) -> FloatArray:
         """Return what `GaussianPosterior.sketch` does, of another square root of the covariance."""
         signs = random_signs(rng, len(self.coefficients), n_signs)
-        return np.stack([solve_triangular(f, signs, lower=True, trans="T", check_finite=False) for f in self.factors])
+        return np.stack([solve_upper(f.T, signs) for f in self.factors])
 
 
 def posterior_for_rows(

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import blas
 
 from pydirect import _core
-from pydirect._threads import single_blas_thread
+from pydirect._dense import add_gram, mirrored, product, subtract_product
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_number, short_repr
 from pydirect.linear.posterior import FactoredPosterior
 from pydirect.persistence.schema import AtLeast, Positive, Shape
@@ -28,8 +28,6 @@ from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, a
 BLOCK_ROWS = 128
 # Up to this many rows change S later, together with others: what they change it by is kept.
 FEW_ROWS = 16
-# Up to this many, products of S with one row after another are faster.
-ROWS_APART = 8
 # Several threads may ask for S at a time.
 _SETTLING = threading.Lock()
 
@@ -37,8 +35,7 @@ _SETTLING = threading.Lock()
 class _Kept(NamedTuple):
     """S as it was: ``scale · matrix`` less what the first `n_waiting` rows that wait change it by."""
 
-    matrix: FloatArray  # up to date on and above the diagonal
-    is_mirrored: bool
+    matrix: FloatArray
     scale: float
     n_waiting: int
 
@@ -80,7 +77,7 @@ class RecursivePosterior:
     __repr__ = short_repr
 
     def _set_covariance(self, covariance: FloatArray) -> None:
-        self._kept = _Kept(np.require(covariance, np.float64, ("C", "W")), True, 1.0, 0)
+        self._kept = _Kept(np.require(covariance, np.float64, ("C", "W")), 1.0, 0)
         self._waiting: FloatArray = np.empty((0, len(covariance)))
         self._signs: FloatArray = np.empty(0)
 
@@ -89,10 +86,7 @@ class RecursivePosterior:
         with _SETTLING:
             kept = self._kept
             if kept.n_waiting or kept.scale != 1:  # not in place: other threads may be using it
-                kept = self._settled(kept._replace(matrix=kept.matrix.copy()))
-            if not kept.is_mirrored:
-                _core.mirror_upper_triangle(kept.matrix, 1)
-            self._kept = kept._replace(is_mirrored=True)
+                self._kept = kept = self._settled(kept._replace(matrix=kept.matrix.copy()))
             return kept.matrix
 
     @classmethod
@@ -122,14 +116,12 @@ class RecursivePosterior:
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f = φᵀw at rows of Φ, without the noise; (n_rows,) each."""
-        with single_blas_thread():
-            variance = np.einsum("ij,ij->i", self._images(phi), phi)
-            return phi @ self.mean, np.maximum(variance, 0.0)
+        variance = np.einsum("ij,ij->i", self._images(phi), np.ascontiguousarray(phi))
+        return product(phi, self.mean), np.maximum(variance, 0.0)
 
     def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
         """Covariances of f between rows of Φ, (n_rows, n_other)."""
-        with single_blas_thread():
-            return np.asarray(phi @ (self.covariance @ other.T))
+        return np.asarray(product(phi, product(self.covariance, other.T)))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights, (n_samples, n_weights)."""
@@ -187,10 +179,9 @@ class RecursivePosterior:
         weight = np.ones(len(phi)) if weight is None else weight
         phi, y, weight = (np.ascontiguousarray(part, dtype=np.float64) for part in (phi, y, weight))
         mean, variance = np.empty((2, len(phi)))
-        with single_blas_thread():
-            for begin in range(0, len(phi), BLOCK_ROWS):
-                rows = slice(begin, begin + BLOCK_ROWS)
-                self._change(phi[rows], y[rows], weight[rows], mean[rows], variance[rows])
+        for begin in range(0, len(phi), BLOCK_ROWS):
+            rows = slice(begin, begin + BLOCK_ROWS)
+            self._change(phi[rows], y[rows], weight[rows], mean[rows], variance[rows])
         return mean, variance
 
     def fade(self, factor: float) -> Self:
@@ -253,35 +244,24 @@ class RecursivePosterior:
         kept = self._kept  # another thread may bring S up to date
         images, waiting = _products(kept, phi), self._waiting[: kept.n_waiting]
         if kept.n_waiting:
-            images -= ((phi @ waiting.T) * self._signs[: kept.n_waiting]) @ waiting
+            subtract_product(product(phi, waiting.T) * self._signs[: kept.n_waiting], waiting, images)
         return images
 
     def _settled(self, kept: _Kept) -> _Kept:
         """Bring S up to date in the matrix of `kept`."""
-        matrix, is_mirrored, scale, n = kept
+        matrix, scale, n = kept
         if scale != 1:
             matrix *= scale
         if n:
-            with single_blas_thread():
-                matrix, is_mirrored = _less_products(matrix, self._waiting[:n], self._signs[:n]), False
-        return _Kept(matrix, is_mirrored, 1.0, 0)
+            add_gram(self._waiting[:n], matrix, -self._signs[:n], resolve_n_threads())
+            mirrored(matrix)
+        return _Kept(matrix, 1.0, 0)
 
 
 def _products(kept: _Kept, phi: FloatArray) -> FloatArray:
     """Return Φ times S as it was before the rows that wait."""
-    if len(phi) <= ROWS_APART:
-        images = [blas.dsymv(kept.scale, kept.matrix.T, row, lower=1) for row in phi]
-        return np.array(images).reshape(phi.shape)
-    return np.asarray(blas.dsymm(kept.scale, kept.matrix.T, phi.T, lower=1).T)
-
-
-def _less_products(matrix: FloatArray, directions: FloatArray, signs: FloatArray) -> FloatArray:
-    """Subtract Σ ± ddᵀ from the upper triangle, in place."""
-    for sign in (1.0, -1.0):
-        own = directions if (signs == sign).all() else directions[signs == sign]
-        if len(own):
-            matrix = blas.dsyrk(-sign, own.T, 1.0, c=matrix.T, lower=1, overwrite_c=1).T
-    return matrix
+    images = product(phi, kept.matrix, resolve_n_threads())
+    return np.asarray(images if kept.scale == 1 else kept.scale * images)
 
 
 # A field of the dataclass, brought up to date whenever it is looked at.

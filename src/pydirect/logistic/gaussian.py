@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
 
+from pydirect._dense import product, squared_norms
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.linear.fit import NEGLIGIBLE_INFORMATION
@@ -83,9 +84,7 @@ class FullGaussian:
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
-        # The root is upper triangular, and BLAS reads the rows of Φ as columns.
-        turned = blas.dtrmm(1.0, self.root.T, np.asarray(phi, dtype=np.float64).T, lower=1)
-        return phi @ self.mean, np.einsum("ij,ij->j", turned, turned)
+        return product(phi, self.mean), squared_norms(product(np.asarray(phi, dtype=np.float64), self.root))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import log_expit, logsumexp
 
 from pydirect import _core
+from pydirect._dense import gram
 from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
 from pydirect.logistic.ascent import Ascent, BoundEvaluation, LatentGaussian, LikelihoodMoments, State
@@ -27,7 +28,7 @@ from pydirect.logistic.likelihood import (
     log_sum_exp,
     softmax_terms,
 )
-from pydirect.statistics.gaussian import Block, IdentityFeatures, RowFeatures, block_rows, gram_of, row_blocks
+from pydirect.statistics.gaussian import Block, IdentityFeatures, RowFeatures, block_rows, row_blocks
 from pydirect.streams.rows import Rows
 
 # Features of rows are buffered, instead of computed again at every iteration, up to this many bytes.
@@ -251,25 +252,18 @@ class LabelledRows:
 
         return gradient
 
-    def left_out_moments(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[FloatArray, FloatArray]:
-        """Means (n_samples, n_functions) and variance (n_samples,) of the logits of rows left out, to second order.
+    def left_out_log_probabilities(
+        self, latent: LatentGaussian | LikelihoodMoments, relative: FloatArray | None = None
+    ) -> Iterator[FloatArray]:
+        """Yield log probabilities of the labels, each left out of the posterior to second order; (n_samples,).
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
-        that times r. With the row's own K × K curvature in place of h, means of refits were missed by four times more.
+        that times r. Variances are multiplied by each column of `relative`, (n_samples, n_variances).
         """
         mean, variance = self.moments(latent)
         terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
-        return mean - (without * one)[:, None] * terms.residual, without
-
-    def left_out_log_probabilities(
-        self, latent: LatentGaussian | LikelihoodMoments, relative: FloatArray | None = None
-    ) -> Iterator[FloatArray]:
-        """Yield log probabilities of the labels, each left out as by `left_out_moments`; (n_samples,).
-
-        Variances are multiplied by each column of `relative`, (n_samples, n_variances).
-        """
-        mean, without = self.left_out_moments(latent)
+        mean = mean - (without * one)[:, None] * terms.residual
         for factor in np.ones((1, len(mean))) if relative is None else relative.T:
             yield self.log_probability(mean, without * factor)
 
@@ -329,7 +323,7 @@ def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> BoundEval
     """Return the sums over rows of Φ with given terms."""
     root = np.sqrt(weight * terms.precision)
     gradient = phi.T @ (weight[:, None] * terms.residual)
-    return BoundEvaluation(float(weight @ terms.value), gram_of(phi * root[:, None]), gradient)
+    return BoundEvaluation(float(weight @ terms.value), gram(phi * root[:, None]), gradient)
 
 
 def drawn_log_likelihoods(

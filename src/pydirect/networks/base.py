@@ -15,6 +15,7 @@ from scipy.special import log_softmax, ndtri
 from scipy.stats import qmc
 
 from pydirect import _core
+from pydirect._dense import stacked_product
 from pydirect._validation import (
     FloatArray,
     as_choice,
@@ -371,7 +372,7 @@ class TrainedNetwork(WithOutcome):
             h = _ACTIVATIONS[network.activation](a) if layer > 0 else a
             matrix = weights[:, first : first + n_in * n_out].reshape(-1, n_in, n_out)
             first += n_in * n_out
-            b = h @ matrix
+            b = stacked_product(h, matrix)
             b += weights[:, None, first : first + n_out]
             first += n_out
             skips = network.skip and n_in == n_out and 0 < layer < network.n_layers - 1
@@ -452,4 +453,4 @@ def moments_of_draws(outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of drawn outputs (..., n_draws)."""
     mean = outputs.mean(axis=2)
     centred = outputs - mean[:, :, None]
-    return mean, centred @ np.swapaxes(centred, 1, 2) / outputs.shape[2]
+    return mean, np.einsum("ijs,iks->ijk", centred, centred) / outputs.shape[2]

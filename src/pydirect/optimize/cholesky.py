@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, cholesky, lapack
 
-from pydirect._threads import single_blas_thread
+from pydirect import _dense
+from pydirect._dense import cholesky
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 
 # What single precision holds with all its digits, and sums of some such numbers.
@@ -29,7 +30,7 @@ def in_single_precision(a: FloatArray) -> NDArray[np.float32]:
 def cholesky_of_ridge(
     a: FloatArray, ridge: FloatArray, narrow: NDArray[np.float32] | None = None
 ) -> NDArray[np.floating[Any]]:
-    """Upper factor U, C-ordered, of UᵀU = A + diag(ridge); below the diagonal stands what was there.
+    """Upper factor U, C-ordered, of UᵀU = A + diag(ridge).
 
     Single precision serves until the ridge is below its rounding of A's largest eigenvalue or numbers leave its range;
     `narrow` is A in it. Then double precision, with the ridge raised to the rounding of sums in double, then in single.
@@ -56,25 +57,20 @@ def factorise_ridge(
     """Factor as from `cholesky_of_ridge`, in one precision; and the column at which it failed, from one, or zero."""
     copy: NDArray[Any] = a.astype(precision)
     np.einsum("jj->j", copy)[...] += np.asarray(ridge).astype(precision)
-    with single_blas_thread():
-        factorise = lapack.spotrf if precision is np.float32 else lapack.dpotrf
-        factor, failed_at = factorise(copy.T, lower=1, overwrite_a=1, clean=0)
+    factor, failed_at = cholesky(copy, resolve_n_threads())
     return factor.T, failed_at
 
 
 def solve_factored(factor: NDArray[np.floating[Any]], right: FloatArray) -> FloatArray:
-    """Solve UᵀU x = right for a factor from `cholesky_of_ridge`, without a copy of it; (n_weights, ...)."""
-    single = factor.dtype == np.float32
-    lower, right = factor.T, right.astype(factor.dtype)  # as Fortran sees the same memory
-    with single_blas_thread():
-        if right.ndim == 1:  # two triangular solves are many times faster than LAPACK's driver for one column
-            solve = blas.strsv if single else blas.dtrsv
-            return solve(lower, solve(lower, right, lower=1), lower=1, trans=1).astype(np.float64)
-        return (lapack.spotrs if single else lapack.dpotrs)(lower, right, lower=1)[0].astype(np.float64)
+    """Solve UᵀU x = right for a factor from `cholesky_of_ridge`; (n_weights, ...)."""
+    solved = _dense.solve_factored(factor.T, right.astype(factor.dtype), resolve_n_threads())
+    return np.asarray(solved, dtype=np.float64)
 
 
 def ridge_factor(precision: FloatArray, ridge: float) -> FloatArray:
     """Return the lower Cholesky factor of a symmetric matrix plus a multiple of the identity, in its memory."""
     precision[np.diag_indices_from(precision)] += ridge
-    with single_blas_thread():
-        return np.asarray(cholesky(precision.T, lower=True, overwrite_a=True, check_finite=False))
+    factor, failed_at = cholesky(precision, resolve_n_threads())
+    if failed_at:
+        raise np.linalg.LinAlgError(f"the matrix must be positive definite, but failed at column {failed_at}")
+    return factor

@@ -26,7 +26,9 @@ them, and the class method ``from_saved(cls, saved: ThatDataclass)``.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import inspect
+import json
 import re
 import types
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -187,6 +189,20 @@ def pack(value: Any, name: str = "model", arrays: Arrays | None = None) -> tuple
     arrays = {} if arrays is None else arrays
     names = {id(array): key for key, array in arrays.items()}
     return _packed(value, name, arrays, names), arrays
+
+
+class Digested:
+    """Something that is saved, and has a digest of its content."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of all that is saved: models with equal digests predict the same bits."""
+        header, arrays = pack(self)
+        found = hashlib.blake2b(json.dumps(header, sort_keys=True, default=repr).encode(), digest_size=16)
+        for name in sorted(arrays):
+            found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
+            found.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8))
+        return found.hexdigest()
 
 
 def _packed(value: Any, name: str, arrays: Arrays, names: dict[int, str]) -> Any:

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import softmax
 
 from pydirect import _core
+from pydirect._dense import stacked_product
 from pydirect._validation import (
     FloatArray,
     as_count,
@@ -115,7 +116,7 @@ class NetworkShape:
         """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
         state = np.broadcast_to(x, (len(weights), *x.shape))
         for matrix in self.matrices(weights):
-            sums = self._with_bias(state) @ matrix.transpose(0, 2, 1)
+            sums = stacked_product(self._with_bias(state), matrix.transpose(0, 2, 1))
             yield sums
             state = sums**2
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.linalg import lapack
 
 from pydirect import _core
-from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
+from pydirect._dense import GRAM_ROWS, add_gram, congruent, gram, half_rows, mirrored
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import (
     FloatArray,
     as_float_array,
@@ -148,11 +148,7 @@ class GaussianStatistics:
         """Form and keep A, unless it is stored; return it, (n_weights, n_weights)."""
         if self.gram is None:
             assert self.rows is not None
-            gram = np.zeros((self.n_weights, self.n_weights))
-            with single_blas_thread():
-                _add_gram(self.rows, gram, 1)
-            _core.mirror_upper_triangle(gram, 1)
-            self.gram = gram  # whole, for other threads that look
+            self.gram = gram(self.rows, n_threads=resolve_n_threads())  # whole, for other threads that look
         return self.gram
 
     def target(self, k: int) -> TargetStatistics:
@@ -211,8 +207,8 @@ class IdentityFeatures:
 
 
 def block_rows(n_weights: int, dtype: DTypeLike) -> int:
-    """Rows of a block: a function of the width alone, never of the number of threads."""
-    return max(256, BLOCK_BYTES // (n_weights * np.dtype(dtype).itemsize))
+    """Rows of a block: a function of the width alone, never of the number of threads; a multiple of `GRAM_ROWS`."""
+    return max(1, BLOCK_BYTES // (n_weights * np.dtype(dtype).itemsize * GRAM_ROWS)) * GRAM_ROWS
 
 
 def collect_statistics(
@@ -240,7 +236,7 @@ def collect_statistics(
     block_dtype : {float64, float32}, default=np.float64
         Precision of the features and of the products inside a block; sums over blocks are float64 always.
     n_threads : int, optional
-        Blocks are computed by that many threads and added in order: the same bits for any number.
+        Number of threads; results have the same bits for any.
     progress : callable, optional
         Called with the number of rows done and the number of rows after every block.
 
@@ -284,28 +280,22 @@ def collect_statistics(
             _core.add_transposed_product(phi, np.ascontiguousarray(weighted_y[begin:end, k]), c[k])
 
     functions: Callable[..., Block] = _transformed if n_rows < b else summed
-    with single_blas_thread():
-        if n_rows < b:
-            rows = rows_of(0, n_rows, n_threads)
-            add_products(rows, 0, n_rows)
-            if progress is not None:
-                progress(n_rows, n_rows)
-            rows = np.asarray(rows, dtype=np.float64)
-            return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=rows)
-        gram = np.zeros((b, b))
-
-        def block_of(bounds: tuple[int, int]) -> tuple[tuple[int, int], Block, Block]:
-            phi = rows_of(*bounds, 1)
-            return bounds, phi, gram_of(phi)
-
-        for bounds, phi, product in ordered_map(block_of, row_blocks(n_rows, block_rows(b, block_dtype)), n_threads):
-            add_products(phi, *bounds)
-            _core.add_upper_triangle(product, gram, n_threads)
-            if progress is not None:
-                progress(bounds[1], n_rows)
-        _core.mirror_upper_triangle(gram, n_threads)
-        c, gram = whitened_sums(c, gram, whitening_of_sums(features, block_dtype))
-    return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=gram)
+    if n_rows < b:
+        rows = rows_of(0, n_rows, n_threads)
+        add_products(rows, 0, n_rows)
+        if progress is not None:
+            progress(n_rows, n_rows)
+        rows = np.asarray(rows, dtype=np.float64)
+        return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=rows)
+    total = np.zeros((b, b))
+    for begin, end in row_blocks(n_rows, block_rows(b, block_dtype)):
+        phi = rows_of(begin, end, n_threads)
+        add_products(phi, begin, end)
+        add_gram_of(phi, total, n_threads)
+        if progress is not None:
+            progress(end, n_rows)
+    c, total = whitened_sums(c, mirrored(total, n_threads), factor_of_sums(features, block_dtype), n_threads)
+    return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=total)
 
 
 def _transformed(features: RowFeatures, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
@@ -324,25 +314,21 @@ def summed(features: RowFeatures, x: FloatArray, dtype: DTypeLike, n_threads: in
     return features.transform(x, dtype, n_threads)
 
 
-def whitening_of_sums(features: RowFeatures | None, dtype: DTypeLike) -> FloatArray | None:
-    """Return the upper triangular W that turns sums into those of Φ; None if they are of Φ."""
-    return features.whitening if sums_are_of_kernel(features, dtype) else None  # type: ignore[union-attr]
+def factor_of_sums(features: RowFeatures | None, dtype: DTypeLike) -> FloatArray | None:
+    """Return the lower triangular L that turns sums into those of Φ = F L⁻ᵀ; None if they are of Φ."""
+    return features.factor if sums_are_of_kernel(features, dtype) else None  # type: ignore[union-attr]
 
 
-def whitened_sums(c: FloatArray, gram: FloatArray, whitening: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    """Return sums of Φ = FW from those of F: Wᵀ(FᵀF)W and, in rows, yᵀF W.
+def whitened_sums(
+    c: FloatArray, gram: FloatArray, factor: FloatArray | None, n_threads: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """Return sums of Φ = F L⁻ᵀ from those of F: L⁻¹FᵀF L⁻ᵀ and, in rows, yᵀF L⁻ᵀ; in their memory.
 
     `c`, (n_outputs, n_weights), and `gram`, (n_weights, n_weights), symmetric.
     """
-    if whitening is None:
+    if factor is None:
         return c, gram
-    with single_blas_thread():
-        # LAPACK has LᵀGL for lower triangular L, at half the cost of two products: W reversed.
-        turned, info = lapack.dsygst(gram[::-1, ::-1], whitening[::-1, ::-1], itype=2, lower=1)
-        assert info == 0
-        gram = np.ascontiguousarray(turned[::-1, ::-1])
-        _core.mirror_upper_triangle(gram, 1)
-        return np.ascontiguousarray(c @ whitening), gram
+    return half_rows(factor, c, n_threads), congruent(factor, gram, n_threads)
 
 
 def counted_rows(n_rows: float, total: float, squared: float) -> float:
@@ -370,16 +356,12 @@ def blocks_of(n_rows: int, n_columns: int) -> Iterator[slice]:
         yield slice(begin, min(begin + size, n_rows))
 
 
-def gram_of(phi: Block) -> Block:
-    """Return ΦᵀΦ."""
-    product: Block = np.matmul(phi.T, phi)
-    return product
-
-
-def _add_gram(rows: FloatArray, total: FloatArray, n_threads: int) -> None:
-    size = block_rows(rows.shape[1], np.float64)
-    for begin, end in row_blocks(rows.shape[0], size):
-        _core.add_upper_triangle(gram_of(rows[begin:end]), total, n_threads)
+def add_gram_of(phi: Block, total: FloatArray, n_threads: int = 1) -> None:
+    """Add the upper triangle of ΦᵀΦ to that of a total in double precision."""
+    if phi.dtype == np.float64:
+        add_gram(phi, total, n_threads=n_threads)
+    else:
+        _core.add_upper_triangle(gram(phi, n_threads=n_threads), total, n_threads)
 
 
 def weighted_location_scale(x: FloatArray, sample_weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:

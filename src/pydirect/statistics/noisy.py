@@ -27,11 +27,12 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from pydirect._dense import add_gram, mirrored
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_number, short_repr
 from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.schema import AnyFinite, Positive, Shape, pack, unpack
-from pydirect.statistics.gaussian import RowFeatures, block_rows, fingerprint, gram_of, row_blocks
+from pydirect.statistics.gaussian import RowFeatures, block_rows, fingerprint, row_blocks
 
 # Of log μ: noise a million times the sensitivity, or a thousandth of it.
 _LOG_MU = (-14.0, 7.0)
@@ -245,11 +246,11 @@ def clipped_sums(
             length = np.sqrt(np.einsum("ij,ij->i", phi, phi))
             root = np.minimum(1.0, norm_bound / np.maximum(length, norm_bound))
             phi *= root[:, None]
-            gram += gram_of(phi)
+            add_gram(phi, gram)
             c += phi.T @ (root * own)
             yty += float(np.square(root * own).sum())
             n_samples += float(np.square(root).sum())
-    return gram, c, yty, n_samples
+    return mirrored(gram), c, yty, n_samples
 
 
 def symmetric_noise(b: int, deviation: float, rng: np.random.Generator) -> FloatArray:

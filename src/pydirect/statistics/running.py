@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
+from pydirect._dense import gram, half_rows
 from pydirect._progress import uninterrupted
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import (
@@ -35,13 +36,12 @@ from pydirect.statistics.gaussian import (
     RowFeatures,
     block_rows,
     counted_rows,
+    factor_of_sums,
     fingerprint,
-    gram_of,
     row_blocks,
     summed,
     sums_are_of_kernel,
     whitened_sums,
-    whitening_of_sums,
 )
 
 KIND = "pydirect.statistics"
@@ -272,7 +272,7 @@ class RunningStatistics:
             mean_low=mean_low,
             y_mean=y_mean,
             y_mean_low=y_mean_low,
-            scatter=gram_of(centred),
+            scatter=gram(centred),
             cross=cross,
             y_scatter=np.einsum("nk,nk->k", centred_y, centred_y),
             log_derivative=log_derivative,
@@ -443,11 +443,12 @@ class RunningStatistics:
                 "statistics from a file that are sums of kernel functions need their feature map, which whitens them: "
                 "load(path, features=...)"
             )
-        whitening = whitening_of_sums(self.features, self.block_dtype)
-        if whitening is None:
+        factor_of_rows, threads = factor_of_sums(self.features, self.block_dtype), resolve_n_threads()
+        if factor_of_rows is None:
             return self.mean, self.cross, _shifted(self.scatter, factor, self.mean)
-        mean = self.mean @ whitening
-        cross, scatter = whitened_sums(self.cross, _shifted(self.scatter, 0.0, self.mean), whitening)
+        mean = half_rows(factor_of_rows, self.mean[None].copy(), threads)[0]
+        sums = self.cross.copy(), _shifted(self.scatter, 0.0, self.mean)
+        cross, scatter = whitened_sums(*sums, factor_of_rows, threads)
         return mean, cross, _shifted(scatter, factor, mean)
 
     def missing_variance(self, mean_square: float) -> float:

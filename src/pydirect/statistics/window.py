@@ -8,10 +8,11 @@ from typing import Annotated, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect._dense import gram
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape
-from pydirect.statistics.gaussian import gram_of, row_blocks
+from pydirect.statistics.gaussian import row_blocks
 
 # Rows that are multiplied together: enough for products at the machine's peak.
 BLOCK_ROWS = 1024
@@ -104,7 +105,7 @@ class FadingSum:
             for sign in (1.0, -1.0):
                 own = sign * weight > 0
                 if own.any():
-                    product = gram_of(_weighted(rows, np.sqrt(np.abs(weight)), own))
+                    product = gram(_weighted(rows, np.sqrt(np.abs(weight)), own))
                     self._add(product if sign > 0 else -product)
 
     def _add(self, block: FloatArray) -> None:

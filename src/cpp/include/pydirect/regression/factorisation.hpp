@@ -1,5 +1,5 @@
 // Cholesky factorisations of precision matrices, also in the order of the smallest pivots, and the diagonal of the
-// inverse. The same bits for any number of threads; not for any instruction set, see kernels/factorisation-inl.hpp.
+// inverse. The same bits for any instruction set and number of threads.
 #pragma once
 
 #include "pydirect/types.hpp"
