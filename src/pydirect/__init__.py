@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "DirectRegressor": "pydirect.estimators.direct_regressor",
     "DirectClassifier": "pydirect.estimators.direct_classifier",
+    "PooledClassifier": "pydirect.estimators.pooled",
+    "PooledRegressor": "pydirect.estimators.pooled",
     "DirectCountRegressor": "pydirect.estimators.direct_count",
     "DirectStreamRegressor": "pydirect.estimators.direct_stream",
     "QuadraticBNNRegressor": "pydirect.estimators.quadratic_bnn",

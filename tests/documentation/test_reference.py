@@ -236,6 +236,8 @@ FITS = {
     "DirectRegressor, Student-t": ({"n_basis_functions": 30, "noise": "student_t"}, Y),
     "DirectClassifier": ({}, LABELS),
     "DirectClassifier, sequential": ({"posterior": "sequential", "n_basis_functions": 20}, LABELS),
+    "PooledClassifier": ({"trees": True}, LABELS),
+    "PooledRegressor": ({"trees": True}, Y),
     "DirectCountRegressor": ({}, np.floor(np.exp(Y))),
     "DirectStreamRegressor": ({}, Y),
     "QuadraticBNNRegressor": ({"hidden_layer_sizes": (3,), "n_restarts": 1, "max_iter": 5}, Y),

@@ -45,5 +45,6 @@ def expected_failures(estimator):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore:.*median absolute deviations")  # of the logarithm of a target near zero
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, Fourier, Nystroem, StreamError, StreamInterrupt, load
 from pydirect.cli.main import main
+from pydirect.estimators import left_out
 from pydirect.logistic import ascent, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
@@ -43,7 +44,8 @@ def to_the_end(monkeypatch):
     """Iterate until rounding decides."""
     monkeypatch.setattr(ascent, "RISE", 1e-12)
     monkeypatch.setattr(ascent, "RELATIVE_RISE", 0.0)
-    monkeypatch.setattr(rows, "FACTORS", (1.0,))  # or a sample of the rows chooses it
+    for module in (rows, left_out):
+        monkeypatch.setattr(module, "FACTORS", (1.0,))  # or a sample of the rows chooses it
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many
 from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
+from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.estimators.regression import TargetWarning
 from pydirect.estimators.search import DirectSearchCV
@@ -35,6 +36,8 @@ __all__ = [
     "MonteCarloBNNRegressor",
     "Nystroem",
     "Polynomial",
+    "PooledClassifier",
+    "PooledRegressor",
     "QuadraticBNNRegressor",
     "Sequential",
     "Summary",

@@ -19,13 +19,15 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import as_prior
+from pydirect.estimators._classifier import require_classes
 from pydirect.estimators.choices import Gaussian, MeanField, Sequential, generator_of
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, choose_landmarks
+from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
-from pydirect.features.rows import TrainingRows
+from pydirect.features.rows import TrainingRows, distinct_rows
 from pydirect.features.search import KernelRows
-from pydirect.fitted.classification import FittedClassifier, quantiles_of
+from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import Latent
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import Ascent
@@ -158,19 +160,28 @@ def class_weighted(
 # --- stages
 
 
-def label_search(max_rows: int) -> Any:
-    """Return the search of a kernel by the evidence of labels."""
+class LabelSearch:
+    """Search of a kernel by the evidence of labels, of all rows or `among` some; `seen` of all took part."""
 
-    def search(rows: KernelRows, rng: np.random.Generator) -> Any:
-        options: dict[str, Any] = {
-            "max_rows": max_rows,
-            "n_threads": rows.n_threads,
-            "tied": rows.tied,
-            "axes": rows.axes,
-        }
-        return fit_label_hyperparameters(rows.x, rows.y, rows.weight, n_linear=rows.n_linear, rng=rng, **options)
+    def __init__(self, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self.rows: KernelRows | None = None
+        self.seen: NDArray[np.bool_] = np.empty(0, dtype=bool)
 
-    return search
+    def __call__(self, rows: KernelRows, rng: np.random.Generator) -> Any:
+        self.rows, self.seen = rows, np.zeros(len(rows.x), dtype=bool)
+        return self._of(rows, rng, self.seen)
+
+    def among(self, part: NDArray[np.intp], rng: np.random.Generator) -> KernelHyperparameters:
+        """Return the kernel of some of the rows."""
+        assert self.rows is not None
+        found: KernelHyperparameters = self._of(self.rows.take(part), rng, None)[0]
+        return found
+
+    def _of(self, rows: KernelRows, rng: np.random.Generator, seen: NDArray[np.bool_] | None) -> Any:
+        options: dict[str, Any] = {"n_threads": rows.n_threads, "tied": rows.tied, "axes": rows.axes}
+        inputs, options["max_rows"] = (rows.x, rows.y, rows.weight), self.max_rows
+        return fit_label_hyperparameters(*inputs, n_linear=rows.n_linear, rng=rng, seen=seen, **options)
 
 
 def label_variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
@@ -178,6 +189,28 @@ def label_variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
     if basis.hyperparameters is not None and basis.search is not None:
         return VariancePrior(LOGIT_UNIT**2, KERNEL_LOG_VARIANCE_SD)
     return VariancePrior.wide(mean_square)
+
+
+def read_labels(
+    plan: ClassificationPlan, x: FloatArray, y: NDArray[Any], weight: FloatArray
+) -> tuple[Labels, TrainingRows, NDArray[np.intp]]:
+    """Return classes, distinct rows with labels ±1, and the number of every row's class.
+
+    Classes are in an order that does not depend on their names, so that nothing that is found does.
+    """
+    x, y, weight, log_factors = class_weighted(plan, x, y, weight)
+    classes, index = np.unique(y, return_inverse=True)
+    require_classes(classes)
+    if len(classes) > 2:
+        first = np.unique(index[np.lexsort(x.T[::-1])], return_index=True)[1] if x.shape[1] else np.arange(len(classes))
+        order = np.lexsort([first, -masses(index, weight)])
+        classes, index = classes[order], np.argsort(order)[index]
+        log_factors = log_factors[order] if len(log_factors) else log_factors
+    # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+    x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
+    found = merged[:, 0].astype(np.intp)
+    labels = Labels.of(classes, masses(found, counts), plan.is_softmax, log_factors)
+    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts), found
 
 
 def labelled_rows(labels: Labels) -> RowsOf:
@@ -257,14 +290,17 @@ def add_landmarks(
 
 
 def infer(
-    plan: ClassificationPlan, labels: Labels, problem: LabelProblem, basis: Basis, rng: np.random.Generator
+    plan: ClassificationPlan,
+    labels: Labels,
+    problem: LabelProblem,
+    basis: Basis,
+    left_out: FloatArray,
+    rng: np.random.Generator,
 ) -> FittedClassifier:
-    """Sharpness, then the posterior that was asked for."""
-    posterior, left_out = plan.posterior, np.empty(0)
+    """The posterior that was asked for; `left_out` are quantiles of the probabilities of left-out labels."""
+    posterior = plan.posterior
     if plan.is_softmax:
-        problem = problem.sharpened() if isinstance(posterior, Gaussian) else problem
         assert problem.ascent is not None
-        left_out = problem.left_out if plan.class_weight is None else left_out
         if isinstance(posterior, Sequential):
             rotated, ascent, vectors = problem.rotated, problem.ascent, problem.vectors
             fit: LogisticFit[Any] = _drawn(plan, posterior, rotated, ascent, vectors, basis, labels, rng, problem.stop)
@@ -275,7 +311,8 @@ def infer(
         fitted = [(own, float(np.sqrt(fit.variance))) for own in fit.posteriors]
     else:
         fitted = _one_against_rest(plan, labels, problem)
-    return fitted_classifier(plan, labels, basis, fitted, problem.mean_missing_variance, left_out, problem.raw.weight)
+    total = float(problem.raw.weight.sum())
+    return fitted_classifier(plan, labels, basis, fitted, problem.mean_missing_variance, left_out, total)
 
 
 def fitted_classifier(
@@ -285,18 +322,18 @@ def fitted_classifier(
     fitted: Sequence[tuple[Any, float]],
     residual_variance: float,
     left_out: FloatArray,
-    weight: FloatArray,
-    n_samples: float | None = None,
+    n_samples: float,
 ) -> FittedClassifier:
-    """Return the model as data, with quantiles of the probabilities of left-out labels."""
+    """Return the model as data, its classes in ascending order."""
+    order = np.argsort(labels.classes) if len(labels.intercept) > 1 else np.arange(1)
     return FittedClassifier(
-        Latent.of(basis, fitted, residual_variance),
-        labels.classes,
-        labels.intercept + labels.moves,
-        labels.moves,
+        Latent.of(basis, [fitted[k] for k in order], residual_variance),
+        np.sort(labels.classes),
+        (labels.intercept + labels.moves)[order],
+        labels.moves[order],
         plan.is_softmax and len(labels.classes) > 2,
-        float(weight.sum()) if n_samples is None else n_samples,
-        quantiles_of(left_out, weight),
+        n_samples,
+        left_out,
     )
 
 
@@ -327,7 +364,7 @@ def infer_by_passes(
         )
         fit = turned(passed, vectors)
     fitted = [(own, float(np.sqrt(fit.variance))) for own in fit.posteriors]
-    return fitted_classifier(plan, labels, basis, fitted, residual, np.empty(0), np.ones(1), total.n_samples)
+    return fitted_classifier(plan, labels, basis, fitted, residual, np.empty(0), total.n_samples)
 
 
 # --- parts of stages

@@ -14,7 +14,7 @@ from pydirect._threads import raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, OfLabels, indicators, require_classes
+from pydirect.estimators._classifier import Classifier, OfLabels, indicators
 from pydirect.estimators._estimator import refuse_ignored
 from pydirect.estimators.choices import (
     MeanField,
@@ -28,21 +28,21 @@ from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_row
 from pydirect.estimators.classification import (
     ClassificationPlan,
     Labels,
+    LabelSearch,
     ProblemMaker,
     add_landmarks,
     class_weighted,
-    infer,
     infer_by_passes,
-    label_search,
     label_variance_prior,
     labelled_rows,
-    masses,
+    read_labels,
     with_first_size,
 )
+from pydirect.estimators.left_out import fit_labels
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
-from pydirect.features.rows import TrainingRows, distinct_rows
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier, FittedCounts
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem
@@ -266,25 +266,9 @@ class DirectClassifier(Classifier, OfLabels):
         rng, progress, used = plan.generator(), Progress(self.verbose), weight > 0
         columns = self._fitted_columns(table, indicators(y, weight), weight)
         x = np.ascontiguousarray(columns.encode(table)[used])
-        x, kept, counts, log_factors = class_weighted(plan, x, y[used], weight[used])
-        classes, index = np.unique(kept, return_inverse=True)
-        require_classes(classes)
-        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-        x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), counts)
-        mass = masses(merged[:, 0].astype(np.intp), counts)
-        labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
-        rows = TrainingRows(x, labels.signs(merged[:, 0]), counts)
-        with progress.stage("features"):
-            search = label_search(plan.features.max_search_rows)
-            names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
-            basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-        maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, progress)
-        if plan.is_softmax:
-            problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
-        else:
-            problem = maker.of(basis)
-        with progress.stage("inference"):
-            model = infer(plan, labels, problem, basis, rng)
+        labels, rows, _ = read_labels(plan, x, y[used], weight[used])
+        names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
+        model, _ = fit_labels(plan, labels, rows, columns, names, rng, progress)
         return model, columns, progress.seconds
 
     def fit_stream(
@@ -417,7 +401,7 @@ class DirectClassifier(Classifier, OfLabels):
         self.columns_ = self._fitted_columns(table, sample.y, sample.weight)
         x, rng = self.columns_.encode(table), plan.generator()
         rows = TrainingRows(np.ascontiguousarray(x), sample.y, sample.weight)
-        search = label_search(plan.features.max_search_rows)
+        search = LabelSearch(plan.features.max_search_rows)
         basis = fit_basis(
             plan.features,
             rows,

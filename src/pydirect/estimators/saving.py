@@ -14,6 +14,7 @@ from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
+from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence.container import CorruptFileError, read
 
@@ -22,6 +23,8 @@ ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectClassifier,
     DirectCountRegressor,
     DirectStreamRegressor,
+    PooledClassifier,
+    PooledRegressor,
     DVIRegressor,
     DVIClassifier,
     MonteCarloBNNRegressor,

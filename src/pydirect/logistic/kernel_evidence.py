@@ -272,11 +272,13 @@ def fit_label_hyperparameters(
     n_threads: int = 1,
     tied: NDArray[np.intp] | None = None,
     axes: NDArray[np.intp] | None = None,
+    seen: NDArray[np.bool_] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of labels times the priors: a race of starts on few rows, then the best.
 
     `x` holds standardised inputs, of which the linear part sees the first `n_linear`, then their normal scores; `t`,
-    (n_samples, n_problems), labels −1 or 1. Amplitudes found are in squared units of `LOGIT_UNIT`.
+    (n_samples, n_problems), labels −1 or 1; `seen`, (n_samples,), is set where a row took part. Amplitudes found are in
+    squared units of `LOGIT_UNIT`.
     """
     index = t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)
     weight = counts_without_classes(x, index, sample_weight)
@@ -290,6 +292,8 @@ def fit_label_hyperparameters(
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(x[:, :n_linear], t, rng, n_threads)
     chosen = rows_by_class(index, n_searched(len(x), max_rows), rng)
+    if seen is not None:
+        seen[chosen] = True
     return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
 
 
@@ -354,7 +358,7 @@ def rows_by_class(index: NDArray[np.intp], size: int, rng: np.random.Generator) 
     equal = np.minimum(n_of, share)
     quota = equal + (n_of - equal) * ((size - equal.sum()) / max(len(index) - equal.sum(), 1))
     place = np.empty(len(index))
-    for k in np.flatnonzero(n_of):
+    for k in index[np.sort(np.unique(index, return_index=True)[1])]:  # whatever the classes are called
         place[rng.permutation(np.flatnonzero(index == k))] = (np.arange(n_of[k]) + 0.5) / quota[k]
     return np.argsort(place, kind="stable")[:size]
 

@@ -22,7 +22,7 @@ from pydirect.logistic.count_likelihood import (
 from pydirect.logistic.fit import ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.likelihood import Likelihood
-from pydirect.logistic.rows import LabelledRows, sharpest
+from pydirect.logistic.rows import LabelledRows
 from pydirect.statistics.gaussian import IdentityFeatures
 
 # Times that the dispersion and the weights are improved in turn, and the change of log α that is none.
@@ -64,12 +64,9 @@ class LabelProblem:
         [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
         return replace(self, ascent=ascent, left_out=left_out)
 
-    def sharpened(self) -> Self:
-        """Return the problem with the precision by which several classes predict left-out labels best."""
-        if self.raw.n_functions == 1 or self.ascent is None or self.stop.is_set():
-            return self
-        factor, left_out = sharpest(self.rotated, self.ascent)
-        return replace(self, precision_factor=factor, left_out=left_out)
+    def amplified(self, factor: float, max_iter: int) -> Self:
+        """Return the problem fitted with another prior variance of the weights, from this fit on."""
+        return replace(self, variance_prior=self.variance_prior.scaled(factor)).at_rest(max_iter, self)
 
     @property
     def log_loss(self) -> float:

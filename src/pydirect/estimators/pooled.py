@@ -1,0 +1,467 @@
+"""`PooledClassifier` and `PooledRegressor`: a kernel model with trees beside it, weighted by what rows left out say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pydirect._documentation import described_by
+from pydirect._progress import Progress
+from pydirect._validation import FloatArray, as_count, shown
+from pydirect._warnings import ignored
+from pydirect.estimators._classifier import Classifier, indicators
+from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
+from pydirect.estimators.classification import ClassificationPlan, read_labels, with_first_size
+from pydirect.estimators.direct_classifier import DirectClassifier
+from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.left_out import LabelsLeftOut, fit_labels
+from pydirect.estimators.pool_parts import (
+    N_FOLDS,
+    boosted_classes,
+    boosted_means,
+    folds_of,
+    forest_of_classes,
+    other_classifier,
+    random_folds,
+)
+from pydirect.estimators.regression import GivenRows, fit_together, merged
+from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.features.fitting import GIVEN_MAPS
+from pydirect.features.rows import TrainingRows
+from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool
+from pydirect.fitted.predictor import Units
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.logistic.pool import pool_weights, pooled_log_probability
+from pydirect.tables.encoding import ColumnEncoding
+
+# Rows from which there are trees with trees="auto", and at all.
+LEAST_ROWS, FEWEST_ROWS = 100, 20
+# Rows up to which a kernel of regression is fitted again without each third of them.
+MOST_REFITTED_ROWS = 2000
+N_REFITS = 3
+# Factors of the deviations of distributions that are moved to the mean of a pool.
+SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+
+
+@described_by(DirectClassifier)
+class PooledClassifier(Classifier):
+    """A pool of the kernel model of `DirectClassifier`, boosted trees and others, whose weights left-out labels choose.
+
+    Kernels are good where probabilities change smoothly, trees where they jump: at thresholds, by rules over
+    categories, in small pockets. The pool is log-linear, ``log p = Σ w log p_part + const``, with weights from 0 to 2
+    under which the labels of rows left out of every part are likeliest. Their sum is free, so that the pool calibrates
+    too. Where it gains nothing over the kernel model, that is all of it.
+
+    Parameters
+    ----------
+    features : str, Nystroem, Fourier or Polynomial, default="auto"
+        Of the kernel model, as of `DirectClassifier`. Trees see the same rows, which must be columns.
+    trees : {"auto", True, False}, default="auto"
+        Whether trees of scikit-learn are in the pool: histogram gradient boosting and, for more than two classes, a
+        random forest. ``"auto"``: from 100 rows on; True: from 20 rows on.
+    others : list of (str, classifier), optional
+        Further classifiers of scikit-learn with ``predict_proba``, and their names. They see encoded rows. A model with
+        others cannot be saved without pickle.
+    random_state : int, RandomState or None, default=0
+        Seed of the kernel model's rows and landmarks, of folds and of trees.
+
+    Attributes
+    ----------
+    model_ : FittedClassPool
+        The fitted pool as frozen data; ``model_.kernel`` is what `DirectClassifier` would have found.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, in ascending order.
+    weights_ : dict of str to float
+        Weight of each part.
+    left_out_log_loss_ : dict of str to float
+        Mean −log probability of left-out labels, of each part and of the pool; empty without trees and others.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage and part.
+
+    Notes
+    -----
+    Labels are left out of the kernel model, its kernel included, by `pydirect.estimators.left_out`; of boosted trees by
+    five folds, whose trees are averaged and have one number of rounds, that of the least loss out of fold; of the
+    forest out of bag. A class with a single row is in every fold's training rows and not scored.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from pydirect import PooledClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = PooledClassifier().fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    model_: FittedClassPool
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
+
+    def __init__(
+        self,
+        features: Any = "auto",
+        n_basis_functions: int = 1000,
+        trees: Any = "auto",
+        others: Sequence[tuple[str, Any]] | None = None,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.trees = trees
+        self.others = others
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _plan(self) -> ClassificationPlan:
+        self._check_columns()
+        features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
+        _check_pool(self.trees, features.kind)
+        check_common(self)
+        for name, other in self.others or ():
+            if not hasattr(other, "predict_proba"):
+                raise TypeError(f"others must be classifiers with predict_proba, got {shown(other)} for {name!r}")
+        max_iter = as_count(self.max_iter, "max_iter")
+        return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", None, max_iter, self.random_state)
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_samples,)
+            Labels: strings, numbers or booleans.
+        sample_weight : array_like of shape (n_samples,), optional
+            Number of times that each row counts; rows of weight zero count as absent.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described, or there is only one class.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the kernel model did not converge; the best posterior found is kept.
+        """
+        with self._whole() as progress:
+            plan = self._plan()
+            table, given, weight = self._read(X, y, sample_weight)
+            rng, used = plan.generator(), weight > 0
+            columns = self._fitted_columns(table, indicators(given, weight), weight)
+            x = np.ascontiguousarray(columns.encode(table)[used])
+            labels, rows, index = read_labels(plan, x, given[used], weight[used])
+            names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
+            kernel, left = fit_labels(plan, labels, rows, columns, names, rng, progress)
+            order = np.argsort(labels.classes)
+            grows = _grows(self.trees, len(rows.x))
+            if left is None or not (grows or (self.others and len(rows.x) >= FEWEST_ROWS)):
+                pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
+            else:
+                pool = self._pooled(kernel, left, rows, index, order, grows, rng, progress)
+            self.columns_, self.fit_seconds_ = columns, progress.seconds
+            self._accept(pool)
+            self._warn_if_unfinished()
+        return self
+
+    def _pooled(
+        self,
+        kernel: Any,
+        left: LabelsLeftOut,
+        rows: TrainingRows,
+        index: NDArray[np.intp],
+        order: NDArray[np.intp],
+        grows: bool,
+        rng: np.random.Generator,
+        progress: Progress,
+    ) -> FittedClassPool:
+        """The parts beside the kernel model, and the weights of all."""
+        assert rows.weight is not None
+        boosted, forest, fitted, folds = None, None, [], folds_of(index, rng)
+        found = {"kernel": left.classes()}
+        if grows:
+            with progress.stage("boosted trees"):
+                boosted, found["boosted trees"] = boosted_classes(rows.x, index, rows.weight, folds, rng)
+            if len(order) > 2:
+                with progress.stage("forest"):
+                    forest, found["forest"] = forest_of_classes(rows.x, index, rows.weight, rng)
+        weight = None if (rows.weight == 1).all() else rows.weight
+        for name, other in self.others or ():
+            with progress.stage(name):
+                own, found[name] = other_classifier(other, rows.x, index, weight, folds)
+                fitted.append(own)
+        scored = (left.weight > 0) & (folds >= 0)
+        log_p, labels, mass = np.stack([own[scored] for own in found.values()]), index[scored], left.weight[scored]
+        weights = pool_weights(log_p, labels, mass)
+        every = [*log_p, pooled_log_probability(weights, log_p)]
+        losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
+        return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses), tuple(fitted))
+
+    def _restored(self) -> None:
+        super()._restored()
+        self._accept(self.model_)
+
+    def _accept(self, pool: FittedClassPool) -> None:
+        self.model_, self.classes_, self.features_ = pool, pool.classes, pool.basis
+
+    def _state(self) -> dict[str, Any]:
+        if self.model_.others:
+            raise TypeError("others must be None to be saved without pickle: only trees are held as arrays")
+        return super()._state()
+
+    @property
+    def weights_(self) -> dict[str, float]:
+        return dict(zip(self.model_.names, self.model_.weights.tolist(), strict=True))
+
+    @property
+    def left_out_log_loss_(self) -> dict[str, float]:
+        losses = self.model_.left_out_log_loss.tolist()
+        return dict(zip((*self.model_.names, "pool"), losses, strict=True)) if losses else {}
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        x = self.encode_rows(X)
+        with self._threads():
+            return self.model_.log_proba(x)
+
+    def summary(self) -> Summary:
+        """Describe the kernel model in words, then the parts of the pool: weights and losses of left-out labels.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        losses, lines = self.left_out_log_loss_, lines_of_basis_model(self)
+        if not losses:
+            return Summary("\n".join([*lines, "Pool: the kernel model alone."]))
+        for name, weight in self.weights_.items():
+            lines.append(f"Part {name}: weight {weight:.2f}, left-out log loss {losses[name]:.4f}.")
+        gain = losses["kernel"] - losses["pool"]
+        lines.append(f"Pool: left-out log loss {losses['pool']:.4f}, {gain:.4f} less than the kernel model's.")
+        return Summary("\n".join(lines))
+
+
+@described_by(DirectRegressor)
+class PooledRegressor(Regressor):
+    """The kernel model of `DirectRegressor` with boosted trees beside it: their mean, weighted by left-out squares.
+
+    Where targets jump, or are skewed, trees with squared error mend the mean. It is ``w kernel + (1 − w) trees``, with
+    the weight that least squares of left-out rows choose, from 0 to 1. The distribution is moved to the new mean, and
+    its deviations multiplied by one factor, where that makes left-out targets likelier; else it stays the kernel
+    model's, so that intervals need not be about the mean.
+
+    Parameters
+    ----------
+    features : str, Nystroem, Fourier or Polynomial, default="auto"
+        Of the kernel model, as of `DirectRegressor`. Trees see the same rows, which must be columns.
+    trees : {"auto", True, False}, default="auto"
+        Whether scikit-learn's histogram gradient boosting is in the pool. ``"auto"``: from 100 rows on; True:
+        from 20 rows on.
+    random_state : int, RandomState or None, default=0
+        Seed of the kernel model's rows and landmarks, of folds and of trees.
+
+    Attributes
+    ----------
+    model_ : FittedMeanPool
+        The fitted pool as frozen data; ``model_.kernel`` is what `DirectRegressor` would have found.
+    weights_ : dict of str to ndarray of shape (n_outputs,)
+        Weight of each part in the mean of every output.
+    left_out_rmse_ : dict of str to ndarray of shape (n_outputs,)
+        Root mean squared error of left-out rows of each part and of the pool; empty without trees.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage and part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import PooledRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (300, 4))
+    >>> y = np.where(X[:, 0] > 0.2, 3.0, 0.0) + X[:, 1] + 0.1 * rng.standard_normal(300)
+    >>> model = PooledRegressor().fit(X, y)
+    >>> mean, std = model.predict(X[:3], return_std=True)
+    """
+
+    model_: FittedMeanPool
+    posterior = "gaussian"  # of the kernel model
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedMeanPool}
+
+    def __init__(
+        self,
+        features: Any = "auto",
+        n_basis_functions: int = 2000,
+        trees: Any = "auto",
+        noise: Any = "auto",
+        local: Any = "auto",
+        target_transform: Any = None,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.trees = trees
+        self.noise = noise
+        self.local = local
+        self.target_transform = target_transform
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _plan(self) -> RegressionPlan:
+        self._check_columns()
+        plan = regression_plan(self)
+        _check_pool(self.trees, plan.features.kind)
+        return plan
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+            Rows of inputs.
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row is repeated; see `DirectRegressor`.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the kernel model did not converge; the best posterior found is kept.
+        """
+        with self._whole() as progress:
+            plan = self._plan()
+            table, targets, weight, one_dimensional = self._read(X, y, sample_weight)
+            self.columns_ = self._fitted_columns(table, Units.fit(targets, weight, False, reach=plan.reach)[1], weight)
+            names = self._feature_names() or None
+            x = self.columns_.encode(table)
+            (given,) = merged([GivenRows(x, targets, weight, one_dimensional, self.columns_, names)])
+            ((kernel, _),) = fit_together([plan], [given], progress)
+            grows = _grows(self.trees, len(given.x))
+            pool = _mean_pool(plan, kernel, given, progress) if grows else FittedMeanPool.alone(kernel)
+            self.fit_seconds_ = progress.seconds
+            self._accept(pool)
+            self._warn_if_unfinished()
+        return self
+
+    def _restored(self) -> None:
+        super()._restored()
+        self._accept(self.model_)
+
+    def _accept(self, pool: FittedMeanPool) -> None:
+        self.model_, self.features_ = pool, pool.basis
+
+    @property
+    def weights_(self) -> dict[str, FloatArray]:
+        weight = self.model_.weight
+        return {"kernel": 1 - weight, "boosted trees": weight}
+
+    @property
+    def left_out_rmse_(self) -> dict[str, FloatArray]:
+        return dict(zip(("kernel", "boosted trees", "pool"), self.model_.left_out_rmse, strict=False))
+
+    def summary(self) -> Summary:
+        """Describe the kernel model in words, then the parts of the pool: weights and errors of left-out rows.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        lines, errors = lines_of_basis_model(self), self.left_out_rmse_
+        if not errors:
+            return Summary("\n".join([*lines, "Pool: the kernel model alone."]))
+        for name, weight in self.weights_.items():
+            lines.append(f"Part {name}: weight {_numbers(weight)}, left-out RMSE {_numbers(errors[name])}.")
+        where = "moved to its mean" if self.model_.moves else "the kernel model's own"
+        lines.append(f"Pool: left-out RMSE {_numbers(errors['pool'])}; the distribution is {where}.")
+        return Summary("\n".join(lines))
+
+
+def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, progress: Progress) -> FittedMeanPool:
+    """Boosted trees, and weights of the means by rows left out of both parts."""
+    x, y, rng = given.x, given.y, plan.generators()[1]
+    weight = np.ones(len(x)) if given.weight is None else given.weight
+    folds, thirds = random_folds(len(x), N_FOLDS, rng), random_folds(len(x), N_REFITS, rng)
+    with progress.stage("boosted trees"):
+        found = [boosted_means(x, own, weight, folds, rng) for own in y.T]
+        trees, of_trees = tuple(own for own, _ in found), np.stack([own for _, own in found], axis=1)
+    of_kernel, density = np.full_like(y, np.nan), []
+    with progress.stage("left out"), ignored():
+        for fold in range(N_REFITS if len(x) <= MOST_REFITTED_ROWS else 1):
+            out = thirds == fold
+            few = replace(given, x=x[~out], y=y[~out], weight=None if given.weight is None else given.weight[~out])
+            ((refitted, _),) = fit_together([plan], [few], Progress(0))
+            of_kernel[out] = refitted.predict(x[out], with_std=False)[0].reshape(out.sum(), -1)
+            density.append((refitted, out))
+    known = np.isfinite(of_kernel[:, 0])
+    used, errors, difference = weight[known], (y - of_kernel)[known], (of_trees - of_kernel)[known]
+    # ‖r_K − w (r_K − r_T)‖² is least at this w, cut to [0, 1].
+    square = used @ difference**2
+    share = np.clip((used @ (errors * difference)) / np.where(square > 0, square, 1.0), 0.0, 1.0)
+    shifts = share * (of_trees - of_kernel)
+    rmse = np.sqrt([used @ own**2 / used.sum() for own in (errors, errors - difference, errors - shifts[known])])
+    pool = FittedMeanPool(kernel, trees, share, rmse)
+    if kernel.units.active is not None or not share.any():
+        return pool
+
+    def gain(spread: float) -> float:
+        """Nats by which left-out targets are likelier where distributions are moved and their deviations multiplied."""
+        total = 0.0
+        for refitted, out in density:
+            own = of_kernel[out] + (y[out] - of_kernel[out] - shifts[out]) / spread
+            moved = refitted.log_density(x[out], own) - np.log(spread)
+            change = np.reshape(moved - refitted.log_density(x[out], y[out]), (len(own), -1))
+            total += float((weight[out] @ change).sum())
+        return total
+
+    best = max(SPREADS, key=gain)
+    return pool if gain(best) <= 0 else replace(pool, kernel=kernel.calibrated(best), moves=True)
+
+
+def _check_pool(trees: Any, features: str) -> None:
+    if trees not in ("auto", True, False):
+        raise ValueError(f"trees must be 'auto', True or False, got {shown(trees)}")
+    if features in GIVEN_MAPS:
+        raise ValueError(f"features must be built in and take columns for trees to see the same, got {features!r}")
+
+
+def _grows(trees: Any, n_rows: int) -> bool:
+    return trees is not False and n_rows >= (LEAST_ROWS if trees == "auto" else FEWEST_ROWS)
+
+
+def _numbers(values: FloatArray) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)

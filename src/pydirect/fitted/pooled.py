@@ -1,0 +1,235 @@
+"""`FittedClassPool` and `FittedMeanPool`: kernel models and trees beside them, as frozen data that predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+
+from pydirect._validation import FloatArray, short_repr
+from pydirect.features.basis import Basis
+from pydirect.fitted.classification import FittedClassifier
+from pydirect.fitted.predictor import Components, Predictor, Units
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.trees import Trees
+from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
+from pydirect.persistence.schema import As, AtLeast, Between, Shape
+
+
+@dataclass(frozen=True, eq=False)
+class FittedClassPool:
+    """A log-linear pool of a kernel model and, of encoded rows, boosted trees, a forest and others.
+
+    ``weights`` (n_parts,) are of the parts there are, in this order; ``order`` (n_classes,) the place of every class
+    among the outputs of all but the first. ``others`` have ``predict_proba``.
+    """
+
+    kernel: FittedClassifier
+    boosted: Trees | None
+    forest: Trees | None
+    weights: Annotated[FloatArray, Shape("n_parts"), AtLeast(0.0)]
+    names: Annotated[tuple[str, ...], Shape("n_parts")]
+    order: Annotated[NDArray[np.intp], Shape("n_classes")]
+    left_out_log_loss: Annotated[FloatArray, Shape("n_losses*")]  # of the parts, then of the pool
+    others: Annotated[tuple[Any, ...], As(tuple[int, ...])] = ()
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless all parts are of the same classes and columns."""
+        n_classes = len(self.kernel.classes)
+        trees = [(own, n) for own, n in ((self.boosted, n_classes if n_classes > 2 else 1), (self.forest, n_classes))]
+        if len(self.weights) != 1 + sum(own is not None for own, _ in trees) + len(self.others):
+            raise ValueError("weights must be one for each part")
+        if any(own is not None and len(own.base) != n for own, n in trees):
+            raise ValueError("trees must be of the kernel model's classes")
+        if any(own is not None and own.n_columns != self.basis.n_features_in for own, _ in trees):
+            raise ValueError("trees must take the kernel model's columns")
+        if sorted(self.order) != [*range(n_classes)] or len(self.left_out_log_loss) not in (0, len(self.weights) + 1):
+            raise ValueError("order and losses must be of all classes and parts")
+
+    @property
+    def basis(self) -> Basis:
+        """Feature map of the kernel model."""
+        return self.kernel.basis
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Labels, in ascending order."""
+        return self.kernel.classes
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        """Posteriors of the kernel model."""
+        return self.kernel.posteriors
+
+    @property
+    def one_dimensional(self) -> bool:
+        """Whether the kernel model has one latent function."""
+        return self.kernel.one_dimensional
+
+    @property
+    def n_samples(self) -> float:
+        """Sum of the weights of the training rows."""
+        return self.kernel.n_samples
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the kernel model's bounds lose in the data's own units: nothing."""
+        return self.kernel.elbo_units
+
+    def log_probabilities(self, x: FloatArray) -> FloatArray:
+        """Log probabilities that each part gives, (n_parts, n_rows, n_classes); zeros of parts without weight."""
+        found = np.zeros((len(self.weights), len(x), len(self.classes)))
+        for k, part in enumerate(self._parts()):
+            if self.weights[k] > 0:
+                found[k] = part(x) if k == 0 else part(x)[:, self.order]
+        return found
+
+    def log_proba(self, x: FloatArray) -> FloatArray:
+        """Log probabilities of the pool, (n_rows, n_classes)."""
+        if np.count_nonzero(self.weights) == 1 and self.weights[0] == 1.0:
+            return self.kernel.log_proba(x)
+        return pooled_log_probability(self.weights, self.log_probabilities(x))
+
+    def _parts(self) -> list[Callable[[FloatArray], FloatArray]]:
+        parts: list[Callable[[FloatArray], FloatArray]] = [self.kernel.log_proba]
+        if self.boosted is not None:
+            boosted = self.boosted
+            parts.append(lambda x: log_probability_of(boosted(x)))
+        if self.forest is not None:
+            forest = self.forest
+            parts.append(lambda x: log_of_votes(forest(x)))
+        for other in self.others:
+            parts.append(partial(_of_other, other, len(self.classes)))
+        return parts
+
+
+def _of_other(other: ClassifierMixin, n_classes: int, x: FloatArray) -> FloatArray:
+    p = np.zeros((len(x), n_classes))
+    p[:, other.classes_] = other.predict_proba(x)
+    return log_of_votes(p)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMeanPool(Predictor):
+    """The mean of a kernel model and boosted trees, one for each output, of ``weight`` (n_outputs,) in it.
+
+    With ``moves`` the kernel model's distribution, whose deviations have then their best factor, is moved to that mean;
+    else it is as it was, and the mean alone is the pool's.
+    """
+
+    kernel: FittedRegressor
+    trees: Annotated[tuple[Trees, ...], Shape("n_trees*")]
+    weight: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)]
+    left_out_rmse: Annotated[
+        FloatArray, Shape("n_errors*", "n_outputs"), AtLeast(0.0)
+    ]  # of the parts, then of the pool
+    moves: bool = False
+
+    __repr__ = short_repr
+
+    def check(self) -> None:
+        """Raise unless trees are of the same outputs and columns."""
+        if len(self.trees) not in (0, self.units.n_outputs) or len(self.weight) != self.units.n_outputs:
+            raise ValueError("trees and weights must be one for each output")
+        if any(own.n_columns != self.basis.n_features_in or len(own.base) != 1 for own in self.trees):
+            raise ValueError("trees must take the kernel model's columns")
+
+    @classmethod
+    def alone(cls, kernel: FittedRegressor) -> Self:
+        """Return a kernel model as a pool of its own."""
+        n_outputs = kernel.units.n_outputs
+        return cls(kernel, (), np.zeros(n_outputs), np.zeros((0, n_outputs)))
+
+    @property
+    def units(self) -> Units:  # type: ignore[override]
+        """Units of the targets."""
+        return self.kernel.units
+
+    @property
+    def basis(self) -> Basis:
+        """Feature map of the kernel model."""
+        return self.kernel.basis
+
+    @property
+    def n_columns(self) -> int:
+        return self.kernel.n_columns
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        """Posteriors of the kernel model."""
+        return self.kernel.posteriors
+
+    @property
+    def n_samples(self) -> float:
+        """Sum of the weights of the training rows."""
+        return self.kernel.n_samples
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the kernel model's bounds lose in y's own units."""
+        return self.kernel.elbo_units
+
+    @property
+    def mean_noise(self) -> FloatArray:
+        """Expected noise variance of the kernel model, standardised, (n_outputs,)."""
+        return self.kernel.mean_noise
+
+    def calibrated(self, factor: float) -> Self:
+        """Return the model with this factor of all predictive deviations."""
+        return replace(self, kernel=self.kernel.calibrated(factor))
+
+    def trees_at(self, x: FloatArray) -> FloatArray:
+        """Predictions of the trees, (n_rows, n_outputs), in y's units."""
+        return np.concatenate([own(x) for own in self.trees], axis=1)
+
+    def predict(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
+        if self.moves or not self.weight.any():
+            return super().predict(x, with_std) if self.moves else self.kernel.predict(x, with_std)
+        mean, std = self.kernel.predict(x, with_std)
+        kernel = mean.reshape(len(x), -1)
+        return self.units.shape(kernel + self.weight * (self.trees_at(x) - kernel)), std
+
+    def _shift(self, x: FloatArray) -> FloatArray | float:
+        """What the mean is moved by, standardised, (n_rows, n_outputs)."""
+        if not self.moves or not self.weight.any():
+            return 0.0
+        found = np.empty((len(x), self.units.n_outputs))
+        for rows in self.blocks(x):
+            of_trees = (self.trees_at(x[rows]) - self.units.location) / self.units.scale
+            found[rows] = self.weight * (of_trees - self.kernel.latent_moments(x[rows], with_variance=False)[0])
+        return found
+
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        mean, variance = self.kernel.latent_moments(x, with_variance)
+        return mean + self._shift(x), variance
+
+    def latent_components(self, x: FloatArray) -> list[Components]:
+        return self._moved(self.kernel.latent_components(x), x)
+
+    def components(self, x: FloatArray) -> list[Components]:
+        return self._moved(self.kernel.components(x), x)
+
+    def _moved(self, components: list[Components], x: FloatArray) -> list[Components]:
+        shift = np.broadcast_to(self._shift(x), (len(x), len(components)))
+        return [(weights, means + shift[:, k, None], v) for k, (weights, means, v) in enumerate(components)]
+
+    def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        mean, variance, noise = self.kernel.variance_parts(x)
+        return mean + self._shift(x), variance, noise
+
+    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        return self.kernel.noise_of(x)
+
+    def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        return self.kernel.noise_draws(x, k, n_samples, rng)
+
+    def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        shift = np.broadcast_to(self._shift(x), (len(x), self.units.n_outputs))
+        return self.kernel.latent_draws(x, n_samples, rng) + shift[:, :, None]

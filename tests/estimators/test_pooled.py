@@ -1,0 +1,272 @@
+"""Pools of kernel models and trees: weights by rows left out, parts that agree with their library, files, tables."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.datasets import make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor, load
+from pydirect.estimators import pool_parts
+from pydirect.fitted.trees import Trees
+from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
+
+
+def boxes(n, rng, n_classes=2):
+    """Labels that jump: kernels need more rows for them than trees."""
+    x = rng.uniform(-1, 1, (n, 4))
+    inside = (np.abs(x[:, 0]) < 0.5) & (x[:, 1] > -0.3)
+    label = np.where(inside, n_classes - 1, (x[:, 2] > 0.4) * (n_classes > 2))
+    noise = rng.random(n) < 0.03
+    return x, np.where(noise, rng.integers(0, n_classes, n), label)
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    monkeypatch.setattr(pool_parts, "CHUNK", 10)
+    monkeypatch.setattr(pool_parts, "MOST_ROUNDS", 30)
+    monkeypatch.setattr(pool_parts, "N_TREES", 40)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    return {k: (*boxes(240, rng, k), *boxes(600, rng, k)) for k in (2, 3)}
+
+
+@pytest.fixture(scope="module")
+def pools(rows):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool_parts, "CHUNK", 10)
+        patch.setattr(pool_parts, "MOST_ROUNDS", 30)
+        patch.setattr(pool_parts, "N_TREES", 40)
+        return {k: PooledClassifier().fit(*own[:2]) for k, own in rows.items()}
+
+
+def targets(n, rng):
+    x = rng.uniform(-1, 1, (n, 3))
+    inside = (np.abs(x[:, 0]) < 0.5) & (np.abs(x[:, 1]) < 0.6)
+    return x, 3.0 * inside - 2.0 * (inside & (x[:, 2] > 0.2)) + 0.2 * rng.standard_normal(n)
+
+
+# --- trees as arrays
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
+    x, y = boxes(300, np.random.default_rng(1), n_classes)
+    boosted = HistGradientBoostingClassifier(max_iter=12, early_stopping=False).fit(x, y)
+    n_outputs = 1 if n_classes == 2 else n_classes
+    trees = Trees.boosted(boosted._predictors, n_outputs, 4)
+    trees.check()
+    score = trees(x) + boosted._baseline_prediction
+    np.testing.assert_allclose(score.squeeze(), boosted.decision_function(x), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(trees.steps(x)[:, -1], trees(x), rtol=1e-12, atol=1e-12)
+    forest = RandomForestClassifier(9, random_state=0).fit(x, y)
+    votes = Trees.forest(forest.estimators_, n_classes, 4)
+    votes.check()
+    np.testing.assert_allclose(votes(x), forest.predict_proba(x), rtol=1e-12, atol=1e-12)
+
+
+def test_trees_that_lead_backwards_are_refused():
+    x, y = boxes(100, np.random.default_rng(1))
+    trees = Trees.forest(RandomForestClassifier(1, random_state=0).fit(x, y).estimators_, 2, 4)
+    left = trees.left.copy()
+    left[1] = 0
+    with pytest.raises(ValueError, match="later ones"):
+        Trees(**{**vars(trees), "left": left}).check()
+
+
+# --- weights
+
+
+def test_weights_maximise_the_penalised_likelihood_of_left_out_labels():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(400, 3)) * 2
+    index = np.array([rng.choice(3, p=softmax(z)) for z in truth])
+    log_p = np.stack([np.log(softmax(s * truth + rng.normal(size=truth.shape), axis=1)) for s in (0.5, 2.0)])
+    weight = np.ones(400)
+    found = pool_weights(log_p, index, weight)
+
+    def value(w):
+        own = pooled_log_probability(np.asarray(w), log_p)[np.arange(400), index].sum()
+        return own - 0.5 * 10.0 * ((np.asarray(w) - 0.5) ** 2).sum()
+
+    for step in 0.01 * np.vstack([np.eye(2), -np.eye(2)]):
+        assert value(found) >= value(np.clip(found + step, 0, 2))
+    assert np.exp(pooled_log_probability(found, log_p)).sum(axis=1) == pytest.approx(np.ones(400))
+
+
+def test_a_part_that_knows_nothing_leaves_the_first_alone():
+    index = np.arange(60) % 2
+    certain = np.where(index[:, None] == [0, 1], np.log(1 - 1e-4), LEAST_LOG_PROBABILITY)
+    assert pool_weights(np.stack([certain, np.roll(certain, 1, axis=0)]), index, np.ones(60)).tolist() == [1.0, 0.0]
+
+
+# --- classes
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_pool_is_better_than_the_kernel_where_labels_jump(n_classes, rows, pools):
+    x, y, x_new, y_new = rows[n_classes]
+    alone = log_loss(y_new, DirectClassifier().fit(x, y).predict_proba(x_new))
+    pooled = log_loss(y_new, pools[n_classes].predict_proba(x_new))
+    assert pooled < alone - 0.005
+    losses = pools[n_classes].left_out_log_loss_
+    assert losses["pool"] < losses["kernel"] and abs(losses["pool"] - pooled) < 0.15
+    assert list(losses) == ["kernel", "boosted trees", *["forest"] * (n_classes > 2), "pool"]
+
+
+def test_without_trees_it_is_the_kernel_model(rows):
+    x, y, x_new, _ = rows[3]
+    alone = DirectClassifier().fit(x, y).predict_log_proba(x_new)
+    for model in (PooledClassifier(trees=False).fit(x, y), PooledClassifier().fit(x[:99], y[:99])):
+        assert model.weights_ == {"kernel": 1.0} and not model.left_out_log_loss_
+        assert "the kernel model alone" in model.summary()
+    np.testing.assert_array_equal(PooledClassifier(trees=False).fit(x, y).predict_log_proba(x_new), alone)
+
+
+def test_labels_that_mean_nothing_gain_nothing():
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(300, 5)), rng.integers(0, 2, 300)
+    losses = PooledClassifier().fit(x, y).left_out_log_loss_
+    assert losses["pool"] > np.log(2) - 2 * 0.5 / np.sqrt(300)
+
+
+def test_other_classifiers_may_join(rows, tmp_path):
+    x, y, x_new, _ = rows[3]
+    model = PooledClassifier(trees=False, others=[("logistic", LogisticRegression())]).fit(x, np.array(list("abc"))[y])
+    assert list(model.weights_) == ["kernel", "logistic"] and "logistic" in model.fit_seconds_
+    assert model.predict_proba(x_new).sum(axis=1) == pytest.approx(np.ones(len(x_new)))
+    with pytest.raises(TypeError, match="others must be None to be saved"):
+        model.save(tmp_path / "pool")
+
+
+def test_parts_see_text_and_gaps_as_the_kernel_does():
+    rng = np.random.default_rng(0)
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), 200), "b": rng.normal(size=200)})
+    frame.loc[::7, "b"] = np.nan
+    y = np.where(frame["a"] == "x", "yes", "no")
+    model = PooledClassifier().fit(frame, y)
+    assert model.score(frame, y) > 0.95 and model.model_.boosted.n_columns == model.columns_.n_encoded
+
+
+def test_names_of_classes_change_nothing(rows):
+    x, y, x_new, _ = rows[3]
+    names = np.array(["c", "a", "b"])
+    found = PooledClassifier().fit(x, names[y]).predict_proba(x_new)[:, np.argsort(np.argsort(names))]
+    np.testing.assert_allclose(found, PooledClassifier().fit(x, y).predict_proba(x_new), rtol=1e-9)
+
+
+def test_a_class_with_one_row_is_kept(rows):
+    x, y, x_new, _ = rows[2]
+    labels = y.copy()
+    labels[5] = 7
+    model = PooledClassifier().fit(x, labels)
+    assert model.classes_.tolist() == [0, 1, 7] and np.isfinite(model.predict_log_proba(x_new)).all()
+
+
+# --- numbers
+
+
+def test_a_stacked_mean_is_better_where_targets_jump():
+    rng = np.random.default_rng(0)
+    x, y = targets(300, rng)
+    x_new, y_new = targets(600, rng)
+    model = PooledRegressor().fit(x, y)
+
+    def error(own):
+        return np.sqrt(np.mean((own.predict(x_new) - y_new) ** 2))
+
+    assert error(model) < 0.95 * error(DirectRegressor().fit(x, y))
+    assert 0 < model.weights_["boosted trees"][0] <= 1 and "boosted trees" in model.fit_seconds_
+    found = model.left_out_rmse_
+    assert found["pool"][0] <= min(found["kernel"][0], found["boosted trees"][0])
+    lower, upper = model.predict_interval(x_new)
+    assert np.mean((lower <= y_new) & (y_new <= upper)) > 0.8
+    assert np.shape(model.sample_y(x_new[:3], 4)) == (3, 4)
+
+
+def test_a_transformed_target_keeps_its_distribution():
+    rng = np.random.default_rng(0)
+    x, y = targets(150, rng)
+    model = PooledRegressor(target_transform="log").fit(x, np.exp(y))
+    alone = DirectRegressor(target_transform="log").fit(x, np.exp(y))
+    assert not model.model_.moves
+    np.testing.assert_array_equal(model.predict_interval(x[:9]), alone.predict_interval(x[:9]))
+    mean, std = model.predict(x[:9], return_std=True)
+    weight = model.weights_["boosted trees"]
+    trees = model.model_.trees_at(model.encode_rows(x[:9]))[:, 0]
+    np.testing.assert_allclose(mean, (1 - weight) * alone.predict(x[:9]) + weight * trees)
+    np.testing.assert_array_equal(std, alone.predict(x[:9], return_std=True)[1])
+
+
+def test_several_outputs_have_weights_of_their_own():
+    rng = np.random.default_rng(0)
+    x, y = targets(150, rng)
+    model = PooledRegressor().fit(x, np.stack([y, x[:, 1]], axis=1))
+    assert model.predict(x).shape == (150, 2) and model.weights_["kernel"].shape == (2,)
+    assert len(model.summary().splitlines()) > 4
+
+
+# --- both
+
+
+@pytest.mark.parametrize("kind", [2, 3, "mean"])
+def test_loaded_pools_predict_the_same_bits(kind, rows, pools, tmp_path):
+    if kind == "mean":
+        x, y = targets(150, np.random.default_rng(0))
+        model = PooledRegressor().fit(x, y)
+    else:
+        model, x = pools[kind], rows[kind][2]
+    model.save(tmp_path / "pool")
+    again = load(tmp_path / "pool")
+    predict = "predict" if kind == "mean" else "predict_log_proba"
+    np.testing.assert_array_equal(getattr(again, predict)(x), getattr(model, predict)(x))
+    assert str(again.summary()) == str(model.summary())
+
+
+def test_results_do_not_depend_on_threads(rows):
+    x, y, x_new, _ = rows[3]
+    found = [PooledClassifier(n_threads=n).fit(x, y).predict_proba(x_new) for n in (1, 2)]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [({"trees": "some"}, "trees must be"), ({"features": "precomputed"}, "features must be built in")],
+)
+def test_wrong_parameters_are_named(kind, parameters, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**parameters).fit(np.zeros((4, 2)), [0, 1, 0, 1])
+
+
+def test_others_must_predict_probabilities():
+    with pytest.raises(TypeError, match="predict_proba"):
+        PooledClassifier(others=[("none", DirectRegressor())]).fit(np.zeros((4, 2)), [0, 1, 0, 1])
+
+
+@parametrize_with_checks(
+    [
+        PooledClassifier(Nystroem(max_search_rows=60), n_basis_functions=40, trees=True),
+        PooledRegressor(Nystroem(max_search_rows=60), n_basis_functions=40, trees=True),
+    ]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
+    monkeypatch.setattr(pool_parts, "CHUNK", 3)
+    monkeypatch.setattr(pool_parts, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(pool_parts, "N_TREES", 3)
+    check(estimator)
+
+
+def test_trees_are_no_leak_for_many_columns():
+    x, y = make_classification(200, 30, n_informative=2, flip_y=0.3, random_state=0)
+    losses = PooledClassifier().fit(x, y).left_out_log_loss_
+    assert losses["pool"] > 0.3
