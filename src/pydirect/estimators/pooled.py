@@ -363,7 +363,7 @@ class PooledRegressor(Regressor):
         """
         with self._whole() as progress:
             plan = self._plan()
-            table, targets, weight, one_dimensional = self._read(X, y, sample_weight)
+            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
             self.columns_ = self._fitted_columns(table, Units.fit(targets, weight, False, reach=plan.reach)[1], weight)
             names = self._feature_names() or None
             x = self.columns_.encode(table)
