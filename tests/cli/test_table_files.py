@@ -215,14 +215,6 @@ def test_broken_files_are_refused(csv_file, content, message):
     assert str(path) in str(caught.value)
 
 
-def test_control_characters_are_text(csv_file):
-    fields = ["a\x1fb", "\x1e", "c"]
-    same(
-        read_table(csv_file("s,x\n" + "".join(f"{field},1\n" for field in fields))).columns["s"], ["a\x1fb", None, "c"]
-    )
-    same(read_table(csv_file("s,x\na\x1fb,1\nc,2\n")).columns["s"], ["a\x1fb", "c"])
-
-
 def test_ragged_row_beyond_the_first_chunk(csv_file, monkeypatch):
     monkeypatch.setattr(csv_files, "_ROWS_PER_CHUNK", 2)
     with pytest.raises(TableError, match="line 6: expected 2 fields"):

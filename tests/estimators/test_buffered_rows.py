@@ -176,14 +176,15 @@ def test_a_column_of_gaps_may_turn_out_as_text():
     assert model.columns_.categories[1] == ("a", "b", None)
 
 
-def test_a_transform_is_chosen_again_when_targets_leave_its_range():
+def test_a_scale_is_left_when_targets_leave_its_range(monkeypatch):
+    monkeypatch.setattr("pydirect.estimators.target_transform.FEWEST_ROWS", 40)
     price = np.exp(X[:, 0] + 0.1 * Y)
-    model = DirectRegressor(target_transform="auto").partial_fit(X[:50], price[:50])
+    model = DirectRegressor().fit(X[:50], price[:50])
     assert model.target_transform_.names == ("log",)
     model.partial_fit(X[50:51], price[50:51])
     assert model.target_transform_.names == ("log",)
     model.partial_fit(X[51:], -price[51:])
-    assert model.target_transform_.is_identity
+    assert model.target_transform_ is None
     assert model.buffered_rows_.n_learned == 60
 
 

@@ -98,7 +98,7 @@ def test_gradients_of_several_outputs_are_those_of_each():
 def test_gradients_without_closed_forms_are_refused():
     with pytest.raises(ValueError, match="predict_gradient is not available with discrete weights"):
         fitted("sequential").predict_gradient(NEW)
-    with pytest.raises(ValueError, match="not available with a transformed target"):
+    with pytest.raises(ValueError, match="not available with a model of log"):
         fitted("log").predict_gradient(NEW)
     with pytest.raises(ValueError, match="not available with a local process"):
         DirectRegressor(noise="constant", n_basis_functions=10, local=5).fit(X, Y).predict_gradient(NEW)

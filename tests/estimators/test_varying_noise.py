@@ -180,12 +180,6 @@ def test_the_raw_basis_has_constant_noise():
         DirectRegressor(noise="varying", posterior="sequential").fit(X, Y)
 
 
-@pytest.mark.parametrize("transform", ["log", "auto", ["log"]])
-def test_a_logarithm_has_no_mean_under_uncertain_noise(transform):
-    with pytest.raises(ValueError, match="target_transform must be None or 'sqrt'"):
-        DirectRegressor(noise="varying", target_transform=transform).fit(X, np.exp(Y))
-
-
 @pytest.mark.parametrize("noise", ["constant", "varying"])
 def test_all_rows_are_weighted_only_where_noise_varies(noise, monkeypatch):
     rng = np.random.default_rng(9)

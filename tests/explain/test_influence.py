@@ -116,7 +116,7 @@ def test_of_rows_that_were_added_in_blocks_some_are_enough():
 
 REFUSED = {
     "posterior='gaussian'": {"posterior": Sequential(n_levels=15)},
-    "transformed targets": {"target_transform": "log"},
+    "target_transform=None": {"target_transform": "log"},
     "local=False": {"local": 5},
     "noise='constant'": {"noise": "varying"},
 }

@@ -19,7 +19,12 @@ X[:, 3] = np.exp(X[:, 3])
 Y = np.sin(2 * X[:, 0]) * X[:, 1] + 0.3 * X[:, 2] + 0.1 * RNG.standard_normal(120)
 TWO = np.c_[Y, 50 + 10 * X[:, 3] + RNG.standard_normal(120)]
 ROWS, BACKGROUND = 2.0 * X[:3], X[10:15]  # some beyond where linear inputs are clipped
-OPTIONS = {"features": Nystroem(max_search_rows=100), "n_basis_functions": 40, "noise": "constant"}
+OPTIONS = {
+    "features": Nystroem(max_search_rows=100),
+    "n_basis_functions": 40,
+    "noise": "constant",
+    "target_transform": None,
+}
 
 
 def predicted(model, of, rows):

@@ -1,33 +1,44 @@
 """Distributions of transformed targets against quadrature, Monte Carlo and SciPy's lognormal."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import lognorm
+from sklearn.preprocessing import FunctionTransformer, PowerTransformer
 
 from pydirect.metrics import calibration_error, crps, nlpd, pit
-from pydirect.predictive import PredictiveDistribution, TargetTransform, TransformedDistribution
-from pydirect.predictive.transformed import rectified_square_moments
+from pydirect.predictive import PredictiveDistribution, TargetScale, TargetTransform, TransformedDistribution
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(500)
-NAMES = ["log", "sqrt"]
+NAMES = ["log", "sqrt", "cbrt", "logit", "asinh", "table"]
+KNOTS = np.linspace(-4.0, 60.0, 300)
+SCALES = {
+    "log": TargetScale("log", 0.3),
+    "sqrt": TargetScale("sqrt", 0.3),
+    "cbrt": TargetScale("cbrt", 0.3),
+    "logit": TargetScale("logit", 0.3, 40.0),
+    "asinh": TargetScale("asinh", 0.3, 2.0),
+    "table": TargetScale("table", knots=(tuple(KNOTS), tuple(np.arcsinh(KNOTS)))),
+}
+ROOTS = ("sqrt", "cbrt")
+LOG = TargetScale("log")
 
 
 def mixture(name, n=5, k=4, seed=0):
     rng = np.random.default_rng(seed)
-    means = rng.normal(size=(n, k)) * 0.5 + (0.3 if name == "log" else 1.5)
+    means = rng.normal(size=(n, k)) * 0.5 + (1.5 if name in ROOTS else 0.3)
     base = PredictiveDistribution(rng.dirichlet(np.ones(k), size=n), means, rng.gamma(2.0, size=(n, k)) * 0.1)
-    return TransformedDistribution(base, name, 0.3)
+    return TransformedDistribution(base, SCALES[name])
 
 
 def expectation(d, function, upper=9.0):
     """E of a function of y by Gauss-Legendre quadrature over z, with the mass of negative roots at the lowest value."""
-    lower = -9.0 if d.name == "log" else 0.0
+    lower = 0.0 if d.scale.name in ROOTS else -9.0
     z = lower + 0.5 * (upper - lower) * (NODES + 1.0)
-    y = np.exp(z) if d.name == "log" else z**2
-    inside = d.base.density(np.tile(z, (d.n_rows, 1))) * function(y - d.shift)
-    atom = 0.0 if d.name == "log" else d.base.cdf(0.0) * function(np.array(-d.shift))
+    inside = d.base.density(np.tile(z, (d.n_rows, 1))) * function(d.scale.inverse(z))
+    atom = d.base.cdf(0.0) * function(d.scale.inverse(0.0)) if d.scale.name in ROOTS else 0.0
     return 0.5 * (upper - lower) * inside @ WEIGHTS + atom
 
 
@@ -35,8 +46,9 @@ def expectation(d, function, upper=9.0):
 def test_moments_are_those_of_quadrature(name):
     d = mixture(name)
     mean = expectation(d, lambda y: y)
-    np.testing.assert_allclose(d.mean, mean, rtol=1e-10)
-    np.testing.assert_allclose(d.variance, expectation(d, lambda y: y**2) - mean**2, rtol=1e-9)
+    exact = 1e-3 if name == "table" else 1e-8  # which has kinks
+    np.testing.assert_allclose(d.mean, mean, rtol=exact)
+    np.testing.assert_allclose(d.variance, expectation(d, lambda y: y**2) - mean**2, rtol=10 * exact)
     np.testing.assert_allclose(d.std, np.sqrt(d.variance))
 
 
@@ -70,55 +82,68 @@ def test_quantiles_invert_the_distribution_function(name):
 
 @pytest.mark.parametrize("y", [-1.0, -0.3, 0.2, 2.0, 30.0])
 @pytest.mark.parametrize("name", NAMES)
-def test_crps_is_the_integral_of_the_squared_distance_of_distribution_functions(name, y):
+def test_crps_is_that_of_draws_by_quantiles(name, y):
     d = mixture(name)
-    bottom, total = -d.shift, np.full(5, max(-d.shift - y, 0.0))
-    for low, high, step in ((bottom, max(y, bottom), 0.0), (max(y, bottom), 4000.0, 1.0)):
-        low, high = np.sqrt(low - bottom), np.sqrt(high - bottom)  # dense where the distribution is
-        root = low + 0.5 * (high - low) * (NODES + 1.0)
-        square = (d.cdf(np.tile(root**2 + bottom, (5, 1))) - step) ** 2 * 2 * root
-        total += 0.5 * (high - low) * square @ WEIGHTS
-    np.testing.assert_allclose(d.crps(y), total, rtol=2e-8)
+    # 2 ∫ (1{y ≤ q} − p)(q − y) dp, in parts on either side of P(y)
+    total = np.zeros(5)
+    for k, below in enumerate(d.cdf(y)):
+        for low, high in ((0.0, below), (below, 1.0)):
+            level = low + (high - low) * np.sin(0.25 * np.pi * (NODES + 1.0)) ** 2
+            weight = (high - low) * 0.25 * np.pi * np.sin(0.5 * np.pi * (NODES + 1.0)) * WEIGHTS
+            inside = (level > 1e-13) & (level < 1 - 1e-13)
+            if not inside.any():
+                continue
+            own = replace(d, base=row_of(d.base, k)).quantile(level[inside])[0]
+            total[k] += 2 * np.sum(weight[inside] * ((y <= own) - level[inside]) * (own - y))
+    np.testing.assert_allclose(d.crps(y), total, rtol=3e-4)
+
+
+def row_of(base, k):
+    return PredictiveDistribution(base.weights[[k]], base.means[[k]], base.variances[[k]])
 
 
 def test_one_lognormal_component_is_scipys():
     m, s, y = np.array([0.2, -1.0, 3.0]), np.array([0.5, 1.3, 0.01]), np.array([1.0, 0.1, 20.3])
-    d, oracle = TransformedDistribution(PredictiveDistribution.gaussian(m, s**2), "log"), lognorm(s, scale=np.exp(m))
+    d, oracle = TransformedDistribution(PredictiveDistribution.gaussian(m, s**2), LOG), lognorm(s, scale=np.exp(m))
     for ours, theirs in ((d.mean, oracle.mean()), (d.variance, oracle.var()), (d.quantile(0.9), oracle.ppf(0.9))):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
     np.testing.assert_allclose(d.log_density(y), oracle.logpdf(y), rtol=1e-10)
     np.testing.assert_allclose(d.cdf(y), oracle.cdf(y), rtol=1e-10)
 
 
-@pytest.mark.parametrize("m", [-50.0, -6.0, -1.0, 0.0, 2.0, 8.9, 9.1, 40.0])
-def test_moments_of_a_rectified_square_are_those_of_quadrature(m):
-    low, high = max(m - 12.0, 0.0), max(m + 12.0, 12.0)
-    u = low + 0.5 * (high - low) * (NODES + 1.0)
-    mass = 0.5 * (high - low) * WEIGHTS * np.exp(-0.5 * (u - m) ** 2) / np.sqrt(2 * np.pi)
-    mean, variance = rectified_square_moments(np.array([m]), np.array([1.0]))
-    np.testing.assert_allclose(mean, mass @ u**2, rtol=1e-11, atol=1e-13)
-    spread = mass @ (u**2 - mean) ** 2 + (1.0 - mass.sum()) * mean**2
-    np.testing.assert_allclose(variance, spread, rtol=1e-9, atol=1e-13)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mean_is_that_of_values_between_the_ends_that_are_believed(name):
+    d = replace(mixture(name), low=0.5, high=2.5)
+    draws = np.clip(mixture(name).sample(200_000, rng=0), 0.5, 2.5)
+    np.testing.assert_allclose(d.mean, draws.mean(axis=0), atol=5 * draws.std(axis=0).max() / np.sqrt(200_000))
+    np.testing.assert_allclose(d.std, draws.std(axis=0), atol=0.005)
+    assert d.quantile([0.001, 0.999]).min() >= 0.5
+    assert d.quantile([0.001, 0.999]).max() <= 2.5
+    np.testing.assert_array_equal(d.log_density(3.0), mixture(name).log_density(3.0))  # unlikely, but possible
 
 
-def test_the_variance_of_a_narrow_square_keeps_its_digits():
-    mean, variance = rectified_square_moments(np.array([1e9]), np.array([1.0]))
-    assert (mean, variance) == (1e18, 4e18)
+def test_the_mean_of_a_hopelessly_wide_logarithm_is_finite_and_believed():
+    wide = PredictiveDistribution(np.array([0.9, 0.1]), np.zeros((1, 2)), np.array([[1.0, 1e4]]))
+    d = TransformedDistribution(wide, LOG, 0.0, 50.0)
+    assert 0 < d.mean[0] < 10 and d.std[0] < 50
+    narrow = replace(d, spread=0.0)
+    np.testing.assert_allclose(narrow.mean, 1.0, rtol=1e-12)
+    assert narrow.std == d.std
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_point_mass_has_finite_limits(name):
-    d = TransformedDistribution(PredictiveDistribution.gaussian([1.2], 0.0), name)
-    value = np.exp(1.2) if name == "log" else 1.44
+    d = TransformedDistribution(PredictiveDistribution.gaussian([1.2], 0.0), SCALES[name])
+    value = SCALES[name].inverse(1.2)
     np.testing.assert_allclose([d.mean[0], d.quantile(0.3)[0], d.quantile(0.9)[0]], value, rtol=1e-14)
-    np.testing.assert_allclose(d.crps(5.0), 5.0 - value, rtol=1e-12)
+    np.testing.assert_allclose(d.crps(50.0), 50.0 - value, rtol=1e-8)
     assert d.std[0] < 1e-7
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["log", "sqrt", "cbrt"])
 def test_nothing_lies_below_the_smallest_possible_value(name):
     wide = PredictiveDistribution.gaussian([-1.0, 0.2], [4.0, 1.0])
-    d = TransformedDistribution(wide, name, 0.5)
+    d = TransformedDistribution(wide, TargetScale(name, 0.5))
     assert np.all(d.quantile([1e-12, 0.01, 0.5]) >= -0.5)
     assert np.all(d.sample(1000, rng=0) >= -0.5)
     np.testing.assert_array_equal(d.cdf(-0.6), 0.0)
@@ -129,6 +154,7 @@ def test_nothing_lies_below_the_smallest_possible_value(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_of_units_is_a_distribution_of_the_same_kind(name):
     d = mixture(name)
+    d = replace(d, high=100.0)
     other, y = d.affine(1000.0, 50.0), np.array([0.1, 2.0, 3.0, 4.0, 9.0])
     np.testing.assert_allclose(other.mean, 1000.0 * d.mean + 50.0, rtol=1e-12)
     np.testing.assert_allclose(other.std, 1000.0 * d.std, rtol=1e-12)
@@ -150,7 +176,7 @@ def test_several_points_for_each_row_agree_with_one_at_a_time(name, method):
 
 
 def test_extreme_spreads_stay_finite_or_infinite_but_never_undefined():
-    d = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 900.0, -900.0], [1e4, 1.0, 1.0]), "log")
+    d = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 900.0, -900.0], [1e4, 1.0, 1.0]), LOG)
     assert not np.isnan([d.mean, d.variance, d.crps(1.0), d.log_density(1.0), d.quantile(0.99)]).any()
     assert np.isfinite(d.crps(1.0)).all()
 
@@ -168,21 +194,23 @@ def test_metrics_score_it(name):
 def test_pickle_and_repr():
     d = mixture("log")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(d)).quantile(0.3), d.quantile(0.3))
-    assert repr(d) == "TransformedDistribution(name='log', shift=0.3, n_rows=5, n_components=4)"
+    assert repr(d) == "TransformedDistribution(log(y + 0.3), n_rows=5, n_components=4)"
 
 
 def test_wrong_arguments_are_refused_with_the_reason():
     base = PredictiveDistribution.gaussian([0.0], 1.0)
-    with pytest.raises(ValueError, match="name must be one of 'log', 'sqrt', got 'identity'"):
-        TransformedDistribution(base, "identity")
+    with pytest.raises(TypeError, match="scale must be a TargetScale, got str"):
+        TransformedDistribution(base, "log")
     with pytest.raises(TypeError, match="base must be a PredictiveDistribution, got float"):
-        TransformedDistribution(1.0, "log")
+        TransformedDistribution(1.0, LOG)
     with pytest.raises(ValueError, match="y must not contain NaN"):
-        TransformedDistribution(base, "log").cdf(np.nan)
+        TransformedDistribution(base, LOG).cdf(np.nan)
+    with pytest.raises(ValueError, match="low must be below high"):
+        TransformedDistribution(base, LOG, 1.0, 0.0)
 
 
 Y = np.random.default_rng(0).gamma(2.0, size=(20, 3))
-TRANSFORM = TargetTransform(["log", "identity", "sqrt"], [0.0, 0.0, 0.5])
+TRANSFORM = TargetTransform((LOG, TargetScale("identity"), TargetScale("sqrt", 0.5)))
 
 
 def test_inverse_undoes_forward():
@@ -201,11 +229,11 @@ def test_log_derivative_is_that_of_forward():
 def test_it_is_written_as_a_formula():
     assert str(TRANSFORM) == "log(y), y, sqrt(y + 0.5)"
     assert not TRANSFORM.is_identity
-    assert TargetTransform(["identity"], [0.0]).is_identity
+    assert TargetTransform([TargetScale("identity")]).is_identity
 
 
 def test_equality_is_by_content():
-    assert TargetTransform(("log",), (0,)) == TargetTransform(["log"], [0.0])
+    assert TargetTransform((TargetScale("log", 0),)) == TargetTransform([LOG])
 
 
 @pytest.mark.parametrize(
@@ -218,24 +246,48 @@ def test_equality_is_by_content():
 )
 def test_targets_without_a_transform_are_refused(name, y, message):
     with pytest.raises(ValueError, match=message):
-        TargetTransform([name], [0.0]).forward([[1.0], [y]])
+        TargetTransform([TargetScale(name)]).forward([[1.0], [y]])
     with pytest.raises(ValueError, match=f"{message} in output 1"):
-        TargetTransform(["identity", name], [0.0, 0.0]).log_derivative([[1.0, 1.0], [1.0, y]])
+        TargetTransform([TargetScale("identity"), TargetScale(name)]).log_derivative([[1.0, 1.0], [1.0, y]])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["exp"], [0.0]), r"names\[0\] must be one of 'identity', 'log', 'sqrt', got 'exp'"),
-        ((["log"], [0.0, 1.0]), "names and shifts must be one per output, got 1 and 2"),
-        (([], []), "one per output"),
-        ((["identity"], [1.0]), "shifts must be zero for the identity"),
-        ((["log"], [np.nan]), r"shifts\[0\] must be finite"),
+        (("exp",), r"name must be one of 'identity', 'log', 'sqrt', 'cbrt', 'logit', 'asinh', 'table', got 'exp'"),
+        (("identity", 1.0), "shift and width must be 0 and 1 for the identity"),
+        (("log", np.nan), "shift must be finite"),
+        (("log", 0.0, 0.0), "width must be above 0"),
+        (("table",), "knots must be given for a table"),
+        (("table", 0.0, 1.0, ((0.0, 1.0), (1.0, 0.0))), "knots must be two increasing sequences"),
     ],
 )
-def test_wrong_transforms_are_refused_with_the_reason(arguments, message):
+def test_wrong_scales_are_refused_with_the_reason(arguments, message):
     with pytest.raises(ValueError, match=message):
-        TargetTransform(*arguments)
+        TargetScale(*arguments)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scales_invert_and_know_their_derivatives(name):
+    scale, y = SCALES[name], np.linspace(0.01, 9.0, 50)
+    np.testing.assert_allclose(scale.inverse(scale.forward(y)), y, rtol=1e-9)
+    step = 1e-6
+    slope = (scale.forward(y + step) - scale.forward(y - step)) / (2 * step)
+    np.testing.assert_allclose(scale.log_derivative(y), np.log(slope), atol=1e-5)
+    np.testing.assert_allclose(scale.slope(y), np.exp(-scale.log_derivative(y)), rtol=1e-12)
+    assert scale.allows(y)
+
+
+def test_a_transformer_is_read_off_where_targets_are_and_goes_on_straight():
+    y = np.random.default_rng(0).gamma(2.0, size=300)
+    transformer = PowerTransformer("yeo-johnson").fit(y[:, None])
+    scale = TargetScale.of_transformer(transformer, y)
+    np.testing.assert_allclose(scale.forward(y), transformer.transform(y[:, None])[:, 0], atol=1e-3)
+    far = np.array([-1e3, 1e3])
+    np.testing.assert_allclose(scale.inverse(scale.forward(far)), far, rtol=1e-9)
+    falling = FunctionTransformer(lambda y: -y, lambda z: -z).fit(y[:, None])
+    with pytest.raises(ValueError, match="target_transform must increase with y"):
+        TargetScale.of_transformer(falling, y)
 
 
 def test_targets_of_the_wrong_shape_are_refused():

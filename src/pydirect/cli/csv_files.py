@@ -25,9 +25,8 @@ DATES = "dates or times; turn them into numbers first, for example days since a 
 _DELIMITERS = ",;\t|"
 _ROWS_PER_CHUNK = 20_000
 _SNIFFED_BYTES = 2**16
-# What may stand between the fields of a column, the last of which no text that was decoded holds: lists of fields would
-# take ten times the memory.
-_BETWEEN = ("\x1f", "\x1e", "\udfff")
+# Between the fields of a column: no text that was decoded holds it. Lists of fields would take ten times the memory.
+_BETWEEN = "\udfff"
 _BOOLEANS = {"true": True, "false": False}
 _NUMBER = re.compile(r"[+-]?([\d.,]+)(e[+-]?\d+)?", re.IGNORECASE)
 # What a number's digits look like if the decimal sign is a point; commas may then group them.
@@ -66,11 +65,6 @@ class CsvFile:
         start = self.content[:_SNIFFED_BYTES].decode(self.encoding, errors="replace")
         return max(_DELIMITERS, key=lambda delimiter: _delimiter_score(start, delimiter))
 
-    @cached_property
-    def between(self) -> str:
-        """A character that no field holds."""
-        return next(mark for mark in _BETWEEN if mark == _BETWEEN[-1] or mark.encode() not in self.content)
-
     def header(self) -> list[str]:
         """Return the names of the columns, empty for those without one; raise if there are none, or no rows."""
         rows = self._rows()
@@ -87,19 +81,19 @@ class CsvFile:
         return names
 
     def fields(self, n_columns: int) -> list[str]:
-        """Return the fields of each column below its name, with `between` between them."""
+        """Return the fields of each column below its name, with `_BETWEEN` between them."""
         pieces: list[list[str]] = [[] for _ in range(n_columns)]
         wrong: list[tuple[int, int]] = []
         rows = itertools.islice(self._rows(n_columns), 1, None)
         while chunk := list(itertools.islice(rows, _ROWS_PER_CHUNK)):
             wrong += [(line, len(row)) for line, row in chunk if len(row) != n_columns]
             for piece, values in zip(pieces, zip(*(row for _, row in chunk), strict=False), strict=False):
-                piece.append(self.between.join(values))
+                piece.append(_BETWEEN.join(values))
         if wrong:
             (line, found), more = wrong[0], f" ({len(wrong)} such lines)" if len(wrong) > 1 else ""
             expected = f"expected {n_columns} field{'s' if n_columns > 1 else ''} as in the header, got {found}"
             raise TableError(f"{self.path}, line {line}: {expected}{more}")
-        return [self.between.join(piece) for piece in pieces]
+        return [_BETWEEN.join(piece) for piece in pieces]
 
     def _rows(self, n_columns: int = 2) -> Iterator[tuple[int, list[str]]]:
         """Yield rows that are not blank, with their lines; two quotes are a missing value in files of one column."""
@@ -152,7 +146,7 @@ def read_columns(
     texts: dict[int, np.ndarray] = {}
     found: list[np.ndarray | str] = []
     for i, name in enumerate(names):
-        values = fields[i].split(file.between)
+        values = fields[i].split(_BETWEEN)
         numbers = None if name in as_text else field_numbers(values, missing)
         if numbers is None:
             texts[i] = as_texts(values, missing)
@@ -163,7 +157,7 @@ def read_columns(
     sign = decimal or usual_sign(possible.values(), file.delimiter)
     if sign == COMMA:
         # What was read as a fraction may be an integer: 1.234 is 1234 here.
-        again = {i: as_texts(fields[i].split(file.between), missing) for i, v in enumerate(found) if _has_fractions(v)}
+        again = {i: as_texts(fields[i].split(_BETWEEN), missing) for i, v in enumerate(found) if _has_fractions(v)}
         signs = _possible_signs({i: different_texts(values) for i, values in again.items()})
         texts |= again
         possible |= {i: own for i, own in signs.items() if COMMA in own}

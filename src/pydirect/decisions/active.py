@@ -230,7 +230,9 @@ class Candidates:
         if len(fitted.posteriors) > 1:
             raise ValueError(f"model must be of one target, got {len(fitted.posteriors)}")
         if units.active is not None:
-            raise ValueError(f"model must have no transformed target, got {units.active}")
+            raise ValueError(
+                f"model must have no transformed target, got {units.active}: fit with target_transform=None"
+            )
         x, basis, unit = model.encode_rows(X), latent.basis, float(units.scale[0] * units.calibration)
         with threads(model.n_threads), single_blas_thread():
             inputs, phi = latent.phi(x)

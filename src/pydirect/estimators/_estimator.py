@@ -41,6 +41,7 @@ from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.training import TrainingSchedule
 from pydirect.persistence.container import write
 from pydirect.persistence.schema import Arrays, Header, pack, require_all_used, unpack
+from pydirect.predictive.scales import TargetScale
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
 from pydirect.tables.columns import Columns, TableWarning, validated_table
@@ -54,7 +55,17 @@ OBJECTS: dict[str, Any] = {
     "empirical_bayes": EmpiricalBayes,
     **{
         c.__name__: c
-        for c in (TrainingSchedule, Nystroem, Fourier, Polynomial, Gaussian, Sequential, MeanField, Columns)
+        for c in (
+            TrainingSchedule,
+            Nystroem,
+            Fourier,
+            Polynomial,
+            Gaussian,
+            Sequential,
+            MeanField,
+            Columns,
+            TargetScale,
+        )
     },
 }
 

@@ -40,6 +40,7 @@ from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units, check_target_size
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.persistence.container import FileFormatError
+from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
 from pydirect.statistics.rotated import Standardised
 from pydirect.statistics.running import RunningStatistics
@@ -177,7 +178,7 @@ class IncrementalRegressor(Regressor):
         with self._whole():
             plan = self._plan()
             if y is None:
-                if plan.features.learns_kernel or plan.transform is not None:
+                if plan.features.learns_kernel or plan.transform not in (None, "auto"):
                     raise ValueError(
                         "y must be given when the kernel's hyperparameters or the targets' transform are learned from "
                         "it"
@@ -188,9 +189,15 @@ class IncrementalRegressor(Regressor):
             self._warn_if_constant(given.x, stacklevel=2)
         return self
 
-    def _fix_features(self, plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None) -> None:
-        """Fit the feature map to rows."""
-        units, rows = fit_units(plan, given, earlier)
+    def _fix_features(
+        self,
+        plan: RegressionPlan,
+        given: GivenRows,
+        earlier: Basis | None = None,
+        known: TargetTransform | None = None,
+    ) -> None:
+        """Fit the feature map to rows, on the scale of targets that a fit has chosen, `known`."""
+        units, rows = fit_units(plan, given, known)
         self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
 
     def _changed_parameters(self, plan: RegressionPlan, fixed: Basis) -> list[str]:
@@ -480,7 +487,8 @@ class IncrementalRegressor(Regressor):
         weight = None if (rows.weight == 1).all() else rows.weight
         with progress.stage("features"):
             given = self._encoded(plan, TableRows(buffer.table, rows.y, weight, self._one_dimensional))
-            self._fix_features(plan, given, None if learn else earlier)
+            known = None if earlier is None else earlier.target_transform
+            self._fix_features(plan, given, None if learn else earlier, known)
         search = None if earlier is None else earlier.search
         learn |= self.features_.search is not None and not _same_search(self.features_.search, search)
         with progress.stage("statistics"):

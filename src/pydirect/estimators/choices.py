@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,14 +18,13 @@ from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
 from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
 from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
+from pydirect.estimators.target_transform import as_scales
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan
 from pydirect.noise.student_t import within_reach
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.predictive.transformed import TRANSFORMS
 from pydirect.tables.columns import Columns
 
-NAMED = tuple(name for name in TRANSFORMS if name != "identity")
 NOISE_OF_ROWS = ("varying", "student_t")
 NOISES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
 BLOCK_DTYPES = ("float64", "float32")
@@ -259,7 +258,10 @@ def as_features(value: Any, posterior: Choice) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class RegressionPlan:
-    """What a regressor's parameters ask for, checked. ``local`` is None, "auto" or a number of neighbours."""
+    """What a regressor's parameters ask for, checked. ``local`` is None, "auto" or a number of neighbours.
+
+    ``transform`` is as of `as_scales`; "auto" is chosen by `fit` of rows, and is y's own scale elsewhere.
+    """
 
     features: FeaturePlan
     posterior: Gaussian | Sequential | MeanField
@@ -450,34 +452,9 @@ def require_formula(plan: RegressionPlan, problem: str) -> None:
         raise ValueError(f"{problem} with noise={plan.noise!r}; use another noise")
 
 
-def as_transform_names(value: Any, n_outputs: int | None = None) -> list[str]:
-    """Return the names of transforms, one per output once their number is known, or raise."""
-    if value is None or isinstance(value, str):
-        as_choice("auto" if value is None else value, "target_transform", (*NAMED, "auto"))
-        return [value or "identity"] * (n_outputs or 1)
-    if not isinstance(value, Sequence) or not len(value):
-        raise TypeError(f"target_transform must be None, a name or a list of one per output, got {shown(value)}")
-    for k, name in enumerate(value):
-        if name is not None:
-            as_choice(name, f"target_transform[{k}]", NAMED)
-    if n_outputs is not None and len(value) != n_outputs:
-        raise ValueError(f"target_transform must have one name per output, {n_outputs}, got {len(value)}")
-    return [name or "identity" for name in value]
-
-
 def _transform(model: RegressionParameters) -> Any:
-    value = model.target_transform
-    names = as_transform_names(value)
-    if value == "auto" and not isinstance(model.noise, str):
-        raise ValueError(
-            f"noise must not be a number with target_transform='auto', which decides on its units, got {model.noise}"
-        )
-    if model.noise in NOISE_OF_ROWS and not {*names} <= {"identity", "sqrt"}:
-        raise ValueError(
-            f"target_transform must be None or 'sqrt' with noise={model.noise!r}, got {value!r}: "
-            "the mean of exp(z) over uncertain noise variances is infinite"
-        )
-    return value
+    as_scales(model.target_transform)
+    return model.target_transform
 
 
 # --- parameters compared by content: equal content compares equal, and changes in place are noticed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from pydirect.estimators._estimator import of_model, refuse_ignored
 from pydirect.estimators._incremental import IncrementalRegressor
 from pydirect.estimators.choices import as_features, as_posterior
 from pydirect.estimators.regression import (
+    choose_scale,
     collect,
     fit_features,
     fit_units,
@@ -69,13 +69,18 @@ class DirectRegressor(IncrementalRegressor):
         targets farther than 20 median absolute deviations from the median count as that far. ``"auto"`` is
         ``"constant"``, but `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails
         where leave-one-out residuals do not look like Gaussian noise of constant variance, and scores favour it, also
-        over a local process; not with a transformed target.
-    target_transform : {"log", "sqrt", "auto"} or list of them, optional
-        What of a positive target is modelled: ``"log"`` for prices, durations and whatever varies by percentages;
-        ``"sqrt"`` for counts and other targets that may be zero. ``"auto"`` takes the one of largest leave-one-out
-        density, in y's units, if it gains .02 nats a row and a standard error (of 2000 rows and 300 landmarks), and
-        none for targets below zero. A list has one name or None per output. Means, deviations, intervals, densities
-        and scores are in y's own units whatever the transform; its inverse is exact.
+        over a local process.
+    target_transform : str, TargetScale, transformer, list of them or None, default="auto"
+        The scale on which y is modelled. ``"auto"``, the default, chooses in `fit` of 80 rows or more, by leave-one-out
+        density in y's units, among y itself and those of roots, logarithm (positive y), log-odds (between 0 and 1) and
+        inverse sinh (heavy tails on both sides): one that gains .02 nats a row and a standard error, whose means are
+        no farther from rows left out, about a Gaussian posterior with noise that is not given. Sums over rows, streams,
+        groups, searches and `fit_many` choose none. ``"log"`` is for what varies by percentages, the roots for counts
+        and other targets that may be zero, ``TargetScale("logit", -low, high - low)`` for other bounds; a scikit-learn
+        transformer with an inverse is fitted to y and must increase. None: y itself. A list has one per output. Means,
+        deviations, intervals, densities and scores are in y's own units whatever the scale, and `predict` is the mean,
+        of values within twice the range of the training targets beyond them; where leave-one-out errors were smaller
+        for something between mean and median, that. ``predict_quantiles(X, 0.5)`` is the median.
     local : {"auto", False} or int, default="auto"
         Number of nearest rows in the local correction, a nearest-neighbour Gaussian process on leave-one-out residuals
         of the model of all rows. Its scale follows the neighbours', so that noise may differ from place to place.
@@ -178,7 +183,7 @@ class DirectRegressor(IncrementalRegressor):
     n_basis_functions: int = 2000
     posterior: Any = "gaussian"
     noise: str | float = "auto"
-    target_transform: str | Sequence[str | None] | None = None
+    target_transform: Any = "auto"
     local: bool | str | int = "auto"
     columns: Any = None
     max_iter: int = 1000
@@ -188,7 +193,7 @@ class DirectRegressor(IncrementalRegressor):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.target_tags.positive_only = self.target_transform not in (None, "auto")
+        tags.target_tags.positive_only = self.target_transform in ("log", "sqrt", "cbrt", "logit")
         return tags
 
     def _takes_tables(self) -> bool:
@@ -231,7 +236,7 @@ class DirectRegressor(IncrementalRegressor):
             read = self._read_targets(X, y, sample_weight)
             (given,) = merged([self._encoded(plan, read)])
             with progress.stage("features"):
-                units, rows = fit_units(plan, given)
+                units, rows = fit_units(plan, given, choice=choose_scale(plan, given))
                 warn_of_outliers(plan, rows, stacklevel=2)
                 rng, later = plan.generators()
                 basis = fit_features(plan, given, units, rows, rng)
@@ -317,8 +322,8 @@ class DirectRegressor(IncrementalRegressor):
         self._require_fitted()
         if self._units.active is not None:
             raise ValueError(
-                f"cumulants are not available for target_transform={self.target_transform!r}: predict_distribution has "
-                "the mean, the variance and quantiles"
+                f"cumulants are not available of {self._units.active}: fit with target_transform=None; "
+                "predict_distribution has the mean, the variance and quantiles"
             )
         return self._asked("cumulants", X)
 
@@ -437,7 +442,7 @@ class DirectRegressor(IncrementalRegressor):
         SearchSettings
             Limits, threads and the source of random numbers.
         """
-        if self.target_transform is not None:
+        if self.target_transform not in (None, "auto"):  # which its small models leave alone
             raise self._not_for_devices()
         plan = self._plan()
         refuse_ignored(self.get_params(deep=False))
@@ -446,10 +451,12 @@ class DirectRegressor(IncrementalRegressor):
         return SearchSettings(plan.features.max_search_rows, resolve_n_threads(self.n_threads), rng)
 
     def _not_for_devices(self) -> ValueError:
+        scale = self._units.active if hasattr(self, "model_") else None
         return ValueError(
-            f"target_transform must be None to quantise or export, got {self.target_transform!r}: a device would "
-            "return transformed targets. Fit to the transformed targets themselves and undo the transform of what it "
-            "returns: exp of its mean is then the median"
+            f"target_transform must be None to quantise or export, got {self.target_transform!r}"
+            + (f", and the model is of {scale}" if scale is not None else "")
+            + ": a device computes no inverse of a scale. Fit with target_transform=None, or to transformed targets "
+            "themselves and undo the transform of what the device returns: exp of its mean is then the median"
         )
 
     def _state(self) -> dict[str, Any]:

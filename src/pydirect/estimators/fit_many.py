@@ -40,7 +40,7 @@ def fit_many(
     Each result equals that of the model's own ``fit``, to rounding, which may change stored draws. Models
     with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
     target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
-    models with the same target.
+    models with the same target. With ``target_transform="auto"`` targets are modelled as they are.
 
     The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
 
@@ -85,7 +85,7 @@ def fit_many(
     for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
         table, own, _, _ = copy.copy(model)._read_targets(X, target, sample_weight)  # one at a time: X may be converted
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
-        needed = plan.features.learns_kernel or plan.transform is not None or _has_gaps(table)
+        needed = plan.features.learns_kernel or plan.transform not in (None, "auto") or _has_gaps(table)
         groups.setdefault((feature_key(model), str(joblib.hash(own)) if needed else ""), []).append(k)
     for members in groups.values():
         _fit_together(

@@ -23,19 +23,28 @@ from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy, finish
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
-from pydirect.estimators.target_transform import MAX_FEATURES, MAX_HYPERPARAMETER_ROWS, choose_transform, copied
+from pydirect.estimators.target_transform import (
+    MAX_FEATURES,
+    MAX_SEARCH_ROWS,
+    ScaleChoice,
+    choose_scales,
+    chosen_rows,
+    copied,
+    given_transform,
+)
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
-from pydirect.fitted.regression import FittedRegressor, Latent, left_out
+from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.noise.fit import choose_noise, fit_varying_noise
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
 from pydirect.noise.problem import NoiseProblem
 from pydirect.noise.student_t import REACH, fit_student_t
+from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
@@ -111,15 +120,58 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
     return [replace(own, x=x, y=own.y[index], weight=total) for own in given]
 
 
-def fit_units(plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None) -> tuple[Units, TrainingRows]:
-    """Stage 1: location, scale and transform of the targets."""
-    transform = None
-    if plan.transform is not None:
-        known = None if earlier is None else earlier.target_transform
-        density = partial(_density_left_out, plan, given.columns)
-        rows = given.x, given.y, given.weight
-        transform = choose_transform(plan.transform, plan.random_state, *rows, density, known)
+def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
+    """Before stage 1: the targets' scales, by a model small enough to try several, of which each is an output."""
+    if plan.transform != "auto" or not plan.is_gaussian or plan.noise not in ("auto", "constant", "varying"):
+        return None
+    chosen = chosen_rows(plan.random_state, len(given.x), given.weight)
+    x, y, weight = given.x[chosen], given.y[chosen], None if given.weight is None else given.weight[chosen]
+    features, columns = plan.features, ColumnEncoding.of_numbers(x.shape[1])  # x is encoded
+    scales, n_threads = features.length_scale, resolve_n_threads()
+    if np.ndim(scales) > 0 and len(scales) == given.columns.n_columns:
+        scales = np.asarray(scales)[given.columns.origins]
+    features = replace(
+        features, n_functions=min(features.n_functions, MAX_FEATURES), length_scale=scales, parameters={}
+    )
+    search = partial(search_kernel, max_rows=min(features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+    own = replace(plan, features=features, transform=None, local=None, block_dtype="float64")
+
+    def small(
+        z: FloatArray, noise: str, known: tuple[Basis, list[int]] | None
+    ) -> tuple[FittedRegressor, LeftOut, FloatArray]:
+        rng, _ = replace(own, random_state=copied(plan.random_state)).generators()
+        units, standardised = Units.fit(z, weight, False)
+        rows = TrainingRows(x, standardised, weight)
+        if known is None:
+            basis = fit_basis(features, rows, columns, search, rng, n_threads, target_scale=units.scale)
+        else:
+            basis, outputs = known
+            basis = replace(basis, target_scale=None if basis.target_scale is None else basis.target_scale[outputs])
+        with ignored():
+            plan_of_noise = replace(own, noise=noise)
+            fitted = infer(plan_of_noise, units, collect([own], basis, rows, Progress(0)), rng)
+            (left,) = left_out([fitted], rows)
+        return fitted, left, basis.inputs(x[left.first])
+
+    return choose_scales(small, y, weight, plan.noise == "auto" and features.learns_kernel)
+
+
+def fit_units(
+    plan: RegressionPlan,
+    given: GivenRows,
+    known: TargetTransform | None = None,
+    choice: ScaleChoice | None = None,
+) -> tuple[Units, TrainingRows]:
+    """Stage 1: location, scale and transform of the targets, for "auto" a chosen one or that of earlier rows."""
+    if plan.transform != "auto":
+        transform = None if plan.transform is None else given_transform(plan.transform, given.y)
+    elif choice is not None:
+        transform = choice.transform
+    else:
+        transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
+    if choice is not None:
+        units = replace(units, spread=choice.spread, gain=choice.gain)
     return units, TrainingRows(given.x, z, given.weight)
 
 
@@ -154,7 +206,7 @@ def fit_features(
     earlier: Basis | None = None,
 ) -> Basis:
     """Stage 2: the feature map, with a search of the kernel; that of `earlier` is taken over with the same inputs."""
-    if plan.transform == "auto" and earlier is not None and earlier.target_transform != units.transform:
+    if earlier is not None and earlier.target_transform != units.transform:
         earlier = None  # its kernel is of other targets
     search = partial(search_kernel, max_rows=plan.features.max_search_rows)
     options: dict[str, Any] = {"names": given.names, "target_scale": units.scale, "earlier": earlier}
@@ -183,7 +235,8 @@ def given_sums(
     basis: Basis, statistics: RunningStatistics, shared: Standardised, one_dimensional: bool, is_gaussian: bool
 ) -> tuple[Units, Sums]:
     """Stages 1 and 3 where rows were summed elsewhere: `shared` are the sums of standardised targets."""
-    units = Units(shared.location, shared.scale, one_dimensional, basis.target_transform, statistics.log_derivative)
+    transform, derivative = basis.target_transform, statistics.log_derivative
+    units = Units.of_sums(shared.location, shared.scale, one_dimensional, transform, derivative)
     residual, rotated = (
         statistics.missing_variance(shared.gaussian.mean_square),
         shared.rotated if is_gaussian else None,
@@ -199,7 +252,7 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
     basis, residual = sums.basis, sums.residual_variance
     fitted, noise, local, gain = fit_weights(plan, units, sums, rng), None, None, None
     problem = _noise_problem(plan, units, sums, fitted, n_samples / repetitions, rng)
-    may_vary = plan.is_gaussian and plan.features.learns_kernel and units.active is None
+    may_vary = plan.is_gaussian and plan.features.learns_kernel
     if problem is not None:
         moments = problem.moments()
         if plan.noise == "student_t":
@@ -322,7 +375,7 @@ def _why_untried(plan: RegressionPlan, has_rows: bool, may_vary: bool, n_samples
     if not has_rows:
         return "by partial_fit or from sums over rows"
     if not may_vary:
-        return "with these features or this target_transform"
+        return "with these features"
     return f"on fewer than {MIN_ROWS_TO_CHOOSE} rows" if n_samples < MIN_ROWS_TO_CHOOSE else None
 
 
@@ -367,33 +420,6 @@ def _noise_problem(
         rng,
         n_threads,
     )
-
-
-def _density_left_out(
-    plan: RegressionPlan, columns: ColumnEncoding, x: FloatArray, z: FloatArray, weight: FloatArray | None
-) -> FloatArray:
-    """Leave-one-out log density of targets z (n_rows, 1), by a model small enough to try several; (n_rows,)."""
-    scales = plan.features.length_scale
-    if scales is not None and np.ndim(scales) > 0:  # x is encoded
-        scales = np.asarray(scales)[columns.origins]
-    most, search = min(plan.features.n_functions, MAX_FEATURES), plan.features.max_search_rows
-    search = min(search, MAX_HYPERPARAMETER_ROWS)
-    small: dict[str, Any] = {"n_functions": most, "max_search_rows": search, "length_scale": scales, "parameters": {}}
-    own = RegressionPlan(
-        replace(plan.features, **small),
-        Gaussian(),
-        noise="constant",
-        local=None,
-        max_iter=plan.max_iter,
-        random_state=copied(plan.random_state),
-    )
-    given = GivenRows(x, z, weight, True, ColumnEncoding.of_numbers(x.shape[1]), None)
-    with ignored():
-        ((fitted, _),) = fit_together([own], [given], Progress(0))
-    rows = TrainingRows(x, fitted.units.standardised(z), weight)
-    (left,) = left_out([fitted], rows)
-    found = left.log_density(rows.y[left.first]) - np.log(fitted.units.scale)
-    return found[left.where, 0]
 
 
 def _sequential_policy(posterior: Sequential, basis: Basis) -> SequentialPolicy:

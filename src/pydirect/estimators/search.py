@@ -179,7 +179,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             _require_sums(model)
             if leaving_one_out:
                 require_formula(model._plan(), "cv must not be 'loo'")
-                if scoring in SCORES_OF_SUMS and model.target_transform is not None:
+                if scoring in SCORES_OF_SUMS and model.target_transform not in (None, "auto"):
                     raise ValueError(
                         f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
                         f"{scoring!r}"

@@ -461,7 +461,7 @@ def _with_formula(model: DirectRegressor) -> FittedRegressor:
     problem = "effects of rows have no exact form"
     fitted = gaussian_regressor(model, problem)
     if fitted.units.active is not None:
-        raise ValueError(f"{problem} with target_transform={model.target_transform!r}: fit to transformed targets")
+        raise ValueError(f"{problem} of {fitted.units.active}: fit with target_transform=None")
     if fitted.local is not None:
         raise ValueError(f"{problem} with a local process: fit with local=False")
     if fitted.noise is not None and not {*fitted.noise.choices} <= {CONSTANT, HEAVY_TAILED}:

@@ -248,7 +248,7 @@ def obstacle_to_gradients(model: FittedRegressor) -> str | None:
     if not all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors):
         return "discrete weights: sample_functions(n).gradient(X) has those of draws"
     if model.units.active is not None:
-        return "a transformed target: fit to the transformed target itself"
+        return f"a model of {model.units.active}: fit with target_transform=None"
     return "a local process: fit with local=False" if model.local is not None else None
 
 

@@ -10,17 +10,16 @@ import numpy as np
 
 from pydirect._dense import product
 from pydirect._validation import FloatArray
-from pydirect.persistence.schema import Digested, Positive, Shape
+from pydirect.distributions.categorical import gauss_hermite
+from pydirect.persistence.schema import Between, Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.predictive.transformed import (
-    Distribution,
-    TargetTransform,
-    TransformedDistribution,
-    rectified_square_moments,
-)
+from pydirect.predictive.transformed import Distribution, TargetTransform, TransformedDistribution
 from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_scale
 
 LARGEST_TARGET = 1e90
+# How far beyond the training targets y is believed where it was transformed: in ranges of theirs, or, of sums over
+# rows, in deviations of what is modelled.
+BELIEVED, BELIEVED_DEVIATIONS = 2.0, 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +27,8 @@ class Units:
     """z = (g(y) − location) / scale for every output; constant targets are exact zeros.
 
     ``log_derivative`` is Σ log g'(y) over the training rows, ``calibration`` a factor of all predictive deviations.
+    On another scale, y is believed between ``lowest`` and ``highest``, and `TransformedDistribution.spread` is
+    ``spread``; ``gain`` are the nats a row by which leave-one-out scores favoured the scale, where they chose it.
     """
 
     location: Annotated[FloatArray, Shape("n_outputs")]
@@ -36,6 +37,10 @@ class Units:
     transform: TargetTransform | None = None
     log_derivative: Annotated[FloatArray, Shape("n_outputs")] | None = None
     calibration: Annotated[float, Positive] = 1.0
+    lowest: Annotated[FloatArray, Shape("n_outputs")] | None = None
+    highest: Annotated[FloatArray, Shape("n_outputs")] | None = None
+    spread: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)] | None = None
+    gain: Annotated[FloatArray, Shape("n_outputs")] | None = None
 
     def check(self) -> None:
         """Raise unless parts are of the same outputs."""
@@ -43,6 +48,10 @@ class Units:
             raise ValueError("one_dimensional must be False for several outputs")
         if self.transform is not None and len(self.transform.names) != self.n_outputs:
             raise ValueError("transform must be of the outputs")
+        if (self.transform is None) != (self.lowest is None) or (self.lowest is None) != (self.highest is None):
+            raise ValueError("lowest and highest must be given with a transform, and only there")
+        if self.lowest is not None and not (self.lowest < self.highest).all():
+            raise ValueError("lowest must be below highest")
 
     @classmethod
     def fit(
@@ -54,17 +63,39 @@ class Units:
         reach: Callable[[FloatArray], FloatArray] | None = None,
     ) -> tuple[Self, FloatArray]:
         """Return units and the standardised targets, (n_rows, n_outputs); `reach` clips transformed targets first."""
-        derivative = None
+        derivative = lowest = highest = None
         if transform is not None:
             slopes = transform.log_derivative(y)
             derivative = slopes.sum(axis=0) if weight is None else weight @ slopes
+            least, most = y.min(axis=0), y.max(axis=0)
+            reach_of_y = BELIEVED * np.where(most > least, most - least, np.abs(most) + 1.0)
+            lowest, highest = least - reach_of_y, most + reach_of_y
             y = transform.forward(y)
         check_target_size(np.abs(y).max())
         y = y if reach is None else reach(y)
         location, spread = weighted_location_scale(y, weight)
         scale = scale_of(location, spread, len(y))
-        units = cls(location, scale, one_dimensional, transform, derivative)
+        units = cls(location, scale, one_dimensional, transform, derivative, lowest=lowest, highest=highest)
         return units, np.where(spread > 0, (y - location) / scale, 0.0)
+
+    @classmethod
+    def of_sums(
+        cls,
+        location: FloatArray,
+        scale: FloatArray,
+        one_dimensional: bool,
+        transform: TargetTransform | None,
+        log_derivative: FloatArray,
+    ) -> Self:
+        """Return the units of targets of which sums are known, transformed if they were."""
+        if transform is None:
+            return cls(location, scale, one_dimensional, None, log_derivative)
+        reach = BELIEVED_DEVIATIONS * scale
+        lowest, highest = (
+            np.clip(transform.inverse((location + way)[None])[0], -1e99, 1e99) for way in (-reach, reach)
+        )
+        highest = np.maximum(highest, np.nextafter(lowest, np.inf))
+        return cls(location, scale, one_dimensional, transform, log_derivative, lowest=lowest, highest=highest)
 
     @property
     def n_outputs(self) -> int:
@@ -94,8 +125,25 @@ class Units:
         return y if self.active is None else self.active.forward(y)
 
     def restored(self, values: FloatArray) -> FloatArray:
-        """Map transformed values, whose second axis is that of the outputs, back to y."""
-        return values if self.active is None else self.active.inverse(values)
+        """Map transformed values, whose second axis is that of the outputs, back to y within what is believed."""
+        if self.active is None:
+            return values
+        lowest, highest = (end.reshape(-1, *[1] * (values.ndim - 2)) for end in self._believed)
+        return np.clip(self.active.inverse(values), lowest, highest)
+
+    def distribution(self, k: int, base: PredictiveDistribution) -> Distribution:
+        """Distribution of y of an output whose transformed values have another."""
+        if self.active is None or self.active.names[k] == "identity":
+            return base
+        lowest, highest = (float(end[k]) for end in self._believed)
+        spread = 1.0 if self.spread is None else float(self.spread[k])
+        return TransformedDistribution(base, self.active.scales[k], lowest, highest, spread)
+
+    @property
+    def _believed(self) -> tuple[FloatArray, FloatArray]:
+        assert self.transform is not None and self.lowest is not None and self.highest is not None
+        plain = np.array([name == "identity" for name in self.transform.names])
+        return np.where(plain, -np.inf, self.lowest), np.where(plain, np.inf, self.highest)
 
     def shape(self, values: FloatArray) -> FloatArray:
         """Drop the axis of outputs where y has none."""
@@ -233,11 +281,9 @@ class Predictor(Digested):
             return units.shape(location), units.shape(factor * np.sqrt(variance)), units.shape(factor * np.sqrt(noise))
         mean, total = self.moments_in_units(x)
         epistemic, variance = np.empty_like(total), factor**2 * variance
-        for k, (name, shift) in enumerate(zip(units.active.names, units.active.shifts, strict=True)):
-            epistemic[:, k] = _explained_variance(name, location[:, k], variance[:, k], mean[:, k] + shift)
-        epistemic, finite = np.minimum(epistemic, total), np.isfinite(total)
-        aleatoric = np.where(finite, total - np.where(finite, epistemic, 0.0), total)
-        return units.shape(mean), units.shape(np.sqrt(epistemic)), units.shape(np.sqrt(aleatoric))
+        for k, (own, known) in enumerate(zip(self.distributions(x), variance.T, strict=True)):
+            epistemic[:, k] = np.minimum(_explained_variance(own, location[:, k], known), total[:, k])
+        return units.shape(mean), units.shape(np.sqrt(epistemic)), units.shape(np.sqrt(total - epistemic))
 
     def distributions(self, x: FloatArray) -> list[Distribution]:
         """Distribution of y at every row, one per output."""
@@ -249,10 +295,7 @@ class Predictor(Digested):
             middle, spread = product(means, weights)[:, None], units.calibration * scale
             means = location + scale * middle + spread * (means - middle)
             found.append(PredictiveDistribution(weights, means, spread**2 * variances))
-        if units.transform is None:
-            return list(found)
-        outputs = zip(found, units.transform.names, units.transform.shifts, strict=True)
-        return [d if name == "identity" else TransformedDistribution(d, name, shift) for d, name, shift in outputs]
+        return [units.distribution(k, each) for k, each in enumerate(found)]
 
     def interval(self, x: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
         """Ends of central intervals."""
@@ -281,11 +324,14 @@ class Predictor(Digested):
         return scale if scale > 1e-6 else 1.0  # rounding errors say nothing about the scale
 
 
-def _explained_variance(name: str, location: FloatArray, variance: FloatArray, mean: FloatArray) -> FloatArray:
-    """Variance of E(y | f) over f, where g(y) is normal about f with these moments."""
-    if name == "identity":
+def _explained_variance(own: Distribution, location: FloatArray, variance: FloatArray) -> FloatArray:
+    """Variance of E(y | f) over f, normal with these moments, where the noise about it is the same for all f."""
+    if isinstance(own, PredictiveDistribution):
         return variance
-    with np.errstate(over="ignore"):
-        if name == "log":
-            return mean**2 * np.expm1(variance)
-    return rectified_square_moments(location, np.sqrt(np.maximum(variance, np.finfo(float).tiny)))[1]
+    nodes, weights = gauss_hermite(9)
+    f = location[:, None] + np.sqrt(variance)[:, None] * nodes
+    noise = np.broadcast_to(np.maximum(own.base.variance - variance, 0.0)[:, None], f.shape)
+    given = replace(own, base=PredictiveDistribution.gaussian(f.ravel(), noise.ravel()), spread=1.0)
+    means = given.mean.reshape(f.shape)
+    middle = np.sum(means * weights, axis=1, keepdims=True)
+    return np.asarray(np.sum(np.square(means - middle) * weights, axis=1))
