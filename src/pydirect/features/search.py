@@ -60,6 +60,8 @@ LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 18, (6, 0.02), 30, Patience(6
 PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 400, 4
 # Values that such a column has at least: between few, nothing is near.
 DISTINCT_VALUES = 12
+# Nats a row by which short length-scales must be better than long ones where everything else seems noise.
+NOTHING = 0.005
 PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
 # Length-scales of the product's second start, as a fraction of the first one's: both may end in the same optimum.
@@ -67,6 +69,7 @@ SHORT = 0.1
 # Iterations of starts, of the better one on the same rows, and on more; a part that is needed gains early.
 START_ITERATIONS, AXES_ITERATIONS = 6, 12
 PROMISING = 0.5  # of what it must gain
+CLOSE = 0.2  # length-scales of functions that vary between close rows only
 PAIRS_NOISE, PAIRS_AMPLITUDES, PAIRS_LENGTH_SCALE = 0.5, (0.05, 1.0), 1.5
 MOST_PAIR_AXES = 16  # every axis costs an exponential for each entry of a covariance
 
@@ -169,10 +172,12 @@ def search_kernel(
         narrow, own_scores = rows.narrowed(scores)
         if both:
             first = few if narrow is rows else narrow.exact(np.sort(order[: few.n_rows]))
-            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng)
-            found.append(replace(near, kernel=narrow.widened_kernel(near.kernel, rows.x.shape[1])))
-            evidences = np.array([referee(each.kernel) for each in found])
-            best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
+            seems_noise = best.noise_variance > MUCH_NOISE
+            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng, seems_noise)
+            if near is not None:
+                found.append(replace(near, kernel=narrow.widened_kernel(near.kernel, rows.x.shape[1])))
+                evidences = np.array([referee(each.kernel) for each in found])
+                best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
         record = HyperparameterSearch(
             columns=np.arange(len(scores)),
             scores=scores,
@@ -193,24 +198,24 @@ def search_kernel(
 
 def search_exact(
     few: MarginalLikelihood,
-    likelihood: MarginalLikelihood,
+    more: MarginalLikelihood,
     scores: FloatArray,
     many: Callable[[], MarginalLikelihood],
     *,
     is_last: bool,
 ) -> Found:
-    """Race starts on few rows, choose the smoothness on more, and go on on these or on many.
+    """Race starts and then smoothnesses on few rows, and go on on more, or on many if not everything seems noise.
 
     Where no other search follows (`is_last`), many rows are always asked, and race again if everything seems noise.
     """
     starts = starting_points(few, scores)
     raced = race(few, starts)
     best = min(raced, key=_value)
-    shaped = race(likelihood, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-    best = favouring(shaped, SMOOTHNESS_GAIN * likelihood.n_rows)
+    shaped = race(few, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+    best = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
     tried, noise = [*raced, *shaped], np.exp(best.theta[0])
-    more = many() if is_last or noise <= MUCH_NOISE else likelihood
-    if is_last and noise > ALL_NOISE and more.n_rows > likelihood.n_rows:
+    more = many() if is_last or noise <= MUCH_NOISE else more
+    if is_last and noise > ALL_NOISE and more.n_rows > few.n_rows:
         tried += race(more, [best, replace(starts[1], smoothness=best.smoothness)])
         best = min(tried[-2:], key=_value)
     best = descend(more, best, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS))
@@ -218,12 +223,15 @@ def search_exact(
     return Found(best, kernel, raced, shaped, sum(run.n_evaluations for run in [*tried, best]))
 
 
-def search_nearest(rows: KernelRows, exact: MarginalLikelihood, scores: FloatArray, rng: np.random.Generator) -> Found:
+def search_nearest(
+    rows: KernelRows, exact: MarginalLikelihood, scores: FloatArray, rng: np.random.Generator, seems_noise: bool
+) -> Found | None:
     """Search by nearest-preceding evidence of rows in random order, of which the first have exact evidence too.
 
     Few rows, all that exact evidence can have, are far from each other, and short length-scales explain nothing. Hence
     its own starts: those of the columns that the screen has found with far shorter length-scales, and the best of every
-    column and pair of columns with short ones.
+    column and pair of columns with short ones. None where exact evidence has found mostly noise (`seems_noise`), and
+    short length-scales explain no more of it.
     """
     n, first = len(rows.x), exact.n_rows
     order = rng.permutation(n)
@@ -231,7 +239,10 @@ def search_nearest(rows: KernelRows, exact: MarginalLikelihood, scores: FloatArr
     pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
     begin, _, *screened = starting_points(few, scores)
     long = descend(few, begin, RACE_ITERATIONS)
-    raced = [long, *race(few, [*screened, near_start(few, scores), pair_start(pairs, long, scores)])]
+    short = race(few, [near_start(few, scores), pair_start(pairs, long, scores)])
+    if seems_noise and min(run.value for run in short) > long.value - NOTHING * few.n_rows:
+        return None
+    raced = [long, *race(few, screened), *short]
     best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in sorted(raced, key=_value)[:2]]
     middle = min(best, key=_value)
     rough, smooth = race(few, [replace(middle, smoothness=s) for s in (0.5, 2.5)], OTHER_SMOOTHNESS[0])
@@ -255,34 +266,37 @@ def try_axes(
     """Return the kernel with a part of axes, if that gains enough, and the completed record.
 
     Where there are more rows than `max_rows` the referee must prefer it too, and a product is not tried beside a kernel
-    that more of them have found by nearest-preceding evidence.
+    that more of them have found by nearest-preceding evidence, nor pairs where that varies only between close rows.
     """
     n, axes, whole = len(rows.x), rows.axes, kernel
     is_near = n > max_rows and record.nearest_gain > 0
-    orders = [each for each in orders_of(axes) if each == PAIRS or not is_near]
+    is_close = is_near and kernel.length_scales.min() < CLOSE
+    orders = [each for each in orders_of(axes) if not (is_close if each == PAIRS else is_near)]
     if not orders or kernel.noise_variance > MUCH_NOISE:
         return kernel, record
     order, kernel = rng.spawn(1)[0].permutation(n)[:max_rows], rows.narrowed_kernel(kernel)
-    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))
+    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))  # on half as many, products that gain 69 nats gain 3
     found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
-    value, runs = likelihood.at(found.smoothness)(found.theta)[0], []
     if n > len(order):  # it was found on other rows
         found = descend(likelihood, found, AXES_ITERATIONS)
-        value, runs = found.value, [found]
+    value = likelihood.at(found.smoothness)(found.theta)[0]
     best = {each: race_axes(likelihood, kernel, axes, each) for each in orders}
-    runs += best.values()
+    runs = [found, *best.values()]
     gains = {each: value - run.value for each, run in best.items()}
-    beyond = {each: gain - PROMISING * axes_margin(len(order), each) for each, gain in gains.items()}
-    chosen = max(beyond, key=lambda each: beyond[each])
-    if beyond[chosen] > 0:
-        if len(order) > FIRST_ROWS:
+    promising = [each for each, gain in gains.items() if gain > PROMISING * axes_margin(len(order), each)]
+    if promising:
+        if len(order) > likelihood.n_rows:
             likelihood = rows.exact(np.sort(order))
+            found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
         found = descend(likelihood, found, AXES_ITERATIONS) if n > len(order) else found
         value = likelihood.at(found.smoothness)(found.theta)[0]
-        part = likelihood.with_axes(axes, chosen)
-        run = descend(part, best[chosen], *MANY_ROWS)
-        gains[chosen], runs = value - run.value, [*runs, found, run]
-        stepped = rows.widened_kernel(part.at(run.smoothness).unpack(run.theta), len(whole.length_scales))
+        parts = {each: likelihood.with_axes(axes, each) for each in promising}
+        on = {each: descend(part, best[each], AXES_ITERATIONS) for each, part in parts.items()}
+        chosen = min(on, key=lambda each: on[each].value + axes_margin(len(order), each))
+        run = descend(parts[chosen], on[chosen], *MANY_ROWS)
+        gains |= {each: value - own.value for each, own in (on | {chosen: run}).items()}
+        runs += [found, *on.values(), run]
+        stepped = rows.widened_kernel(parts[chosen].at(run.smoothness).unpack(run.theta), len(whole.length_scales))
         is_better = gains[chosen] > axes_margin(len(order), chosen)
         if is_better and n > len(order) and referee(stepped) - referee(whole) < AXES_MARGINS[chosen][1] * n:
             is_better, gains[chosen] = False, 0.0
