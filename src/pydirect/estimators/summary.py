@@ -13,7 +13,7 @@ from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters
-from pydirect.features.search_record import HyperparameterSearch
+from pydirect.features.search_record import NEAREST_GAIN, HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.noise.local import SMALLEST_GAIN
 from pydirect.statistics.gaussian import sums_are_of_kernel
@@ -96,8 +96,9 @@ def words_of_search(search: HyperparameterSearch, names: Sequence[str]) -> list[
         which = f"{len(found)} relevant: {_listed(found)}" if found else "none that stands out"
         lines.append(f"The screen of {len(search.columns)} columns found {which}.")
     if search.evidences.size:
-        way = "nearest-preceding" if search.nearest_gain > 0 else "exact"
-        lines.append(f"The kernel is that of {way} evidence, by {abs(search.nearest_gain):.2g} nats a row.")
+        way, by = "nearest-preceding" if search.is_nearest else "exact", f"by {abs(search.nearest_gain):.2g} nats a row"
+        hardly = abs(search.nearest_gain) <= NEAREST_GAIN
+        lines.append(f"The kernel is that of {way} evidence, {by}{': the rows hardly decide' if hardly else ''}.")
     return lines
 
 

@@ -30,7 +30,7 @@ from pydirect.features.race import RACE_ITERATIONS, Objective, Patience, RaceRun
 from pydirect.features.referee import Referee
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
-from pydirect.features.search_record import AXES_MARGINS, HyperparameterSearch, axes_margin, unpursued
+from pydirect.features.search_record import AXES_MARGINS, NEAREST_GAIN, HyperparameterSearch, axes_margin, unpursued
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
 MAX_ROWS, FIRST_ROWS = 1000, 512
@@ -44,9 +44,8 @@ FEW_ROWS, MANY_ROWS = (48, Patience(6, 0.0005)), (60, Patience(4, 0.002))
 ALL_NOISE, MUCH_NOISE = 0.8, 0.5
 
 # Rows from which nearest-preceding evidence is asked as well, and those of the exact race beside it: optima of only so
-# few, all noise, are then not the only ones. Nats a row of all rows that it must gain: with less, predictions were no
-# better.
-NEAREST_ROWS, FEWER_ROWS, NEAREST_GAIN = 600, 256, 0.002
+# few, all noise, are then not the only ones.
+NEAREST_ROWS, FEWER_ROWS = 600, 256
 # Rows among which neighbours are found: with more, nothing that matters was found on real tables.
 REFERENCE_ROWS = 4000
 # Inputs from which a table is wide: only the columns of largest scores have length-scales of their own here. The others
@@ -269,7 +268,7 @@ def try_axes(
     that more of them have found by nearest-preceding evidence, nor pairs where that varies only between close rows.
     """
     n, axes, whole = len(rows.x), rows.axes, kernel
-    is_near = n > max_rows and record.nearest_gain > 0
+    is_near = n > max_rows and record.is_nearest
     is_close = is_near and kernel.length_scales.min() < CLOSE
     orders = [each for each in orders_of(axes) if not (is_close if each == PAIRS else is_near)]
     if not orders or kernel.noise_variance > MUCH_NOISE:
