@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DVIClassifier
+from pydirect import DirectClassifier, DVIClassifier, PooledClassifier
 from pydirect.explain import shapley_values
 from pydirect.networks.training import TrainingSchedule
 
@@ -14,8 +14,9 @@ LABELS = np.where(X[:, 0] > 0.5, "high", np.where(X[:, 1] > 0, "mid", "low"))
 
 
 @pytest.mark.parametrize("labels", [LABELS, LABELS == "high"], ids=["three", "two"])
-def test_they_add_up_to_the_probabilities(labels):
-    model = DirectClassifier("linear").fit(X, labels)
+@pytest.mark.parametrize("estimator", [DirectClassifier("linear"), PooledClassifier()], ids=["kernel", "pool"])
+def test_they_add_up_to_the_probabilities(labels, estimator):
+    model = estimator.fit(X, labels)
     found = shapley_values(model, X[:4], X[10:14])
     p = model.predict_proba(X)[:, 1 if found.values.ndim == 2 else slice(None)]
     assert found.of == "probability" and found.values.shape == (4, 3, *p.shape[1:])

@@ -400,8 +400,8 @@ class _Game:
 
     def _work_of_rows(self, n_rows: float) -> float:
         """Return that of predictions at a number of rows for each background row."""
-        model = self.model.latent if isinstance(self.model, FittedClassifier) else self.model
-        width = max(model.n_columns, FEWEST_NUMBERS)
+        model = getattr(self.model, "latent", self.model)
+        width = max(getattr(model, "n_columns", 0), FEWEST_NUMBERS)  # pools do not say
         return len(self.background) * n_rows * width * (1.0 if self.of == "mean" else 1 + width / PRODUCTS_PER_NUMBER)
 
     def _work_of_products(self, groups: NDArray[np.intp], n_players: int) -> float:
