@@ -393,7 +393,7 @@ class NystroemFeatures(FeatureMap):
         The smallest multiple of the identity for which the factorisation succeeds is added to k(Z, Z), which repeated
         rows make singular.
         """
-        return inverse_lower(self.factor, resolve_n_threads()).T
+        return inverse_lower(self._factorised[0], resolve_n_threads()).T
 
     @property
     def factor(self) -> FloatArray:
@@ -442,11 +442,11 @@ class NystroemFeatures(FeatureMap):
 
     def whiten(self, functions: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return Φ = k L⁻ᵀ, in the memory of k."""
-        return half_rows(self.factor, functions, n_threads)
+        return half_rows(self._factorised[0], functions, n_threads)
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return L⁻ᵀ `matrix`: sums of k(x, Z) need no whitening."""
-        return solve_upper(self.factor.T, matrix)
+        return solve_upper(self._factorised[0].T, matrix)
 
     def gradient(self, x: FloatArray) -> Along:
         return kernel_gradient(self.hyperparameters, x, self.landmarks)
