@@ -149,9 +149,7 @@ def test_more_room_only_adds_candidates(task):
     part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))
     forms = [Form(n, unit_levels("even", 15), 16, 8) for n in (1, 2)]
     limits = [{"max_bytes": 500}, {"max_bytes": 900}, {"max_bytes": 900, "max_stack": 270, "max_instructions": 9000}]
-    small, large, limited = (
-        {(c.family, c.size, c.form.n_samples): s for s, c in _candidates(part, held, forms, m)} for m in limits
-    )
+    small, large, limited = (_candidates(part, held, forms, m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)
     assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
 

@@ -32,6 +32,7 @@ MOST_SAMPLES = 16
 HELD_OUT = 0.2
 FEWEST_HELD_OUT = 8
 CALIBRATING = 3
+FEW_ROWS = 500  # up to which all of these parts compare candidates
 # Sizes of a family in a row that may be no better than a smaller one.
 PATIENCE = 3
 
@@ -211,9 +212,11 @@ def _search(task: Task, forms: list[Form], limits: Limits) -> QuantizedPredictor
     if n_held < FEWEST_HELD_OUT:
         found = _candidates(task, task, forms, limits, judged=False)
     else:
-        part, held = _split(task, order, parts[0])
-        found = _candidates(part, held, forms, limits)
-    for _, candidate in sorted(found, key=lambda both: both[0]):
+        n_splits = CALIBRATING if len(order) <= FEW_ROWS else 1
+        each = [_candidates(*_split(task, order, held), forms, limits) for held in parts[:n_splits]]
+        shared = [candidate for candidate in each[0] if all(candidate in losses for losses in each)]
+        found = {candidate: float(np.mean([losses[candidate] for losses in each])) for candidate in shared}
+    for candidate in sorted(found, key=lambda c: found[c]):
         model = candidate.fitted(task, limits)
         if model is None:
             continue
@@ -243,26 +246,26 @@ def _calibration(
 
 def _candidates(
     part: Task, held: Task, forms: list[Form], limits: Limits, judged: bool = True
-) -> list[tuple[float, SmallModel]]:
+) -> dict[SmallModel, float]:
     """Return the candidates that fit, with their losses; unless they are judged, larger ones are preferred."""
-    found = []
+    found: dict[SmallModel, float] = {}
     for family in families_of(part):
         own = replace(part, with_points=family.with_points)
         make = proposals(own, family.kind, forms[0])
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
-            fitting = [form for form in forms if _may_fit(own, features, form, limits)]
-            if not fitting:
+            if not _may_fit(own, features, forms[0], limits):
                 break
             if not judged:
-                found.append((-float(size), SmallModel(family, size, fitting[-1])))
+                found[SmallModel(family, size, forms[0])] = -float(size)
                 continue
-            models = own.cast(features, fitting)
-            of_size = [held.loss(model) for model in models]
-            triples = zip(of_size, fitting, models, strict=True)
-            found += [(loss, SmallModel(family, size, form)) for loss, form, model in triples if _fits(model, limits)]
-            losses.append(of_size[0])  # of the smallest form, which limits exclude last
+            for form, model in zip(forms, own.cast(features, forms), strict=True):
+                if _fits(model, limits):
+                    loss = held.loss(model)
+                    found[SmallModel(family, size, form)] = loss
+                    if form is forms[0]:  # which limits exclude last
+                        losses.append(loss)
             if len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses[:-PATIENCE]):
                 break
     return found

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.maps import FourierFeatures, random_fourier_features
+from pydirect.features.sparse_spectrum import optimised_frequencies
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies
 from pydirect.quantized.forests import growing_forest
@@ -39,12 +41,15 @@ class Family:
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 FAMILIES = (Family("fourier", FREQUENCIES, 128), Family("forest", TREES, 32, False), Family("forest", TREES, 32))
+MOVED = Family("moved", (8, 16, 32), 0)
+# Rows up to which frequencies are moved too: the time that it takes grows with them.
+MOST_ROWS_MOVED = 500
 
 
 def families_of(task: Task) -> list[Family]:
     """Return the families that differ for a task: of labels there are no points between rows."""
     if not isinstance(task, LabelTask):
-        return list(FAMILIES)
+        return [*FAMILIES, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
     return [
         replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes))
         for f in FAMILIES
@@ -56,6 +61,9 @@ def proposals(task: Task, kind: str, form: Form) -> Callable[[int], SmallMap]:
     """Return the function from a size to basis functions fitted to a task."""
     if kind == "fourier":
         return _selected(task, form)
+    if kind == "moved":
+        selected = _selected(task, form)
+        return lambda size: rounded_frequencies(_moved(task, selected(size)), form.frequency_bits)
     return growing_forest(*_examples(task), np.random.default_rng(0))
 
 
@@ -166,7 +174,7 @@ def _selected(task: Task, form: Form) -> Callable[[int], FourierFeatures]:
         nonlocal taken, most
         if size > most:
             most = 4 * size
-            options = {"ridge": noise, "n_pairs": POOL, "costs": costs, "least": least, "most": most}
+            options: dict[str, Any] = {"ridge": noise, "n_pairs": POOL, "costs": costs, "least": least, "most": most}
             taken = forward_selection(statistics.A, statistics.c, **options)
         chosen = taken[:size]
         if not (chosen < POOL).any():
@@ -176,3 +184,16 @@ def _selected(task: Task, form: Form) -> Callable[[int], FourierFeatures]:
         return replace(with_frequencies(pool, pairs), linear_scale=np.where(singles, scale, 0.0))
 
     return of_size
+
+
+# Steps of the optimisation of frequencies.
+STEPS = 30
+
+
+def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
+    """Move frequencies by marginal likelihood, so that they reproduce the kernel's posterior mean at the examples."""
+    x, _, weight = _examples(task)
+    mean = task.kernel_mean(x, *task.subset(MOST_EXAMPLES))
+    largest = np.abs(features.frequencies).max(axis=1)
+    noise = task.hyperparameters.noise_variance
+    return optimised_frequencies(features, noise, x, mean, weight / weight.max(), largest, STEPS)

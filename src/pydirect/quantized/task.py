@@ -36,7 +36,7 @@ from pydirect.statistics.rotated import RotatedTarget, decorrelate
 FEWEST_WEIGHTS = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """Form of a model, independent of its number of basis functions."""
 
