@@ -21,6 +21,7 @@ from collections.abc import Callable  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 
 import numpy as np  # noqa: E402
+from scipy.stats import norm  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
 
@@ -64,6 +65,28 @@ def sparse(x: np.ndarray) -> np.ndarray:
     return np.sin(3 * x[:, 5]) + x[:, 40] * x[:, 60]
 
 
+def interactions(x: np.ndarray) -> np.ndarray:
+    return np.sin(x[:, 0] * x[:, 1]) + np.cos(x[:, 2] + x[:, 3]) + 0.5 * x[:, 4] ** 2
+
+
+def pair_in_many(x: np.ndarray) -> np.ndarray:
+    return np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+
+
+def noise(x: np.ndarray) -> np.ndarray:
+    return 0.3 * x[:, 0]
+
+
+def towns(x: np.ndarray) -> np.ndarray:
+    """Rows of 300 towns: a function of the place that varies within a few towns, and effects of other columns."""
+    fixed = np.random.default_rng(0)
+    places, frequencies = fixed.uniform(0, 10, (300, 2)), 4 * fixed.standard_normal((2, 200))
+    place = places[(300 * norm.cdf(x[:, 2])).astype(int)] + 0.15 * x[:, :2]
+    f = 0.7 * x[:, 3] + 0.4 * np.tanh(x[:, 4]) + 0.05 * np.cos(place @ frequencies + np.arange(200)).sum(axis=1)
+    x[:, :2], x[:, 2] = place, x[:, 5] ** 2  # what the model sees
+    return f
+
+
 def linear(x: np.ndarray) -> np.ndarray:
     return x[:, :10] @ np.linspace(-1, 1, 10) + 0.5 * np.sin(2 * x[:, 0])
 
@@ -79,6 +102,11 @@ PROBLEMS = {
     "steps": SeedProblem(steps, 8, 1500, 500, 0.3),
     "long": SeedProblem(first_example, 10, 50_000, 500, 0.5),
     "linear": SeedProblem(linear, 30, 5000, 500, 0.5),
+    "interactions": SeedProblem(interactions, 8, 8000, 2000, 0.1),
+    "interactions_long": SeedProblem(interactions, 8, 36_000, 2000, 0.1),
+    "pair_250": SeedProblem(pair_in_many, 250, 1000, 500, 0.25),
+    "towns": SeedProblem(towns, 9, 4000, 2000, 0.35),
+    "noise": SeedProblem(noise, 10, 4000, 500, 3.3),
 }
 
 

@@ -169,6 +169,7 @@ def covariance(
     n_threads: int,
     twice_smoothness: int = 3,
     axes: _Double = ...,
+    of_pairs: bool = ...,
 ) -> None: ...
 def covariance_gradient(
     ard: _Double,
@@ -183,6 +184,7 @@ def covariance_gradient(
     distance_weight: _Double,
     n_threads: int,
     axes: _Double = ...,
+    of_pairs: bool = ...,
 ) -> _Double: ...
 def cross_covariance(
     x: _Double,
@@ -195,6 +197,7 @@ def cross_covariance(
     twice_smoothness: int,
     out: _Double,
     n_threads: int,
+    of_pairs: bool = ...,
 ) -> None: ...
 
 # Rows given their nearest preceding ones. For nearest_preceding, x is (n_inputs, padded n_rows), targets (n_targets,);

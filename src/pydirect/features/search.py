@@ -279,7 +279,9 @@ def try_axes(
     if n > len(order):  # it was found on other rows
         found = descend(likelihood, found, AXES_ITERATIONS)
     value = likelihood.at(found.smoothness)(found.theta)[0]
-    best = {each: race_axes(likelihood, kernel, axes, each) for each in orders}
+    best: dict[int, RaceRun] = {}
+    for each in orders:
+        best[each] = race_axes(likelihood, kernel, axes, each)
     runs = [found, *best.values()]
     gains = {each: value - run.value for each, run in best.items()}
     promising = [each for each, gain in gains.items() if gain > PROMISING * axes_margin(len(order), each)]
@@ -302,9 +304,9 @@ def try_axes(
         whole = stepped if is_better else whole
         gains = unpursued(gains, chosen, len(order))
     n_evaluations = record.n_evaluations + 2 + sum(run.n_evaluations for run in runs)
-    known = {"product_gain": gains.get(0), "pairs_gain": gains.get(PAIRS)}
-    known = {name: None if gain is None else float(gain) for name, gain in known.items()}
-    return whole, replace(record, n_evaluations=n_evaluations, **known)
+    gains = {each: float(gain) for each, gain in gains.items()}
+    product_gain, pairs_gain = gains.get(0), gains.get(PAIRS)
+    return whole, replace(record, n_evaluations=n_evaluations, product_gain=product_gain, pairs_gain=pairs_gain)
 
 
 def orders_of(axes: NDArray[np.intp]) -> list[int]:

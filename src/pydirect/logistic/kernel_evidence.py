@@ -323,13 +323,13 @@ def search_few_then_many(
         found, runs = few.unpack(first.theta), [*raced, best]
         parts = {order: race_axes(few, found, axes, order) for order in orders_of(axes)}
         gains = {order: first.value - part.value for order, part in parts.items()}
-        chosen = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
-        if chosen is not None:
-            objective_of_part = many.with_axes(axes, chosen)
-            part = descend(objective_of_part, parts[chosen], n_iterations, PATIENCE)
-            gains = unpursued(gains | {chosen: best.value - part.value}, chosen, many.n_rows)
+        tried = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
+        if tried is not None:
+            objective_of_part = many.with_axes(axes, tried)
+            part = descend(objective_of_part, parts[tried], n_iterations, PATIENCE)
+            gains = unpursued(gains | {tried: best.value - part.value}, tried, many.n_rows)
             runs += [*parts.values(), part]
-            if best_axes(gains, many.n_rows) == chosen:
+            if best_axes(gains, many.n_rows) == tried:
                 best, objective_of_best = part, objective_of_part
     n_evaluations = sum(run.n_evaluations for run in runs)
     record = HyperparameterSearch(
