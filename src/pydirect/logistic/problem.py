@@ -22,7 +22,7 @@ from pydirect.logistic.count_likelihood import (
 from pydirect.logistic.fit import ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.likelihood import Likelihood
-from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.rows import LabelledRows, sharpest
 from pydirect.statistics.gaussian import IdentityFeatures
 
 # Times that the dispersion and the weights are improved in turn, and the change of log α that is none.
@@ -61,7 +61,10 @@ class LabelProblem:
         """Return the problem with continuous weights fitted, from those of other features on."""
         start = None if near is None else near.ascent
         ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
-        [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
+        if self.raw.n_functions > 1:  # at the best precision, as it will be
+            left_out = sharpest(self.rotated, ascent)[1]
+        else:
+            [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
         return replace(self, ascent=ascent, left_out=left_out)
 
     def amplified(self, factor: float, max_iter: int) -> Self:
