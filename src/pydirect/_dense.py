@@ -62,7 +62,7 @@ def gram(rows: NDArray[_Real], weight: NDArray[_Real] | None = None, n_threads: 
 def mirrored(upper: NDArray[_Real], n_threads: int = 1) -> NDArray[_Real]:
     """Copy the upper triangle of a matrix to the lower one."""
     if upper.dtype == np.float64:
-        _core.mirror_upper_triangle(upper, n_threads)
+        _core.mirror_upper_triangle(upper.view(np.float64), n_threads)
     else:
         np.copyto(upper, upper.T, where=np.tri(len(upper), k=-1, dtype=bool))
     return upper

@@ -25,6 +25,7 @@ def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function
     """
 
     def fill(function: _Function) -> _Function:
+        """Add to the docstring of a function or class what it leaves out."""
         if function.__doc__:  # which python -OO removes
             doc, *sources = (inspect.cleandoc(each.__doc__ or "") for each in (function, *others))
             known = {k: v for source in (*sources, doc) for k, v in _described(source, "Parameters").items()}

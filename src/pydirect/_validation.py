@@ -136,7 +136,7 @@ def as_instance(value: Any, name: str, *types: type) -> None:
         raise TypeError(f"{name} must be a {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
-def as_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+def as_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     """Return `value` if it is one of `choices`, or raise."""
     if not isinstance(value, str) or value not in choices:
         near = difflib.get_close_matches(value, choices, 1) if isinstance(value, str) else []

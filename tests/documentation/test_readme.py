@@ -25,7 +25,7 @@ def test_it_is_short():
 
 def test_install_commands_are_of_one_shape():
     for command, extras, program in [
-        (DEMO, ["plot", "progress"], ["pydirect", "demo"]),
+        (DEMO, ["plot"], ["pydirect", "demo"]),
         (TEST, ["test"], ["python", "-m", "pytest"]),
     ]:
         create, install, run = steps(command)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem
-from pydirect.estimators import regression
+from pydirect.estimators import direct_regressor, regression
 from pydirect.estimators._incremental import FeatureMapWarning
 from pydirect.features import maps
 
@@ -82,12 +82,12 @@ def test_rows_are_summed_again_only_where_kernel_functions_were_summed(collected
 
 
 def test_an_interrupted_fit_is_not_begun_again(collected, monkeypatch):
-    def interrupted(plan, training):
-        model = infer(plan, training)
+    def interrupted(*stages):
+        model = infer(*stages)
         model.posteriors[0].outcome.interrupted = True
         return model
 
-    infer = regression.infer
-    monkeypatch.setattr(regression, "infer", interrupted)
+    infer = direct_regressor.infer
+    monkeypatch.setattr(direct_regressor, "infer", interrupted)
     DirectRegressor(**OPTIONS | {"noise": 1e-10}).fit(*plane(0.3))
     assert collected == ["float64"]

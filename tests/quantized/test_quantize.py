@@ -56,7 +56,7 @@ def test_float_predictions_are_those_of_the_weights(data, raw):
 @pytest.mark.parametrize("features", ["nystroem", "linear"])
 def test_samples_of_a_decorrelated_posterior_are_combined_before_rows_are_rotated(data, fit, features, monkeypatch):
     x, y = data()
-    fitted = fit(DirectRegressor(features, 40, local=False, noise="constant"), x, np.c_[y, y**2])
+    fitted = fit(DirectRegressor(features, 40, local=False, noise="constant", target_transform=None), x, np.c_[y, y**2])
     model = quantize(fitted, 8, "draw")
     phi, missing = model.basis.transform(x)
     expected = model.offset[:, None] + np.einsum("ij,ksj->iks", phi, model.weights)

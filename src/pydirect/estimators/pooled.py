@@ -277,13 +277,16 @@ class PooledRegressor(Regressor):
     trees : {"auto", True, False}, default="auto"
         Whether scikit-learn's histogram gradient boosting is in the pool. ``"auto"``: from 100 rows on; True:
         from 20 rows on.
+    target_transform : str, TargetScale, transformer, list of them or None, default=None
+        Scale on which the kernel model has the targets, as of `DirectRegressor`. By default y itself, whose squared
+        errors choose the weights.
     random_state : int, RandomState or None, default=0
         Seed of the kernel model's rows and landmarks, of folds and of trees.
 
     Attributes
     ----------
     model_ : FittedMeanPool
-        The fitted pool as frozen data; ``model_.kernel`` is what `DirectRegressor` would have found.
+        The fitted pool as frozen data; ``model_.kernel`` is what `DirectRegressor` finds with the same parameters.
     weights_ : dict of str to ndarray of shape (n_outputs,)
         Weight of each part in the mean of every output.
     left_out_rmse_ : dict of str to ndarray of shape (n_outputs,)

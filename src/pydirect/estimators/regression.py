@@ -127,7 +127,8 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     chosen = chosen_rows(plan.random_state, len(given.x), given.weight)
     x, y, weight = given.x[chosen], given.y[chosen], None if given.weight is None else given.weight[chosen]
     features, columns = plan.features, ColumnEncoding.of_numbers(x.shape[1])  # x is encoded
-    scales, n_threads = features.length_scale, resolve_n_threads()
+    scales: Any = features.length_scale
+    n_threads = resolve_n_threads()
     if np.ndim(scales) > 0 and len(scales) == given.columns.n_columns:
         scales = np.asarray(scales)[given.columns.origins]
     features = replace(

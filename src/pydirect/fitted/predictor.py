@@ -50,7 +50,7 @@ class Units:
             raise ValueError("transform must be of the outputs")
         if (self.transform is None) != (self.lowest is None) or (self.lowest is None) != (self.highest is None):
             raise ValueError("lowest and highest must be given with a transform, and only there")
-        if self.lowest is not None and not (self.lowest < self.highest).all():
+        if self.lowest is not None and self.highest is not None and not (self.lowest < self.highest).all():
             raise ValueError("lowest must be below highest")
 
     @classmethod

@@ -110,7 +110,7 @@ class Trees:
 
     def leaves(self, x: FloatArray) -> NDArray[np.int32]:
         """The leaf of every row in every tree, (n_rows, n_trees)."""
-        values = x.astype(np.float32 if self.single else np.float64).ravel()
+        values: NDArray[Any] = x.astype(np.float32 if self.single else np.float64).ravel()
         first = np.arange(0, len(values), self.n_columns)[:, None]
         node = np.broadcast_to(self.root, (len(first), len(self.root)))
         for _ in range(self.depth):

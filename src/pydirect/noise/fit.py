@@ -253,8 +253,9 @@ class NoiseFit:
         """Predict rows without themselves by the fit with constant noise, for every output."""
         moments = self.of_constant.at(rows)
         one = self.one[rows, None] / self.noise
+        mean, variance = moments
         outputs = [slice(k, k + 1) for k in range(len(self.noise))]
-        return [leave_one_out(self.y[rows][:, k], *(each[:, k] for each in moments), one[:, k]) for k in outputs]
+        return [leave_one_out(self.y[rows][:, k], mean[:, k], variance[:, k], one[:, k]) for k in outputs]
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
         """Choose among constant and varying noise, with heavy tails and without."""

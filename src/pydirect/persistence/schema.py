@@ -201,7 +201,7 @@ class Digested:
         found = hashlib.blake2b(json.dumps(header, sort_keys=True, default=repr).encode(), digest_size=16)
         for name in sorted(arrays):
             found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}".encode())
-            found.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8))
+            found.update(arrays[name].tobytes())
         return found.hexdigest()
 
 
