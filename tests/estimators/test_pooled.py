@@ -5,12 +5,14 @@ import pytest
 from scipy.special import softmax
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor, load
-from pydirect.estimators import pool_parts
+from pydirect.estimators import pool_parts, pooled
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
 
@@ -270,3 +272,48 @@ def test_trees_are_no_leak_for_many_columns():
     x, y = make_classification(200, 30, n_informative=2, flip_y=0.3, random_state=0)
     losses = PooledClassifier().fit(x, y).left_out_log_loss_
     assert losses["pool"] > 0.3
+
+
+# --- parts that fail or must be refused
+
+
+def test_others_that_take_no_weights_see_repeated_rows_once(rows):
+    x, y, *_ = rows[2]
+    repeated = np.vstack([x, x[:1]]), np.append(y, y[0])
+    model = PooledClassifier(trees=False, others=[("neighbours", KNeighborsClassifier())]).fit(*repeated)
+    assert set(model.weights_) == {"kernel", "neighbours"}
+
+
+@pytest.mark.parametrize("names", [["kernel"], ["boosted trees"], ["a", "a"]])
+def test_names_of_others_are_their_own(rows, names):
+    with pytest.raises(ValueError, match="names of others must differ"):
+        PooledClassifier(others=[(name, KNeighborsClassifier()) for name in names]).fit(*rows[2][:2])
+
+
+def test_rows_in_every_bag_have_no_votes():
+    x, y = boxes(60, np.random.default_rng(3), 3)
+    weight = np.where(np.arange(60) == 7, 200.0, 1.0)
+    _, log_p = pool_parts.forest_of_classes(x, y, weight, np.random.default_rng(0))
+    np.testing.assert_allclose(log_p[7], -np.log(3))
+
+
+@pytest.mark.parametrize(("kind", "part"), [(PooledClassifier, "boosted_classes"), (PooledRegressor, "boosted_means")])
+def test_an_interrupted_pool_is_its_kernel_model(kind, part, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pooled, part, interrupted)
+    x, y = targets(120, np.random.default_rng(0))
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = kind(features=Nystroem(length_scale=1.0)).fit(x, (y > 1).astype(int))
+    assert model.interrupted_
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_the_scale_of_targets_is_chosen_as_without_trees():
+    x, y = targets(150, np.random.default_rng(0))
+    y = np.exp(y)
+    alone = DirectRegressor(Nystroem(length_scale=1.0)).fit(x, y)
+    pool = PooledRegressor(Nystroem(length_scale=1.0), target_transform="auto").fit(x, y)
+    assert str(pool.model_.units.transform) == str(alone.target_transform_)
+    assert alone.target_transform_ is not None

@@ -435,3 +435,10 @@ def test_a_chosen_scale_predicts_new_rows_better_and_its_intervals_hold():
     assert 0.86 < np.mean((lower < y[test]) & (y[test] < upper)) < 0.94
     errors = [np.sqrt(np.mean((model.predict(x[test]) - y[test]) ** 2)) for model in models]
     assert errors[0] < 1.02 * errors[1]
+
+
+@pytest.mark.parametrize("name", ["sqrt", "cbrt"])
+def test_roots_take_targets_that_are_all_zero(name):
+    x = np.arange(12.0)[:, None]
+    model = DirectRegressor("linear", target_transform=name).fit(x, np.zeros(12))
+    np.testing.assert_allclose(model.predict(x), 0.0, atol=1e-6)

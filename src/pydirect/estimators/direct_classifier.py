@@ -143,7 +143,7 @@ class DirectClassifier(Classifier, OfLabels):
     With the default bound the posterior is the Gaussian that maximises the ELBO, Kullback and Leibler's nearest to the
     exact one; probabilities are integrals over it, not those of its mean. Several classes share one covariance, which
     is too cautious where few of them are in question: with Gaussian weights its precision is multiplied by the
-    factor for which left-out labels are likeliest; see `pydirect.logistic.sharpness`. Log losses on held-out rows,
+    factor for which left-out labels are likeliest; see `pydirect.estimators.left_out`. Log losses on held-out rows,
     beside those of scikit-learn's classifiers: ``bench/paper/classification.py``.
 
     Examples

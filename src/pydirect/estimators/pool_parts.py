@@ -14,6 +14,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
+from sklearn.utils.validation import has_fit_parameter
 
 from pydirect._validation import FloatArray
 from pydirect.fitted.trees import Trees
@@ -135,15 +136,19 @@ def forest_of_classes(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of rows that are in every bag
         forest.fit(x, index, weight)
-    votes = np.nan_to_num(forest.oob_decision_function_, nan=1 / n_classes)
+    votes = np.nan_to_num(forest.oob_decision_function_)
+    votes[votes.sum(axis=1) == 0] = 1 / n_classes  # of rows that are in every bag
     return Trees.forest(forest.estimators_, n_classes, x.shape[1]), log_of_votes(votes)
 
 
 def other_classifier(
     other: ClassifierMixin, x: FloatArray, index: NDArray[np.intp], weight: FloatArray | None, folds: NDArray[np.intp]
 ) -> tuple[Any, FloatArray]:
-    """Any classifier of scikit-learn, fitted to all rows, and log probabilities of rows out of their fold."""
-    options = {} if weight is None else {"sample_weight": weight}
+    """Any classifier of scikit-learn, fitted to all rows, and log probabilities of rows out of their fold.
+
+    Weights are for those that take them; others see every row once.
+    """
+    options = {"sample_weight": weight} if weight is not None and has_fit_parameter(other, "sample_weight") else {}
     found = np.full((len(x), int(index.max()) + 1), np.nan)
 
     def fits() -> Iterator[tuple[Any, NDArray[np.intp]]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -29,7 +30,7 @@ from pydirect.estimators.pool_parts import (
     other_classifier,
     random_folds,
 )
-from pydirect.estimators.regression import GivenRows, fit_together, merged
+from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
@@ -39,6 +40,8 @@ from pydirect.fitted.regression import FittedRegressor
 from pydirect.logistic.pool import pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
+# Names of the parts that a pool may have of its own.
+PARTS = ("kernel", "boosted trees", "forest")
 # Rows from which there are trees with trees="auto", and at all.
 LEAST_ROWS, FEWEST_ROWS = 100, 20
 # Rows up to which a kernel of regression is fitted again without each third of them.
@@ -130,6 +133,9 @@ class PooledClassifier(Classifier):
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
         _check_pool(self.trees, features.kind)
         check_common(self)
+        names = [name for name, _ in self.others or ()]
+        if len({*PARTS, *names}) < len(PARTS) + len(names):
+            raise ValueError(f"names of others must differ from each other and from {', '.join(PARTS)}, got {names}")
         for name, other in self.others or ():
             if not hasattr(other, "predict_proba"):
                 raise TypeError(f"others must be classifiers with predict_proba, got {shown(other)} for {name!r}")
@@ -174,10 +180,10 @@ class PooledClassifier(Classifier):
             kernel, left = fit_labels(plan, labels, rows, columns, names, rng, progress)
             order = np.argsort(labels.classes)
             grows = _grows(self.trees, len(rows.x))
-            if left is None or not (grows or (self.others and len(rows.x) >= FEWEST_ROWS)):
-                pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
-            else:
-                pool = self._pooled(kernel, left, rows, index, order, grows, rng, progress)
+            pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
+            if left is not None and (grows or (self.others and len(rows.x) >= FEWEST_ROWS)):
+                with _or_the_kernel_alone(kernel.posteriors):
+                    pool = self._pooled(kernel, left, rows, index, order, grows, rng, progress)
             self.columns_, self.fit_seconds_ = columns, progress.seconds
             self._accept(pool)
             self._warn_if_unfinished()
@@ -268,7 +274,7 @@ class PooledRegressor(Regressor):
     Where targets jump, or are skewed, trees with squared error mend the mean. It is ``w kernel + (1 − w) trees``, with
     the weight that least squares of left-out rows choose, from 0 to 1. The distribution is moved to the new mean, and
     its deviations multiplied by one factor, where that makes left-out targets likelier; else it stays the kernel
-    model's, so that intervals need not be about the mean.
+    model's, so that intervals, and the parts of `predict_parts`, need not be about the mean.
 
     Parameters
     ----------
@@ -279,7 +285,7 @@ class PooledRegressor(Regressor):
         from 20 rows on.
     target_transform : str, TargetScale, transformer, list of them or None, default=None
         Scale on which the kernel model has the targets, as of `DirectRegressor`. By default y itself, whose squared
-        errors choose the weights.
+        errors choose the weights; on another scale the distribution stays the kernel model's.
     random_state : int, RandomState or None, default=0
         Seed of the kernel model's rows and landmarks, of folds and of trees.
 
@@ -371,9 +377,15 @@ class PooledRegressor(Regressor):
             names = self._feature_names() or None
             x = self.columns_.encode(table)
             (given,) = merged([GivenRows(x, targets, weight, one_dimensional, self.columns_, names)])
+            choice = choose_scale(plan, given)
+            if plan.transform == "auto":  # once, for the refits too
+                plan = replace(plan, transform=None if choice is None else choice.transform.scales)
             ((kernel, _),) = fit_together([plan], [given], progress)
             grows = _grows(self.trees, len(given.x))
-            pool = _mean_pool(plan, kernel, given, progress) if grows else FittedMeanPool.alone(kernel)
+            pool = FittedMeanPool.alone(kernel)
+            if grows:
+                with _or_the_kernel_alone(kernel.posteriors):
+                    pool = _mean_pool(plan, kernel, given, progress)
             self.fit_seconds_ = progress.seconds
             self._accept(pool)
             self._warn_if_unfinished()
@@ -456,14 +468,24 @@ def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, 
 
 
 def _check_pool(trees: Any, features: str) -> None:
-    if trees not in ("auto", True, False):
+    if not isinstance(trees, bool | np.bool_) and not (isinstance(trees, str) and trees == "auto"):
         raise ValueError(f"trees must be 'auto', True or False, got {shown(trees)}")
     if features in GIVEN_MAPS:
         raise ValueError(f"features must be built in and take columns for trees to see the same, got {features!r}")
 
 
 def _grows(trees: Any, n_rows: int) -> bool:
-    return trees is not False and n_rows >= (LEAST_ROWS if trees == "auto" else FEWEST_ROWS)
+    return n_rows >= LEAST_ROWS if isinstance(trees, str) else bool(trees) and n_rows >= FEWEST_ROWS
+
+
+@contextmanager
+def _or_the_kernel_alone(posteriors: Sequence[Any]) -> Iterator[None]:
+    """Let Ctrl-C leave the kernel model as all of a pool, flagged."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        for posterior in posteriors:
+            posterior.outcome.interrupted, posterior.outcome.converged = True, False
 
 
 def _numbers(values: FloatArray) -> str:

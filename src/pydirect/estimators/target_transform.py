@@ -94,9 +94,9 @@ def _asinh(y: FloatArray) -> TargetScale:
 
 
 def _half_smallest(y: FloatArray) -> float:
-    """Return zero for positive targets, else half of the smallest positive one."""
+    """Return zero for positive targets, else half of the smallest positive one, or of one if there is none."""
     positive = y[y > 0]
-    return 0.0 if len(positive) == len(y) or not len(positive) else 0.5 * float(positive.min())
+    return 0.0 if len(positive) == len(y) else 0.5 * float(positive.min(initial=np.inf if len(positive) else 1.0))
 
 
 # --- the choice

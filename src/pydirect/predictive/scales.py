@@ -167,6 +167,8 @@ class TargetScale:
 
     def affine(self, scale: float, shift: float) -> TargetScale:
         """Return the scale of ``scale * y + shift`` that has the same z."""
+        if self.name == "identity":
+            raise ValueError("the identity has no scale of its own: change the units of its distribution")
         return TargetScale(self.name, scale * self.shift - shift, scale * self.width, self.knots)
 
     @property
