@@ -182,6 +182,10 @@ def as_generator(random_state: Any) -> np.random.Generator:
         raise type(error)(message) from None
 
 
+# Sums of squares of weights stay numbers.
+LARGEST_WEIGHT = 1e100
+
+
 def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = False) -> FloatArray | None:
     """Return non-negative weights of shape (n_rows,), not all zero unless allowed, or None for unit weights."""
     if value is None:
@@ -194,6 +198,10 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = F
         raise ValueError(f"sample_weight must not be negative, got {weights.min()}")
     if not weights.any() and not all_zero:
         raise ValueError("sample_weight must have at least one positive entry, got all zeros")
+    if weights.max(initial=0.0) > LARGEST_WEIGHT:
+        raise ValueError(f"sample_weight must be at most {LARGEST_WEIGHT:g}, got {weights.max():g}")
+    if weights.any() and weights.mean() < 1 / LARGEST_WEIGHT:
+        raise ValueError(f"sample_weight must have a mean of at least {1 / LARGEST_WEIGHT:g}, got {weights.mean():g}")
     return weights
 
 

@@ -337,6 +337,6 @@ def test_the_summary_says_of_what_the_noise_is(tmp_path, make_columns, write_csv
     data = write_csv(tmp_path / "d.csv", {"x": columns["x"], "y": np.exp(columns["y"])})
     options = ["--features", "linear", "--test-fraction", "0", "--set", "target_transform=sqrt", "noise=varying"]
     assert run("fit", data, "--target", "y", "-o", tmp_path / "m", *options) == 0
-    assert re.search("on average, varying.*, of the transformed target", capsys.readouterr().out)
+    assert re.search(r"on average, varying.*, of \w+\(y.*\)", capsys.readouterr().out)
     assert run("predict", tmp_path / "m", data) == 0
     assert "y: RMSE" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectCountRegressor, Fourier, Nystroem, load
+from pydirect.estimators import TargetWarning
 from pydirect.logistic.count_likelihood import CountLikelihood, likeliest_dispersion
 
 SMALL = {"features": Nystroem(max_search_rows=150), "n_basis_functions": 60}
@@ -287,3 +288,15 @@ def test_a_forgotten_exposure_is_told(data, poisson, tmp_path):
     assert scores.min() > 0.4
     with pytest.raises(TypeError, match="give exposure by name"):
         model.predict(x, exposure)
+
+
+@pytest.mark.filterwarnings("ignore:counts are too heavy-tailed")
+@pytest.mark.filterwarnings("ignore:.*too heavy-tailed")
+@pytest.mark.parametrize("outlier", [1e5, 1e7])
+def test_one_gross_count_is_warned_of(outlier):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    counts = rng.poisson(np.exp(np.sin(x[:, 0])))
+    counts[3] = outlier
+    with pytest.warns(TargetWarning, match="1 of 200 targets"):
+        DirectCountRegressor().fit(x, counts)

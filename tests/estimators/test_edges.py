@@ -426,3 +426,11 @@ def test_the_nearest_name_is_offered():
         DirectRegressor("nystrom").fit([[0.0], [1.0]], [0.0, 1.0])
     with pytest.raises(ValueError, match=r"got 'Cauchy'$"):
         DirectRegressor("linear", noise="Cauchy").fit([[0.0], [1.0]], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("kind", [DirectRegressor, DirectClassifier])
+@pytest.mark.parametrize(("weight", "message"), [(1e200, "at most 1e[+]100"), (1e-200, "a mean of at least 1e-100")])
+def test_weights_whose_squares_are_no_numbers_are_refused(kind, weight, message):
+    x = np.arange(20.0)[:, None]
+    with pytest.raises(ValueError, match=message):
+        kind().fit(x, np.arange(20) % 2, sample_weight=np.full(20, weight))

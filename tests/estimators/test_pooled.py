@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor, load
-from pydirect.estimators import pool_parts, pooled
+from pydirect.estimators import TargetWarning, pool_parts, pooled
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
 
@@ -317,3 +317,10 @@ def test_the_scale_of_targets_is_chosen_as_without_trees():
     pool = PooledRegressor(Nystroem(length_scale=1.0), target_transform="auto").fit(x, y)
     assert str(pool.model_.units.transform) == str(alone.target_transform_)
     assert alone.target_transform_ is not None
+
+
+def test_one_gross_target_is_warned_of():
+    x, y = targets(120, np.random.default_rng(0))
+    y[3] = 1e6
+    with pytest.warns(TargetWarning, match="1 of 120 targets"):
+        PooledRegressor(Nystroem(length_scale=1.0), trees=False).fit(x, y)

@@ -1,6 +1,5 @@
 """Student-t noise: outliers hardly move the mean, and nothing is lost without them."""
 
-
 import numpy as np
 import pytest
 

@@ -1,6 +1,5 @@
 """Models of transformed targets answer in the targets' own units, like models of t(y) mapped back by hand."""
 
-
 import numpy as np
 import pytest
 from sklearn.base import clone

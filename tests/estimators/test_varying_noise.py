@@ -1,6 +1,5 @@
 """Noise that varies from row to row: what is learned, what predictions say, and where it is refused."""
 
-
 import numpy as np
 import pytest
 

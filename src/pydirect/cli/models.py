@@ -140,8 +140,8 @@ def fit_lines(args: argparse.Namespace, model: Any) -> list[tuple[str, str]]:
 
 
 def _noise_text(model: Any) -> str:
-    transformed = ", of the transformed target" if getattr(model, "target_transform_", None) is not None else ""
-    return noise_text(np.sqrt(model.noise_variance_), noise_kinds(model)) + transformed
+    scale = getattr(model, "target_transform_", None)
+    return noise_text(np.sqrt(model.noise_variance_), noise_kinds(model)) + (f", of {scale}" if scale else "")
 
 
 def _ends(model: Any) -> list[tuple[str, str]]:

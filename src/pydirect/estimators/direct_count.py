@@ -24,6 +24,7 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
+from pydirect.estimators.regression import warn_of_gross
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
@@ -225,6 +226,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         -----
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        TargetWarning
+            If a few gross counts carry most of the squares of all.
         UserWarning
             If counts are so heavy-tailed that the fit is worse than one rate for all rows, which is then predicted.
         """
@@ -237,6 +240,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             weight = np.ones(len(counts)) if weight is None else weight
             total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
             intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
+            rates = (counts * np.exp(-log_exposure))[:, None]
+            warn_of_gross(rates, "fit without them: their neighbours' rates may rise manyfold", stacklevel=2)
             progress = Progress(self.verbose)
             with self._threads():
                 spread = stabilised(counts, log_exposure + intercept)[:, None]

@@ -237,7 +237,7 @@ class DirectRegressor(IncrementalRegressor):
             (given,) = merged([self._encoded(plan, read)])
             with progress.stage("features"):
                 units, rows = fit_units(plan, given, choice=choose_scale(plan, given))
-                warn_of_outliers(plan, rows, stacklevel=2)
+                warn_of_outliers(plan, units, rows.y, stacklevel=2)
                 rng, later = plan.generators()
                 basis = fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):

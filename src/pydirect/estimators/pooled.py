@@ -30,7 +30,7 @@ from pydirect.estimators.pool_parts import (
     other_classifier,
     random_folds,
 )
-from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged
+from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, fit_units, merged, warn_of_outliers
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
@@ -369,6 +369,8 @@ class PooledRegressor(Regressor):
         -----
         ConvergenceWarning
             If the kernel model did not converge; the best posterior found is kept.
+        TargetWarning
+            If a few gross targets carry most of the targets' squares.
         """
         with self._whole() as progress:
             plan = self._plan()
@@ -378,6 +380,8 @@ class PooledRegressor(Regressor):
             x = self.columns_.encode(table)
             (given,) = merged([GivenRows(x, targets, weight, one_dimensional, self.columns_, names)])
             choice = choose_scale(plan, given)
+            units, rows = fit_units(plan, given, choice=choice)
+            warn_of_outliers(plan, units, rows.y, stacklevel=2)
             if plan.transform == "auto":  # once, for the refits too
                 plan = replace(plan, transform=None if choice is None else choice.transform.scales)
             ((kernel, _),) = fit_together([plan], [given], progress)

@@ -180,19 +180,23 @@ class TargetWarning(UserWarning):
     """A few targets are so far from all others that they may ruin a fit."""
 
 
-def warn_of_outliers(plan: RegressionPlan, rows: TrainingRows, stacklevel: int) -> None:
-    """Warn where a few gross targets carry most of the targets' squares, and are taken as they are."""
-    if plan.noise == "student_t":
-        return
-    distance = np.abs(rows.y - np.median(rows.y, axis=0))
+def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray, stacklevel: int) -> None:
+    """Warn where a few gross targets (n_rows, n_outputs) carry most of the squares, and are taken as they are."""
+    if plan.noise != "student_t":
+        scale = "" if units.active is None else " and the same target_transform by name"
+        warn_of_gross(y, f"use noise='student_t'{scale}, which they hardly move", stacklevel + 1)
+
+
+def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> None:
+    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares."""
+    distance = np.abs(y - np.median(y, axis=0))
     median = np.median(distance, axis=0)
     far = (distance > REACH * median) & (median > 0)
     n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
     for k in np.flatnonzero((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)):
         warn(
             f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
-            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or use "
-            "noise='student_t', which they hardly move",
+            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
             TargetWarning,
             stacklevel=stacklevel + 1,
         )

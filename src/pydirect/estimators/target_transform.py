@@ -30,6 +30,8 @@ LEAST_GAIN, LEAST_STANDARD_ERRORS, ALIKE = 0.02, 1.0, 0.01
 # Of squared errors of the mean, relative to those of y itself: what no gain in density makes up for.
 LARGEST_ERROR = 1.03
 SPREADS = (1.0, 0.75, 0.5, 0.25, 0.0)
+# Largest size of targets below which numbers are too near the smallest ones for powers of them.
+LEAST_TARGET = 1e-90
 # Of positive targets: 95 % over 5 % quantile below which all scales are alike; share of zeros that excludes a
 # logarithm; share of the low quantile below which targets are near zero.
 LEAST_RATIO, ATOM, NEAR_ZERO = 1.5, 0.02, 0.2
@@ -119,9 +121,9 @@ SmallFit = Callable[[FloatArray, str, Any], tuple[FittedRegressor, LeftOut, Floa
 def candidates(y: FloatArray) -> list[TargetScale]:
     """Return the scales that targets, (n_rows,), may have; none where all are alike, rows few or targets discrete."""
     values = np.unique(y)
-    if len(y) < FEWEST_ROWS or len(values) < FEWEST_VALUES:
-        return []
     lowest, highest = values[[0, -1]]
+    if len(y) < FEWEST_ROWS or len(values) < FEWEST_VALUES or max(-lowest, highest) < LEAST_TARGET:
+        return []
     low, least, lower, middle, upper, most, high = np.quantile(y, [0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995])
     if lowest < 0:
         tails = (high - low) / (upper - lower) if upper > lower else 0.0
