@@ -292,7 +292,7 @@ def test_fit_refuses(tmp_path, data, monkeypatch, options, message, assert_refus
 
 def test_all_problems_of_a_table_are_reported_together(tmp_path, write_csv, assert_refused):
     numbers = list(range(60))
-    columns = {"slip": [*numbers[:58], "6O", "7O"], "when": ["2024-01-01"] * 60, "w": [-1, *[1] * 59]}
+    columns = {"slip": [*numbers[:58], "6O", "7O"], "when": ["2024/01/01"] * 60, "w": [-1, *[1] * 59]}
     columns |= {"i i": ["inf", *numbers[1:]], "y": [*numbers[:59], ""]}
     data = write_csv(tmp_path / "d.csv", columns)
     arguments = ["fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m"]
@@ -300,7 +300,8 @@ def test_all_problems_of_a_table_are_reported_together(tmp_path, write_csv, asse
     for line in (
         "column 'slip': expected numbers, got '6O' in data row 59 (2 such rows); --missing-value 6O takes it for a "
         "missing value, --category slip all for categories",
-        "column 'when' holds dates or times; turn them into numbers first, for example days since a fixed date",
+        "column 'when' holds dates or times that are not all written like 2024-01-31 or 2024-01-31T12:30; write "
+        "them so",
         "column 'i i': expected finite numbers, got inf in data row 1",
         "column 'w': expected weights of at least 0, got a negative one in data row 1",
         "column 'y': missing value in data row 60",

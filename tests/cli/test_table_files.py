@@ -152,17 +152,16 @@ def test_booleans_are_numbers(csv_file):
     "dates",
     [
         "2024-01-31|2024-2-1",
-        "2024-01-31T10:00|2024-02-01 10:00",
         "31.1.24|01/02/2024",
         "9:30|10:00:05",
         "3 Jan 2024|12-feb-24",
         "2024-01-31|unknown|2024-02-01",
     ],
 )
-def test_dates_are_refused_only_when_used(csv_file, dates):
+def test_dates_in_other_forms_are_refused_only_when_used(csv_file, dates):
     table = read_table(csv_file("when,x\n" + "".join(f"{d},1\n" for d in dates.split("|"))))
     assert not table.wrong_values("x")
-    assert "column 'when' holds dates or times; turn them into numbers" in table.wrong_values("when")[0]
+    assert "column 'when' holds dates or times that are not all written like" in table.wrong_values("when")[0]
 
 
 def test_underscores_do_not_make_numbers(csv_file):
@@ -262,7 +261,7 @@ def test_parquet_types(tmp_path):
         "icat": pa.array([7, 8]).dictionary_encode(),
         "date": pa.array([datetime.date(2024, 1, 1), None]),
         "stamp": pa.array([datetime.datetime(2024, 1, 1), None]),
-        "textdate": pa.array(["2024-01-01", None]),
+        "zone": pa.array([datetime.datetime(2024, 1, 1), None], pa.timestamp("us", "UTC")),
         "list": pa.array([[1], [2]]),
     }
     table = read_table(write_parquet(tmp_path / "t.parquet", data))
@@ -273,10 +272,12 @@ def test_parquet_types(tmp_path):
     for name, expected in numbers.items():
         assert table.columns[name].dtype == np.float64
         same(table.columns[name], expected)
-    for name, expected in {"s": ["NA", None], "ls": ["x", "y"], "cat": ["x", None]}.items():
+    texts = {"s": ["NA", None], "ls": ["x", "y"], "cat": ["x", None], "date": ["2024-01-01", None]}
+    texts |= {"stamp": ["2024-01-01T00:00:00", None], "zone": ["2024-01-01T00:00:00+00:00[UTC]", None]}
+    for name, expected in texts.items():
         assert table.columns[name].dtype == object
         same(table.columns[name], expected)
-    assert list(table.unusable) == ["date", "stamp", "textdate", "list"]
+    assert list(table.unusable) == ["list"]
     assert "column 'list' holds values of type list<" in table.wrong_values("list")[0]
 
 
@@ -314,3 +315,23 @@ def test_parquet_without_pyarrow_gives_the_hint(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", fail)
     with pytest.raises(ImportError, match=r'requires pyarrow. Install it with: pip install "pydirect\[arrow\]"'):
         read_table(path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_dates_of_files_are_time_and_seasons(tmp_path, capsys, run, kind):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=60, freq="MS"), "y": np.arange(60.0)})
+    data, model = tmp_path / f"t.{kind}", tmp_path / "m"
+    getattr(table, f"to_{kind}")(data, index=False)
+    assert run("fit", data, "--target", "y", "-o", model, "--quiet", "--test-fraction", "0") == 0
+    assert run("predict", model, data, "--quiet") == 0
+    predicted = [float(line.split(",")[0]) for line in capsys.readouterr().out.splitlines()[1:]]
+    np.testing.assert_allclose(predicted, table["y"], atol=1.0)
+    assert run("info", model) == 0
+    assert "when=days, day of year" in capsys.readouterr().out
+    table.assign(when=["soon", *table["when"].astype(str)[1:]]).to_csv(tmp_path / "bad.csv", index=False)
+    assert run("predict", model, tmp_path / "bad.csv") == 2
+    assert "column 'when': expected dates such as 2024-01-31, got 'soon' in data row 1" in capsys.readouterr().err
+    assert run("fit", data, "--target", "when", "-o", model) == 2
+    assert "column 'when' holds dates; a target must be a number or a class" in capsys.readouterr().err

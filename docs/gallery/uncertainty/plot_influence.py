@@ -17,7 +17,9 @@ from pydirect.plotting import RowInfluenceDisplay, ShapleyDisplay
 X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 names = {"bp": "blood pressure", "s1": "cholesterol", "s2": "LDL", "s3": "HDL", "s4": "cholesterol/HDL"}
 X = X.rename(columns={**names, "s5": "log triglycerides", "s6": "glucose"})
-model = DirectRegressor("fourier", n_basis_functions=200, noise="constant", target_transform=None, random_state=0).fit(X, y)
+model = DirectRegressor("fourier", n_basis_functions=200, noise="constant", target_transform=None, random_state=0).fit(
+    X, y
+)
 patient = X.iloc[[int(np.argmax(model.predict(X)))]]
 
 # %%

@@ -18,10 +18,11 @@ from functools import cached_property
 import numpy as np
 
 from pydirect.cli.common import TableError, check_names
+from pydirect.tables.dates import is_date
 
 POINT, COMMA = "point", "comma"
 MISSING = frozenset({"", "?", "na", "n/a", "#n/a", "<na>", "nan", "null"})
-DATES = "dates or times; turn them into numbers first, for example days since a fixed date"
+DATES = "dates or times that are not all written like 2024-01-31 or 2024-01-31T12:30; write them so"
 _DELIMITERS = ",;\t|"
 _ROWS_PER_CHUNK = 20_000
 _SNIFFED_BYTES = 2**16
@@ -218,7 +219,7 @@ def interpreted(values: np.ndarray) -> np.ndarray | str:
     if all(value.lower() in _BOOLEANS for value in different):
         return np.array([None if value is None else _BOOLEANS[value.lower()] for value in values], dtype=object)
     if 2 * sum(_DATE_OR_TIME.fullmatch(value) is not None for value in different) > len(different):
-        return DATES
+        return values if all(map(is_date, different)) else DATES
     with_units = [text for text in different if _DECORATED.fullmatch(text)]
     if 2 * len(with_units) > len(different):
         return f"numbers such as {min(with_units)!r}; write them without signs and spaces"

@@ -137,6 +137,9 @@ def suggest_classification(name: str, values: set[float]) -> None:
 
 def wrong_targets(args: argparse.Namespace, table: InputTable, classes: bool) -> list[str]:
     """Return what keeps the target columns from being used, beside missing values."""
+    dates = [name for name in args.target if table.is_text(name) and not table.wrong_dates(name)]
+    if dates:
+        return [f"column {name!r} holds dates; a target must be a number or a class" for name in dates]
     return [
         problem
         for name in args.target
@@ -230,11 +233,13 @@ def read_inputs(args: argparse.Namespace, path: Path, model: Any) -> tuple[Input
     """Read a table and the inputs of a model in it; raise an error that says all that is wrong with them."""
     columns = model.columns_
     own = dict(zip(columns.names, columns.categories, strict=True))
-    unused, numbers = ({name for name, found in own.items() if found == kind} for kind in ((), None))
+    unused, numbers = {name for name, found in own.items() if found == ()}, {columns.names[j] for j in columns.numbers}
+    dates = {columns.names[calendar.column] for calendar in columns.calendars}
     text = own.keys() - numbers - {name for name, found in own.items() if found and all(map(_is_number, found))}
     table = read_data(args, path, text, table_metadata(model).get("missing_values", []))
     table.require(name for name in own if name not in unused)
-    wrong = [table.wrong_numbers(n) if n in numbers else table.wrong_values(n) for n in own if n not in unused]
+    problems_of = {**dict.fromkeys(numbers, table.wrong_numbers), **dict.fromkeys(dates, table.wrong_dates)}
+    wrong = [problems_of.get(name, table.wrong_values)(name) for name in own if name not in unused]
     if problems := [problem for found in wrong for problem in found]:
         raise TableError.of(path, problems)
     nothing = np.full(table.n_rows, None)

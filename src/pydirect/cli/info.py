@@ -127,11 +127,12 @@ def _model_facts(path: Path) -> dict[str, Any]:
 def _column_facts(model: Any) -> dict[str, Any]:
     """Return names of columns, categories by column, and which columns lacked numbers or have rarer categories."""
     columns = model.columns_
-    names = columns.names or [f"x{j}" for j in range(columns.n_columns)]
+    names = columns.raw_names
     categories = {name: own for name, own in zip(names, columns.categories, strict=True) if own is not None}
     return {
         "columns": None if columns.names is None else names,
         "categories": {n: ["(missing)" if c is None else c for c in own] for n, own in categories.items()},
+        "dates": {names[c.column]: [c.unit, *c.seasons, *filter(None, [c.zone])] for c in columns.calendars},
         "other_categories": [names[j] for j in columns.pooled],
         "missing_numbers": [names[j] for j in columns.lacking],
         "missing_indicators": [names[j] for j in columns.indicators],

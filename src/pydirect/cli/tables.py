@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from pydirect.cli.common import TableError, check_names, listed
-from pydirect.cli.csv_files import DATES, CsvFile, field_numbers, interpreted, is_number, read_columns
+from pydirect.cli.csv_files import CsvFile, field_numbers, interpreted, is_number, read_columns
 from pydirect.streams.rows import PANDAS_INDEX
+from pydirect.tables.dates import is_date
 from pydirect.tables.table import key_of
 
 # Texts are not taken for categories if most are numbers, and more different ones than this.
@@ -143,6 +144,12 @@ class InputTable:
         )
         return [problem + hint for problem in self._wrong(name, wrong, "expected numbers")]
 
+    def wrong_dates(self, name: str) -> list[str]:
+        """Return what keeps a column from being used as dates, if anything; missing values do not."""
+        values = self.columns.get(name, np.empty(0)).tolist()
+        wrong = np.array([v is not None and v == v and not (isinstance(v, str) and is_date(v)) for v in values])
+        return self._wrong(name, wrong, "expected dates such as 2024-01-31") if values else self.wrong_values(name)
+
     def missing_values(self, name: str) -> list[str]:
         """Return where a column lacks values, if anywhere."""
         missing = self.missing(name)
@@ -260,4 +267,7 @@ def _values_of(values: Any) -> np.ndarray | str:
         return np.array(values.cast(float64(), safe=False).to_numpy(), dtype=np.float64)
     if types.is_null(kind):
         return np.full(len(values), np.nan)
-    return DATES if types.is_temporal(kind) else f"values of type {kind}"
+    if types.is_timestamp(kind) or types.is_date(kind):
+        zone = f"[{kind.tz}]" if getattr(kind, "tz", None) else ""  # behind each time, as in RFC 9557
+        return np.array([v if v is None else v.isoformat() + zone for v in values.to_pylist()], dtype=object)
+    return f"values of type {kind}"

@@ -57,7 +57,7 @@ def words_of_inputs(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
         lines += words_of_search(basis.search, names)
     if columns is not None and len(names) == columns.n_encoded:  # the categories of a column share a length-scale
         own = columns.names or [f"column {j}" for j in range(columns.n_columns)]
-        names = [names[k] if j < 0 else own[j] for k, j in enumerate(columns.groups)]
+        names = [own[j] if 0 <= j < len(own) else names[k] for k, j in enumerate(columns.groups)]
     return [*lines, words_of_kernel(basis, basis.hyperparameters, names)]
 
 
@@ -75,6 +75,9 @@ def words_of_columns(columns: ColumnEncoding) -> list[str]:
     categories = [f"{names[j]} ({len(found)})" for j, found in enumerate(columns.categories) if found is not None]
     if categories:
         lines.append(f"Categories, one column of 0 and 1 each: {_listed(categories)}.")
+    for calendar in columns.calendars:
+        seasons = f", {_listed(calendar.seasons)}" if calendar.seasons else ""
+        lines.append(f"Dates: {names[calendar.column]} as time in {calendar.unit}{seasons}.")
     if columns.lacking:
         told = f"; that they are missing is told of {_listed([names[j] for j in columns.indicators])}"
         lines.append(

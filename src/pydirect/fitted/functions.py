@@ -222,8 +222,8 @@ def columns_of_numbers(basis: Basis) -> dict[int, int]:
 
 
 def columns_of_categories(basis: Basis) -> list[int]:
-    """Columns of X that hold categories."""
-    return [j for j, own in enumerate(columns_of(basis).categories) if own is not None]
+    """Columns of X that hold categories or dates."""
+    return np.setdiff1d(np.arange(columns_of(basis).n_columns), columns_of(basis).numbers).tolist()
 
 
 def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np.random.Generator) -> FunctionDraws:

@@ -250,7 +250,7 @@ class EffectDisplay(Display):
             zip(self.ax_, self.effects, self.rows, strict=True)
         ):
             label = {"label": f"{self.level:.0%} interval of the function"}
-            if values.dtype.kind == "f":
+            if values.dtype.kind in "fM":
                 panel.fill_between(values, mean - width * std, mean + width * std, color=BAND, lw=0, **label)
                 panel.plot(values, mean, color=BLUE, lw=1.8, label="average prediction")
                 if rows is not None:
@@ -319,6 +319,9 @@ def _most_correlated(X: Any, noise: Any) -> int | str:
 
 def _grid(column: Any, resolution: int) -> Any:
     """Return values to set a column to: between its 5 % and 95 % quantiles, or each if there are few or text."""
+    if column.dtype.kind == "M":
+        distinct = np.unique(column[~np.isnat(column)])
+        return distinct[evenly(np.arange(len(distinct)), resolution)]
     if column.dtype.kind not in "fiu":
         known = {str(value): value for value in column.tolist() if value is not None and value == value}
         grid = np.empty(len(known), dtype=object)
@@ -381,7 +384,7 @@ def _average_parts(parts_of: PartsOf, table: Any, feature: int | str, grid: Any)
         changed = table.copy()
         if hasattr(changed, "columns"):
             name = feature if isinstance(feature, str) else changed.columns[feature]
-            changed[name] = np.full(len(changed), value) if grid.dtype.kind == "f" else [value] * len(changed)
+            changed[name] = np.full(len(changed), value) if grid.dtype.kind in "fM" else [value] * len(changed)
         else:
             changed[:, feature] = value
         mean[i], std[i] = parts_of(changed)

@@ -13,9 +13,10 @@ import numpy as np
 
 from pydirect.streams.rows import PANDAS_INDEX, READ_ROWS, Rows, Source, StreamError
 from pydirect.tables.buffer import Codebook, LabelCodes
-from pydirect.tables.table import Column, Text, key_of
+from pydirect.tables.dates import Dates
+from pydirect.tables.table import Column, Text, as_dates, checked_dates, key_of
 
-TEXT = "text"
+TEXT, DATES = "text", "dates"
 
 
 class _RowGroup(NamedTuple):
@@ -86,7 +87,7 @@ class ParquetSource(Source):
     def _is_usable(self, name: str, usable: dict[str, str | None]) -> bool:
         if name in usable and name in self.targets and self.labels is not None:
             return True
-        if usable.get(name) == TEXT and self.codes is not None and name in self.names:
+        if usable.get(name) in (TEXT, DATES) and self.codes is not None and name in self.names:
             return True
         return name in usable and usable[name] is None
 
@@ -133,7 +134,7 @@ class ParquetSource(Source):
                 except (TypeError, ValueError) as error:
                     raise StreamError(f"{self.place(row)} and those after it: {error}") from error
             elif self.codes is not None and j < len(self.names):
-                values[:, j] = self.codes.column(j, _as_column(column), f"column {name!r}")
+                values[:, j] = self.codes.column(j, _as_column(column, f"column {name!r}"), f"column {name!r}")
             else:
                 values[:, j] = _as_numbers(column)
         d, k = len(self.names), len(self.targets)
@@ -198,7 +199,10 @@ def usable_columns(schema: Any) -> dict[str, str | None]:
     for column in schema:
         if not PANDAS_INDEX.fullmatch(column.name):
             numeric = any(is_kind(column.type) for is_kind in kinds)
-            found[column.name] = None if numeric else TEXT if _is_text(column.type) else f"values of type {column.type}"
+            kind = (
+                TEXT if _is_text(column.type) else DATES if _is_date(column.type) else f"values of type {column.type}"
+            )
+            found[column.name] = None if numeric else kind
     return found
 
 
@@ -210,16 +214,25 @@ def _is_text(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
+def _is_date(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_timestamp(kind) or types.is_date(kind))
+
+
 def _as_numbers(column: Any) -> Any:
     import pyarrow
 
     return column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
-def _as_column(column: Any) -> Column:
-    """Return a column of numbers or of text."""
+def _as_column(column: Any, name: str) -> Column:
+    """Return a column of numbers, of text or of dates."""
+    if _is_date(column.type):
+        zone = getattr(column.type, "tz", None) or ""
+        return checked_dates(Dates.of_numpy(column.to_numpy(zero_copy_only=False), zone), name)
     if not _is_text(column.type):
         return np.asarray(_as_numbers(column), dtype=np.float64)
     coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
     codes = np.asarray(coded.indices.fill_null(-1), dtype=np.intp)
-    return Text([key_of(value) for value in coded.dictionary.to_pylist()], codes)
+    return as_dates(Text([key_of(value) for value in coded.dictionary.to_pylist()], codes), name)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.persistence.schema import AnyNumbers, AtLeast, Positive, Shape
-from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equal_rows, label
+from pydirect.tables.dates import Dates
+from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equal_rows, is_absent, label
 
 MOST_VALUES = 1_000_000  # of a column of text, which are kept in memory
 
@@ -27,30 +28,33 @@ class Codes(dict[Any, int]):
 
 @dataclass(frozen=True)
 class SavedCodebook:
-    """`Codebook` in files: `values` are the text of each code of each column, None for numbers."""
+    """`Codebook` in files: `values` are the text of each code of each column, `zones` those of dates; else None."""
 
     names: Annotated[tuple[str, ...], Shape("n_columns")] | None
     values: Annotated[tuple[tuple[str, ...] | None, ...], Shape("n_columns")]
     numeric: Annotated[NDArray[np.bool_], Shape("n_columns")]
+    zones: Annotated[tuple[str | None, ...], Shape("n_columns")]
 
 
 class Codebook:
-    """Codes of the text in the columns of tables that come in parts, and which columns hold numbers.
+    """Codes of the text in the columns of tables that come in parts, and which columns hold numbers or dates.
 
     - `names`: of the columns, if they have any.
     - `gaps`: whether numbers and text may be missing.
-    - `numeric`, (n_columns,): columns that have held numbers; None before the first rows.
+    - `numeric`, (n_columns,): columns that have held numbers or dates; None before the first rows.
+    - `zones`: time zones of columns of dates, whose codes are seconds since 1970.
     """
 
     def __init__(self, names: list[str] | None = None, gaps: bool = True) -> None:
         self.names, self.gaps = names, gaps
         self.numeric: NDArray[np.bool_] | None = None
         self._codes: dict[int, Codes] = {}  # by column
+        self.zones: dict[int, str] = {}
 
     @property
     def is_numeric(self) -> bool:
-        """Whether no column holds text."""
-        return not self._codes
+        """Whether no column holds text or dates."""
+        return not self._codes and not self.zones
 
     @property
     def holds_numbers(self) -> bool:
@@ -76,26 +80,38 @@ class Codebook:
             out = np.ascontiguousarray(table.matrix)
         else:
             for j, column in enumerate(table.columns):  # before anything changes
-                if isinstance(column, Text) and column.values:
-                    self._require_text(j, column, label(table.names, j))
+                self._require_kind(j, column, label(table.names, j))
             out = np.empty(table.shape)
             for j, column in enumerate(table.columns):
                 out[:, j] = self.column(j, column, label(table.names, j))
         self.look(out)
         return out
 
-    def _require_text(self, j: int, text: Text, name: str) -> None:
-        if j not in self._codes and self.numeric is not None and self.numeric[j]:
-            raise TypeError(f"{name} must hold numbers, as in the rows before, got {text.values[0]!r}")
+    def _require_kind(self, j: int, column: Column, name: str) -> None:
+        """Raise unless a column is of what it held before; text may be of numbers and dates too."""
+        numeric = self.numeric is not None and bool(self.numeric[j])
+        if j in self._codes or is_absent(column).all() or not numeric:
+            return
+        if isinstance(column, Dates) and j in self.zones:
+            if bool(column.zone) != bool(self.zones[j]):
+                raise TypeError(
+                    f"{name} must hold times with{'' if self.zones[j] else 'out'} a zone, as in rows before"
+                )
+        elif not isinstance(column, np.ndarray) or j in self.zones:
+            expected = "dates" if j in self.zones else "numbers"
+            raise TypeError(f"{name} must hold {expected}, as in the rows before, got {as_text(column).values[0]!r}")
 
     def column(self, j: int, column: Column, name: str) -> FloatArray:
-        """Return one column with codes for text."""
-        if isinstance(column, np.ndarray) and (j not in self._codes or np.isnan(column).all()):
-            return column
+        """Return one column with codes for text, and seconds for dates."""
+        if not isinstance(column, Text) and (j not in self._codes or is_absent(column).all()):
+            self._require_kind(j, column, name)
+            if isinstance(column, Dates):
+                self.zones.setdefault(j, column.zone)
+            return column.seconds if isinstance(column, Dates) else column
         text = as_text(column)
         if not text.values:
             return np.full(len(text), np.nan)
-        self._require_text(j, text, name)
+        self._require_kind(j, text, name)
         known = self._codes.setdefault(j, Codes())
         codes = known.of(text.values)
         if len(known) > MOST_VALUES:
@@ -123,8 +139,11 @@ class Codebook:
             return Table.of_numbers(x, given)
         columns: list[Column] = []
         for j, column in enumerate(x.T):
-            codes = np.where(np.isnan(column), -1.0, column).astype(np.intp) if j in self._codes else None
-            columns.append(column if codes is None else Text(list(self._codes[j]), codes))
+            if j in self._codes:
+                codes = np.where(np.isnan(column), -1.0, column).astype(np.intp)
+                columns.append(Text(list(self._codes[j]), codes))
+            else:
+                columns.append(Dates(column, self.zones[j]) if j in self.zones else column)
         return Table(columns, given)
 
     # --- files
@@ -132,12 +151,14 @@ class Codebook:
     def to_saved(self) -> SavedCodebook:
         assert self.numeric is not None
         values = tuple(None if own is None else tuple(own) for own in self.values)
-        return SavedCodebook(None if self.names is None else tuple(self.names), values, self.numeric)
+        zones = tuple(self.zones.get(j) for j in range(len(values)))
+        return SavedCodebook(None if self.names is None else tuple(self.names), values, self.numeric, zones)
 
     @classmethod
     def from_saved(cls, saved: SavedCodebook) -> Self:
         book = cls(None if saved.names is None else list(saved.names))
         book.numeric = saved.numeric
+        book.zones = {j: zone for j, zone in enumerate(saved.zones) if zone is not None}
         for j, own in enumerate(saved.values):
             if own is not None:
                 book._codes[j] = Codes({value: k for k, value in enumerate(own)})

@@ -16,8 +16,9 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, c
 from pydirect._validation import FloatArray, as_choice, as_sample_weight, has_nan
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
+from pydirect.tables.dates import Calendar, Dates
 from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
-from pydirect.tables.table import Column, Table, Text, as_text, label, reads_as_number
+from pydirect.tables.table import Column, Table, Text, as_text, is_absent, label, reads_as_number
 
 MOST_CATEGORIES = 50
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
@@ -192,12 +193,14 @@ class Columns(TransformerMixin, BaseEstimator):
         _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
-        numbering = tuple(j for j, c in enumerate(columns) if not isinstance(c, Text) and _may_number_rows(c))
-        plain = ColumnEncoding(names, tuple(own for own, _ in found), pooled, (), None, numbering=numbering)
+        numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
+        calendars = tuple(Calendar.fit(j, c) for j, c in enumerate(columns) if isinstance(c, Dates))
+        plain = ColumnEncoding(names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars)
         if plain.is_plain and table.matrix is not None and not has_nan(table.matrix):
             return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(table.matrix, weight))
         body, absent = plain.body(columns)
-        lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0))
+        starts = np.diff(plain.origins, prepend=-1) > 0  # of the columns of a date all are missing, or none
+        lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0) & starts)
         telling = [j for j in lacking if self.missing == "indicator" or _is_telling(absent[:, j], y, weight)]
         return replace(
             plain,
@@ -235,10 +238,9 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
 def _require_known(table: Table, missing: str) -> None:
     """Raise unless numbers are finite, or missing where that is allowed."""
     for j, column in enumerate(table.columns):
-        absent = column.codes < 0 if isinstance(column, Text) else np.isnan(column)
-        if missing == "raise" and absent.any():
+        if missing == "raise" and is_absent(column).any():
             raise ValueError(f"{label(table.names, j)} must have no missing values with missing='raise', got some")
-        if not isinstance(column, Text) and np.isinf(column).any():
+        if isinstance(column, np.ndarray) and np.isinf(column).any():
             raise ValueError(f"{label(table.names, j)} must be finite, got infinity")
 
 
@@ -305,7 +307,7 @@ def _warn_of_columns(
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     """Return why a column carries less than it seems to."""
     if not isinstance(column, Text) or own is None:
-        empty = isinstance(column, np.ndarray) and np.isnan(column[0]) and np.isnan(column).all()
+        empty = not isinstance(column, Text) and is_absent(column).all()
         return "has no values: it is not used" if empty else ""
     if slips := _numbers_with_slips(column.values):
         return f"holds {slips}: it is {'taken as categories' if own else 'not used'}; turn it into numbers"

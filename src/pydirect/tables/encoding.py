@@ -14,7 +14,8 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, has_nan, short_repr
 from pydirect.persistence.schema import AnyFinite, Positive, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
-from pydirect.tables.table import Column, Table, Text, as_text, label, reads_as_number
+from pydirect.tables.dates import Calendar, Dates
+from pydirect.tables.table import Column, Table, Text, as_text, is_absent, label, reads_as_number
 
 ROUNDS = 10
 LARGEST = 1e50  # of standardised numbers, whose squares stay finite
@@ -152,6 +153,7 @@ class ColumnEncoding:
     - `lacking`: columns of numbers that lacked some in training.
     - `numbering`: columns of integers that may only number the rows: all different, and so dense that chance hardly
       makes them so.
+    - `calendars`: how columns of dates are encoded.
     """
 
     names: Annotated[tuple[str, ...], Shape("n_columns")] | None = field(compare=False)
@@ -161,6 +163,7 @@ class ColumnEncoding:
     gaps: Gaps | None
     lacking: tuple[int, ...] = field(default=(), compare=False)
     numbering: tuple[int, ...] = field(default=(), compare=False)
+    calendars: tuple[Calendar, ...] = ()
 
     __repr__ = short_repr
 
@@ -175,7 +178,10 @@ class ColumnEncoding:
     def widths(self) -> NDArray[np.intp]:
         """Number of encoded columns of each column, without indicators, (n_columns,)."""
         pooled = np.isin(np.arange(self.n_columns), self.pooled)
-        return np.array([1 if c is None else len(c) for c in self.categories]) + pooled
+        found = np.array([1 if c is None else len(c) for c in self.categories]) + pooled
+        for calendar in self.calendars:
+            found[calendar.column] = calendar.width
+        return found
 
     @property
     def n_encoded(self) -> int:
@@ -189,27 +195,44 @@ class ColumnEncoding:
 
     @cached_property
     def groups(self) -> NDArray[np.intp]:
-        """Column of the table for the categories of each encoded column, −1 for numbers; (n_encoded,)."""
-        own = np.array([-1 if c is None else j for j, c in enumerate(self.categories)], np.intp)
-        return np.concatenate([np.repeat(own, self.widths), np.full(len(self.indicators), -1)])
+        """Group of encoded columns that share a length-scale, −1 for numbers; (n_encoded,).
+
+        The categories of a column are the group of its number; further ones are times and seasons of dates.
+        """
+        own = [np.full(self.widths[j], -1 if c is None else j) for j, c in enumerate(self.categories)]
+        first = self.n_columns
+        for calendar in self.calendars:
+            own[calendar.column] = first + (np.arange(calendar.width) + 1) // 2
+            first += len(calendar.seasons) + 1
+        return np.concatenate([*own, np.full(len(self.indicators), -1)])
 
     @cached_property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
-        return not self.indicators and all(c is None for c in self.categories)
+        return not self.indicators and not self.calendars and all(c is None for c in self.categories)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Columns of numbers."""
+        dates = {calendar.column for calendar in self.calendars}
+        return [j for j, own in enumerate(self.categories) if own is None and j not in dates]
+
+    @property
+    def raw_names(self) -> list[str]:
+        """Names of the columns of a table, numbers where there are none."""
+        return [f"x{j}" for j in range(self.n_columns)] if self.names is None else list(self.names)
 
     @property
     def names_out(self) -> list[str]:
         """Names of the encoded columns, such as ``colour=red``."""
-        raw = [f"x{j}" for j in range(self.n_columns)] if self.names is None else self.names
-        found: list[str] = []
+        raw = self.raw_names
+        found: list[list[str]] = []
         for j, (name, categories) in enumerate(zip(raw, self.categories, strict=True)):
-            if categories is None:
-                found.append(name)
-            else:
-                found += [f"{name}=(missing)" if c is None else f"{name}={c}" for c in categories]
-                found += [f"{name}=(other)"] * (j in self.pooled)
-        return found + [f"{raw[j]}=(missing)" for j in self.indicators]
+            values = [name] if categories is None else [f"{name}={'(missing)' if c is None else c}" for c in categories]
+            found.append([*values, *[f"{name}=(other)"] * (j in self.pooled)])
+        for calendar in self.calendars:
+            found[calendar.column] = calendar.names(raw[calendar.column])
+        return [*(name for own in found for name in own), *(f"{raw[j]}=(missing)" for j in self.indicators)]
 
     # --- fitting
 
@@ -242,7 +265,7 @@ class ColumnEncoding:
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
-        return np.column_stack([c.codes < 0 if isinstance(c, Text) else np.isnan(c) for c in self._table(X).columns])
+        return np.column_stack([is_absent(column) for column in self._table(X).columns])
 
     def lacking_anew(self, X: Any) -> list[str]:
         """Return the columns of numbers that lack some, and lacked none in training, as messages name them."""
@@ -250,7 +273,7 @@ class ColumnEncoding:
         return [
             label(table.names or self.names, j)
             for j, column in enumerate(table.columns)
-            if not isinstance(column, Text) and self.categories[j] is None and j not in self.lacking and has_nan(column)
+            if self.categories[j] is None and j not in self.lacking and is_absent(column).any()
         ]
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
@@ -274,20 +297,22 @@ class ColumnEncoding:
     def body(self, columns: Sequence[Column]) -> tuple[FloatArray, NDArray[np.bool_]]:
         """Return the encoded columns without indicators, and where numbers are missing in them."""
         out = np.zeros((len(columns[0]), int(self.widths.sum())))
-        end = 0
+        end, calendars = 0, {calendar.column: calendar for calendar in self.calendars}
         for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
             place, end = out[:, end : end + width], end + int(width)
             if own is not None:
                 codes = self._codes(as_text(column), j)
                 known = np.flatnonzero(codes >= 0)
                 place[known, codes[known]] = 1.0
-            elif isinstance(column, Text):
-                if len(column.values):
-                    first = next((v for v in column.values if not reads_as_number(v)), column.values[0])
-                    raise TypeError(f"{label(self.names, j)} must hold numbers, as in fit, got {first!r}")
+            elif isinstance(column, Dates) and j in calendars:
+                place[:] = calendars[j].encode(column, label(self.names, j))
+            elif isinstance(column, np.ndarray) and j not in calendars:
+                place[:, 0] = column
+            elif is_absent(column).all():
                 place[:] = np.nan
             else:
-                place[:, 0] = column
+                expected = "dates" if j in calendars else "numbers"
+                raise TypeError(f"{label(self.names, j)} must hold {expected}, as in fit, got {_example(column)}")
         return out, np.isnan(out)
 
     def _codes(self, text: Text, column: int) -> NDArray[np.intp]:
@@ -313,11 +338,20 @@ class ColumnEncoding:
             ("indicators", self.indicators, numbers),
             ("lacking", self.lacking, numbers),
             ("numbering", self.numbering, numbers),
+            ("calendars", [calendar.column for calendar in self.calendars], numbers),
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
         if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
             raise ValueError("gaps must be of the encoded columns")
+
+
+def _example(column: Column) -> str:
+    """Return a value of a column that is not missing, in words, rather one that is no number."""
+    if isinstance(column, Text):
+        return repr(next((v for v in column.values if not reads_as_number(v)), column.values[0]))
+    kind = "the number " if isinstance(column, np.ndarray) else "the date "
+    return kind + as_text(column).values[0]
 
 
 def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, column_names
+from pydirect.tables.dates import Dates, zone_of
 
 NUMBERS = (numbers.Real, np.bool_, decimal.Decimal)
-DATES = (datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+DATES, DURATIONS = (datetime.date, np.datetime64), (datetime.time, datetime.timedelta, np.timedelta64)
 MISSING = ("NoneType", "NAType", "NaTType")  # types of None, pandas.NA and pandas.NaT
 
 
@@ -37,12 +38,12 @@ class Text:
         return len(self.codes)
 
 
-Column = FloatArray | Text
+Column = FloatArray | Text | Dates
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length: numbers with NaN where they are missing, or text.
+    """Columns of equal length: numbers with NaN where they are missing, text, or dates.
 
     - `matrix`, (n_rows, n_columns): where all of them are numbers of one array.
     """
@@ -61,7 +62,7 @@ class Table:
 
     def rows(self, chosen: Any) -> Table:
         """Return some of the rows."""
-        columns = [replace(c, codes=c.codes[chosen]) if isinstance(c, Text) else c[chosen] for c in self.columns]
+        columns = [rows_of(column, chosen) for column in self.columns]
         return Table(columns, self.names, None if self.matrix is None else self.matrix[chosen])
 
     @classmethod
@@ -73,7 +74,7 @@ class Table:
     def of(cls, X: Any) -> Self:
         """Read a frame or a two-dimensional array.
 
-        Raises TypeError if a column holds anything but numbers, booleans and text; the message names it.
+        Raises TypeError if a column holds anything but numbers, booleans, text and dates; the message names it.
         """
         if is_frame(X):
             return cls._of_series(_series(X), column_names(X))
@@ -92,6 +93,23 @@ class Table:
     @classmethod
     def _of_series(cls, series: Sequence[Any], names: list[str] | None) -> Self:
         return cls([_column_of_series(own, label(names, j)) for j, own in enumerate(series)], names)
+
+
+def rows_of(column: Column, chosen: Any) -> Column:
+    """Return some of the rows of a column."""
+    if isinstance(column, np.ndarray):
+        return column[chosen]
+    return replace(column, **{("codes" if isinstance(column, Text) else "seconds"): _rows_in(column)[chosen]})
+
+
+def _rows_in(column: Text | Dates) -> NDArray[Any]:
+    return column.codes if isinstance(column, Text) else column.seconds
+
+
+def is_absent(column: Column) -> NDArray[np.bool_]:
+    """Return where a column has no value, (n_rows,)."""
+    values = column if isinstance(column, np.ndarray) else _rows_in(column)
+    return values < 0 if isinstance(column, Text) else np.isnan(values)
 
 
 def as_numbers(given: Any, name: str) -> np.ndarray:
@@ -140,8 +158,8 @@ def holds_text(X: Any) -> bool:
     """Whether an array or list is neither of numbers nor of booleans."""
     dtype = getattr(X, "dtype", None)
     if dtype is None and isinstance(X, list | tuple):
-        return any(np.asarray(row).dtype.kind in "SUO" for row in X[:1]) or np.asarray(X).dtype.kind in "SU"
-    return getattr(dtype, "kind", "f") in "SUO"
+        return any(np.asarray(row).dtype.kind in "SUOMm" for row in X[:1]) or np.asarray(X).dtype.kind in "SU"
+    return getattr(dtype, "kind", "f") in "SUOMm"
 
 
 def refuse_what_numpy_converts(values: Any, name: str) -> None:
@@ -151,8 +169,8 @@ def refuse_what_numpy_converts(values: Any, name: str) -> None:
         raise ValueError(
             f"{name} must have no masked values: fill them, such as by {name}.astype(float).filled(np.nan)"
         )
-    if getattr(dtype, "kind", "") in ("M", "m"):
-        raise _dates(name)
+    if getattr(dtype, "kind", "") in ("M", "m") and name != "X":
+        raise TypeError(f"{name} must hold numbers or labels, got dates or times")
 
 
 def explain_numbers(X: Any, error: Exception) -> Exception:
@@ -165,9 +183,8 @@ def explain_numbers(X: Any, error: Exception) -> Exception:
         return own if is_frame(X) else error
     for j, column in enumerate(table.columns):
         if not isinstance(column, np.ndarray):
-            return TypeError(
-                f"{label(table.names, j)} must hold numbers, got text: encode it, say with scikit-learn's OneHotEncoder"
-            )
+            got = "text: encode it, say with scikit-learn's OneHotEncoder" if isinstance(column, Text) else "dates"
+            return TypeError(f"{label(table.names, j)} must hold numbers, got {got}")
         if np.isnan(column).any():
             return ValueError(
                 f"{label(table.names, j)} must have no missing values, got NaN: fill them, say with scikit-learn's "
@@ -210,7 +227,7 @@ def _column_of_series(series: Any, name: str) -> Column:
     if numbers is not None:
         return numbers
     if series.dtype.is_temporal():
-        raise _dates(name)
+        return _dates_of_series(series, name)
     native, categories = series.to_native(), series.dtype in (nw.Categorical, nw.Enum)
     # Where pandas knows that there is nothing but text, or categories, it finds the distinct ones faster than a loop.
     if hasattr(native, "factorize") and (categories or str(native.dtype) in ("str", "string")):
@@ -218,7 +235,8 @@ def _column_of_series(series: Any, name: str) -> Column:
         if categories or len(values):
             text = _column_of_objects(list(values), name, text=True)
             assert isinstance(text, Text)  # several may have the same key, such as 1 and "1"
-            return Text(text.values, np.append(text.codes, -1)[codes], declared=categories)
+            own = Text(text.values, np.append(text.codes, -1)[codes], declared=categories)
+            return own if categories else as_dates(own, name)
     return _column_of_objects(series.to_list(), name)
 
 
@@ -226,8 +244,8 @@ def _column_of_array(values: NDArray[Any], name: str) -> Column:
     kind = values.dtype.kind
     if kind in "biuf":
         return np.asarray(values, dtype=np.float64)
-    if kind in "Mm":
-        raise _dates(name)
+    if kind == "M":
+        return Dates.of_numpy(values)
     if kind == "U":  # NumPy may have made text of numbers
         try:
             return values.astype(np.float64)
@@ -245,16 +263,19 @@ def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Colu
     types = {t for t in found_types if t.__name__ not in MISSING}
     if not text and all(issubclass(t, NUMBERS) for t in types):
         return _numbers(values)
-    if any(issubclass(t, DATES) for t in types):
-        raise _dates(name)
+    if types and all(issubclass(t, DATES) for t in types):
+        return checked_dates(Dates.of_objects([None if _is_missing(v) else v for v in values], name), name)
+    if any(issubclass(t, DATES + DURATIONS) for t in types):
+        raise _odd_times(name)
     odd = next((t for t in types if not issubclass(t, (str, bytes, *NUMBERS)) and not text), None)
     if odd is not None:
-        raise TypeError(f"{name} must hold numbers, booleans or text, got {odd.__name__}")
+        raise TypeError(f"{name} must hold numbers, booleans, text or dates, got {odd.__name__}")
     if found_types - {str, type(None)}:
         values = [None if _is_missing(v) else key_of(v) for v in values]
     found: dict[str, int] = {}
     codes = [-1 if v is None else found.setdefault(v, len(found)) for v in values]
-    return Text(list(found), np.array(codes, dtype=np.intp))
+    own = Text(list(found), np.array(codes, dtype=np.intp))
+    return own if text else as_dates(own, name)
 
 
 def _numbers(values: list[Any]) -> FloatArray:
@@ -287,18 +308,46 @@ def reads_as_number(value: str) -> bool:
 
 
 def as_text(column: Column) -> Text:
-    """Return a column of numbers as one of text."""
+    """Return a column of numbers or dates as one of text."""
     if isinstance(column, Text):
         return replace(column, declared=True)
+    if isinstance(column, Dates):
+        return Text(*column.texts(), declared=True)
     values, codes = np.unique(column, return_inverse=True, equal_nan=True)
     keys = [key_of(v) for v in values.tolist() if v == v]
     return Text(keys, np.where(codes < len(keys), codes, -1), declared=True)
 
 
-def _dates(name: str) -> TypeError:
+def as_dates(text: Text, name: str) -> Column:
+    """Return a column of text as one of dates if it is nothing else."""
+    dates = Dates.of_texts(text.values, text.codes, name)
+    return text if dates is None else checked_dates(dates, name)
+
+
+def _dates_of_series(series: Any, name: str) -> Dates:
+    dtype = series.dtype
+    if dtype not in (nw.Date, nw.Datetime):
+        raise _odd_times(name)
+    zone = getattr(dtype, "time_zone", None) or ""
+    if not zone:
+        return Dates.of_numpy(series.cast(nw.Datetime("us")).to_numpy())
+    checked_dates(Dates(np.empty(0), zone), name)
+    return Dates.of_numpy(series.dt.convert_time_zone("UTC").dt.replace_time_zone(None).to_numpy(), zone)
+
+
+def checked_dates(dates: Dates, name: str) -> Dates:
+    """Return dates; raise unless their time zone is known."""
+    try:
+        zone_of(dates.zone or "UTC")
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}: convert it, such as to UTC") from None
+    return dates
+
+
+def _odd_times(name: str) -> TypeError:
     return TypeError(
-        f"{name} must hold numbers, booleans or text, got dates or times: turn them into numbers that matter, such as "
-        "days since a date, the day of the year or the hour"
+        f"{name} must hold numbers, booleans, text or dates, got durations or times without a date, or dates beside "
+        "something else: turn them into numbers, such as hours"
     )
 
 
