@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -36,6 +37,7 @@ from pydirect.estimators.choices import (
     as_posterior,
     content,
 )
+from pydirect.features.own_kernel import kernel_of, text_of
 from pydirect.fitted.predictor import check_target_size
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.training import TrainingSchedule
@@ -82,6 +84,8 @@ def as_json(name: str, value: Any) -> Any:
         return {"object": next(k for k, c in OBJECTS.items() if c is type(value)), "fields": fields}
     if value is None or isinstance(value, str | bool | int | float):
         return value
+    if isinstance(value, Kernel):
+        return {"kernel": text_of(value)}
     if isinstance(value, datetime.timedelta):
         return {"seconds": value.total_seconds()}
     if isinstance(value, tuple):
@@ -111,6 +115,8 @@ def from_json(value: Any) -> Any:
         if own.keys() != {*_fields(cls)}:
             raise ValueError(f"{value['object']} must have {_fields(cls)}, got {[*own]}")
         return cls(**{field: from_json(entry) for field, entry in own.items()})
+    if "kernel" in value:
+        return kernel_of(value["kernel"])
     if "seconds" in value:
         return datetime.timedelta(seconds=value["seconds"])
     if "tuple" in value:

@@ -20,7 +20,8 @@ from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators.target_transform import as_scales
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan
+from pydirect.features.fitting import OWN_KERNEL, FeaturePlan
+from pydirect.features.own_kernel import as_kernel
 from pydirect.noise.student_t import within_reach
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.tables.columns import Columns
@@ -60,12 +61,17 @@ class Nystroem(Choice):
         Precision of products within a block of rows; sums are float64 always. Single precision halves the time of sums
         over rows of Fourier features. Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions
         that carry less.
+    kernel : sklearn.gaussian_process.kernels.Kernel, optional
+        A kernel of one's own in place of all this, for `DirectRegressor`: of the columns and of y in their units, as
+        `GaussianProcessRegressor` takes it, with its hyperparameters as a start and within their bounds. A
+        ``WhiteKernel`` is a start for the noise, which is found in any case.
     """
 
     rank_inputs: bool | None = None
     length_scale: float | ArrayLike | None = None
     max_search_rows: int = 1000
     block_dtype: str = "float64"
+    kernel: Any = None
 
     def check(self) -> None:
         if self.rank_inputs is not None:
@@ -77,13 +83,18 @@ class Nystroem(Choice):
             )
         as_count(self.max_search_rows, "max_search_rows", 2)
         as_choice(self.block_dtype, "block_dtype", BLOCK_DTYPES)
+        if self.kernel is not None:
+            as_kernel(self.kernel)
+            if type(self) is not Nystroem:
+                raise ValueError("kernel must be None for Fourier features: use Nystroem(kernel=...)")
+            if self.rank_inputs or self.length_scale is not None:
+                raise ValueError("rank_inputs and length_scale must be left out with a kernel, which has its own")
 
 
 @described_by(Nystroem)
 @dataclass
 class Fourier(Nystroem):
     """Random Fourier features of the same kernel: cheaper for very many rows, for prediction and on devices."""
-
 
 @described_by(Nystroem)
 @dataclass
@@ -247,7 +258,7 @@ def as_features(value: Any, posterior: Choice) -> tuple[str, Any]:
         if type(value) not in kinds:
             raise TypeError(f"features must be a name, Nystroem, Fourier, Polynomial or a transformer, got {value!r}")
         value.check()
-        return kinds[type(value)], value
+        return OWN_KERNEL if getattr(value, "kernel", None) is not None else kinds[type(value)], value
     if not hasattr(value, "transform"):
         raise TypeError(f"features must be a name or a transformer, got {value!r}")
     return "transformer", value
@@ -313,7 +324,9 @@ class RegressionParameters(BasisParameters, Protocol):
     max_iter: int
 
 
-def feature_plan(model: BasisParameters, posterior: Choice, rank_inputs: bool | None) -> tuple[FeaturePlan, str]:
+def feature_plan(
+    model: BasisParameters, posterior: Choice, rank_inputs: bool | None, *, own_kernel: bool = False
+) -> tuple[FeaturePlan, str]:
     """Return the plan of an estimator's features, and the precision of blocks of rows."""
     kind, chosen = as_features(model.features, posterior)
     n_functions = as_count(model.n_basis_functions, "n_basis_functions", 2)
@@ -324,7 +337,10 @@ def feature_plan(model: BasisParameters, posterior: Choice, rank_inputs: bool | 
             "rank_inputs": rank_inputs if own is None else own,
             "length_scale": chosen.length_scale,
             "max_search_rows": chosen.max_search_rows,
+            "own_kernel": chosen.kernel,
         }
+        if kind == OWN_KERNEL and not own_kernel:
+            raise ValueError(f"kernel must be None for {type(model).__name__}: it is for DirectRegressor")
     elif kind == "polynomial":
         options = {"degree": chosen.degree}
     elif kind == "transformer":
@@ -350,6 +366,13 @@ def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str
             "n_basis_functions": plan.n_functions,
             "features__rank_inputs": plan.rank_inputs,
             "features__length_scale": held[0] if held and held.count(held[0]) == len(held) else scales.tolist(),
+            "features__max_search_rows": plan.max_search_rows,
+            "random_state": model.random_state,
+        }
+    if plan.kind == OWN_KERNEL:
+        used |= {
+            "n_basis_functions": plan.n_functions,
+            "features__kernel": str(joblib.hash(plan.own_kernel)),
             "features__max_search_rows": plan.max_search_rows,
             "random_state": model.random_state,
         }
@@ -384,9 +407,9 @@ def require_same_features(features: Any, plan: FeaturePlan, fixed: Basis) -> Non
 def regression_plan(model: RegressionParameters) -> RegressionPlan:
     """Return the plan of a regressor, or raise where its parameters are wrong or do not fit together."""
     posterior = as_posterior(model.posterior)
-    features, block_dtype = feature_plan(model, posterior, rank_inputs=True)
+    features, block_dtype = feature_plan(model, posterior, rank_inputs=True, own_kernel=True)
     check_common(model)
-    noise = model.noise
+    noise, transform = model.noise, _transform(model)
     if isinstance(noise, str):
         as_choice(noise, "noise", NOISES)
     else:
@@ -398,7 +421,8 @@ def regression_plan(model: RegressionParameters) -> RegressionPlan:
     plan = RegressionPlan(
         features,
         posterior,
-        _transform(model),
+        # The kernel is of y in its own units: no other scale is looked for.
+        None if features.kind == OWN_KERNEL and transform == "auto" else transform,
         noise,
         _local(model.local),
         block_dtype,

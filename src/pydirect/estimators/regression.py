@@ -349,7 +349,7 @@ def fit_together(
 
 def initial_hyperparameters(plan: RegressionPlan, basis: Basis, units: Units) -> list[InitialHyperparameters]:
     """What is known of each target's noise and prior variance before inference, standardised."""
-    kernel, unit, found = basis.hyperparameters, basis.target_scale, []
+    kernel, unit, found = basis.kernel, basis.target_scale, []
     for k, scale in enumerate(units.scale):
         noise, prior_variance = 0.1, None
         if kernel is not None and unit is not None:

@@ -51,7 +51,7 @@ def words_of_inputs(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
     """Say which columns were encoded, which matter, and how smooth the function is; `columns` encode the table."""
     lines = [] if columns is None else words_of_columns(columns)
     if basis.hyperparameters is None:
-        return lines
+        return [*lines, *([] if basis.kernel is None else [str(basis.kernel)])]
     names = column_names(basis, columns)
     if basis.search is not None:
         lines += words_of_search(basis.search, names)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from pydirect._dense import product
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
-from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.kernel import Kernel, KernelHyperparameters
 from pydirect.features.maps import MANY_ROWS, AnyMap, Block
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.persistence.schema import AtMost, Binds, Positive, Shape
@@ -58,6 +58,11 @@ class Basis:
     def n_weights(self) -> int:
         """Number of basis functions."""
         return self.map.n_weights
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """Kernel that the basis functions approximate; None where they are all there is."""
+        return self.map.residual_kernel if self.hyperparameters is None else self.hyperparameters
 
     @property
     def largest_input(self) -> float:
@@ -165,7 +170,7 @@ class Basis:
         That of the linear part beyond the point where it is clipped and, with landmarks, the residual variance above
         its average `mean_missing` over training rows, which is part of the inferred noise.
         """
-        if self.hyperparameters is None:
+        if self.kernel is None:
             return None
-        missing = self.hyperparameters.cut_off_variance(inputs)
+        missing = self.kernel.cut_off_variance(inputs)
         return missing + np.maximum(self.map.residual_variance(inputs, phi) - mean_missing, 0.0)

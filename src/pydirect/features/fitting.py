@@ -21,12 +21,13 @@ from pydirect.features.maps import (
     TransformerFeatures,
     random_fourier_features,
 )
+from pydirect.features.own_kernel import search_own_kernel
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import KernelRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.tables.encoding import ColumnEncoding
 
-KERNEL_MAPS, GIVEN_MAPS = ("nystroem", "fourier"), ("precomputed", "transformer")
+KERNEL_MAPS, GIVEN_MAPS, OWN_KERNEL = ("nystroem", "fourier"), ("precomputed", "transformer"), "own_kernel"
 KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 
@@ -45,6 +46,7 @@ class FeaturePlan:
     length_scale: float | ArrayLike | None = None
     max_search_rows: int = 1000
     transformer: Any = None
+    own_kernel: Any = None
     first_size: int | None = None
     parameters: Mapping[str, Hashable] = field(default_factory=dict)
 
@@ -77,6 +79,13 @@ def fit_basis(
     record: dict[str, Any] = {"names": names, "columns": columns, "parameters": plan.parameters}
     if not plan.takes_tables:
         return Basis(InputMap.identity(rows.x.shape[1]), _given_map(plan, rows.x), **record)
+    if plan.kind == OWN_KERNEL:
+        return Basis(
+            InputMap.identity(rows.x.shape[1]),
+            _own_map(plan, rows, target_scale, rng),
+            target_scale=target_scale,
+            **record,
+        )
     # Every linear feature has variance one, as documented: there, rare categories drown nothing.
     together = None if plan.kind == "linear" else columns.groups
     rank = plan.rank_inputs if plan.learns_kernel else False
@@ -128,6 +137,15 @@ def given_kernel(
     kept = input_map.kept
     relative = np.maximum(scales[kept] / input_map.scale[kept], 1e-40)  # distances stay finite
     return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
+
+
+def _own_map(
+    plan: FeaturePlan, rows: TrainingRows, target_scale: FloatArray | None, rng: np.random.Generator
+) -> NystroemFeatures:
+    """Kernel functions of a kernel of one's own, of the columns in their own units."""
+    scale, index = np.ones(rows.y.shape[1]) if target_scale is None else target_scale, rows.distinct[0]
+    kernel = search_own_kernel(plan.own_kernel, rows.x[index], rows.y[index], scale, rng, plan.max_search_rows)
+    return NystroemFeatures.at(choose_landmarks(rows.x, rows, rng, plan.n_functions), kernel)
 
 
 def _given_map(plan: FeaturePlan, x: FloatArray) -> PrecomputedFeatures | TransformerFeatures:

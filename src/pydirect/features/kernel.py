@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -25,6 +26,39 @@ LOG2_E = float(np.log2(np.e))
 def linear_inputs(x: FloatArray, n_linear: int) -> FloatArray:
     """Return the inputs of the linear part, (n_rows, n_linear)."""
     return np.clip(x[:, :n_linear], -LINEAR_REACH, LINEAR_REACH)
+
+
+class Kernel(ABC):
+    """What feature maps, predictions and draws ask of a covariance function, for standardised targets."""
+
+    if TYPE_CHECKING:  # fields
+
+        @property
+        def noise_variance(self) -> float: ...
+
+    @abstractmethod
+    def prepared(self, x: FloatArray) -> Any:
+        """Return rows with which others are compared again and again."""
+
+    @abstractmethod
+    def covariance(self, x: FloatArray, other: Any, n_threads: int = 1) -> FloatArray:
+        """Covariance of f between rows and others, which may be prepared, (n_rows, n_other)."""
+
+    @abstractmethod
+    def diagonal(self, x: FloatArray) -> FloatArray:
+        """Prior variance of f at the rows of x, (n_rows,)."""
+
+    def typical_variance(self, x: FloatArray) -> float:
+        """Prior variance of f at a typical row, to which rounding of covariances is compared."""
+        return float(self.diagonal(x).mean())
+
+    def beyond(self, x: FloatArray) -> FloatArray:
+        """Features of what clipped inputs take off the process, of standard Gaussian weights, (n_rows, n_features)."""
+        return np.empty((len(x), 0))
+
+    def cut_off_variance(self, x: FloatArray) -> FloatArray:
+        """Prior variance that the process loses by clipped inputs, (n_rows,)."""
+        return squared_norms(self.beyond(x))
 
 
 class PreparedRows:
@@ -49,7 +83,7 @@ class PreparedRows:
 
 
 @dataclass(frozen=True)
-class KernelHyperparameters:
+class KernelHyperparameters(Kernel):
     """Hyperparameters of the covariance function, for standardised targets.
 
     `linear_amplitude` is the variance of the linear part, of the leading `n_linear` inputs, at a typical row. The
@@ -99,10 +133,11 @@ class KernelHyperparameters:
         """Return what clipping takes off the inputs of the linear part, (n_rows, n_linear)."""
         return x[:, : self.n_linear] - linear_inputs(x, self.n_linear)
 
-    def cut_off_variance(self, x: FloatArray) -> FloatArray:
-        """Prior variance that the linear part loses by clipping its inputs, (n_rows,)."""
-        beyond = self.cut_off_inputs(x)
-        return self.amplitudes[2] * squared_norms(beyond)
+    def beyond(self, x: FloatArray) -> FloatArray:
+        return np.asarray(np.sqrt(self.amplitudes[2]) * self.cut_off_inputs(x))
+
+    def typical_variance(self, x: FloatArray) -> float:
+        return float(self.amplitudes[[0, 1, 3]].sum())  # the linear part has no bound
 
     def prepared(self, x: FloatArray) -> PreparedRows:
         """Return rows with which others are compared again and again."""

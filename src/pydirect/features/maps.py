@@ -22,9 +22,10 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.derivatives import Along, Direction, kernel_gradient, linear_rates, rates_of_inputs
 from pydirect.features.inputs import LARGEST
-from pydirect.features.kernel import PAIRS, KernelHyperparameters, PreparedRows, linear_inputs
+from pydirect.features.kernel import PAIRS, Kernel, KernelHyperparameters, linear_inputs
+from pydirect.features.own_kernel import OwnKernel
 from pydirect.features.products import ProductMap
-from pydirect.persistence.schema import AtLeast, Limits, Shape, Size
+from pydirect.persistence.schema import As, AtLeast, Limits, Shape, Size
 
 Block = NDArray[Any]
 # Sums are of kernel functions where this bounds what rounding adds to them, as a fraction of the noise variance:
@@ -67,7 +68,7 @@ class FeatureMap(ABC):
         return LARGEST
 
     @property
-    def residual_kernel(self) -> KernelHyperparameters | None:
+    def residual_kernel(self) -> Kernel | None:
         """Kernel k of which Φ leaves the residual k(x, x') − Φ(x)ᵀΦ(x'); None if Φ is all there is."""
         return None
 
@@ -353,15 +354,13 @@ class NystroemFeatures(FeatureMap):
 
     kind: ClassVar[str] = "nystroem"
     landmarks: Annotated[FloatArray, Shape("n_landmarks", "n_inputs"), Limits(LARGEST)]
-    hyperparameters: KernelHyperparameters
+    hyperparameters: Annotated[Kernel, As(KernelHyperparameters | OwnKernel)]
     sums_of_kernel: bool = False
 
     __repr__ = short_repr
 
     @classmethod
-    def at(
-        cls, landmarks: FloatArray, hyperparameters: KernelHyperparameters, n_rows: float = MANY_ROWS
-    ) -> NystroemFeatures:
+    def at(cls, landmarks: FloatArray, hyperparameters: Kernel, n_rows: float = MANY_ROWS) -> NystroemFeatures:
         """Build from landmarks, and raise unless their covariance can be factorised.
 
         `n_rows` that sums will be over, at the noise variance of the hyperparameters, decide what the sums are of.
@@ -420,7 +419,7 @@ class NystroemFeatures(FeatureMap):
         self._prepared  # noqa: B018
 
     @cached_property
-    def _prepared(self) -> PreparedRows:
+    def _prepared(self) -> Any:
         return self.hyperparameters.prepared(self.landmarks)
 
     @property
@@ -449,10 +448,14 @@ class NystroemFeatures(FeatureMap):
         return solve_upper(self._factorised[0].T, matrix)
 
     def gradient(self, x: FloatArray) -> Along:
+        if not isinstance(self.hyperparameters, KernelHyperparameters):
+            raise TypeError(
+                "features must be of the package's own kernel to have gradients, got a kernel of scikit-learn"
+            )
         return kernel_gradient(self.hyperparameters, x, self.landmarks)
 
     @property
-    def residual_kernel(self) -> KernelHyperparameters:
+    def residual_kernel(self) -> Kernel:
         return self.hyperparameters
 
     def residual_variance(self, x: FloatArray, phi: FloatArray) -> FloatArray:

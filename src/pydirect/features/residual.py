@@ -44,13 +44,13 @@ def draw_residual(
     basis: Basis, inputs: FloatArray, mean_residual: float, n_draws: int, rng: np.random.Generator, n_threads: int = 1
 ) -> FloatArray | None:
     """Draw what the basis functions leave, in units of its prior; equal rows have equal values, (n_rows, n_draws)."""
-    kernel = basis.hyperparameters
+    kernel = basis.kernel
     if kernel is None:
         return None
     first, where = equal_rows(inputs)
     rows = inputs[first]
-    beyond = kernel.cut_off_inputs(rows)
-    drawn = beyond @ (np.sqrt(kernel.amplitudes[2]) * rng.standard_normal((kernel.n_linear, n_draws)))
+    beyond = kernel.beyond(rows)
+    drawn = beyond @ rng.standard_normal((beyond.shape[1], n_draws))
     if basis.map.residual_kernel is not None:
         drawn += _between_landmarks(basis.map, rows, mean_residual, n_draws, rng, n_threads)
     return np.asarray(drawn[where])
@@ -73,12 +73,10 @@ def _between_landmarks(
     kernel, first = features.residual_kernel, inputs[:EXACT_ROWS]
     assert kernel is not None
     phi_first = features.transform(first, n_threads=n_threads)
-    variance = features.residual_variance(first, phi_first)
-    covariance = kernel.covariance(first, first, n_threads)
-    subtract_product(phi_first, phi_first.T, covariance, n_threads)
-    np.fill_diagonal(covariance, variance)
+    covariance = _covariance_between(features, first, phi_first, n_threads)
+    variance = covariance.diagonal().copy()
     # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
-    factor = cholesky_with_jitter(covariance, float(kernel.amplitudes[[0, 1, 3]].sum()))
+    factor = cholesky_with_jitter(covariance, kernel.typical_variance(first))
     if factor is None:
         raise ValueError(
             "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
@@ -99,6 +97,32 @@ def _between_landmarks(
     return drawn
 
 
+def _covariance_between(features: FeatureMap, inputs: FloatArray, phi: FloatArray, n_threads: int) -> FloatArray:
+    """Return what landmarks leave of the kernel, k(x, x') − Φ(x)ᵀΦ(x'), (n_rows, n_rows)."""
+    kernel = features.residual_kernel
+    assert kernel is not None
+    covariance = kernel.covariance(inputs, inputs, n_threads)
+    subtract_product(phi, phi.T, covariance, n_threads)
+    np.fill_diagonal(covariance, features.residual_variance(inputs, phi))
+    return covariance
+
+
+def residual_covariance(
+    basis: Basis, inputs: FloatArray, phi: FloatArray, mean_residual: float, n_threads: int = 1
+) -> FloatArray:
+    """Return the covariance of the process that `draw_residual` draws from, in units of its prior, (n_rows, n_rows)."""
+    kernel = basis.kernel
+    if kernel is None:
+        return np.zeros((len(inputs), len(inputs)))
+    beyond = kernel.beyond(inputs)
+    found = beyond @ beyond.T
+    if basis.map.residual_kernel is not None:
+        between = _covariance_between(basis.map, inputs, phi, n_threads)
+        kept = _kept_share(between.diagonal(), mean_residual)
+        found += kept[:, None] * kept * between
+    return np.asarray(found)
+
+
 def residual_covariances(
     basis: Basis, inputs: FloatArray, phi: FloatArray, row: int, mean_residual: float
 ) -> FloatArray:
@@ -106,11 +130,11 @@ def residual_covariances(
 
     Of the process that `draw_residual` draws from; zeros if there is no kernel.
     """
-    kernel = basis.hyperparameters
+    kernel = basis.kernel
     if kernel is None:
         return np.zeros(len(inputs))
-    beyond = kernel.cut_off_inputs(inputs)
-    found = kernel.amplitudes[2] * (beyond @ beyond[row])
+    beyond = kernel.beyond(inputs)
+    found = beyond @ beyond[row]
     if basis.map.residual_kernel is not None:
         variance = basis.map.residual_variance(inputs, phi)
         kept = _kept_share(variance, mean_residual)
@@ -133,7 +157,7 @@ class ResidualFeatures:
         self.basis, self.kernel, self.mean_residual = basis, basis.hyperparameters, mean_residual
         self._process: _Process | None = None
         if basis.map.residual_kernel is not None:
-            self._process = _Process(basis.map, rng)
+            self._process = _Process(basis.map, self.kernel, rng)
 
     @property
     def n_weights(self) -> int:
@@ -142,7 +166,7 @@ class ResidualFeatures:
 
     def transform(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return the features, (n_rows, n_weights), at inputs of the map, whose basis functions are `phi`."""
-        beyond = np.sqrt(self.kernel.amplitudes[2]) * self.kernel.cut_off_inputs(inputs)
+        beyond = self.kernel.beyond(inputs)
         if self._process is None:
             return beyond
         scale = self._scale(inputs, phi)
@@ -198,10 +222,9 @@ def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.
 class _Process:
     """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
 
-    def __init__(self, nystroem: FeatureMap, rng: np.random.Generator) -> None:
+    def __init__(self, nystroem: FeatureMap, kernel: KernelHyperparameters, rng: np.random.Generator) -> None:
         self.nystroem = nystroem
-        assert nystroem.residual_kernel is not None
-        self.features = _fourier_process(nystroem.residual_kernel, N_FREQUENCIES, rng)
+        self.features = _fourier_process(kernel, N_FREQUENCIES, rng)
 
     @cached_property
     def at_landmarks(self) -> FloatArray:

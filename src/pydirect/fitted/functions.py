@@ -234,6 +234,11 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
             f"n_functions must be at most {min(stored)}, the number of stored draws, got {n_functions}: fit with "
             "Sequential(n_draws=...) or Sequential(keep_factor=True)"
         )
+    if model.basis.hyperparameters is None and model.basis.map.residual_kernel is not None:
+        raise ValueError(
+            "functions are drawn by the spectral density of the kernel, which one of scikit-learn does not have: "
+            "sample_y(X, n, noise=False) draws their values at rows, jointly"
+        )
     weights = [WeightDraws.of(posterior, n_functions, rng) for posterior in model.posteriors]
     missing, n_missing = None, 0
     if model.basis.hyperparameters is not None:

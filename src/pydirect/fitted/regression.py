@@ -18,7 +18,7 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.features.residual import draw_residual
+from pydirect.features.residual import draw_residual, residual_covariance
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Components, Predictor, Units
 from pydirect.linear.functions import LARGE_ROTATION, LatentVariances, with_precision
@@ -147,6 +147,12 @@ class Latent:
             found.append((posterior.alpha, scale * means, variances))
         return found
 
+    def covariance(self, x: FloatArray) -> FloatArray:
+        """Joint covariance of f at the rows of x under Gaussian posteriors, (n_outputs, n_rows, n_rows)."""
+        inputs, phi = self.phi(x)
+        residual = residual_covariance(self.basis, inputs, phi, self.residual_variance, resolve_n_threads())
+        return np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()])
+
     def cumulants(self, x: FloatArray) -> FloatArray:
         """First four cumulants of f, (4, n_rows, n_outputs)."""
         inputs, phi = self.phi(x)
@@ -272,6 +278,21 @@ class FittedRegressor(Predictor):
         mean, variance, noise = self._with_local(x)
         total = variance + noise
         return [(np.ones(1), mean[:, k, None], total[:, k, None]) for k in range(mean.shape[1])]
+
+    def covariance(self, x: FloatArray) -> FloatArray:
+        """Joint covariance of y, noise included, (n_rows, n_rows, n_outputs) or (n_rows, n_rows)."""
+        obstacles = {
+            "discrete weights": not all(isinstance(p, GaussianPosterior) for p in self.posteriors),
+            "a local process: fit with local=False": self.local is not None,
+            f"a model of {self.units.active}: fit with target_transform=None": self.units.active is not None,
+        }
+        for obstacle in (words for words, stands in obstacles.items() if stands):
+            raise ValueError(f"a joint covariance is not available with {obstacle}")
+        found, unit = self.latent.covariance(x), (self.units.calibration * self.units.scale) ** 2
+        rows = np.arange(len(x))
+        found[:, rows, rows] += self.expected_noise(x).T
+        found = np.moveaxis(unit[:, None, None] * found, 0, 2)
+        return found[:, :, 0] if self.units.one_dimensional else found
 
     def cumulants(self, x: FloatArray) -> FloatArray:
         """First four cumulants of y, (4, n_rows, n_outputs), in y's units."""

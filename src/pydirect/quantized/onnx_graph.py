@@ -329,6 +329,7 @@ def _lacking(basis: LinearBasis, p: KernelHyperparameters, inputs: Any, phi: Any
     lacking = _norm(leading - _cut(leading, LINEAR_REACH)) * p.amplitudes[2]
     if isinstance(basis.features.map, NystroemFeatures):
         own = basis.features.map.hyperparameters
+        assert isinstance(own, KernelHyperparameters)
         ard, exponential, slope, constant = own.amplitudes
         prior = _norm(_cut(inputs[:, : own.n_linear], LINEAR_REACH)) * slope + (ard + exponential + constant)
         between = np.maximum(prior - _norm(phi), 0.0)
@@ -369,6 +370,7 @@ def _column(inputs: Any, constant: float) -> Any:
 def _nystroem(features: NystroemFeatures, inputs: Any) -> Any:
     """Kernel functions at the landmarks, whitened: Matérn, exponential, linear and constant parts."""
     p, landmarks = features.hyperparameters, features.landmarks
+    assert isinstance(p, KernelHyperparameters)
     ard, exponential, slope, constant = p.amplitudes
     t = _distance(inputs, landmarks, p.length_scales) * np.sqrt(2 * p.smoothness)
     polynomial: Callable[[Any], Any] = {

@@ -144,6 +144,8 @@ def _posterior_samples(
     features = model.basis.map
     if isinstance(features, TransformerFeatures):
         raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    if model.basis.kernel is not None and model.basis.hyperparameters is None:
+        raise ValueError("features must be of the package's own kernel to be quantised, got a kernel of scikit-learn")
     posteriors: list[Any] = [
         FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
         for p in model.posteriors

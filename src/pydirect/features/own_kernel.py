@@ -1,0 +1,193 @@
+"""Kernels of one's own: objects of `sklearn.gaussian_process.kernels`, their search, and how they are saved.
+
+1. The kernel is of the columns and of y in their own units, as in scikit-learn; what it says of noise, a `WhiteKernel`,
+   is taken out, and there is noise in any case.
+2. Its hyperparameters maximise the exact marginal likelihood of some rows, from their own values and within their own
+   bounds, by the kernel's ``eval_gradient``.
+3. Landmarks, sums and weights then are those of any other kernel.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.optimize import minimize
+from sklearn.gaussian_process import kernels
+
+from pydirect._threads import single_blas_thread
+from pydirect._validation import FloatArray, short_repr
+from pydirect.features.kernel import Kernel
+from pydirect.persistence.schema import AtLeast, Positive
+
+# Classes that files may name: those that are built of numbers, text and each other.
+SAVED: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in vars(kernels).values()
+    if inspect.isclass(cls)
+    and issubclass(cls, kernels.Kernel)
+    and not inspect.isabstract(cls)
+    and cls is not kernels.CompoundKernel
+}
+# Noise at first where the kernel has none, and its bounds: shares of y's variance.
+START_NOISE, NOISE_BOUNDS = 0.1, (1e-8, 10.0)
+# What rounding may make of the smallest eigenvalue of a covariance, relative to the largest, and of noise.
+ROUNDING = 1e-8
+
+
+@dataclass(frozen=True)
+class SavedKernel:
+    """An `OwnKernel` as files hold it."""
+
+    text: str
+    unit: Annotated[float, Positive]
+    white: Annotated[float, AtLeast(0.0)]
+    noise_variance: Annotated[float, Positive]
+
+
+@dataclass(frozen=True)
+class OwnKernel(Kernel):
+    """A kernel of scikit-learn without its noise: covariances are ``kernel(x, z) / unit``, for standardised targets.
+
+    `unit` is the variance of y, `white` the noise that ``kernel.diag`` has, in units of y².
+    """
+
+    kind: ClassVar[str] = "own_kernel"
+    kernel: Any
+    unit: float
+    white: float
+    noise_variance: float
+
+    __repr__ = short_repr
+
+    def prepared(self, x: FloatArray) -> FloatArray:
+        return x
+
+    def covariance(self, x: FloatArray, other: Any, n_threads: int = 1) -> FloatArray:
+        with single_blas_thread():
+            return np.ascontiguousarray(self.kernel(x, other) / self.unit)
+
+    def diagonal(self, x: FloatArray) -> FloatArray:
+        return np.asarray((self.kernel.diag(x) - self.white) / self.unit)
+
+    def __str__(self) -> str:
+        return f"Kernel: {self.kernel}."
+
+    def to_saved(self) -> SavedKernel:
+        return SavedKernel(text_of(self.kernel), self.unit, self.white, self.noise_variance)
+
+    @classmethod
+    def from_saved(cls, saved: SavedKernel) -> OwnKernel:
+        return cls(kernel_of(saved.text), saved.unit, saved.white, saved.noise_variance)
+
+
+def as_kernel(value: Any) -> Any:
+    """Return a kernel of scikit-learn, or raise."""
+    if not isinstance(value, kernels.Kernel) or isinstance(value, kernels.CompoundKernel):
+        raise TypeError(
+            "kernel must be an object of sklearn.gaussian_process.kernels, such as RBF() + WhiteKernel(), or of a "
+            f"class that is derived from theirs, got {value!r}"
+        )
+    return value
+
+
+def search_own_kernel(
+    kernel: Any, x: FloatArray, y: FloatArray, scale: FloatArray, rng: np.random.Generator, max_rows: int
+) -> OwnKernel:
+    """Maximise the marginal likelihood of up to `max_rows` rows, each once.
+
+    `x`, (n_rows, n_columns); `y`, (n_rows, n_outputs), standardised; `scale`, (n_outputs,): y's units.
+    """
+    unit = float(np.mean(np.square(scale)))
+    if len(x) > max_rows:
+        chosen = np.sort(rng.choice(len(x), max_rows, replace=False))
+        x, y = x[chosen], y[chosen]
+    with single_blas_thread():
+        white = noise_of(kernel, x)
+        if white == 0:
+            low, high = (share * unit for share in NOISE_BOUNDS)
+            kernel = kernel + kernels.WhiteKernel(START_NOISE * unit, (low, high))
+        kernel = kernel.clone_with_theta(kernel.theta)  # the user's stays as it is
+        if kernel.n_dims:
+            y = y * np.sqrt(unit)
+            found = minimize(
+                lambda theta: negative_evidence(kernel, theta, x, y),
+                kernel.theta,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=kernel.bounds,
+            )
+            kernel = kernel.clone_with_theta(found.x)
+        white = noise_of(kernel, x)
+    return OwnKernel(kernel, unit, white, max(white, NOISE_BOUNDS[0] * unit) / unit)
+
+
+def negative_evidence(kernel: Any, theta: FloatArray, x: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
+    """Return −log p(y) (n_rows, n_outputs) and its gradient, ½ tr((K⁻¹ − ααᵀ) ∂K), of all outputs."""
+    covariance, gradient = kernel.clone_with_theta(theta)(x, eval_gradient=True)
+    try:
+        factor = cholesky(covariance + 1e-10 * covariance.trace() / len(x) * np.eye(len(x)), lower=True)
+    except (LinAlgError, ValueError):
+        return np.inf, np.zeros_like(theta)
+    alpha = cho_solve((factor, True), y)
+    log_determinant = 2 * np.log(factor.diagonal()).sum() + len(x) * np.log(2 * np.pi)
+    inner = y.shape[1] * cho_solve((factor, True), np.eye(len(x))) - alpha @ alpha.T
+    value = 0.5 * (float((y * alpha).sum()) + y.shape[1] * log_determinant)
+    return value, 0.5 * np.tensordot(inner, gradient, 2)
+
+
+def noise_of(kernel: Any, x: FloatArray) -> float:
+    """Return the noise variance that a kernel contains, or raise unless it is a covariance with constant noise."""
+    covariance = kernel(x, x)
+    white, largest = kernel.diag(x) - covariance.diagonal(), float(np.abs(covariance).max())
+    if not np.isfinite(covariance).all():
+        raise ValueError(f"kernel must be finite at the rows of X, got {kernel}")
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    if np.abs(covariance - covariance.T).max() > ROUNDING * largest or eigenvalues[0] < -ROUNDING * eigenvalues[-1]:
+        raise ValueError(
+            f"kernel must be positive definite, got an eigenvalue of {eigenvalues[0]:.3g} beside {eigenvalues[-1]:.3g} "
+            f"at rows of X for {kernel}"
+        )
+    if np.ptp(white) > ROUNDING * (largest + white.max()):
+        raise ValueError(f"kernel must have the same noise for all rows, a WhiteKernel as a term, got {kernel}")
+    return float(white.mean()) if white.mean() > ROUNDING**2 * largest else 0.0
+
+
+# --- files
+
+
+def text_of(kernel: Any) -> str:
+    """Return a kernel as JSON: its class and its parameters."""
+    return json.dumps(_saved(kernel))
+
+
+def kernel_of(text: str) -> Any:
+    """Undo `text_of`."""
+    return _loaded(json.loads(text))
+
+
+def _saved(value: Any) -> Any:
+    if isinstance(value, kernels.Kernel):
+        name = type(value).__name__
+        if SAVED.get(name) is not type(value):
+            raise TypeError(
+                f"kernel must be of scikit-learn's own classes to be saved without pickle, got {name}: pickle the "
+                "whole model"
+            )
+        return {"class": name, "parameters": {k: _saved(v) for k, v in value.get_params(deep=False).items()}}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_saved(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _loaded(entry: Any) -> Any:
+    if not isinstance(entry, dict) or "class" not in entry:
+        return np.asarray(entry, dtype=np.float64) if isinstance(entry, list) else entry
+    cls, given = SAVED.get(str(entry["class"])), entry.get("parameters")
+    if cls is None or not isinstance(given, dict) or given.keys() != inspect.signature(cls).parameters.keys():
+        raise ValueError(f"a kernel must be a class of scikit-learn's and its parameters, got {entry['class']!r}")
+    return cls(**{name: _loaded(value) for name, value in given.items()})
