@@ -96,6 +96,7 @@ class Nystroem(Choice):
 class Fourier(Nystroem):
     """Random Fourier features of the same kernel: cheaper for very many rows, for prediction and on devices."""
 
+
 @described_by(Nystroem)
 @dataclass
 class Polynomial(Choice):

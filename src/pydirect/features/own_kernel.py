@@ -33,6 +33,8 @@ SAVED: dict[str, Any] = {
     and not inspect.isabstract(cls)
     and cls is not kernels.CompoundKernel
 }
+# Rows on which the optimum is looked for, and iterations that follow from there on more.
+FIRST_ROWS, LAST_ITERATIONS = 512, 12
 # Noise at first where the kernel has none, and its bounds: shares of y's variance.
 START_NOISE, NOISE_BOUNDS = 0.1, (1e-8, 10.0)
 # What rounding may make of the smallest eigenvalue of a covariance, relative to the largest, and of noise.
@@ -103,27 +105,26 @@ def search_own_kernel(
     `x`, (n_rows, n_columns); `y`, (n_rows, n_outputs), standardised; `scale`, (n_outputs,): y's units.
     """
     unit = float(np.mean(np.square(scale)))
-    if len(x) > max_rows:
-        chosen = np.sort(rng.choice(len(x), max_rows, replace=False))
-        x, y = x[chosen], y[chosen]
+    order = rng.permutation(len(x))
+    few, many = (np.sort(order[: min(size, max_rows)]) for size in (FIRST_ROWS, max_rows))
     with single_blas_thread():
-        white = noise_of(kernel, x)
-        if white == 0:
+        if noise_of(kernel, x[few]) == 0:
             low, high = (share * unit for share in NOISE_BOUNDS)
             kernel = kernel + kernels.WhiteKernel(START_NOISE * unit, (low, high))
-        kernel = kernel.clone_with_theta(kernel.theta)  # the user's stays as it is
-        if kernel.n_dims:
-            y = y * np.sqrt(unit)
-            found = minimize(
-                lambda theta: negative_evidence(kernel, theta, x, y),
-                kernel.theta,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=kernel.bounds,
-            )
-            kernel = kernel.clone_with_theta(found.x)
-        white = noise_of(kernel, x)
+        kernel = _optimum(kernel, x[few], y[few] * np.sqrt(unit))
+        if len(many) > len(few):
+            kernel = _optimum(kernel, x[many], y[many] * np.sqrt(unit), LAST_ITERATIONS)
+        white = noise_of(kernel, x[many])
     return OwnKernel(kernel, unit, white, max(white, NOISE_BOUNDS[0] * unit) / unit)
+
+
+def _optimum(kernel: Any, x: FloatArray, y: FloatArray, max_iter: int = 15_000) -> Any:
+    """Return the kernel of largest evidence that is found within its bounds; the one that is given stays as it is."""
+    if not kernel.n_dims:
+        return kernel
+    options = {"method": "L-BFGS-B", "bounds": kernel.bounds, "options": {"maxiter": max_iter}}
+    found = minimize(lambda theta: negative_evidence(kernel, theta, x, y), kernel.theta, jac=True, **options)
+    return kernel.clone_with_theta(found.x)
 
 
 def negative_evidence(kernel: Any, theta: FloatArray, x: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
