@@ -56,13 +56,18 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         return targets
 
     @takes_rows
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+    def predict(
+        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the target.
 
         Parameters
         ----------
         return_std : bool, default=False
             Also return the standard deviation of the target, noise included; it is computed only on request.
+        return_cov : bool, default=False
+            Return the joint covariance of the rows' targets in its place, whose diagonal is its square. For
+            `DirectRegressor` with Gaussian weights, but not with a local process or transformed targets.
 
         Returns
         -------
@@ -70,11 +75,16 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             In the target's units.
         std : ndarray of the same shape
             In the target's units.
+        cov : ndarray of shape (n_rows, n_rows) or (n_rows, n_rows, n_outputs)
+            In the target's units squared.
         """
+        if return_std and return_cov:
+            raise ValueError("return_std must be False with return_cov, whose diagonal it is")
         x = self.encode_rows(X)
         with self._threads():
             mean, std = self.model_.predict(x, return_std)
-        return mean if std is None else (mean, std)
+            spread = self.model_.covariance(x) if return_cov else std
+        return mean if spread is None else (mean, spread)
 
     @takes_rows
     def predict_parts(self, X: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:

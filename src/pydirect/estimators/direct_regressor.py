@@ -301,35 +301,6 @@ class DirectRegressor(IncrementalRegressor):
     # --- functions
 
     @takes_rows
-    def predict(
-        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
-    ) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the target.
-
-        Parameters
-        ----------
-        return_std : bool, default=False
-            Also return the standard deviation of the target, noise included; it is computed only on request.
-        return_cov : bool, default=False
-            Return the joint covariance of the rows' targets in its place, whose diagonal is its square. Not with
-            discrete weights, a local process or transformed targets.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the target's units.
-        std : ndarray of the same shape
-            In the target's units.
-        cov : ndarray of shape (n_rows, n_rows) or (n_rows, n_rows, n_outputs)
-            In the target's units squared.
-        """
-        if not return_cov:
-            return super().predict(X, return_std)
-        if return_std:
-            raise ValueError("return_std must be False with return_cov, whose diagonal it is")
-        return self._asked("predict", X, False)[0], self._asked("covariance", X)
-
-    @takes_rows
     def predict_cumulants(self, X: ArrayLike) -> FloatArray:
         """Predict the first four cumulants of the target: mean, variance and the two beyond a Gaussian.
 

@@ -190,6 +190,10 @@ class Predictor(Digested):
         """Joint draws of f at the rows of x, (n_rows, n_outputs, n_samples), standardised."""
         raise NotImplementedError
 
+    def covariance(self, x: FloatArray) -> FloatArray:
+        """Joint covariance of y at rows, (n_rows, n_rows, n_outputs) or (n_rows, n_rows), in y's units."""
+        raise ValueError("return_cov must be False for models other than DirectRegressor's")
+
     # What the four above imply; subclasses that know better replace it.
 
     def latent_components(self, x: FloatArray) -> list[Components]:
