@@ -12,33 +12,39 @@ from __future__ import annotations
 import inspect
 import json
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize
-from sklearn.gaussian_process import kernels
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.kernel import Kernel
 from pydirect.persistence.schema import AtLeast, Positive
 
-# Classes that files may name: those that are built of numbers, text and each other.
-SAVED: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in vars(kernels).values()
-    if inspect.isclass(cls)
-    and issubclass(cls, kernels.Kernel)
-    and not inspect.isabstract(cls)
-    and cls is not kernels.CompoundKernel
-}
 # Rows on which the optimum is looked for, and iterations that follow from there on more.
 FIRST_ROWS, LAST_ITERATIONS = 512, 12
 # Noise at first where the kernel has none, and its bounds: shares of y's variance.
 START_NOISE, NOISE_BOUNDS = 0.1, (1e-8, 10.0)
 # What rounding may make of the smallest eigenvalue of a covariance, relative to the largest, and of noise.
 ROUNDING = 1e-8
+
+
+@cache
+def kernels() -> Any:
+    """Return scikit-learn's module, which nothing below the estimators imports by itself."""
+    return import_module("sklearn.gaussian_process.kernels")
+
+
+@cache
+def saved_classes() -> dict[str, Any]:
+    """Return the classes that files may name: those that are built of numbers, text and each other."""
+    module = kernels()
+    found = {n: c for n, c in vars(module).items() if inspect.isclass(c) and issubclass(c, module.Kernel)}
+    return {n: c for n, c in found.items() if not inspect.isabstract(c) and c is not module.CompoundKernel}
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class OwnKernel(Kernel):
 
 def as_kernel(value: Any) -> Any:
     """Return a kernel of scikit-learn, or raise."""
-    if not isinstance(value, kernels.Kernel) or isinstance(value, kernels.CompoundKernel):
+    if not isinstance(value, kernels().Kernel) or isinstance(value, kernels().CompoundKernel):
         raise TypeError(
             "kernel must be an object of sklearn.gaussian_process.kernels, such as RBF() + WhiteKernel(), or of a "
             f"class that is derived from theirs, got {value!r}"
@@ -110,7 +116,7 @@ def search_own_kernel(
     with single_blas_thread():
         if noise_of(kernel, x[few]) == 0:
             low, high = (share * unit for share in NOISE_BOUNDS)
-            kernel = kernel + kernels.WhiteKernel(START_NOISE * unit, (low, high))
+            kernel = kernel + kernels().WhiteKernel(START_NOISE * unit, (low, high))
         kernel = _optimum(kernel, x[few], y[few] * np.sqrt(unit))
         if len(many) > len(few):
             kernel = _optimum(kernel, x[many], y[many] * np.sqrt(unit), LAST_ITERATIONS)
@@ -172,9 +178,9 @@ def kernel_of(text: str) -> Any:
 
 
 def _saved(value: Any) -> Any:
-    if isinstance(value, kernels.Kernel):
+    if isinstance(value, kernels().Kernel):
         name = type(value).__name__
-        if SAVED.get(name) is not type(value):
+        if saved_classes().get(name) is not type(value):
             raise TypeError(
                 f"kernel must be of scikit-learn's own classes to be saved without pickle, got {name}: pickle the "
                 "whole model"
@@ -188,7 +194,7 @@ def _saved(value: Any) -> Any:
 def _loaded(entry: Any) -> Any:
     if not isinstance(entry, dict) or "class" not in entry:
         return np.asarray(entry, dtype=np.float64) if isinstance(entry, list) else entry
-    cls, given = SAVED.get(str(entry["class"])), entry.get("parameters")
+    cls, given = saved_classes().get(str(entry["class"])), entry.get("parameters")
     if cls is None or not isinstance(given, dict) or given.keys() != inspect.signature(cls).parameters.keys():
         raise ValueError(f"a kernel must be a class of scikit-learn's and its parameters, got {entry['class']!r}")
     return cls(**{name: _loaded(value) for name, value in given.items()})
