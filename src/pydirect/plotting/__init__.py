@@ -7,7 +7,14 @@ raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
 from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay, SequentialDisplay
-from pydirect.plotting.inputs import EffectDisplay, NoiseDisplay, RelevanceDisplay, RowInfluenceDisplay, ShapleyDisplay
+from pydirect.plotting.inputs import (
+    EffectDisplay,
+    NoiseDisplay,
+    RelevanceDisplay,
+    RowInfluenceDisplay,
+    ShapleyDisplay,
+    SharesDisplay,
+)
 from pydirect.plotting.predictions import CalibrationDisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
 __all__ = [
@@ -23,4 +30,5 @@ __all__ = [
     "RowInfluenceDisplay",
     "SequentialDisplay",
     "ShapleyDisplay",
+    "SharesDisplay",
 ]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import norm, spearmanr
 
 from pydirect._validation import FloatArray, as_count
+from pydirect.explain.effects import Effects
 from pydirect.explain.rows import RowEffects
 from pydirect.explain.shapley import ShapleyValues, shapley_values
 from pydirect.features.screen import RELEVANT
@@ -269,6 +270,38 @@ class EffectDisplay(Display):
             )
         else:
             finish(self.ax_[0], "best")
+        return self
+
+
+class SharesDisplay(Display):
+    """Shares of the variance of f by column and pair of columns, and the strongest interaction.
+
+    - `effects`: What `pydirect.explain.effects` has found.
+    """
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+
+    def plot(self, ax: Any = None, *, max_bars: int = 12) -> Self:
+        """Draw bars with posterior deviations, and the interaction of largest share in y's units, if there is one.
+
+        - `max_bars`: Largest number of bars.
+        """
+        pairs = self.effects.pairs
+        first, *second = self._panels(ax, (4.8 + 4.4 * bool(pairs), 3.4), ncols=1 + bool(pairs))
+        shown = sorted((*self.effects.main, *pairs), key=lambda effect: -effect.share)[:max_bars]
+        for k, effect in enumerate(shown):
+            color = BLUE if len(effect.columns) == 1 else VERMILION
+            first.barh(k, effect.share, xerr=effect.share_std, color=color, ecolor=INK, height=0.7)
+        label_bars(first, [" × ".join(effect.columns) for effect in shown])
+        first.set(xlabel="share of the variance of f", xlim=(0, None))
+        first.spines[["top", "right"]].set_visible(False)
+        for panel in second:
+            (u, v), mean = pairs[0].values, pairs[0].mean
+            reach = float(np.abs(mean).max()) or 1.0
+            drawn = panel.pcolormesh(u, v, mean.T, cmap="RdBu_r", vmin=-reach, vmax=reach, shading="nearest")
+            panel.set(xlabel=pairs[0].columns[0], ylabel=pairs[0].columns[1], title="interaction")
+            self.figure_.colorbar(drawn, ax=panel)
         return self
 
 
