@@ -236,10 +236,12 @@ class DirectRegressor(IncrementalRegressor):
             read = self._read_targets(X, y, sample_weight)
             (given,) = merged([self._encoded(plan, read)])
             with progress.stage("features"):
-                units, rows = fit_units(plan, given, choice=choose_scale(plan, given))
+                choice = choose_scale(plan, given)
+                units, rows = fit_units(plan, given, choice=choice)
                 warn_of_outliers(plan, units, rows.y, stacklevel=2)
                 rng, later = plan.generators()
-                basis = fit_features(plan, given, units, rows, rng)
+                known = None if choice is None else choice.basis
+                basis = known or fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):
                 sums = collect([plan], basis, rows, progress)
             with progress.stage("inference"):

@@ -383,8 +383,8 @@ class PooledRegressor(Regressor):
             units, rows = fit_units(plan, given, choice=choice)
             warn_of_outliers(plan, units, rows.y, stacklevel=2)
             if plan.transform == "auto":  # once, for the refits too
-                plan = replace(plan, transform=None if choice is None else choice.transform.scales)
-            ((kernel, _),) = fit_together([plan], [given], progress)
+                plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
+            ((kernel, _),) = fit_together([plan], [given], progress, None if choice is None else choice.basis)
             grows = _grows(self.trees, len(given.x))
             pool = FittedMeanPool.alone(kernel)
             if grows:

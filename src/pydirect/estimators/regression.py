@@ -24,26 +24,36 @@ from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
 from pydirect.estimators.target_transform import (
+    FEW_ROWS,
+    IDENTITY,
+    LEAST_GAIN,
     MAX_FEATURES,
     MAX_SEARCH_ROWS,
+    PLAIN,
+    OnScale,
     ScaleChoice,
-    choose_scales,
+    candidates,
     chosen_rows,
     copied,
+    favoured,
     given_transform,
+    on_scales,
+    promising,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import fit_basis
+from pydirect.features.fitting import choose_landmarks, fit_basis
+from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
-from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_out
+from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
-from pydirect.noise.fit import choose_noise, fit_varying_noise
+from pydirect.noise.fit import choose_noise, fit_varying_noise, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
 from pydirect.noise.problem import NoiseProblem
 from pydirect.noise.student_t import REACH, fit_student_t
+from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
@@ -121,40 +131,121 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
 
 
 def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
-    """Before stage 1: the targets' scales, by a model small enough to try several, of which each is an output."""
+    """Before stage 1: the targets' scales, by models small enough to try several, of which each is an output.
+
+    Few rows learn a kernel of y itself first, which is then that of the fit unless another scale promises more.
+    """
     if plan.transform != "auto" or not plan.is_gaussian or plan.noise not in ("auto", "constant", "varying"):
         return None
     chosen = chosen_rows(plan.random_state, len(given.x), given.weight)
-    x, y, weight = given.x[chosen], given.y[chosen], None if given.weight is None else given.weight[chosen]
-    features, columns = plan.features, ColumnEncoding.of_numbers(x.shape[1])  # x is encoded
-    scales: Any = features.length_scale
-    n_threads = resolve_n_threads()
-    if np.ndim(scales) > 0 and len(scales) == given.columns.n_columns:
-        scales = np.asarray(scales)[given.columns.origins]
-    features = replace(
-        features, n_functions=min(features.n_functions, MAX_FEATURES), length_scale=scales, parameters={}
-    )
-    search = partial(search_kernel, max_rows=min(features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
-    own = replace(plan, features=features, transform=None, local=None, block_dtype="float64")
+    y, weight = given.y[chosen], None if given.weight is None else given.weight[chosen]
+    tried = [
+        [scale for scale in candidates(own) if scale.allows(all_of_it)]
+        for own, all_of_it in zip(y.T, given.y.T, strict=True)
+    ]
+    if not any(tried):
+        return None
+    small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
+    if features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1:
+        return small.chosen_by_own_kernels(tried[0])
+    found = [small.chosen(own, scales) for own, scales in zip(y.T, tried, strict=True)]
+    if all(scale is IDENTITY for scale, _, _ in found):
+        return None
+    chosen_scales, gains, spreads = zip(*found, strict=True)
+    return ScaleChoice(TargetTransform(chosen_scales), np.array(gains), np.array(spreads))
 
-    def small(
-        z: FloatArray, noise: str, known: tuple[Basis, list[int]] | None
-    ) -> tuple[FittedRegressor, LeftOut, FloatArray]:
-        rng, _ = replace(own, random_state=copied(plan.random_state)).generators()
-        units, standardised = Units.fit(z, weight, False)
-        rows = TrainingRows(x, standardised, weight)
-        if known is None:
-            basis = fit_basis(features, rows, columns, search, rng, n_threads, target_scale=units.scale)
-        else:
-            basis, outputs = known
-            basis = replace(basis, target_scale=None if basis.target_scale is None else basis.target_scale[outputs])
+
+@dataclass(frozen=True)
+class _SmallFit:
+    """Fits of few landmarks to some of the rows that are given, with targets on several scales at once."""
+
+    plan: RegressionPlan
+    given: GivenRows
+    rows: TrainingRows
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The generator of every fit, always in the same state."""
+        return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
+
+    def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
+        """Learn one kernel from few rows of an output's targets on several scales."""
+        plan, x, weight = self.plan.features, self.rows.x, self.rows.weight
+        length_scale: Any = plan.length_scale
+        if np.ndim(length_scale) > 0 and len(length_scale) == self.given.columns.n_columns:
+            length_scale = np.asarray(length_scale)[self.given.columns.origins]
+        size = min(plan.n_functions, MAX_FEATURES)
+        plan = replace(plan, n_functions=size, length_scale=length_scale, parameters={})
+        search = partial(search_kernel, max_rows=min(plan.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+        rows = TrainingRows(x, Units.fit(on_scales(y, scales), weight, False)[1], weight)
+        return fit_basis(plan, rows, ColumnEncoding.of_numbers(x.shape[1]), search, self.rng, resolve_n_threads())
+
+    def own_kernel(self, scale: TargetScale) -> tuple[Basis, Basis]:
+        """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
+        rng, plan = self.rng, replace(self.plan, transform=scale)
+        basis = fit_features(plan, self.given, *fit_units(plan, self.given), rng)
+        assert basis.hyperparameters is not None and isinstance(basis.map, NystroemFeatures)
+        inputs = basis.inputs(self.rows.x)
+        landmarks = choose_landmarks(inputs, self.rows, rng, min(self.plan.features.n_functions, MAX_FEATURES))
+        return basis, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters))
+
+    def fit(
+        self, basis: Basis, y: FloatArray, scales: Sequence[TargetScale], noise: str = "constant"
+    ) -> tuple[FittedRegressor, list[OnScale]]:
+        """Fit a model with an output for each scale, and predict all rows without themselves."""
+        features = replace(self.plan.features, n_functions=min(self.plan.features.n_functions, MAX_FEATURES))
+        plan = replace(self.plan, features=features, transform=None, local=None, block_dtype="float64", noise=noise)
+        units, z = Units.fit(on_scales(y, scales), self.rows.weight, False)
+        rows = TrainingRows(self.rows.x, z, self.rows.weight)
         with ignored():
-            plan_of_noise = replace(own, noise=noise)
-            fitted = infer(plan_of_noise, units, collect([own], basis, rows, Progress(0)), rng)
-            (left,) = left_out([fitted], rows)
-        return fitted, left, basis.inputs(x[left.first])
+            sums = collect([plan], replace(basis, target_scale=units.scale), rows, Progress(0))
+            fitted = infer(plan, units, sums, self.rng)
+            (left,) = left_out([fitted], rows, sums.rotated)
+        return fitted, OnScale.each(scales, left, y)
 
-    return choose_scales(small, y, weight, plan.noise == "auto" and features.learns_kernel)
+    def chosen(self, y: FloatArray, scales: Sequence[TargetScale]) -> tuple[TargetScale, float, float]:
+        """Return the scale of an output, its gain and the spread of its mean, by one kernel of all scales."""
+        if not scales:
+            return PLAIN
+        basis = self.kernel_of_all(y, [IDENTITY, *scales])
+        plain, *others = self.fit(basis, y, [IDENTITY, *scales])[1]
+        return self.favoured(y, (basis, plain), [(basis, other) for other in others])
+
+    def chosen_by_own_kernels(self, scales: Sequence[TargetScale]) -> ScaleChoice:
+        """Return the same of the only output, where a promising scale has a kernel of its own."""
+        y = self.rows.y[:, 0]
+        basis, small = self.own_kernel(IDENTITY)
+        plain, *others = self.fit(small, y, [IDENTITY, *scales])[1]
+        promised = promising(plain, others, self.rows.weight)
+        if promised is None:
+            return ScaleChoice(None, basis=basis)
+        of_scale, small_of_scale = self.own_kernel(promised)
+        (other,) = self.fit(small_of_scale, y, [promised])[1]
+        scale, gain, spread = self.favoured(y, (small, plain), [(small_of_scale, other)])
+        if scale is IDENTITY:
+            return ScaleChoice(None, basis=basis)
+        return ScaleChoice(TargetTransform((scale,)), np.array([gain]), np.array([spread]), of_scale)
+
+    def favoured(
+        self, y: FloatArray, plain: tuple[Basis, OnScale], others: Sequence[tuple[Basis, OnScale]]
+    ) -> tuple[TargetScale, float, float]:
+        """Return the best of the scales, each with its kernel; noise that varies may do as well on y's own.
+
+        That is not asked where noise is alike everywhere on the other scale.
+        """
+        best = favoured(plain[1], [on for _, on in others], y, self.rows.weight)
+        if best is None:
+            return PLAIN
+        k, gain, spread = best
+        basis, on = others[k]
+        varies = self.plan.noise == "auto" and self.plan.features.learns_kernel and len(y) >= MIN_ROWS_TO_CHOOSE
+        if varies and not looks_constant(on.studentised, basis.inputs(self.rows.x[on.first])):
+            own, other = (
+                each.mean_log_density(self.fit(of, y, [each.scale], "auto")[0], y, self.rows.weight)
+                for of, each in (plain, others[k])
+            )
+            gain = other - own
+        return (on.scale, gain, spread) if gain > LEAST_GAIN else PLAIN
 
 
 def fit_units(

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pydirect._validation import FloatArray, as_choice, shown
+from pydirect.features.basis import Basis
 from pydirect.fitted.predictor import BELIEVED
 from pydirect.fitted.regression import FittedRegressor, LeftOut
-from pydirect.noise.fit import looks_constant
-from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
+from pydirect.noise.fit import is_gain
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform, TransformedDistribution
 
 NAMED = ("log", "sqrt", "cbrt", "logit", "asinh")
 IDENTITY = TargetScale("identity")
+PLAIN = IDENTITY, 0.0, 1.0  # no scale, no gain, means as they are
 # Rows, landmarks and rows of the marginal likelihood with which scales are compared.
 MAX_ROWS, MAX_FEATURES, MAX_SEARCH_ROWS = 1000, 200, 250
+# Rows up to which a kernel of the targets themselves is learned first, and one of another scale where that promises.
+FEW_ROWS = 300
 # Fewer rows, or fewer different targets, choose no scale.
 FEWEST_ROWS, FEWEST_VALUES = 80, 13
 # Gain in nats per row, and in its standard errors, for which a scale is worth having; difference that is none.
@@ -106,16 +110,69 @@ def _half_smallest(y: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Scales that leave-one-out scores favoured, their gains in nats a row, and spreads of the mean; (n_outputs,)."""
+    """Scales that leave-one-out scores favoured, their gains in nats a row, and spreads of the mean; (n_outputs,).
 
-    transform: TargetTransform
-    gain: FloatArray
-    spread: FloatArray
+    ``basis`` is the feature map of the targets on them, where it has been learned meanwhile.
+    """
+
+    transform: TargetTransform | None
+    gain: FloatArray | None = None
+    spread: FloatArray | None = None
+    basis: Basis | None = None
 
 
-# From targets on several scales, (n_rows, n_scales), kind of noise and what was found before to a small model that has
-# an output for each of them, its predictions of distinct rows without themselves, and their inputs.
-SmallFit = Callable[[FloatArray, str, Any], tuple[FittedRegressor, LeftOut, FloatArray]]
+@dataclass(frozen=True)
+class OnScale:
+    """What a model of an output's targets on a scale says of every row without it.
+
+    ``log_density`` (n_rows,) is in y's units, ``means`` and ``variances`` (n_rows,) are on the scale, ``studentised``
+    (n_distinct, 1) residuals of the distinct rows ``first``.
+    """
+
+    scale: TargetScale
+    log_density: FloatArray
+    means: FloatArray
+    variances: FloatArray
+    studentised: FloatArray
+    first: NDArray[np.intp]
+
+    @classmethod
+    def each(cls, scales: Sequence[TargetScale], left: LeftOut, y: FloatArray) -> list[OnScale]:
+        """Return those of targets (n_rows,) from a model that has an output for each of the scales."""
+        units, where = left.model.units, left.where
+        density = (left.log_density(units.standardised(on_scales(y, scales))[left.first]) - np.log(units.scale))[where]
+        means = (units.location + units.scale * left.found.means)[where]
+        variances = (units.scale**2 * (left.epistemic + left.model.mean_noise))[where]
+        return [
+            cls(scale, density[:, k] + scale.log_derivative(y), means[:, k], variances[:, k], studentised, left.first)
+            for k, (scale, studentised) in enumerate(zip(scales, left.found.studentised.T[:, :, None], strict=True))
+        ]
+
+    def mean_log_density(self, model: FittedRegressor, y: FloatArray, weight: FloatArray | None) -> float:
+        """The mean log density under the noise that a model of this scale alone has chosen."""
+        if model.noise is None:
+            return float(np.average(self.log_density, weights=weight))
+        own = model.noise.candidates.index(model.noise.choices[0])
+        derivative = np.average(self.scale.log_derivative(y), weights=weight)
+        return float(model.noise.log_densities[own, 0] + derivative)
+
+    def squared_errors(self, y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, float]:
+        """Return squared errors (n_rows,) of means, with the spread that makes them least, and the spread.
+
+        A spread below 1 is for means that are better by more than chance.
+        """
+        if self.scale is IDENTITY:
+            return (y - self.means) ** 2, 1.0
+        reach = BELIEVED * float(np.ptp(y))
+        low, high = float(y.min()) - reach, float(y.max()) + reach
+        base = PredictiveDistribution.gaussian(self.means, self.variances)
+        found = {
+            spread: (y - TransformedDistribution(base, self.scale, low, high, spread).mean) ** 2 for spread in SPREADS
+        }
+        best = min(found, key=lambda spread: np.average(found[spread], weights=weight))
+        if not is_gain(found[1.0] - found[best], weight, 0.0, LEAST_STANDARD_ERRORS):
+            best = 1.0
+        return found[best], best
 
 
 def candidates(y: FloatArray) -> list[TargetScale]:
@@ -143,101 +200,34 @@ def candidates(y: FloatArray) -> list[TargetScale]:
     return found
 
 
-def choose_scales(small: SmallFit, y: FloatArray, weight: FloatArray | None, with_noise: bool) -> ScaleChoice | None:
-    """Return the scales of all outputs of y, (n_rows, n_outputs), None if all are y itself.
+def promising(plain: OnScale, others: Sequence[OnScale], weight: FloatArray | None) -> TargetScale | None:
+    """Return the scale that gains most over y itself by the kernel of y itself; None where none gains anything."""
+    gains = [float(np.average(each.log_density - plain.log_density, weights=weight)) for each in others]
+    best = int(np.argmax(gains))
+    return others[best].scale if gains[best] > 0 else None
 
-    `with_noise`: whether noise that varies and heavy tails are compared too, which a scale may only stand for, unless
-    noise is alike everywhere on it.
-    """
-    found = [_choice(small, column, weight, with_noise) for column in y.T]
-    if all(scale is IDENTITY for scale, _, _ in found):
+
+def favoured(
+    plain: OnScale, others: Sequence[OnScale], y: FloatArray, weight: FloatArray | None
+) -> tuple[int, float, float] | None:
+    """Return which of several scales leave-one-out scores favour over y itself, its gain and the spread of its mean."""
+    gains = {k: each.log_density - plain.log_density for k, each in enumerate(others)}
+    worth = [k for k, each in gains.items() if is_gain(each, weight, LEAST_GAIN, LEAST_STANDARD_ERRORS)]
+    own, _ = plain.squared_errors(y, weight)
+    errors = {k: others[k].squared_errors(y, weight) for k in worth}
+    most = (LARGEST_ERROR - 1) * float(np.average(own, weights=weight))
+    worth = [k for k in worth if not is_gain(errors[k][0] - own, weight, most, LEAST_STANDARD_ERRORS)]
+    if not worth:
         return None
-    scales, gains, spreads = zip(*found, strict=True)
-    return ScaleChoice(TargetTransform(scales), np.array(gains), np.array(spreads))
+    means = {k: float(np.average(gains[k], weights=weight)) for k in worth}
+    near = [k for k in worth if means[k] > max(means.values()) - ALIKE]  # of those as likely, that of least error
+    chosen = min(near, key=lambda k: np.average(errors[k][0], weights=weight))
+    return chosen, means[chosen], errors[chosen][1]
 
 
-def _choice(
-    small: SmallFit, y: FloatArray, weight: FloatArray | None, with_noise: bool
-) -> tuple[TargetScale, float, float]:
-    """Return one output's scale, its gain and the spread of its mean."""
-    plain, others = (IDENTITY, 0.0, 1.0), candidates(y)
-    if not others:
-        return plain
-    scales = [IDENTITY, *others]
-    z = np.stack([scale.forward(y) for scale in scales], axis=1)
-    derivative = np.stack([scale.log_derivative(y) for scale in scales], axis=1)
-    model, left, inputs = small(z, "constant", None)
-    density = (left.log_density(model.units.standardised(z)[left.first]) - np.log(model.units.scale))[left.where]
-    gains = density + derivative - density[:, :1]
-    worth = [k for k in range(1, len(scales)) if _is_gain(gains[:, k], weight)]
-    if not worth:
-        return plain
-    errors, spreads = _squared_errors(model, left, scales, worth, y, weight)
-    worth = [k for k in worth if not _is_worse(errors[k], errors[0], weight)]
-    if not worth:
-        return plain
-    means = np.average(gains, axis=0, weights=weight)
-    best = max(means[k] for k in worth)
-    near = [k for k in worth if means[k] > best - ALIKE]  # of those that are as likely, that of least error
-    chosen = min(near, key=lambda k: np.average(errors[k], weights=weight))
-    gain = float(means[chosen])
-    studentised = left.found.studentised[:, [chosen]]
-    if with_noise and len(y) >= MIN_ROWS_TO_CHOOSE and not looks_constant(studentised, inputs):
-        pair = [0, chosen]
-        model, _, _ = small(z[:, pair], "auto", (model.basis, pair))
-        if model.noise is not None:
-            own = [model.noise.candidates.index(name) for name in model.noise.choices]
-            log_density = model.noise.log_densities[own, [0, 1]] + np.average(derivative[:, pair], 0, weight)
-            gain = float(log_density[1] - log_density[0])
-            if gain <= LEAST_GAIN:
-                return plain
-    return scales[chosen], gain, spreads[chosen]
-
-
-def _squared_errors(
-    model: FittedRegressor,
-    left: LeftOut,
-    scales: Sequence[TargetScale],
-    chosen: Sequence[int],
-    y: FloatArray,
-    weight: FloatArray | None,
-) -> tuple[dict[int, FloatArray], dict[int, float]]:
-    """Return squared errors (n_rows,) of means without each row, with the spread that makes them least, and spreads.
-
-    A spread below 1 is for means that are better by more than chance.
-    """
-    units, width = model.units, float(np.ptp(y))
-    low, high = float(y.min()) - BELIEVED * width, float(y.max()) + BELIEVED * width
-    means = units.location + units.scale * left.found.means
-    variances = units.scale**2 * (left.epistemic + model.mean_noise)
-    errors, spreads = {0: ((y - means[left.where, 0]) ** 2)}, {0: 1.0}
-    for k in chosen:
-        base = PredictiveDistribution.gaussian(means[:, k], variances[:, k])
-        found = {}
-        for spread in SPREADS:
-            mean = TransformedDistribution(base, scales[k], low, high, spread).mean
-            found[spread] = (y - mean[left.where]) ** 2
-        best = min(found, key=lambda spread: np.average(found[spread], weights=weight))
-        if not _exceeds(found[1.0] - found[best], weight):
-            best = 1.0
-        errors[k], spreads[k] = found[best], best
-    return errors, spreads
-
-
-def _exceeds(values: FloatArray, weight: FloatArray | None, least: float = 0.0) -> bool:
-    """Whether a mean is above a bound, and above zero by more than a standard error."""
-    mean = float(np.average(values, weights=weight))
-    error = float(np.sqrt(np.average((values - mean) ** 2, weights=weight) / len(values)))
-    return mean > max(least, LEAST_STANDARD_ERRORS * error)
-
-
-def _is_gain(gains: FloatArray, weight: FloatArray | None) -> bool:
-    return _exceeds(gains, weight, LEAST_GAIN)
-
-
-def _is_worse(errors: FloatArray, others: FloatArray, weight: FloatArray | None) -> bool:
-    """Whether squared errors are above others by more than is allowed and than chance."""
-    return _exceeds(errors - others, weight, (LARGEST_ERROR - 1) * float(np.average(others, weights=weight)))
+def on_scales(y: FloatArray, scales: Sequence[TargetScale]) -> FloatArray:
+    """Targets (n_rows,) on several scales, (n_rows, n_scales)."""
+    return np.stack([scale.forward(y) for scale in scales], axis=1)
 
 
 def chosen_rows(random_state: Any, n_rows: int, weight: FloatArray | None) -> np.ndarray:

@@ -102,7 +102,7 @@ class Candidate:
 
     def gains(self, other: Candidate, margin: float) -> bool:
         """Whether left-out rows are likelier by a margin, and by more than chance."""
-        return _is_gain(self.log_densities - other.log_densities, self.weight, margin)
+        return is_gain(self.log_densities - other.log_densities, self.weight, margin)
 
 
 Candidates = dict[str, Candidate]
@@ -121,11 +121,13 @@ def squares_of(loo: LeaveOneOut) -> FloatArray:
     return np.asarray((loo.residuals**2 * (1 - loo.leverages))[:, 0])
 
 
-def _is_gain(values: FloatArray, weight: FloatArray, margin: float = 0.0) -> bool:
+def is_gain(
+    values: FloatArray, weight: FloatArray | None, margin: float = 0.0, standard_errors: float = STANDARD_ERRORS
+) -> bool:
     """Whether a mean is above a margin, and above zero by more than chance."""
     mean = np.average(values, weights=weight)
     error = np.sqrt(np.average((values - mean) ** 2, weights=weight) / len(values))
-    return bool(mean > max(margin, STANDARD_ERRORS * error))
+    return bool(mean > max(margin, standard_errors * error))
 
 
 def _best_of(candidates: Candidates, share: float = 1.0) -> str:
@@ -354,7 +356,7 @@ class NoiseFit:
             loo = self.left_out(moments, k, precision / weighted.noise, everything)
             squares[:, k], constant = squares_of(loo), self.constant[k]
             # The weighted mean is for those rows whose left-out targets it is closer to by more than chance.
-            closer = _is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts)
+            closer = is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts)
             means[k] = [constant, self._moved(weighted, constant), *[weighted] * closer]
         return means, squares
 
