@@ -144,6 +144,16 @@ def test_auto_takes_the_likeliest_transform_of_every_output():
     assert "It models log(y), sqrt(y), y, y" in str(model.summary())
 
 
+def test_scales_that_were_found_are_taken(tmp_path):
+    found = fit("auto", PRICE)
+    again = fit(found.target_transform_, PRICE)
+    np.testing.assert_array_equal(again.predict_interval(NEW), found.predict_interval(NEW))
+    again.save(tmp_path / "m")
+    assert pydirect.load(tmp_path / "m").get_params()["target_transform"] == found.target_transform_
+    with pytest.raises(ValueError, match="target_transform must have one scale per output, 3, got 1"):
+        fit(found.target_transform_, ALL)
+
+
 def test_auto_is_the_model_without_transform_where_none_helps():
     model, plain = fit("auto", PLAIN), fit(None, PLAIN)
     np.testing.assert_array_equal(model.predict(NEW), plain.predict(NEW))

@@ -12,6 +12,7 @@ from pydirect import (
     Sequential,
     fit_quantized,
 )
+from pydirect.estimators import TargetWarning
 from pydirect.quantized.integers import IntegerArithmeticError
 from pydirect.quantized.predictors import load_quantized
 
@@ -161,6 +162,13 @@ def test_budgets_do_not_depend_on_units(data, scale):
     expected = (plain.predict(x) - y.mean()) * scale
     assert np.sqrt(np.mean((scaled.predict(x) / scale - expected / scale) ** 2)) < 0.5 * y.std()
     assert np.isfinite(scaled.predict(x, return_std=True)[1]).all()
+
+
+def test_a_gross_target_is_warned_of(data):
+    x, y = data(60)
+    y = y + 1e4 * (np.arange(60) == 3)
+    with pytest.warns(TargetWarning, match=f"1 of {len(y)} targets are farther"):
+        fit_quantized(DirectRegressor(n_threads=1), x, y, max_bytes=300)
 
 
 def test_a_target_whose_square_overflows_is_refused(data):

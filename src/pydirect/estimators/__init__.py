@@ -13,10 +13,10 @@ from pydirect.estimators.merging import merge_models
 from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
-from pydirect.estimators.regression import TargetWarning
 from pydirect.estimators.search import DirectSearchCV
 from pydirect.estimators.summary import Summary
 from pydirect.fitted.regression import LocalProcessWarning
+from pydirect.noise.student_t import TargetWarning
 
 __all__ = [
     "DVIClassifier",

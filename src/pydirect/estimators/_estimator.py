@@ -44,6 +44,7 @@ from pydirect.networks.training import TrainingSchedule
 from pydirect.persistence.container import write
 from pydirect.persistence.schema import Arrays, Header, pack, require_all_used, unpack
 from pydirect.predictive.scales import TargetScale
+from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
 from pydirect.tables.columns import Columns, TableWarning, validated_table
@@ -67,6 +68,7 @@ OBJECTS: dict[str, Any] = {
             MeanField,
             Columns,
             TargetScale,
+            TargetTransform,
         )
     },
 }

@@ -24,7 +24,6 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
-from pydirect.estimators.regression import warn_of_gross
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
@@ -37,6 +36,7 @@ from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
 from pydirect.logistic.problem import CountProblem, CountRows
+from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
 

@@ -70,17 +70,18 @@ class DirectRegressor(IncrementalRegressor):
         ``"constant"``, but `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails
         where leave-one-out residuals do not look like Gaussian noise of constant variance, and scores favour it, also
         over a local process.
-    target_transform : str, TargetScale, transformer, list of them or None, default="auto"
+    target_transform : str, TargetScale, TargetTransform, transformer, list of them or None, default="auto"
         The scale on which y is modelled. ``"auto"``, the default, chooses in `fit` of 80 rows or more, by leave-one-out
         density in y's units, among y itself and those of roots, logarithm (positive y), log-odds (between 0 and 1) and
-        inverse sinh (heavy tails on both sides): one that gains .02 nats a row and a standard error, whose means are
-        no farther from rows left out, about a Gaussian posterior with noise that is not given. Sums over rows, streams,
+        inverse sinh (heavy tails on both sides): one that gains .02 nats a row and a standard error, whose means are no
+        farther from rows left out, about a Gaussian posterior with noise that is not given. Sums over rows, streams,
         groups, searches and `fit_many` choose none. ``"log"`` is for what varies by percentages, the roots for counts
         and other targets that may be zero, ``TargetScale("logit", -low, high - low)`` for other bounds; a scikit-learn
-        transformer with an inverse is fitted to y and must increase. None: y itself. A list has one per output. Means,
-        deviations, intervals, densities and scores are in y's own units whatever the scale, and `predict` is the mean,
-        of values within twice the range of the training targets beyond them; where leave-one-out errors were smaller
-        for something between mean and median, that. ``predict_quantiles(X, 0.5)`` is the median.
+        transformer with an inverse is fitted to y and must increase. None: y itself. A list, or a fitted
+        ``target_transform_``, has one per output. Means, deviations, intervals, densities and scores are in y's own
+        units whatever the scale, and `predict` is the mean, of values within twice the range of the training targets
+        beyond them; where leave-one-out errors were smaller for something between mean and median, that.
+        ``predict_quantiles(X, 0.5)`` is the median.
     local : {"auto", False} or int, default="auto"
         Number of nearest rows in the local correction, a nearest-neighbour Gaussian process on leave-one-out residuals
         of the model of all rows. Its scale follows the neighbours', so that noise may differ from place to place.

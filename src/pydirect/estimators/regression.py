@@ -18,7 +18,7 @@ import numpy as np
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect._warnings import ignored, warn
+from pydirect._warnings import ignored
 from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy, finish
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
@@ -52,7 +52,7 @@ from pydirect.noise.fit import choose_noise, fit_varying_noise, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
 from pydirect.noise.problem import NoiseProblem
-from pydirect.noise.student_t import REACH, fit_student_t
+from pydirect.noise.student_t import fit_student_t, warn_of_gross
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
@@ -61,9 +61,6 @@ from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import equal_rows
 
-# Of all squares of targets about their median, what a few gross ones must carry to be warned of, and rows per such one.
-LARGEST_SHARE, FEWEST_PER_OUTLIER = 0.5, 50
-TINY = float(np.finfo(float).tiny)
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 # Rows that find the kernel of log noise, whose targets are nearly all noise.
 MAX_NOISE_ROWS = 256
@@ -267,30 +264,11 @@ def fit_units(
     return units, TrainingRows(given.x, z, given.weight)
 
 
-class TargetWarning(UserWarning):
-    """A few targets are so far from all others that they may ruin a fit."""
-
-
 def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray, stacklevel: int) -> None:
     """Warn where a few gross targets (n_rows, n_outputs) carry most of the squares, and are taken as they are."""
     if plan.noise != "student_t":
         scale = "" if units.active is None else " and the same target_transform by name"
         warn_of_gross(y, f"use noise='student_t'{scale}, which they hardly move", stacklevel + 1)
-
-
-def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> None:
-    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares."""
-    distance = np.abs(y - np.median(y, axis=0))
-    median = np.median(distance, axis=0)
-    far = (distance > REACH * median) & (median > 0)
-    n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
-    for k in np.flatnonzero((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)):
-        warn(
-            f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
-            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
-            TargetWarning,
-            stacklevel=stacklevel + 1,
-        )
 
 
 def fit_features(

@@ -48,6 +48,7 @@ def as_scales(value: Any, n_outputs: int | None = None) -> list[Any]:
 
     One value is for all outputs; of unknown number, the list has one.
     """
+    value = value.scales if isinstance(value, TargetTransform) else value
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not len(value):
             raise TypeError("target_transform must have one scale per output, got none")

@@ -17,6 +17,7 @@ from scipy.special import digamma, gammaln
 from scipy.stats import t as student_t
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import warn
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.linear.fit import InitialHyperparameters
@@ -34,8 +35,31 @@ MAX_PASSES = 15
 TOLERANCE = 0.02
 # Rows of smaller precision are outliers, which the search of hyperparameters does without.
 SMALLEST_PRECISION = 0.3
+# Of all squares of targets about their median, what a few gross ones must carry to be warned of, and rows per such one.
+LARGEST_SHARE, FEWEST_PER_OUTLIER = 0.5, 50
+TINY = float(np.finfo(float).tiny)
 # Median of the squares of Student-t variables.
 MEDIAN_SQUARE = float(student_t.ppf(0.75, DEGREES) ** 2)
+
+
+class TargetWarning(UserWarning):
+    """A few targets are so far from all others that they may ruin a fit."""
+
+
+def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> None:
+    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares."""
+    distance = np.abs(y - np.median(y, axis=0))
+    distance = distance / np.maximum(distance.max(axis=0), TINY)  # squares stay finite
+    median = np.median(distance, axis=0)
+    far = (distance > REACH * median) & (median > 0)
+    n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
+    for k in np.flatnonzero((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)):
+        warn(
+            f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
+            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
+            TargetWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def robust_scale(squares: FloatArray) -> FloatArray:

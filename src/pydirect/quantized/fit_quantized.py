@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight, column_names
 from pydirect.distributions.categorical import LEVEL_SHAPES
+from pydirect.noise.student_t import warn_of_gross
 from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.fitted import Searchable, as_numpy
 from pydirect.quantized.predictors import QuantizedPredictor
@@ -114,6 +115,8 @@ def fit_quantized(
 
     Warns
     -----
+    TargetWarning
+        When a few gross targets carry most of the targets' squares.
     IntegerArithmeticWarning
         When integers clip or move predictions at rows of `X`; see `quantize`.
     """
@@ -139,7 +142,9 @@ def fit_quantized(
         if settings.classifier is not None:
             task = LabelTask.begin(x, as_numpy(y), weight, settings, names)
         else:
-            task = TargetTask.begin(x, _as_targets(y, len(x)), weight, settings, names)
+            targets = _as_targets(y, len(x))
+            warn_of_gross(targets.reshape(len(x), -1), "fit without them", stacklevel=2)
+            task = TargetTask.begin(x, targets, weight, settings, names)
         if max_nonzero is not None:
             as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS * task.n_outputs)
         counts = SAMPLES if n_samples is None else (n_samples,)
