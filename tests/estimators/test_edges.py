@@ -77,7 +77,7 @@ def test_everything_stays_finite(case, kind):
     far[0] = 1e300 * np.where(np.arange(far.shape[1]) % 2, 1, -1)
     far[-1] = -1e-300
     for rows in (X, far):
-        mean, std = model.predict(rows, return_std=True)
+        _, std = model.predict(rows, return_std=True)
         assert np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()
         assert np.isfinite(model.sample_y(rows, 2)).all()
         assert all(np.isfinite(part).all() for part in (*model.predict_interval(rows), *model.predict_parts(rows)))
@@ -403,6 +403,30 @@ def test_numbers_missing_only_in_predictions_are_warned_of():
     with pytest.warns(TableWarning, match="numbers of column 1 of X are missing, as in no row of the fit"):
         model.predict(gaps)
     DirectRegressor("linear").fit(np.vstack([x, gaps]), np.append(x @ [1.0, 2.0], 0.0)).predict(gaps)
+
+
+def test_intervals_are_wider_where_numbers_are_missing_only_in_predictions():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1400, 4))
+    x[:, 1] = 0.7 * (x[:, 0] + x[:, 1])
+    y = np.sin(1.5 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.5 * x[:, 3] + 0.2 * rng.standard_normal(1400)
+    model = DirectRegressor(n_basis_functions=200, target_transform=None).fit(x[:400], y[:400])
+    rows, y = np.where(rng.random((1000, 4)) < 0.3, np.nan, x[400:]), y[400:]
+    whole = ~np.isnan(rows).any(axis=1)
+    with pytest.warns(TableWarning, match="intervals are wider by what f varies"):
+        lower, upper = model.predict_interval(rows)
+    assert 0.86 < np.mean((lower < y) & (y < upper)) < 0.94
+    with pytest.warns(TableWarning):
+        _, std = model.predict(rows, return_std=True)
+        epistemic, aleatoric = model.predict_parts(rows)[1:]
+        draws = model.sample_y(rows[:20], 4000)
+        fourth = model.predict_cumulants(rows)[1]
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std)
+    np.testing.assert_allclose(fourth, std**2)
+    np.testing.assert_allclose(draws.std(axis=1), std[:20], rtol=0.1)
+    np.testing.assert_allclose(model.predict(rows[whole], return_std=True)[1], std[whole])
+    with pytest.warns(TableWarning):  # a row's deviation does not depend on the rows beside it
+        np.testing.assert_allclose(model.predict(rows[~whole][:3], return_std=True)[1], std[~whole][:3])
 
 
 def test_a_stream_says_once_that_a_column_is_empty():

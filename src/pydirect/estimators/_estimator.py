@@ -297,20 +297,25 @@ class Estimator(BaseEstimator):
         ndarray of shape (n_rows, n_encoded)
             Numbers only.
         """
+        return self._read_rows(X)[0]
+
+    def _read_rows(
+        self, X: ArrayLike, effect: str = "deviations and intervals are as narrow as if it were known"
+    ) -> tuple[FloatArray, Any]:
+        """Return encoded rows, and the validated ones if they lack numbers of columns that lacked none in the fit."""
         self._require_fitted()
-        values = self._valid_matrix(X)
+        values, lacking = self._valid_matrix(X), []
         if values is None:
             values = self._validated(X, reset=False)
             lacking = self.columns_.lacking_anew(values)
-            if lacking:
-                warn(
-                    f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
-                    "missing, as in no row of the fit: what the other columns let expect stands for them, and "
-                    "deviations and intervals are as narrow as if it were known",
-                    TableWarning,
-                    stacklevel=level_of_user(),
-                )
-        return self.columns_.encode(values)
+        if lacking:
+            warn(
+                f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
+                f"missing, as in no row of the fit: what the other columns let expect stands for them, and {effect}",
+                TableWarning,
+                stacklevel=level_of_user(),
+            )
+        return self.columns_.encode(values), values if lacking else None
 
     def _valid_matrix(self, X: Any) -> FloatArray | None:
         """Return what validation would make of X if it is a finite matrix, or a frame of such columns named as in fit.

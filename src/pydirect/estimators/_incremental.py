@@ -38,7 +38,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units, check_target_size
-from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.regression import FittedRegressor, GappedRegressor
 from pydirect.persistence.container import FileFormatError
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
@@ -114,6 +114,14 @@ class IncrementalRegressor(Regressor):
         """What the search of the kernel's hyperparameters has tried; None if there was none."""
         check_is_fitted(self, "features_")
         return self.features_.search
+
+    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
+        x, table = self._read_rows(X, "intervals are wider by what f varies over that")
+        if table is None:
+            return self.model_, x
+        with self._threads():
+            gapped = GappedRegressor(self.model_)
+            return gapped, gapped.rows(x, self.columns_.draws_of_lacking(table, x))
 
     def _begin(self) -> None:
         super()._begin()

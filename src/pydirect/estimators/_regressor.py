@@ -43,11 +43,15 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     # --- prediction
 
+    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
+        """Return the fitted model and rows of X as it takes them."""
+        return self.model_, self.encode_rows(X)
+
     def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
         """Ask the fitted model about rows of X."""
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         with self._threads():
-            return getattr(self.model_, question)(x, *arguments)
+            return getattr(model, question)(x, *arguments)
 
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
         targets = as_target(y, n_rows)
@@ -80,10 +84,10 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         """
         if return_std and return_cov:
             raise ValueError("return_std must be False with return_cov, whose diagonal it is")
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         with self._threads():
-            mean, std = self.model_.predict(x, return_std)
-            spread = self.model_.covariance(x) if return_cov else std
+            mean, std = model.predict(x, return_std)
+            spread = model.covariance(x) if return_cov else std
         return mean if spread is None else (mean, spread)
 
     @takes_rows
@@ -151,10 +155,10 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         ndarray of shape (n_rows,) or (n_rows, n_outputs)
             In nats.
         """
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         targets = self._check_targets(y, len(x))
         with self._threads():
-            found: FloatArray = self.model_.log_density(x, targets)
+            found: FloatArray = model.log_density(x, targets)
         return found
 
     @takes_rows

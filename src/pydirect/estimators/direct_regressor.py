@@ -412,9 +412,9 @@ class DirectRegressor(IncrementalRegressor):
         *,
         noise: bool = True,
     ) -> FloatArray:
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        model = self.model_.without_local("draws of functions, which it has none of,")
+        model = model.without_local("draws of functions, which it has none of,")
         with self._threads():
             return model.sample(x, n_samples, rng, noise)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -372,6 +372,70 @@ class FittedRegressor(Predictor):
         return FittedBasisModel(
             latent.basis, list(latent.posteriors), latent.prior_scale, latent.residual_variance, outputs
         )
+
+
+@dataclass(frozen=True, eq=False)
+class GappedRegressor(Predictor):
+    """A model at rows of which some inputs are only expected: further columns are the variances of f from there."""
+
+    model: FittedRegressor
+
+    def rows(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        """Append the variances to rows, by parts: numbers of rows, and draws (n_draws, n_chosen, n_encoded) of them.
+
+        They are about the mean at what is expected, which stays the prediction.
+        """
+        variance = np.zeros((len(x), self.units.n_outputs))
+        for chosen, draws in parts:
+            expected = self.model.latent_moments(x[chosen], False)[0]
+            means = self.model.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
+            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
+        return np.hstack([x, variance])
+
+    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        width = x.shape[1] - self.units.n_outputs
+        return np.ascontiguousarray(x[:, :width]), x[:, width:]
+
+    @property
+    def units(self) -> Units:  # type: ignore[override]
+        return self.model.units
+
+    @property
+    def n_columns(self) -> int:
+        return self.model.n_columns
+
+    def without_local(self, what: str) -> Self:
+        return replace(self, model=self.model.without_local(what, stacklevel=4))
+
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        x, more = self._split(x)
+        mean, variance = self.model.latent_moments(x, with_variance)
+        return mean, None if variance is None else variance + more
+
+    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
+        return self.model.noise_of(self._split(x)[0])
+
+    def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        x, more = self._split(x)
+        mean, variance, noise = self.model.variance_parts(x)
+        return mean, variance + more, noise
+
+    def components(self, x: FloatArray) -> list[Components]:
+        x, more = self._split(x)
+        found = enumerate(self.model.components(x))
+        return [(weights, means, variances + more[:, k, None]) for k, (weights, means, variances) in found]
+
+    def cumulants(self, x: FloatArray) -> FloatArray:
+        x, more = self._split(x)
+        found = self.model.cumulants(x)
+        found[1] += self.units.shape(self.units.scale**2 * more)
+        return found
+
+    def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        x, more = self._split(x)
+        found = self.model.draws(x, n_samples, rng, noise)
+        spread = self.units.calibration * np.sqrt(more)[:, :, None]
+        return np.asarray(found + spread * rng.standard_normal(found.shape))
 
 
 def mean_noise(posteriors: Any) -> FloatArray:

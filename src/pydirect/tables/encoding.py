@@ -23,6 +23,7 @@ RIDGE = 1e-3  # of the variances
 MOST_ROWS = 10_000  # that the Gaussian is fitted to
 MOST_COLUMNS = 300  # of a covariance matrix; the means of more are taken as independent
 BLOCK_NUMBERS = 2**21  # in the small matrices of one block of rows
+N_DRAWS = 64  # of missing numbers, of which half mirror the others about the mean
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,23 @@ class Gaps:
             completed, _ = self._completed(self._units(x[touched]), lacking)
         rows, columns = np.nonzero(lacking)
         x[touched[rows], columns] = self.mean[columns] + self.scale[columns] * completed[rows, columns]
+
+    def draws(self, x: FloatArray, missing: NDArray[np.bool_]) -> FloatArray:
+        """Rows that were filled with draws of what is missing instead, the same for a row in any table.
+
+        `x`, `missing`, (n_rows, n_columns); returns (N_DRAWS, n_rows, n_columns).
+        """
+        half = np.random.default_rng(0).standard_normal((N_DRAWS // 2, x.shape[1]))
+        normal, found = np.concatenate([half, -half]), np.repeat(x[None], N_DRAWS, axis=0)
+        if not self.precision.size:
+            return np.where(missing, found + (self.scale * normal)[:, None], found)
+        with single_blas_thread():
+            for rows, columns in _patterns(missing):
+                root = np.linalg.cholesky(np.linalg.inv(self.precision[columns[:, :, None], columns[:, None, :]]))
+                found[:, rows[:, None], columns] += self.scale[columns] * np.einsum(
+                    "rij,srj->sri", root, normal[:, columns]
+                )
+        return found
 
 
 def _patterns(missing: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -275,6 +293,23 @@ class ColumnEncoding:
             for j, column in enumerate(table.columns)
             if self.categories[j] is None and j not in self.lacking and is_absent(column).any()
         ]
+
+    def draws_of_lacking(self, X: Any, x: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
+        """Yield rows that lack numbers of columns that lacked none in training, and draws of these in their place.
+
+        `x`, (n_rows, n_encoded): the rows as they are encoded. Blocks of (n_chosen,), (N_DRAWS, n_chosen, n_encoded).
+        """
+        assert self.gaps is not None
+        _, absent = self.body(self._table(X).columns)
+        width = absent.shape[1]
+        anew = absent & ~np.isin(self.origins[:width], self.lacking)
+        touched, size = np.flatnonzero(anew.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * x.shape[1]))
+        for begin in range(0, len(touched), size):
+            rows = touched[begin : begin + size]
+            draws = np.repeat(x[None, rows], N_DRAWS, axis=0)
+            drawn = self.gaps.draws(x[rows, :width], absent[rows])
+            draws[..., :width] = np.where(anew[rows], drawn, draws[..., :width])
+            yield rows, draws
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
         """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
