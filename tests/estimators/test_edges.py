@@ -77,7 +77,7 @@ def test_everything_stays_finite(case, kind):
     far[0] = 1e300 * np.where(np.arange(far.shape[1]) % 2, 1, -1)
     far[-1] = -1e-300
     for rows in (X, far):
-        _, std = model.predict(rows, return_std=True)
+        mean, std = model.predict(rows, return_std=True)
         assert np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()
         assert np.isfinite(model.sample_y(rows, 2)).all()
         assert all(np.isfinite(part).all() for part in (*model.predict_interval(rows), *model.predict_parts(rows)))
