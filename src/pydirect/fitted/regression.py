@@ -425,6 +425,12 @@ class GappedRegressor(Predictor):
         found = enumerate(self.model.components(x))
         return [(weights, means, variances + more[:, k, None]) for k, (weights, means, variances) in found]
 
+    def covariance(self, x: FloatArray) -> FloatArray:
+        x, more = self._split(x)
+        found, rows = self.model.covariance(x), np.arange(len(x))
+        found[rows, rows] += self.units.shape((self.units.calibration * self.units.scale) ** 2 * more)
+        return found
+
     def cumulants(self, x: FloatArray) -> FloatArray:
         x, more = self._split(x)
         found = self.model.cumulants(x)
