@@ -34,7 +34,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectCountRegressor
-from pydirect.logistic import CountDistribution, CountLikelihood, CountRows, VariancePrior, ascend_counts
+from pydirect.logistic import CountDistribution, CountLikelihood, CountRows, VariancePrior, ascend_latent
 
 # Package, table, count, exposure, columns that are left out, most rows.
 TABLES = {
@@ -215,9 +215,9 @@ def both_approximations(train, test):
 
 
 def variational(rows, prior):
-    found, ascent = ascend_counts(rows, prior, max_iter=1000, stop=threading.Event())
+    found, ascent = ascend_latent(rows, prior, max_iter=1000, stop=threading.Event())
     posterior = ascent.best.solution.posterior
-    return posterior.mean[:, 0], posterior.root @ posterior.root.T, found.counts.dispersion
+    return posterior.mean[:, 0], posterior.root @ posterior.root.T, found.model.dispersion
 
 
 def laplace(rows, prior):
@@ -256,7 +256,7 @@ def laplace(rows, prior):
         value -= 0.5 * len(mode) * theta[0] + 0.5 * np.linalg.slogdet(precision)[1]
         return -value + prior.penalty(variance)
 
-    start = [0.0, np.log(rows.counts.dispersion)] if rows.counts.dispersion > 0 else [0.0]
+    start = [0.0, np.log(rows.model.dispersion)] if rows.model.dispersion > 0 else [0.0]
     options = {"xatol": 0.02, "fatol": 0.01, "maxfev": 80}
     theta = minimize(negative_evidence, start, method="Nelder-Mead", options=options).x
     dispersion = float(np.exp(theta[1])) if len(theta) > 1 else 0.0

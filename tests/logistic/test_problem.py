@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from pydirect.logistic import CountLikelihood, CountRows, ascend_counts
+from pydirect.logistic import CountLikelihood, CountRows, ascend_latent
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.statistics.gaussian import IdentityFeatures
 
@@ -22,11 +22,11 @@ WEIGHT = RNG.integers(1, 3, N).astype(float)
 def rows(dispersion, y=None):
     y = RNG.poisson(np.exp(LOG_MEAN)).astype(float) if y is None else y
     counts = CountLikelihood(dispersion)
-    return CountRows(IdentityFeatures(2), PHI, y[:, None], WEIGHT, OFFSET, counts=counts)
+    return CountRows(IdentityFeatures(2), PHI, y[:, None], WEIGHT, OFFSET, model=counts)
 
 
 def ascended(problem, variance_prior):
-    return ascend_counts(problem, variance_prior, max_iter=100, stop=threading.Event())
+    return ascend_latent(problem, variance_prior, max_iter=100, stop=threading.Event())
 
 
 def log_evidence_and_moments(problem, variance):
@@ -34,7 +34,7 @@ def log_evidence_and_moments(problem, variance):
     axis = np.linspace(-3, 3, 301)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
     z = problem.offset + PHI @ grid.T
-    log_joint = WEIGHT @ problem.counts.log_probability(problem.t, z)
+    log_joint = WEIGHT @ problem.model.log_probability(problem.t, z)
     log_joint += -0.5 * (grid**2).sum(axis=1) / variance - np.log(2 * np.pi * variance)
     evidence = logsumexp(log_joint)
     p = np.exp(log_joint - evidence)
@@ -55,7 +55,7 @@ def test_the_bound_on_poisson_counts_is_below_the_evidence_and_close():
 def test_the_bound_on_overdispersed_counts_is_below_the_evidence_and_close():
     problem = rows(0.6, RNG.poisson(RNG.gamma(1.6, np.exp(LOG_MEAN) / 1.6)).astype(float))
     found, ascent = ascended(problem, VariancePrior(0.7, 0.0))
-    assert found.counts.dispersion > 0.1, "learned"
+    assert found.model.dispersion > 0.1, "learned"
     evidence, mean, variance = log_evidence_and_moments(found, 0.7)
     assert evidence - 0.02 < ascent.best.bound < evidence
     np.testing.assert_allclose(ascent.best.solution.posterior.mean[:, 0], mean, atol=0.05 * np.sqrt(variance).max())
@@ -66,8 +66,8 @@ def test_the_dispersion_found_has_the_largest_bound():
     prior = VariancePrior(0.7, 0.0)
     found, ascent = ascended(problem, prior)
     for factor in (0.8, 1.25):
-        other = found.with_dispersion(factor * found.counts.dispersion)
-        fixed = replace(other, counts=_Fixed(other.counts.dispersion))
+        other = found.with_dispersion(factor * found.model.dispersion)
+        fixed = replace(other, model=_Fixed(other.model.dispersion))
         assert ascended(fixed, prior)[1].best.bound < ascent.best.bound
 
 
@@ -94,7 +94,7 @@ def test_counts_far_from_their_prior_means_are_fitted(dispersion):
     found, ascent = ascended(replace(rows(dispersion, y), offset=OFFSET - 2.0), VariancePrior(9.0, 0.0))
     assert np.isfinite(ascent.best.bound)
     assert ascent.converged
-    assert found.counts.dispersion == dispersion or found.counts.dispersion > 0
+    assert found.model.dispersion == dispersion or found.model.dispersion > 0
 
 
 def test_left_out_counts_have_the_probabilities_of_fits_without_them():

@@ -34,7 +34,12 @@ from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
-from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, fit_count_hyperparameters, stabilised
+from pydirect.logistic.kernel_evidence import (
+    LOG_RATE_UNIT,
+    fit_latent_hyperparameters,
+    largest_log_rate_amplitude,
+    stabilised,
+)
 from pydirect.logistic.problem import CountProblem, CountRows
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
@@ -537,12 +542,18 @@ def _count_search(plan: CountPlan, intercept: float) -> Any:
     """Return the search of a kernel by the evidence of counts."""
 
     def search(rows: KernelRows, rng: np.random.Generator) -> Any:
-        return fit_count_hyperparameters(
+        y, offset = rows.y[:, 0], intercept + rows.y[:, 1]
+        weight = RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight)
+        dispersion = moment_dispersion(y, offset, weight) if plan.learns_dispersion else 0.0
+        return fit_latent_hyperparameters(
             rows.x,
-            rows.y[:, 0],
-            intercept + rows.y[:, 1],
-            RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight),
-            learns_dispersion=plan.learns_dispersion,
+            y[:, None],
+            offset[:, None],
+            weight,
+            CountLikelihood(dispersion),
+            spread=stabilised(y, offset),
+            unit=LOG_RATE_UNIT,
+            largest_log_amplitude=largest_log_rate_amplitude(y, offset),
             n_linear=rows.n_linear,
             rng=rng,
             max_rows=plan.features.max_search_rows,
@@ -568,7 +579,7 @@ def _count_rows(plan: CountPlan, intercept: float) -> Any:
         y, offset = rows.y[:, :1], intercept + rows.y[:, 1:]
         dispersion = moment_dispersion(y[:, 0], offset[:, 0], rows.weight) if plan.learns_dispersion else 0.0
         counts = CountLikelihood(dispersion)
-        return CountRows(features, inputs, y, rows.weight, offset, n_threads=resolve_n_threads(), counts=counts)
+        return CountRows(features, inputs, y, rows.weight, offset, n_threads=resolve_n_threads(), model=counts)
 
     return rows_of
 

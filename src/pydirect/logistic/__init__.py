@@ -20,8 +20,9 @@ takes the likelihood of the draws as it is: an unbiased estimate of a lower boun
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood
 from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
+from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
 from pydirect.logistic.likelihood import predictive_probability
-from pydirect.logistic.problem import CountRows, ascend_counts
+from pydirect.logistic.problem import CountRows, LatentRows, ascend_latent
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 
@@ -29,11 +30,16 @@ __all__ = [
     "CountDistribution",
     "CountLikelihood",
     "CountRows",
+    "ExtremeLikelihood",
+    "IntervalLikelihood",
     "LabelledRows",
+    "LatentLikelihood",
+    "LatentRows",
     "Lattice",
     "LogisticFit",
+    "OrdinalLikelihood",
     "VariancePrior",
-    "ascend_counts",
+    "ascend_latent",
     "fit_logistic",
     "fit_logistic_decorrelated",
     "fit_logistic_sequential",

@@ -23,6 +23,7 @@ from scipy.special import betainc, betaln, expit, gammaincc, gammaln, log_expit,
 from scipy.stats import nbinom
 
 from pydirect._validation import FloatArray, as_count, as_generator, as_number
+from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, expected_sigmoid, log_sum_exp
 
 # Largest log mean whose exponential is taken: beyond it no count is that large.
@@ -34,7 +35,7 @@ LEAST_DISPERSION, MOST_DISPERSION = 1e-4, 1e2
 
 
 @dataclass(frozen=True)
-class CountLikelihood:
+class CountLikelihood(LatentLikelihood):
     """Poisson or negative binomial likelihood of counts y with mean exp(z)."""
 
     dispersion: float = 0.0  # α of the variance μ + αμ²; 0 for Poisson
@@ -78,9 +79,22 @@ class CountLikelihood:
         found = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-3})
         return CountLikelihood(float(np.exp(found.x)))
 
+    @property
+    def parameters(self) -> FloatArray:
+        return np.log([self.dispersion]) if self.dispersion > 0 else np.empty(0)
+
+    def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> CountLikelihood:
+        return self.at_best(y, mean, variance, weight) if self.dispersion > 0 else self
+
     def first_guess(self, y: FloatArray, offset: FloatArray) -> FloatArray:
         """Return log rates, relative to their prior means, about which to expand first: half-way to the counts."""
         return np.asarray(np.log((y + _exp(offset)) / (2 * _exp(offset))))
+
+    def largest_precision(self, y: FloatArray, offset: FloatArray) -> float:
+        return float(np.maximum(y, np.exp(offset)).max())
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return log_predictive_probability(y[:, 0], mean, variance, self.dispersion)
 
 
 POISSON = CountLikelihood()

@@ -32,7 +32,7 @@ from pydirect.features.rows import RowCounts
 from pydirect.features.screen import screen_columns
 from pydirect.features.search import PROMISING, orders_of, race_axes, starting_points
 from pydirect.features.search_record import HyperparameterSearch, best_axes, unpursued
-from pydirect.logistic.count_likelihood import CountLikelihood, moment_dispersion
+from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, softmax_terms
 
 # Unit of logits: divided by it, they have the priors of standardised targets.
@@ -165,7 +165,7 @@ class LatentMarginalLikelihood:
     def __init__(
         self,
         x: FloatArray,
-        likelihood: LabelLikelihood | CountContrast,
+        likelihood: LabelLikelihood | LatentContrast,
         weight: FloatArray,
         *,
         n_linear: int,
@@ -384,39 +384,40 @@ SPARE_LOG_RATE = 5.0
 
 
 @dataclass(frozen=True)
-class CountContrast:
-    """Likelihood of counts as a function of the log rate relative to its prior mean, for the search of a kernel."""
+class LatentContrast:
+    """Likelihood of targets as a function of the latent relative to its prior mean, for the search of a kernel."""
 
-    y: FloatArray  # (n_rows, 1): counts and prior means of the log means
-    offset: FloatArray  # (n_rows, 1): counts and prior means of the log means
-    counts: CountLikelihood  # Poisson or negative binomial
-    learns: bool  # whether the dispersion is learned
+    y: FloatArray  # (n_rows, n_columns)
+    offset: FloatArray  # (n_rows, 1): prior means of the latents
+    model: LatentLikelihood
+    unit: float  # of the latents
     n_contrasts: int = 1
 
     def first_guess(self) -> FloatArray:
-        """Return the log rates about which the likelihood is first expanded, (n_rows, 1)."""
-        return self.counts.first_guess(self.y, self.offset)
+        """Return the latents about which the likelihood is first expanded, (n_rows, 1)."""
+        return self.model.first_guess(self.y, self.offset)
 
     def expected(self, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        """Integrate over Gaussian log rates of given means, (n_rows, 1), and variances, (n_rows,)."""
-        terms = self.counts.terms(self.y, self.offset + mean, variance)
-        return replace(terms, precision=np.maximum(terms.precision, LEAST_PRECISION))
+        """Integrate over Gaussian latents of given means, (n_rows, 1), and variances, (n_rows,)."""
+        terms = self.model.terms(self.y, self.offset + mean, variance)
+        return replace(terms, precision=np.maximum(terms.precision, LEAST_PRECISION / self.unit**2))
 
-    def improved(self, moments: Moments, weight: FloatArray) -> CountContrast:
-        """Return the likelihood with the dispersion that fits best."""
-        if not self.learns:
-            return self
-        best = self.counts.at_best(self.y, self.offset + moments.mean, moments.variance, weight)
-        return replace(self, counts=best)
+    def improved(self, moments: Moments, weight: FloatArray) -> LatentContrast:
+        """Return the likelihood that fits best."""
+        found = self.model.improved(self.y, self.offset + moments.mean, moments.variance, weight)
+        return replace(self, model=found)
 
 
-def fit_count_hyperparameters(
+def fit_latent_hyperparameters(
     x: FloatArray,
     y: FloatArray,
     offset: FloatArray,
     weight: FloatArray,
+    model: LatentLikelihood,
     *,
-    learns_dispersion: bool,
+    spread: FloatArray,
+    unit: float,
+    largest_log_amplitude: float = np.inf,
     n_linear: int,
     rng: np.random.Generator,
     max_rows: int,
@@ -424,28 +425,33 @@ def fit_count_hyperparameters(
     tied: NDArray[np.intp] | None = None,
     axes: NDArray[np.intp] | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Maximise the bound on the evidence of counts times the priors; see `fit_label_hyperparameters`.
+    """Maximise the bound on the evidence of targets of one latent times the priors; see `fit_label_hyperparameters`.
 
-    `y` and `offset`, (n_samples,), are counts and the prior means of their logs; amplitudes are in squared units of
-    `LOG_RATE_UNIT`.
+    `offset`, (n_rows, 1), are prior means of the latents, `unit` is theirs, and `spread`, (n_rows,), what tells by
+    which columns they vary. Amplitudes are in squared units.
     """
-    dispersion = moment_dispersion(y, offset, weight) if learns_dispersion else 0.0
-    # No log rate is farther from its prior mean than the counts' logs are, but for counts that are hardly ever seen.
-    span = float(np.abs(np.log(y + 0.5) - offset).max())
-    largest = float(np.log(span**2 + SPARE_LOG_RATE**2))
 
     def objective(rows: NDArray[np.intp]) -> LatentMarginalLikelihood:
-        likelihood = CountContrast(y[rows, None], offset[rows, None], CountLikelihood(dispersion), learns_dispersion)
+        likelihood = LatentContrast(y[rows], offset[rows], model, unit)
         bound = LatentMarginalLikelihood(
-            x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied, unit=LOG_RATE_UNIT
+            x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied, unit=unit
         )
-        bound.regression.largest_log_amplitude = min(largest, bound.regression.largest_log_amplitude)
+        bound.regression.largest_log_amplitude = min(largest_log_amplitude, bound.regression.largest_log_amplitude)
         return bound
 
     with single_blas_thread(), np.errstate(under="ignore"):
-        scores = screen_columns(x[:, :n_linear], stabilised(y, offset)[:, None], rng, n_threads)
+        scores = screen_columns(x[:, :n_linear], spread[:, None], rng, n_threads)
     chosen = rng.permutation(len(x))[: n_searched(len(x), max_rows)]
     return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
+
+
+def largest_log_rate_amplitude(y: FloatArray, offset: FloatArray) -> float:
+    """Return the log of the square of what no log rate is farther from its prior mean.
+
+    Logs of counts are not, but for counts that are hardly ever seen.
+    """
+    span = float(np.abs(np.log(y + 0.5) - offset).max())
+    return float(np.log(span**2 + SPARE_LOG_RATE**2))
 
 
 def stabilised(y: FloatArray, offset: FloatArray) -> FloatArray:

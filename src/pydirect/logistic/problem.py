@@ -1,10 +1,10 @@
-"""What a fit of classes or counts solves: rows with labels, in the directions about which they say anything."""
+"""What a fit of classes or counts solves: rows with labels or targets, in the directions that they inform."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,17 +17,17 @@ from pydirect.logistic.count_likelihood import (
     CountLikelihood,
     as_counts,
     likeliest_dispersion,
-    log_predictive_probability,
 )
 from pydirect.logistic.fit import ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
+from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import Likelihood
 from pydirect.logistic.rows import LabelledRows, sharpest
 from pydirect.statistics.gaussian import IdentityFeatures
 
-# Times that the dispersion and the weights are improved in turn, and the change of log α that is none.
+# Times that the likelihood and the weights are improved in turn, and the change of parameters that is none.
 MOST_ROUNDS = 8
-SAME_LOG_DISPERSION = 0.02
+SAME_PARAMETERS = 0.02
 # Nats per row by which a negative binomial must predict left-out counts better than Poisson.
 WORTH_DISPERSION = 1e-3
 # Nats, and nats per row, by which a fit may be worse than one rate for all rows: more, and it has run away.
@@ -78,10 +78,41 @@ class LabelProblem:
 
 
 @dataclass(frozen=True)
-class CountRows(LabelledRows):
-    """Rows with counts t, (n_samples, 1), of log means offset + φᵀw, the offset (n_samples, 1) with log exposures."""
+class LatentRows(LabelledRows):
+    """Rows with targets t, (n_samples, n_columns), of one latent offset + φᵀw each, the offset (n_samples, 1)."""
 
-    counts: CountLikelihood = POISSON  # likelihood of the counts
+    model: LatentLikelihood = POISSON  # likelihood of the targets
+
+    @property
+    def n_functions(self) -> int:
+        return 1
+
+    @property
+    def terms(self) -> Likelihood:
+        return self.model.terms
+
+    @property
+    def first_guess(self) -> FloatArray:
+        return self.model.first_guess(self.t, self.offset)
+
+    @property
+    def largest_precision(self) -> float:
+        return self.model.largest_precision(self.t, self.offset)
+
+    def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return self.model.log_predictive(self.t, mean[:, 0], variance)
+
+    def with_improved(self, latent: LatentGaussian | LikelihoodMoments) -> Self:
+        """Return the same rows with the likelihood that fits best, given a posterior."""
+        mean, variance = self.moments(latent)
+        return replace(self, model=self.model.improved(self.t, mean, variance, self.weight))
+
+
+@dataclass(frozen=True)
+class CountRows(LatentRows):
+    """Rows with counts t, (n_samples, 1), of log means offset + φᵀw, the offset with log exposures."""
+
+    model: CountLikelihood = POISSON
 
     @classmethod
     def from_counts(cls, phi: ArrayLike, y: ArrayLike, offset: ArrayLike, counts: CountLikelihood = POISSON) -> Self:
@@ -90,29 +121,13 @@ class CountRows(LabelledRows):
         y = as_float_array(as_counts(y, "y"), "y", (len(phi),))
         means = as_float_array(np.broadcast_to(np.asarray(offset, float), len(phi)), "offset", (len(phi),))
         features = IdentityFeatures(phi.shape[1])
-        return cls(features, phi, y[:, None], np.ones(len(phi)), means[:, None], counts=counts)
+        return cls(features, phi, y[:, None], np.ones(len(phi)), means[:, None], model=counts)
 
-    @property
-    def terms(self) -> Likelihood:
-        return self.counts.terms
-
-    @property
-    def first_guess(self) -> FloatArray:
-        return self.counts.first_guess(self.t, self.offset)
-
-    def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return log_predictive_probability(self.t[:, 0], mean[:, 0], variance, self.counts.dispersion)
-
-    def with_best_dispersion(self, latent: LatentGaussian | LikelihoodMoments) -> CountRows:
-        """Return the same rows with the dispersion that fits best, given a posterior."""
-        mean, variance = self.moments(latent)
-        return replace(self, counts=self.counts.at_best(self.t, mean, variance, self.weight))
-
-    def with_dispersion(self, dispersion: float) -> CountRows:
+    def with_dispersion(self, dispersion: float) -> Self:
         """Return the same rows with a given dispersion."""
-        return replace(self, counts=CountLikelihood(dispersion))
+        return replace(self, model=CountLikelihood(dispersion))
 
-    def at_constant_rate(self, learns_dispersion: bool) -> CountRows:
+    def at_constant_rate(self, learns_dispersion: bool) -> Self:
         """Return the same rows with the dispersion that is likeliest at the offsets alone, or none."""
         offset = self.offset[:, 0]
         return self.with_dispersion(
@@ -122,77 +137,80 @@ class CountRows(LabelledRows):
     @property
     def constant_log_likelihood(self) -> float:
         """Σ ω log p(t) at the offsets alone."""
-        return float(self.weight @ self.counts.log_probability(self.t[:, 0], self.offset[:, 0]))
+        return float(self.weight @ self.model.log_probability(self.t[:, 0], self.offset[:, 0]))
 
-    @property
-    def largest_precision(self) -> float:
-        return float(np.maximum(self.t, np.exp(self.offset)).max())
+
+Targets = TypeVar("Targets", bound=LatentRows)
 
 
 @single_blas_thread()
-def ascend_counts(
-    rows: CountRows,
+def ascend_latent(
+    rows: Targets,
     variance_prior: VariancePrior,
     *,
     max_iter: int,
     stop: threading.Event,
     near: Ascent[FullGaussian] | None = None,
-) -> tuple[CountRows, Ascent[FullGaussian]]:
-    """Fit continuous weights, their prior variance and, in turn with them, the dispersion of a negative binomial."""
+) -> tuple[Targets, Ascent[FullGaussian]]:
+    """Fit continuous weights, their prior variance and, in turn with them, what the likelihood learns."""
     ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop, near=near)
-    for _ in range(MOST_ROUNDS if rows.counts.dispersion > 0 else 0):
+    for _ in range(MOST_ROUNDS if rows.model.parameters.size else 0):
         if stop.is_set():
             break
-        improved = rows.with_best_dispersion(ascent.best.solution.latent)
-        change = abs(np.log(improved.counts.dispersion / rows.counts.dispersion))
+        improved = rows.with_improved(ascent.best.solution.latent)
+        change = float(np.abs(improved.model.parameters - rows.model.parameters).max())
         solve = gaussian_solve(variance_prior, improved.improved if improved.is_held else None)
         try:
             ascent = climb(improved, Ascent(solve, ascent.best.solution.state, max_iter), stop)
         except KeyboardInterrupt:
             break
         rows = improved
-        if change < SAME_LOG_DISPERSION:
+        if change < SAME_PARAMETERS:
             break
     return rows, ascent
 
 
 @dataclass(frozen=True)
-class CountProblem(LabelProblem):
-    """Rows with counts; see `LabelProblem`. The dispersion that was found is that of `rotated`."""
+class LatentProblem(LabelProblem):
+    """Rows with targets of one latent; see `LabelProblem`. The likelihood that was found is that of `rotated`."""
+
+    rotated: LatentRows
+
+    def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
+        """Return the problem with continuous weights and the likelihood fitted, from those of other features on."""
+        rows, start = self.rotated, None
+        if near is not None:
+            rows, start = replace(rows, model=near.rotated.model), near.ascent
+        rows, ascent = ascend_latent(rows, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
+        [left_out] = rows.left_out_log_probabilities(ascent.best.solution.latent)
+        return replace(self, rotated=rows, ascent=ascent, left_out=left_out)
+
+
+@dataclass(frozen=True)
+class CountProblem(LatentProblem):
+    """Rows with counts; see `LatentProblem`."""
+
+    rotated: CountRows
 
     @property
     def dispersion(self) -> float:
         """Dispersion of the counts; 0 for Poisson."""
-        return self._counts.counts.dispersion
-
-    @property
-    def _counts(self) -> CountRows:
-        assert isinstance(self.rotated, CountRows)
-        return self.rotated
-
-    def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
-        """Return the problem with continuous weights and the dispersion fitted, from those of other features on."""
-        rows, start = self._counts, None
-        if near is not None:
-            rows, start = rows.with_dispersion(near.dispersion), near.ascent
-        rows, ascent = ascend_counts(rows, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
-        [left_out] = rows.left_out_log_probabilities(ascent.best.solution.latent)
-        return replace(self, rotated=rows, ascent=ascent, left_out=left_out)
+        return self.rotated.model.dispersion
 
     def as_poisson(self, max_iter: int) -> Self:
         """Return the fit of Poisson counts."""
-        return replace(self, rotated=self._counts.with_dispersion(0.0)).at_rest(max_iter)
+        return replace(self, rotated=self.rotated.with_dispersion(0.0)).at_rest(max_iter)
 
     def at_constant_rate(self, learns_dispersion: bool, max_iter: int) -> Self:
         """Return the fit with next to no prior variance: one rate for all rows."""
-        prior = VariancePrior(NEGLIGIBLE_VARIANCE / max(self._counts.mean_square(), 1e-300), 0.0)
-        constant = self._counts.at_constant_rate(learns_dispersion)
+        prior = VariancePrior(NEGLIGIBLE_VARIANCE / max(self.rotated.mean_square(), 1e-300), 0.0)
+        constant = self.rotated.at_constant_rate(learns_dispersion)
         return replace(self, rotated=constant, variance_prior=prior, mean_missing_variance=0.0).at_rest(max_iter)
 
     def is_worse_than_constant(self) -> bool:
         """Whether the bound, or the log loss of left-out counts, is far worse than that of one rate for all rows."""
         assert self.ascent is not None
-        total, constant = float(self.raw.weight.sum()), self._counts.at_constant_rate(self.dispersion > 0)
+        total, constant = float(self.raw.weight.sum()), self.rotated.at_constant_rate(self.dispersion > 0)
         reference = constant.constant_log_likelihood - (WORSE + WORSE_PER_ROW * total)
         return self.ascent.best.bound < reference or -total * self.log_loss < reference
 

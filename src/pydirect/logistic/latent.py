@@ -1,0 +1,319 @@
+"""Likelihoods of one latent f per row: what inference needs of them, in expectation over f ~ N(m, v), and predictions.
+
+A `LatentLikelihood` gives log p(y | f); everything else follows by quadrature over f, or is overridden by closed forms:
+E log p, its derivative in m, E ∂ log p/∂f and, by Price's theorem, the second, E[z ∂ log p/∂f]/√v with z = (f − m)/√v,
+which is what the passes of `pydirect.logistic` fit (Opper & Archambeau 2009).
+
+- `IntervalLikelihood`: y = f + σε with Gaussian ε, of which a row says l < y ≤ u: exact (l = u), censored on the left,
+  on the right, in an interval, below a detection limit, rounded.
+- `ExtremeLikelihood`: the same with ε the log of an exponential: Weibull times on the log scale.
+- `OrdinalLikelihood`: classes between increasing thresholds of f + ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri
+
+from pydirect._validation import FloatArray
+from pydirect.logistic.likelihood import RowTerms, log_sum_exp
+from pydirect.persistence.schema import Ascending, Positive, Shape
+
+# Gauss–Hermite nodes, while the likelihood is smooth on the scale of f; the trapezoidal rule where f is the wider.
+NODES, MASSES = np.polynomial.hermite_e.hermegauss(32)
+MASSES = MASSES / MASSES.sum()
+# Ratios of scales up to which rules are used, the largest spacing in widths of the likelihood, and how far they reach.
+RATIOS, SPACING, REACH = (1.0, 8.0, 64.0), 0.3, 8.5
+# Deviation of f, relative to the likelihood's width, from which on derivatives are taken by quadrature.
+LEAST_DEVIATION = 1e-4
+# Noise deviations that are considered, relative to that of all rows, and steps of the search for a constant.
+LEAST_SCALE, MOST_SCALE, CONSTANT_STEPS = 1e-3, 3.0, 50
+# Share of the rows' deviation about a constant that a fit takes for noise at first.
+FIRST_SCALE = 0.7
+# Precision of a row, relative to that of its width at first, up to which directions count as informative.
+LARGEST_PRECISION = 100.0
+# Largest exponent of a hazard; only on the way to an optimum are there larger.
+LARGEST_EXPONENT = 50.0
+ROOT_TWO, LOG_ROOT = np.sqrt(2.0), 0.5 * np.log(2 * np.pi)
+LEGENDRE, LEGENDRE_MASSES = np.polynomial.legendre.leggauss(10)
+
+
+class LatentLikelihood:
+    """p(y | f) of targets y, (n_rows, n_columns), and one latent f for each: a subclass gives `log_density` at least.
+
+    Likelihoods are immutable; what they learn they return as a copy. Where log p is not concave in f, curvatures are
+    taken as zero on average at the least.
+    """
+
+    @property
+    def parameters(self) -> FloatArray:
+        """What is learned, in coordinates in which changes of some hundredths are none; empty if nothing is."""
+        return np.empty(0)
+
+    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Log p(y | f) for y (n_rows, n_columns) at several f each, (n_rows, n_nodes)."""
+        raise NotImplementedError
+
+    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        """Return the derivative of `log_density` in f, by differences unless overridden."""
+        step = 1e-4 * self.width(y)[:, None]
+        return (self.log_density(y, f + step) - self.log_density(y, f - step)) / (2 * step)
+
+    def width(self, y: FloatArray) -> FloatArray:
+        """Return the distance in f over which log p(y | f) is smooth, (n_rows,)."""
+        return np.ones(len(y))
+
+    def guess(self, y: FloatArray) -> FloatArray:
+        """Return the f that each row would have by itself, (n_rows,); by default the first column of y."""
+        return y[:, 0]
+
+    def first_guess(self, y: FloatArray, offset: FloatArray) -> FloatArray:
+        """Return values of f, relative to their prior means `offset`, about which to expand first, (n_rows, 1)."""
+        return self.guess(y)[:, None] - offset
+
+    def largest_precision(self, y: FloatArray, offset: FloatArray) -> float:
+        """Return what no row's precision exceeds at the parameters that may be found."""
+        return LARGEST_PRECISION / float(self.width(y).min()) ** 2
+
+    def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
+        """Return the likelihood to start from, and the mean and the deviation of f over the rows that y lets expect."""
+        guess = self.guess(y)
+        mean = float(np.average(guess, weights=weight))
+        return self, mean, float(np.sqrt(np.average((guess - mean) ** 2, weights=weight))) or 1.0
+
+    def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> Self:
+        """Return the likelihood whose parameters maximise Σ ω E log p; arguments as of `terms`."""
+        return self
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate over Gaussian f: `mean` (n_rows, 1), `variance` (n_rows,)."""
+        width = self.width(y)
+        sd, found = np.maximum(np.sqrt(variance), LEAST_DEVIATION * width), np.empty((3, len(y)))
+        for rows, nodes, masses in rules(sd / width):
+            f = mean[rows] + sd[rows, None] * nodes
+            slope = self.slope(y[rows], f)
+            found[:, rows] = self.log_density(y[rows], f) @ masses, slope @ masses, slope @ (masses * -nodes) / sd[rows]
+        return RowTerms(found[0], found[1][:, None], np.maximum(found[2], 0.0))
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Log E p(y | f), (n_rows,); all arguments but y are vectors."""
+        sd, found = np.sqrt(variance), np.empty(len(y))
+        for rows, nodes, masses in rules(sd / self.width(y)):
+            log_density = self.log_density(y[rows], mean[rows, None] + sd[rows, None] * nodes)
+            found[rows] = log_sum_exp(log_density + np.log(np.maximum(masses, 1e-300)))
+        return found
+
+    def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """E Pr(y* ≤ value | f) of new targets, (n_rows, n_values), of values that broadcast to that shape."""
+        raise TypeError(f"{type(self).__name__} must have the method cdf for quantiles and intervals")
+
+
+def rules(ratio: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray, FloatArray]]:
+    """Yield rows with nodes and masses of a standard normal, which suffice for their ratio of scales."""
+    below = 0.0
+    for limit in RATIOS:
+        index = np.flatnonzero((ratio <= limit if limit < RATIOS[-1] else True) & ((ratio > below) | (below == 0.0)))
+        nodes, masses = NODES, MASSES
+        if limit > 1.0:
+            nodes = np.arange(-REACH, REACH, SPACING / limit)
+            masses = np.exp(-0.5 * nodes**2)
+            masses /= masses.sum()
+        for rows in np.array_split(index, max(1, len(index) * len(nodes) // 2**20)):
+            if len(rows):
+                yield rows, nodes, masses
+        below = limit
+
+
+def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Log of Φ(b) − Φ(a), without cancellation, and its derivative in a shift of both; `width` is b − a > 0."""
+    flipped = (a + b > 0) & (a > -np.inf) | (b == np.inf)  # so that b is the end that is nearer to zero
+    a, b = np.where(flipped, -b, a), np.where(flipped, -a, b)
+    bounded = np.isfinite(a) & np.isfinite(b)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
+        middle = np.where(bounded, 0.5 * (a + b), 0.0)
+        tilt = np.where(bounded, width * middle, -np.inf)  # log φ(a)/φ(b)
+        hazard = np.sqrt(2 / np.pi) / erfcx(-b / ROOT_TWO)  # φ(b)/Φ(b)
+        ratio = np.where(b < 0, tilt + np.log(erfcx(-a / ROOT_TWO) / erfcx(-b / ROOT_TWO)), log_ndtr(a) - log_ndtr(b))
+        ratio = np.where(bounded, ratio, -np.inf)  # log Φ(a)/Φ(b)
+        log_mass, at_end = log_ndtr(b) + np.log(-np.expm1(ratio)), hazard / -np.expm1(ratio)
+        narrow = bounded & (width <= 1.0) & (np.abs(tilt) <= 1.0)
+        if narrow.any():  # an average of the density over the interval
+            half, centre = 0.5 * width[narrow], middle[narrow]
+            step = half[:, None] * LEGENDRE
+            average = np.exp(-centre[:, None] * step - 0.5 * step**2) @ (0.5 * LEGENDRE_MASSES)
+            log_mass[narrow] = np.log(2 * half * average) - 0.5 * centre**2 - LOG_ROOT
+            at_end[narrow] = np.exp(-half * centre - 0.5 * half**2) / (2 * half * average)
+        slope = -at_end * np.expm1(tilt)  # (φ(b) − φ(a)) over the mass
+    whole = ~np.isfinite(a) & ~np.isfinite(b)
+    return np.where(whole, 0.0, log_mass), np.where(whole, 0.0, np.where(flipped, -slope, slope))
+
+
+@dataclass(frozen=True)
+class IntervalLikelihood(LatentLikelihood):
+    """l < f + σε ≤ u with normal ε; columns of y: l, u, a known variance that adds to σ²; l = u is an exact value."""
+
+    scale: Annotated[float, Positive] = 1.0
+
+    @property
+    def parameters(self) -> FloatArray:
+        return np.array([np.log(self.scale)])
+
+    def width(self, y: FloatArray) -> FloatArray:
+        return np.sqrt(self.scale**2 + y[:, 2])
+
+    def guess(self, y: FloatArray) -> FloatArray:
+        """Return the value, the middle of the interval, or its only end; zero if there is none."""
+        lower, upper = (np.where(np.isfinite(end), end, np.nan) for end in y.T[:2])
+        some = np.where(np.isnan(lower), upper, np.where(np.isnan(upper), lower, 0.5 * (lower + upper)))
+        return np.nan_to_num(some)
+
+    def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
+        """Fit a constant: the deviation about it is that of f and of the noise together."""
+        _, mean, deviation = super().started(y, weight)
+        found, zero = replace(self, scale=deviation), np.zeros(len(y))
+        for _ in range(CONSTANT_STEPS):
+            terms = found.terms(y, np.full((len(y), 1), mean), zero)
+            step = float(weight @ terms.residual[:, 0]) / max(float(weight @ terms.precision), 1e-300)
+            mean += float(np.clip(step, -found.scale, found.scale))
+            last, found = found.scale, found.improved(y, np.full((len(y), 1), mean), zero, weight)
+            if abs(step) < 1e-3 * found.scale and abs(np.log(found.scale / last)) < 1e-3:
+                break
+        return replace(found, scale=FIRST_SCALE * found.scale), mean, found.scale
+
+    def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> Self:
+        """Search for the best noise deviation about the present one."""
+
+        def loss(log_scale: float) -> float:
+            return -float(weight @ replace(self, scale=float(np.exp(log_scale))).terms(y, mean, variance).value)
+
+        middle = float(np.log(self.scale))
+        limits = (middle - np.log(1 / LEAST_SCALE) / 3, middle + np.log(MOST_SCALE))
+        found = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-3})
+        return replace(self, scale=float(np.exp(found.x)))
+
+    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return self._log_mass(y, f)[0]
+
+    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return self._log_mass(y, f)[1]
+
+    def _log_mass(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density or mass, and its derivative in f."""
+        width, exact = self.width(y)[:, None], y[:, 0] == y[:, 1]
+        a, b = ((end[:, None] - f) / width for end in y.T[:2])
+        value, slope = -0.5 * a**2 - LOG_ROOT - np.log(width), a / width
+        if not exact.all():
+            across = np.broadcast_to((y[:, 1, None] - y[:, :1]) / width, f.shape)[~exact]
+            value[~exact], shift = log_normal_interval(a[~exact], b[~exact], across)
+            slope[~exact] = -shift / width[~exact]
+        return value, slope
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate in closed form over exact values."""
+        width, exact = self.width(y), y[:, 0] == y[:, 1]
+        residual = (np.where(exact, y[:, 0], 0.0) - mean[:, 0]) / width**2
+        value = -0.5 * (residual**2 * width**2 + variance / width**2) - np.log(width) - LOG_ROOT
+        precision = width**-2.0
+        if not exact.all():
+            part = super().terms(y[~exact], mean[~exact], variance[~exact])
+            value[~exact], residual[~exact] = part.value, part.residual[:, 0]
+            precision[~exact] = np.minimum(part.precision, precision[~exact])
+        return RowTerms(value, residual[:, None], precision)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Log mass of a wider normal."""
+        wider = np.column_stack([y[:, :2], y[:, 2] + variance])
+        return self.log_density(wider, mean[:, None])[:, 0]
+
+    def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return np.asarray(ndtr((values - mean[:, None]) / np.sqrt(variance + self.scale**2)[:, None]))
+
+
+@dataclass(frozen=True)
+class ExtremeLikelihood(IntervalLikelihood):
+    """l < f + σε ≤ u with ε the log of an exponential: Pr(ε > e) = exp(−exp e); y as of `IntervalLikelihood`."""
+
+    def _log_mass(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        width, exact = self.width(y)[:, None], y[:, 0] == y[:, 1]
+        a, b = (np.minimum((end[:, None] - f) / width, LARGEST_EXPONENT) for end in y.T[:2])
+        hazard, beyond = np.exp(a), np.where(np.isposinf(y[:, 1:2]), np.inf, np.exp(b))
+        value, slope = a - hazard - np.log(width), (hazard - 1) / width
+        if not exact.all():
+            gap = (beyond - hazard)[~exact]
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                value[~exact] = np.log(-np.expm1(-gap)) - hazard[~exact]
+                share = np.where(np.isposinf(gap), 0.0, np.where(gap > 0, gap / np.expm1(gap), 1.0))
+            slope[~exact] = (hazard[~exact] - share) / width[~exact]
+        return value, slope
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        return LatentLikelihood.terms(self, y, mean, variance)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return LatentLikelihood.log_predictive(self, y, mean, variance)
+
+    def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        sd, values = np.sqrt(variance), np.broadcast_to(values, (len(mean), np.shape(values)[-1]))
+        found = np.empty(values.shape)
+        for rows, nodes, masses in rules(sd / self.scale):
+            f = mean[rows, None] + sd[rows, None] * nodes
+            for k in range(values.shape[1]):
+                log_hazard = np.minimum((values[rows, k, None] - f) / self.scale, LARGEST_EXPONENT)
+                found[rows, k] = -np.expm1(-np.exp(log_hazard)) @ masses
+        return found
+
+
+@dataclass(frozen=True)
+class OrdinalLikelihood(LatentLikelihood):
+    """Class k if threshold k − 1 < f + ε ≤ threshold k, with normal ε; y, (n_rows, 1), are numbers of classes."""
+
+    thresholds: Annotated[FloatArray, Shape("n_thresholds"), Ascending]
+
+    @property
+    def parameters(self) -> FloatArray:
+        return self.thresholds
+
+    def _intervals(self, y: FloatArray) -> FloatArray:
+        ends, k = np.concatenate([[-np.inf], self.thresholds, [np.inf]]), y[:, 0].astype(np.intp)
+        return np.column_stack([ends[k], ends[k + 1], np.zeros(len(k))])
+
+    def guess(self, y: FloatArray) -> FloatArray:
+        return IntervalLikelihood().guess(self._intervals(y))
+
+    def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
+        """Let the classes' shares be those of a latent of unit variance."""
+        shares = np.bincount(y[:, 0].astype(np.intp), weight, minlength=len(self.thresholds) + 1)
+        below = np.cumsum(shares / shares.sum())[:-1]
+        return replace(self, thresholds=ROOT_TWO * np.asarray(ndtri(below))), 0.0, 1.0
+
+    def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> OrdinalLikelihood:
+        """Climb in the first threshold and the logs of the distances, from one Gaussian f after another."""
+        first = np.concatenate([self.thresholds[:1], np.log(np.diff(self.thresholds))])
+
+        def at(theta: FloatArray) -> OrdinalLikelihood:
+            return replace(self, thresholds=np.cumsum(np.concatenate([theta[:1], np.exp(theta[1:])])))
+
+        def loss(theta: FloatArray) -> float:
+            return -float(weight @ at(theta).terms(y, mean, variance).value) / float(weight.sum())
+
+        return at(minimize(loss, first, method="L-BFGS-B", options={"maxiter": 10}).x)
+
+    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return IntervalLikelihood().log_density(self._intervals(y), f)
+
+    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return IntervalLikelihood().slope(self._intervals(y), f)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return IntervalLikelihood().log_predictive(self._intervals(y), mean, variance)
+
+    def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Probability of classes up to each number."""
+        ends = np.append(self.thresholds, np.inf)[np.asarray(values, dtype=np.intp)]
+        return np.asarray(ndtr((ends - mean[:, None]) / np.sqrt(1 + variance)[:, None]))
