@@ -334,3 +334,36 @@ def test_other_names_are_answered_with_those_there_are():
     assert not hasattr(model, "feature_importances_")
     with pytest.raises(AttributeError, match=r"a DirectRegressor has no feature_importances_: see .*shapley_values"):
         _ = model.feature_importances_
+
+
+def test_concordance_counts_pairs_of_known_order():
+    rng = np.random.default_rng(2)
+    time, event, predicted = rng.integers(1, 8, 40).astype(float), rng.random(40) < 0.6, rng.integers(0, 9, 40) * 1.0
+    weight = rng.integers(0, 3, 40)
+    right = pairs = 0.0
+    for i in range(40):
+        for j in range(40):
+            if event[i] and (time[i] < time[j] or (time[i] == time[j] and not event[j])):
+                pairs += weight[i] * weight[j]
+                right += weight[i] * weight[j] * (0.5 * (predicted[i] == predicted[j]) + (predicted[i] < predicted[j]))
+    found = metrics.concordance_index(time, event, predicted, sample_weight=weight)
+    assert found == pytest.approx(right / pairs, rel=1e-12)
+    with pytest.raises(ValueError, match="whose order is known"):
+        metrics.concordance_index(time, np.zeros(40, bool), predicted)
+    with pytest.raises(ValueError, match="vectors of one length"):
+        metrics.concordance_index(time, event, predicted[:-1])
+
+
+def test_brier_scores_of_survival_curves():
+    time, at = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), np.array([1.5, 2.5, 4.5])
+    everyone = metrics.integrated_brier_score(time, np.ones(6, bool), (time[:, None] > at) * 1.0, at)
+    assert everyone == 0.0
+    half = metrics.integrated_brier_score(time, np.ones(6, bool), np.full((6, 3), 0.5), at)
+    assert half == pytest.approx(0.25)
+    # One of six censored at 3: of four at risk there (3 included), a share of 3/4 stays uncensored.
+    event, curve = time != 3.0, np.full((6, 3), 0.4)
+    by_hand = [(0.16 + 5 * 0.36) / 6, (2 * 0.16 + 4 * 0.36) / 6, (2 * 0.16 + (0.16 + 2 * 0.36) / 0.75) / 6]
+    expected = np.trapezoid(by_hand, at) / 3.0
+    assert metrics.integrated_brier_score(time, event, curve, at) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="ascending times before the last"):
+        metrics.integrated_brier_score(time, event, curve, [1.0, 2.0, 6.0])

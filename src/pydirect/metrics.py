@@ -28,12 +28,14 @@ from pydirect.predictive.transformed import Distribution, TransformedDistributio
 __all__ = [
     "as_distributions",
     "calibration_error",
+    "concordance_index",
     "coverage",
     "coverage_curve",
     "crps",
     "crps_from_samples",
     "crps_scorer",
     "expected_calibration_error",
+    "integrated_brier_score",
     "interval_score",
     "msll",
     "nlpd",
@@ -518,3 +520,85 @@ def expected_calibration_error(
     """
     predicted, observed, weight = reliability_curve(y_true, probability, n_bins=n_bins, sample_weight=sample_weight)
     return float(np.average(np.abs(predicted - observed), weights=weight))
+
+
+def concordance_index(
+    time: ArrayLike, event: ArrayLike, predicted: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> float:
+    """Share of the pairs whose order in time is known that predictions order so: Harrell's C.
+
+    Parameters
+    ----------
+    time : array of shape (n,)
+        Times of events, or of censoring on the right.
+    event : array of shape (n,)
+        Whether the event was seen.
+    predicted : array of shape (n,)
+        Larger for later events, such as predicted times; pairs of equal ones count half.
+    sample_weight : array of shape (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+        1 at best, one half for predictions that say nothing.
+    """
+    times, seen, values = _survival(time, event, predicted)
+    weight = np.ones(len(times)) if sample_weight is None else finite_array("sample_weight", sample_weight)
+    right = pairs = 0.0
+    for i in np.flatnonzero(seen):
+        mass = weight[i] * weight * ((times > times[i]) | ((times == times[i]) & ~seen))
+        pairs += mass.sum()
+        right += mass @ ((values > values[i]) + 0.5 * (values == values[i]))
+    if pairs == 0:
+        raise ValueError("time and event must have a pair of rows whose order is known")
+    return float(right / pairs)
+
+
+@described_by(concordance_index)
+def integrated_brier_score(time: ArrayLike, event: ArrayLike, survival: ArrayLike, times: ArrayLike) -> float:
+    """Brier score of survival curves, averaged over a range of times; less is better.
+
+    Rows that are censored before a time count through others, by the inverse probability of being uncensored, a
+    Kaplan–Meier estimate (Graf et al. 1999, *Statistics in Medicine* 18).
+
+    Parameters
+    ----------
+    survival : array of shape (n, n_times)
+        Predicted probabilities of events later than each of `times`.
+    times : array of shape (n_times,)
+        Two ascending times or more, before the last of `time`.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; less is better.
+    """
+    curves, at = finite_array("survival", survival), finite_array("times", times)
+    given, seen, _ = _survival(time, event, time)
+    if curves.shape != (len(given), len(at)) or len(at) < 2 or (np.diff(at) <= 0).any() or at[-1] >= given.max():
+        raise ValueError(
+            "survival must have a column for each of two or more ascending times before the last, got shape "
+            f"{curves.shape} and times {at.tolist()[:3]}"
+        )
+    order = np.argsort(given, kind="stable")
+    ends, places = np.unique(given[order], return_inverse=True)
+    lost = np.bincount(places, ~seen[order])  # events at the same time come first
+    at_risk = len(given) - np.searchsorted(given[order], ends) - np.bincount(places, seen[order])
+    uncensored = np.concatenate([[1.0], np.cumprod(1 - lost / np.maximum(at_risk, 1))])
+    before = uncensored[np.searchsorted(ends, given, side="left")]
+    now = uncensored[np.searchsorted(ends, at, side="right")]
+    past = (given[:, None] <= at) & seen[:, None]
+    terms = np.where(past, curves**2 / np.maximum(before, 1e-12)[:, None], 0.0)
+    terms += np.where(given[:, None] > at, (1 - curves) ** 2 / np.maximum(now, 1e-12), 0.0)
+    return float(np.trapezoid(terms.mean(axis=0), at) / (at[-1] - at[0]))
+
+
+def _survival(time: ArrayLike, event: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+    times, values, seen = finite_array("time", time), finite_array("predicted", predicted), np.asarray(event)
+    if times.ndim != 1 or seen.shape != times.shape or values.shape != times.shape or not np.isin(seen, (0, 1)).all():
+        raise ValueError(
+            f"time, event and predicted must be vectors of one length, event of True and False, got shapes "
+            f"{times.shape}, {seen.shape} and {values.shape}"
+        )
+    return times, seen.astype(bool), values

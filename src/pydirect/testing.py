@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from itertools import pairwise, product
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ __all__ = [
     "Enumeration",
     "NetworkExpectations",
     "PredictiveMoments",
+    "check_likelihood",
     "enumerate_elbo",
     "enumerate_factorized",
     "enumerate_hypotheses",
@@ -528,6 +529,62 @@ def finite_difference_gradient(function: Callable[[FloatArray], float], x: Array
         far = along(index, 2 * h) - along(index, -2 * h)
         gradient[index] = (8 * near - far) / (12 * h)
     return gradient
+
+
+def check_likelihood(
+    likelihood: Any, y: ArrayLike, means: ArrayLike = (-1.0, 0.5), deviations: ArrayLike = (0.1, 0.7), tol: float = 1e-5
+) -> None:
+    """Compare what a likelihood of one latent says about itself with quadrature and differences of its `log_density`.
+
+    Parameters
+    ----------
+    likelihood : LatentLikelihood
+        See `pydirect.logistic.LatentLikelihood`.
+    y : array_like of shape (n_rows, n_columns)
+        Targets.
+    means : array_like of shape (n_means,), default=(-1.0, 0.5)
+        Means of f, relative to the values that `guess` returns.
+    deviations : array_like of shape (n_deviations,), default=(0.1, 0.7)
+        Standard deviations of f.
+    tol : float, default=1e-5
+        What differences may be, relative to one plus the size of a value.
+
+    Raises
+    ------
+    AssertionError
+        With the name of what differs.
+
+    Examples
+    --------
+    >>> from pydirect.logistic import IntervalLikelihood
+    >>> from pydirect.testing import check_likelihood
+    >>> check_likelihood(IntervalLikelihood(0.5), [[0.0, 0.0, 0.0], [1.0, float("inf"), 0.1]])
+    """
+    targets, z = as_float_array_unbounded(y, "y", ("n_rows", "n_columns")), np.linspace(-10, 10, 4001)
+    masses = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+
+    def log_density(mean: FloatArray, sd: float) -> FloatArray:
+        return np.asarray(likelihood.log_density(targets, mean[:, None] + sd * z))
+
+    for shift, sd in product(as_float_array(means, "means", ("n",)), as_float_array(deviations, "deviations", ("n",))):
+        mean, variance, h = likelihood.guess(targets) + shift, np.full(len(targets), sd**2), 1e-3 * float(sd)
+        below, at, above = (log_density(mean + step, float(sd)) @ masses for step in (-h, 0.0, h))
+        found = likelihood.terms(targets, mean[:, None], variance)
+        f = mean[:, None] + sd * z[::400]
+        slopes = (likelihood.log_density(targets, f + h) - likelihood.log_density(targets, f - h)) / (2 * h)
+        for name, value, expected in (
+            ("slope(y, f)", likelihood.slope(targets, f), slopes),
+            ("terms(...).value", found.value, at),
+            ("terms(...).residual", found.residual[:, 0], (above - below) / (2 * h)),
+            ("terms(...).precision", found.precision, np.maximum(2 * at - above - below, 0.0) / h**2),
+            (
+                "log_predictive(y, mean, variance)",
+                likelihood.log_predictive(targets, mean, variance),
+                np.log(np.exp(log_density(mean, float(sd)) - at[:, None]) @ masses) + at,
+            ),
+        ):
+            worst = float(np.max(np.abs(value - expected) / (1 + np.abs(expected))))
+            assert worst <= tol, f"{name} differs from quadrature by {worst:.2g} at a deviation of {sd:g}"
 
 
 def monte_carlo_mean(samples: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -14,6 +14,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import pydirect
+from pydirect.logistic import LatentLikelihood
 
 ROOT = Path(__file__).resolve().parents[2]
 if not (ROOT / "docs" / "_ext").is_dir():
@@ -227,6 +228,15 @@ X = RNG.normal(size=(60, 2))
 Y = X[:, 0] + 0.1 * RNG.normal(size=60)
 LABELS = Y > 0
 NETWORK = {"hidden_layer_sizes": (3,), "schedule": pydirect.TrainingSchedule(n_steps=10)}
+
+
+class Unit(LatentLikelihood):
+    """Normal noise of unit variance."""
+
+    def log_density(self, y, f):
+        return -0.5 * (y - f) ** 2
+
+
 FITS = {
     "DirectRegressor": ({}, Y),
     "DirectRegressor, sequential": ({"posterior": "sequential", "n_basis_functions": 20}, Y),
@@ -239,6 +249,10 @@ FITS = {
     "PooledClassifier": ({"trees": True}, LABELS),
     "PooledRegressor": ({"trees": True}, Y),
     "DirectCountRegressor": ({}, np.floor(np.exp(Y))),
+    "DirectCensoredRegressor": ({}, Y),
+    "DirectSurvivalRegressor": ({}, np.exp(Y)),
+    "DirectOrdinalClassifier": ({}, LABELS),
+    "DirectLatentRegressor": ({"likelihood": Unit()}, Y),
     "DirectStreamRegressor": ({}, Y),
     "QuadraticBNNRegressor": ({"hidden_layer_sizes": (3,), "n_restarts": 1, "max_iter": 5}, Y),
     "DVIRegressor": (NETWORK, Y),

@@ -4,6 +4,12 @@ from pydirect.estimators._incremental import FeatureMapWarning
 from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, Polynomial, Sequential
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
+from pydirect.estimators.direct_latent import (
+    DirectCensoredRegressor,
+    DirectLatentRegressor,
+    DirectOrdinalClassifier,
+    DirectSurvivalRegressor,
+)
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
@@ -21,11 +27,15 @@ from pydirect.noise.student_t import TargetWarning
 __all__ = [
     "DVIClassifier",
     "DVIRegressor",
+    "DirectCensoredRegressor",
     "DirectClassifier",
     "DirectCountRegressor",
+    "DirectLatentRegressor",
+    "DirectOrdinalClassifier",
     "DirectRegressor",
     "DirectSearchCV",
     "DirectStreamRegressor",
+    "DirectSurvivalRegressor",
     "FeatureMapWarning",
     "Fourier",
     "Gaussian",

@@ -16,12 +16,12 @@ from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.choices import as_features, as_posterior
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.classification import FittedClassifier, FittedCounts
+from pydirect.fitted.classification import FittedClassifier, FittedCounts, FittedLatent
 from pydirect.tables.table import Table
 
 
 class OfLabels(Estimator):
-    """What models of classes and of counts share: latent functions on basis functions, without units."""
+    """What models of classes, counts and other targets of latent functions share: basis functions, without units."""
 
     features: Any
     features_: Basis
@@ -37,7 +37,7 @@ class OfLabels(Estimator):
         super()._restored()
         self._accept(self.model_)
 
-    def _accept(self, model: FittedClassifier | FittedCounts) -> None:
+    def _accept(self, model: FittedClassifier | FittedCounts | FittedLatent) -> None:
         self.model_, self.features_ = model, model.basis
 
     @property

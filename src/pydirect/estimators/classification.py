@@ -238,7 +238,9 @@ class ProblemMaker:
         with progress.stage("statistics"), progress.rows(len(rows.x)) as callback:
             inputs = np.ascontiguousarray(basis.inputs(rows.x))
             raw = self.rows_of(basis.map, inputs, rows).held()
-            statistics = collect_statistics(raw.features, raw.x, rows.y, rows.weight, progress=callback)
+            statistics = collect_statistics(
+                raw.features, raw.x, np.zeros((len(raw.x), 1)), rows.weight, progress=callback
+            )
             residual = basis.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
             prior = self.variance_prior(basis, statistics.mean_square)
             vectors = informative_directions(statistics, prior.centre, raw.largest_precision)

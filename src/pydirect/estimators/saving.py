@@ -10,6 +10,11 @@ import numpy as np
 from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
+from pydirect.estimators.direct_latent import (
+    DirectCensoredRegressor,
+    DirectOrdinalClassifier,
+    DirectSurvivalRegressor,
+)
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
@@ -22,6 +27,9 @@ ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectRegressor,
     DirectClassifier,
     DirectCountRegressor,
+    DirectCensoredRegressor,
+    DirectSurvivalRegressor,
+    DirectOrdinalClassifier,
     DirectStreamRegressor,
     PooledClassifier,
     PooledRegressor,

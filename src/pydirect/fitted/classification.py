@@ -15,6 +15,7 @@ from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.fitted.regression import Latent
 from pydirect.logistic.count_likelihood import CountDistribution, draw_counts
+from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, OrdinalLikelihood
 from pydirect.logistic.likelihood import (
     averaged_log_odds,
     averaged_softmax,
@@ -22,7 +23,7 @@ from pydirect.logistic.likelihood import (
     predictive_log_odds,
     softmax_log_probability,
 )
-from pydirect.persistence.schema import Ascending, AtLeast, Between, Binds, Digested, Positive, Shape
+from pydirect.persistence.schema import As, Ascending, AtLeast, Between, Binds, Digested, Positive, Shape
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of
 
@@ -180,6 +181,33 @@ class FittedCounts(OfLatent):
         z = self.latent.draws(x, n_samples, rng)[:, 0]
         z += self.intercept + log_exposure[:, None]
         return draw_counts(z, self.dispersion, rng)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLatent(OfLatent):
+    """One latent intercept + f and a likelihood given it; ``log_unit`` is Σ log of the unit of y's densities."""
+
+    one_dimensional: ClassVar[bool] = True
+
+    latent: Latent
+    intercept: float
+    likelihood: Annotated[Any, As(IntervalLikelihood | ExtremeLikelihood | OrdinalLikelihood)]
+    left_out_log_loss: float
+    n_samples: Annotated[float, Positive]
+    log_unit: float = 0.0
+    classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
+
+    __repr__ = short_repr
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        return np.array([self.log_unit])
+
+    def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of the latent, (n_rows,) each."""
+        mean, variance = self.latent.moments(x, with_variance=True)
+        assert variance is not None
+        return self.intercept + mean[:, 0], variance[:, 0]
 
 
 def normalised(odds: FloatArray) -> FloatArray:

@@ -18,26 +18,29 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from pydirect._validation import FloatArray
 from pydirect.logistic.likelihood import RowTerms, log_sum_exp
 from pydirect.persistence.schema import Ascending, Positive, Shape
 
-# Gauss–Hermite nodes, while the likelihood is smooth on the scale of f; the trapezoidal rule where f is the wider.
-NODES, MASSES = np.polynomial.hermite_e.hermegauss(32)
-MASSES = MASSES / MASSES.sum()
-# Ratios of scales up to which rules are used, the largest spacing in widths of the likelihood, and how far they reach.
-RATIOS, SPACING, REACH = (1.0, 8.0, 64.0), 0.3, 8.5
+# Numbers of Gauss–Hermite nodes up to ratios of the deviation of f to the likelihood's width, for nine digits. Beyond,
+# the trapezoidal rule: ratios up to which it is used, its spacing in widths of the likelihood, and how far it reaches.
+HERMITE = {0.25: 12, 1.0: 32}
+RATIOS, SPACING, REACH = (2.5, 8.0, 64.0), 0.3, 8.5
+# Values that are held at a time.
+BLOCK = 2**20
 # Deviation of f, relative to the likelihood's width, from which on derivatives are taken by quadrature.
 LEAST_DEVIATION = 1e-4
-# Noise deviations that are considered, relative to that of all rows, and steps of the search for a constant.
-LEAST_SCALE, MOST_SCALE, CONSTANT_STEPS = 1e-3, 3.0, 50
+# Farthest that parameters move at a time, and steps of the search for a constant.
+FARTHEST, CONSTANT_STEPS = 3.0, 50
 # Share of the rows' deviation about a constant that a fit takes for noise at first.
 FIRST_SCALE = 0.7
 # Precision of a row, relative to that of its width at first, up to which directions count as informative.
 LARGEST_PRECISION = 100.0
+# Of the search for quantiles.
+MOST_DOUBLINGS, BISECTIONS = 60, 50
 # Largest exponent of a hazard; only on the way to an optimum are there larger.
 LARGEST_EXPONENT = 50.0
 ROOT_TWO, LOG_ROOT = np.sqrt(2.0), 0.5 * np.log(2 * np.pi)
@@ -55,6 +58,10 @@ class LatentLikelihood:
     def parameters(self) -> FloatArray:
         """What is learned, in coordinates in which changes of some hundredths are none; empty if nothing is."""
         return np.empty(0)
+
+    def with_parameters(self, parameters: FloatArray) -> Self:
+        """Return the likelihood with other parameters."""
+        raise NotImplementedError
 
     def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
         """Log p(y | f) for y (n_rows, n_columns) at several f each, (n_rows, n_nodes)."""
@@ -89,7 +96,15 @@ class LatentLikelihood:
 
     def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> Self:
         """Return the likelihood whose parameters maximise Σ ω E log p; arguments as of `terms`."""
-        return self
+        first = self.parameters
+        if not first.size:
+            return self
+
+        def loss(theta: FloatArray) -> float:
+            return -float(weight @ self.with_parameters(theta).terms(y, mean, variance).value) / float(weight.sum())
+
+        bounds = list(zip(first - FARTHEST, first + FARTHEST, strict=True))
+        return self.with_parameters(minimize(loss, first, method="L-BFGS-B", bounds=bounds).x)
 
     def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
         """Integrate over Gaussian f: `mean` (n_rows, 1), `variance` (n_rows,)."""
@@ -113,28 +128,42 @@ class LatentLikelihood:
         """E Pr(y* ≤ value | f) of new targets, (n_rows, n_values), of values that broadcast to that shape."""
         raise TypeError(f"{type(self).__name__} must have the method cdf for quantiles and intervals")
 
+    def quantiles(self, mean: FloatArray, variance: FloatArray, levels: FloatArray) -> FloatArray:
+        """Return values of new targets below which each level's probability lies, (n_rows, n_levels), by bisection."""
+        low, high = (np.repeat(mean[:, None], len(levels), axis=1) for _ in range(2))
+        reach = np.sqrt(variance + 1e-6 * (variance + 1))[:, None]
+        for _ in range(MOST_DOUBLINGS):
+            above, below = self.cdf(low, mean, variance) > levels, self.cdf(high, mean, variance) < levels
+            if not (above.any() or below.any()):
+                break
+            low, high, reach = np.where(above, low - reach, low), np.where(below, high + reach, high), 2 * reach
+        for _ in range(BISECTIONS):
+            middle = 0.5 * (low + high)
+            above = self.cdf(middle, mean, variance) > levels
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        return 0.5 * (low + high)
+
 
 def rules(ratio: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray, FloatArray]]:
     """Yield rows with nodes and masses of a standard normal, which suffice for their ratio of scales."""
-    below = 0.0
-    for limit in RATIOS:
-        index = np.flatnonzero((ratio <= limit if limit < RATIOS[-1] else True) & ((ratio > below) | (below == 0.0)))
-        nodes, masses = NODES, MASSES
-        if limit > 1.0:
-            nodes = np.arange(-REACH, REACH, SPACING / limit)
+    limits = (*HERMITE, *RATIOS)
+    place = np.searchsorted(limits[:-1], ratio)
+    for k in np.unique(place):
+        if k < len(HERMITE):
+            nodes, masses = np.polynomial.hermite_e.hermegauss(HERMITE[limits[k]])
+        else:
+            nodes = np.arange(-REACH, REACH, SPACING / limits[k])
             masses = np.exp(-0.5 * nodes**2)
-            masses /= masses.sum()
-        for rows in np.array_split(index, max(1, len(index) * len(nodes) // 2**20)):
-            if len(rows):
-                yield rows, nodes, masses
-        below = limit
+        index = np.flatnonzero(place == k)
+        for rows in np.array_split(index, 1 + len(index) * len(nodes) // BLOCK):
+            yield rows, nodes, masses / masses.sum()
 
 
-def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Log of Φ(b) − Φ(a), without cancellation, and its derivative in a shift of both; `width` is b − a > 0."""
+def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Log of Φ(b) − Φ(a), without cancellation, and its derivatives in a shift of both and in b; `width` is b − a."""
     flipped = (a + b > 0) & (a > -np.inf) | (b == np.inf)  # so that b is the end that is nearer to zero
     a, b = np.where(flipped, -b, a), np.where(flipped, -a, b)
-    bounded = np.isfinite(a) & np.isfinite(b)
+    bounded, whole = np.isfinite(a) & np.isfinite(b), ~(np.isfinite(a) | np.isfinite(b))
     with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
         middle = np.where(bounded, 0.5 * (a + b), 0.0)
         tilt = np.where(bounded, width * middle, -np.inf)  # log φ(a)/φ(b)
@@ -150,8 +179,8 @@ def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tupl
             log_mass[narrow] = np.log(2 * half * average) - 0.5 * centre**2 - LOG_ROOT
             at_end[narrow] = np.exp(-half * centre - 0.5 * half**2) / (2 * half * average)
         slope = -at_end * np.expm1(tilt)  # (φ(b) − φ(a)) over the mass
-    whole = ~np.isfinite(a) & ~np.isfinite(b)
-    return np.where(whole, 0.0, log_mass), np.where(whole, 0.0, np.where(flipped, -slope, slope))
+        slope, upper = np.where(flipped, -slope, slope), at_end * np.where(flipped, np.exp(tilt), 1.0)
+    return tuple(np.where(whole, 0.0, value) for value in (log_mass, slope, upper))
 
 
 @dataclass(frozen=True)
@@ -175,6 +204,8 @@ class IntervalLikelihood(LatentLikelihood):
 
     def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
         """Fit a constant: the deviation about it is that of f and of the noise together."""
+        if not np.isfinite(y[:, :2]).any(axis=0).all():
+            raise ValueError("y must have finite lower and upper limits in some rows: all are censored on one side")
         _, mean, deviation = super().started(y, weight)
         found, zero = replace(self, scale=deviation), np.zeros(len(y))
         for _ in range(CONSTANT_STEPS):
@@ -186,16 +217,8 @@ class IntervalLikelihood(LatentLikelihood):
                 break
         return replace(found, scale=FIRST_SCALE * found.scale), mean, found.scale
 
-    def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> Self:
-        """Search for the best noise deviation about the present one."""
-
-        def loss(log_scale: float) -> float:
-            return -float(weight @ replace(self, scale=float(np.exp(log_scale))).terms(y, mean, variance).value)
-
-        middle = float(np.log(self.scale))
-        limits = (middle - np.log(1 / LEAST_SCALE) / 3, middle + np.log(MOST_SCALE))
-        found = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-3})
-        return replace(self, scale=float(np.exp(found.x)))
+    def with_parameters(self, parameters: FloatArray) -> Self:
+        return replace(self, scale=float(np.exp(parameters[0])))
 
     def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
         return self._log_mass(y, f)[0]
@@ -209,8 +232,8 @@ class IntervalLikelihood(LatentLikelihood):
         a, b = ((end[:, None] - f) / width for end in y.T[:2])
         value, slope = -0.5 * a**2 - LOG_ROOT - np.log(width), a / width
         if not exact.all():
-            across = np.broadcast_to((y[:, 1, None] - y[:, :1]) / width, f.shape)[~exact]
-            value[~exact], shift = log_normal_interval(a[~exact], b[~exact], across)
+            across = np.broadcast_to((y[:, 1, None] - y[:, :1]) / width, a.shape)[~exact]
+            value[~exact], shift, _ = log_normal_interval(a[~exact], b[~exact], across)
             slope[~exact] = -shift / width[~exact]
         return value, slope
 
@@ -299,10 +322,20 @@ class OrdinalLikelihood(LatentLikelihood):
         def at(theta: FloatArray) -> OrdinalLikelihood:
             return replace(self, thresholds=np.cumsum(np.concatenate([theta[:1], np.exp(theta[1:])])))
 
-        def loss(theta: FloatArray) -> float:
-            return -float(weight @ at(theta).terms(y, mean, variance).value) / float(weight.sum())
+        def loss(theta: FloatArray) -> tuple[float, FloatArray]:
+            limits, value, gradient = at(theta)._intervals(y), 0.0, np.zeros(len(theta) + 2)
+            for rows, nodes, masses in rules(np.sqrt(variance)):
+                f = mean[rows] + np.sqrt(variance[rows, None]) * nodes
+                a, b = (end[rows, None] - f for end in limits.T[:2])
+                found = log_normal_interval(a, b, np.broadcast_to(np.diff(limits[rows, :2]), f.shape))
+                log_mass, shift, upper = (weight[rows] * (part @ masses) for part in found)
+                value += log_mass.sum()
+                k = y[rows, 0].astype(np.intp)
+                gradient += np.bincount(k + 1, upper, len(gradient)) + np.bincount(k, shift - upper, len(gradient))
+            inner = np.cumsum(gradient[-2:0:-1])[::-1]
+            return -value / weight.sum(), -np.append(inner[:1], inner[1:] * np.exp(theta[1:])) / weight.sum()
 
-        return at(minimize(loss, first, method="L-BFGS-B", options={"maxiter": 10}).x)
+        return at(minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": 10}).x)
 
     def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
         return IntervalLikelihood().log_density(self._intervals(y), f)

@@ -82,6 +82,7 @@ class LatentRows(LabelledRows):
     """Rows with targets t, (n_samples, n_columns), of one latent offset + φᵀw each, the offset (n_samples, 1)."""
 
     model: LatentLikelihood = POISSON  # likelihood of the targets
+    learns_offset: bool = False  # whether the offset moves with the likelihood's parameters
 
     @property
     def n_functions(self) -> int:
@@ -102,10 +103,18 @@ class LatentRows(LabelledRows):
     def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
         return self.model.log_predictive(self.t, mean[:, 0], variance)
 
-    def with_improved(self, latent: LatentGaussian | LikelihoodMoments) -> Self:
-        """Return the same rows with the likelihood that fits best, given a posterior."""
+    def with_improved(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[Self, float]:
+        """Return the same rows with the likelihood that fits best, given a posterior, and how far parameters moved."""
         mean, variance = self.moments(latent)
-        return replace(self, model=self.model.improved(self.t, mean, variance, self.weight))
+        model, offset, moved = self.model.improved(self.t, mean, variance, self.weight), self.offset, 0.0
+        if model.parameters.size:
+            moved = float(np.abs(model.parameters - self.model.parameters).max())
+        if self.learns_offset:
+            terms = model.terms(self.t, mean, variance)
+            total = max(float(self.weight @ terms.precision), 1e-300)
+            step = float(self.weight @ terms.residual[:, 0]) / total
+            offset, moved = offset + step, max(moved, abs(step) * np.sqrt(total / self.weight.sum()))
+        return replace(self, model=model, offset=offset), moved
 
 
 @dataclass(frozen=True)
@@ -154,18 +163,17 @@ def ascend_latent(
 ) -> tuple[Targets, Ascent[FullGaussian]]:
     """Fit continuous weights, their prior variance and, in turn with them, what the likelihood learns."""
     ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop, near=near)
-    for _ in range(MOST_ROUNDS if rows.model.parameters.size else 0):
+    for _ in range(MOST_ROUNDS if rows.model.parameters.size or rows.learns_offset else 0):
         if stop.is_set():
             break
-        improved = rows.with_improved(ascent.best.solution.latent)
-        change = float(np.abs(improved.model.parameters - rows.model.parameters).max())
+        improved, moved = rows.with_improved(ascent.best.solution.latent)
         solve = gaussian_solve(variance_prior, improved.improved if improved.is_held else None)
         try:
             ascent = climb(improved, Ascent(solve, ascent.best.solution.state, max_iter), stop)
         except KeyboardInterrupt:
             break
         rows = improved
-        if change < SAME_PARAMETERS:
+        if moved < SAME_PARAMETERS:
             break
     return rows, ascent
 
@@ -180,7 +188,7 @@ class LatentProblem(LabelProblem):
         """Return the problem with continuous weights and the likelihood fitted, from those of other features on."""
         rows, start = self.rotated, None
         if near is not None:
-            rows, start = replace(rows, model=near.rotated.model), near.ascent
+            rows, start = replace(rows, model=near.rotated.model, offset=near.rotated.offset), near.ascent
         rows, ascent = ascend_latent(rows, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
         [left_out] = rows.left_out_log_probabilities(ascent.best.solution.latent)
         return replace(self, rotated=rows, ascent=ascent, left_out=left_out)

@@ -1,0 +1,869 @@
+"""Models of one latent f per row and a likelihood of targets given it: censored targets, survival, ordinal classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags, check_consistent_length
+
+from pydirect._documentation import described_by, takes_rows
+from pydirect._progress import Progress
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import (
+    FloatArray,
+    as_choice,
+    as_count,
+    as_float_array,
+    as_float_array_unbounded,
+    as_instance,
+    as_number,
+    as_sample_weight,
+    shown,
+)
+from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
+from pydirect.estimators._estimator import of_model
+from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
+from pydirect.estimators.classification import (
+    KERNEL_LOG_VARIANCE_SD,
+    ProblemMaker,
+    add_landmarks,
+    turned,
+    with_first_size,
+)
+from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.features.basis import Basis
+from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
+from pydirect.features.search import KernelRows
+from pydirect.fitted.classification import FittedClassifier, FittedCounts, FittedLatent
+from pydirect.fitted.regression import Latent
+from pydirect.logistic.fit import finish_decorrelated
+from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior
+from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
+from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
+from pydirect.logistic.problem import LatentProblem, LatentRows
+from pydirect.metrics import concordance_index
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.statistics.gaussian import RowFeatures
+from pydirect.tables.encoding import ColumnEncoding
+
+DISTRIBUTIONS: dict[str, IntervalLikelihood] = {"lognormal": IntervalLikelihood(), "weibull": ExtremeLikelihood()}
+
+
+@dataclass(frozen=True)
+class LatentPlan:
+    """What a model of one latent is asked for, checked."""
+
+    features: FeaturePlan
+    max_iter: int
+    random_state: Any
+
+
+class LatentParameters(Protocol):
+    """Parameters of models of one latent."""
+
+    features: Any
+    n_basis_functions: int
+    columns: Any
+    max_iter: int
+    random_state: Any
+    verbose: int
+
+
+def latent_plan(parameters: LatentParameters) -> LatentPlan:
+    """Return the plan of a model of one latent, or raise where its parameters are wrong."""
+    features, _ = feature_plan(parameters, Gaussian(), rank_inputs=None)
+    check_common(parameters)
+    return LatentPlan(with_first_size(features), as_count(parameters.max_iter, "max_iter"), parameters.random_state)
+
+
+def fit_latent(
+    plan: LatentPlan,
+    rows: TrainingRows,
+    columns: ColumnEncoding,
+    names: tuple[str, ...] | None,
+    start: tuple[LatentLikelihood, float, float],
+    progress: Progress,
+) -> FittedLatent:
+    """The stages of a fit: features, landmarks, weights; `start` is as of `LatentLikelihood.started`."""
+    likelihood, mean, unit = start
+    rng, weight = generator_of(plan.random_state), np.ones(len(rows.x)) if rows.weight is None else rows.weight
+
+    def search(part: KernelRows, rng: np.random.Generator) -> Any:
+        return fit_latent_hyperparameters(
+            part.x,
+            part.y,
+            np.full((len(part.x), 1), mean),
+            RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight),
+            likelihood,
+            spread=(likelihood.guess(part.y) - mean) / unit,
+            unit=unit,
+            n_linear=part.n_linear,
+            rng=rng,
+            max_rows=plan.features.max_search_rows,
+            n_threads=part.n_threads,
+            tied=part.tied,
+            axes=part.axes,
+        )
+
+    def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
+        offset, options = np.full((len(inputs), 1), mean), {"n_threads": resolve_n_threads()}
+        return LatentRows(features, inputs, rows.y, weight, offset, model=likelihood, learns_offset=True, **options)
+
+    def variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
+        if basis.hyperparameters is not None and basis.search is not None:
+            return VariancePrior(unit**2, KERNEL_LOG_VARIANCE_SD)
+        return VariancePrior(unit**2 / mean_square if mean_square > 0 else unit**2, LOG_VARIANCE_SD)
+
+    with progress.stage("features"):
+        basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
+    maker = ProblemMaker(rows, rows_of, variance_prior, LatentProblem, progress)
+    problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+    with progress.stage("inference"):
+        fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
+        fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
+        latent = Latent.of(basis, fitted, problem.mean_missing_variance)
+    intercept, total = float(problem.rotated.offset[0, 0]), float(weight.sum())
+    return FittedLatent(latent, intercept, problem.rotated.model, problem.log_loss, total)
+
+
+def fit_rows(
+    estimator: OfLabels, x: Any, y: FloatArray, sample_weight: ArrayLike | None, likelihood: LatentLikelihood
+) -> tuple[FittedLatent, FloatArray]:
+    """Encode validated rows and fit; return the model and the weights of the rows."""
+    progress, plan = Progress(estimator.verbose), estimator._plan()
+    given = as_sample_weight(sample_weight, len(y))
+    weight = np.ones(len(y)) if given is None else given
+    start = likelihood.started(y[weight > 0], weight[weight > 0])
+    table, spread = estimator._as_table(x), (start[0].guess(y) - start[1]) / start[2]
+    estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
+    rows = TrainingRows(*distinct_rows(np.ascontiguousarray(estimator.columns_.encode(table)), y, weight))
+    fitted = fit_latent(plan, rows, estimator.columns_, estimator._feature_names() or None, start, progress)
+    estimator.fit_seconds_ = progress.seconds
+    return fitted, weight
+
+
+class DirectLatentRegressor(RegressorMixin, OfLabels):
+    """Bayesian regression with a likelihood of one's own: p(y | f) with f = intercept + φ(x)ᵀw.
+
+    Parameters
+    ----------
+    likelihood : LatentLikelihood
+        An object with `log_density(y, f)`; see `pydirect.logistic.LatentLikelihood` and `pydirect.testing`'s
+        ``check_likelihood``.
+    features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
+        As of `DirectClassifier`.
+    n_basis_functions : int, default=1000
+        As of `DirectClassifier`.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
+    max_iter : int, default=1000
+        Largest number of iterations of any one stage.
+    n_threads : int, optional
+        By default, OpenMP's current number. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the rows for hyperparameters, landmarks and frequencies.
+    verbose : int, default=0
+        1 reports stages on standard error.
+
+    Attributes
+    ----------
+    model_ : FittedLatent
+        The fitted model as frozen data.
+    likelihood_ : LatentLikelihood
+        The likelihood with what was learned of it.
+    intercept_ : float
+        Prior mean of f, learned.
+    posterior_ : GaussianPosterior
+        Posterior of the weights.
+    features_ : Basis
+        From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
+    columns_ : ColumnEncoding
+        From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
+    search_ : HyperparameterSearch or None
+        What the search of the kernel's hyperparameters has tried.
+    coef_ : ndarray of shape (n_weights,)
+        Posterior means of the weights of `features_`.
+    left_out_log_loss_ : float
+        Mean −log density of the training targets, each left out of the posterior to second order.
+    elbo_ : float
+        Lower bound on the log density of the targets, in nats.
+    elbo_trace_ : ndarray of shape (n_iter,)
+        The bound after each iteration.
+    n_iter_ : int
+        Number of iterations.
+    converged_ : bool
+        Whether the optimisation converged.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
+    prior_scale_ : ndarray of shape (1,)
+        Prior standard deviation of the weights.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list of one.
+    coefficients_ : ndarray of shape (n_weights, 1)
+        `coef_` as a column.
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    mean_missing_variance_ : float
+        Prior variance of f that the basis functions miss, averaged over the training rows.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    n_features_in_ : int
+        Number of columns of X.
+
+    Notes
+    -----
+    The posterior is the Gaussian that maximises the ELBO; see `pydirect.logistic`. A model with a likelihood of one's
+    own is saved by pickle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectLatentRegressor
+    >>> from pydirect.logistic import LatentLikelihood
+    >>> class Exponential(LatentLikelihood):  # waiting times of rate exp(−f)
+    ...     def log_density(self, y, f):
+    ...         return -f - y * np.exp(-f)
+    ...
+    ...     def guess(self, y):
+    ...         return np.log(y[:, 0] + 0.5 * y[:, 0].mean())
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (300, 1))
+    >>> model = DirectLatentRegressor(Exponential()).fit(X, rng.exponential(np.exp(1 + X[:, 0])))
+    >>> bool(abs(model.predict([[0.5]])[0] - 1.5) < 0.4)
+    True
+    """
+
+    model_: FittedLatent
+    features_: Basis
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
+
+    def __init__(
+        self,
+        likelihood: Any,
+        features: Any = "auto",
+        n_basis_functions: int = 1000,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.likelihood = likelihood
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # in nats
+        return tags
+
+    def _plan(self) -> LatentPlan:
+        self._check_columns()
+        return latent_plan(self)
+
+    def _start(self) -> LatentLikelihood:
+        """Return the likelihood to begin with."""
+        as_instance(self.likelihood, "likelihood", LatentLikelihood)
+        found: LatentLikelihood = self.likelihood
+        return found
+
+    def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        """Return targets as the likelihood takes them, (n_rows, n_columns), and log units of their densities."""
+        targets = as_float_array(np.asarray(y, dtype=np.float64).reshape(n_rows, -1), "y", (n_rows, "n_columns"))
+        return targets, np.zeros(n_rows)
+
+    def _in_units(self, values: FloatArray) -> FloatArray:
+        """Return values of y from values on the scale of the likelihood."""
+        return values
+
+    @takes_rows
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        """
+        return self._fitted(X, y, sample_weight)
+
+    def _fitted(self, X: Any, y: Any, sample_weight: ArrayLike | None, known: ArrayLike | None = None) -> Self:
+        """Fit, with a `known` variance of every row's noise if there is one."""
+        with self._whole():
+            start, given = self._start(), np.asarray(y)
+            if given.dtype.names is not None or (given.ndim == 2 and given.shape[1] > 1):  # limits may be infinite
+                x = self._validated(X)
+                check_consistent_length(x, given)
+            else:
+                x, y = self._validated(X, y, y_numeric=True)
+            targets, log_unit = self._targets(y, len(x))
+            if known is not None:
+                targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
+                if (targets[:, 2] < 0).any():
+                    raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
+            fitted, weight = fit_rows(self, x, targets, sample_weight, start)
+            loss = float(weight @ log_unit)
+            in_units = replace(fitted, left_out_log_loss=fitted.left_out_log_loss + loss / weight.sum(), log_unit=loss)
+            self._accept(in_units)
+            self._warn_if_unfinished(stacklevel=4)
+        return self
+
+    # --- results
+
+    @property
+    def likelihood_(self) -> LatentLikelihood:
+        return self.model_.likelihood
+
+    @property
+    def left_out_log_loss_(self) -> float:
+        return self.model_.left_out_log_loss
+
+    def quantizable(self) -> Any:
+        raise TypeError(f"model must predict numbers or classes to be quantized, got {type(self).__name__}")
+
+    def summary(self) -> Summary:
+        """Describe the fitted model in words, its likelihood among them.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        return Summary("\n".join([*lines_of_basis_model(self), f"Likelihood: {self.likelihood_}."]))
+
+    # --- prediction
+
+    def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of f, (n_rows,) each."""
+        x = self.encode_rows(X)
+        with self._threads():
+            return self.model_.moments(x)
+
+    @takes_rows
+    def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Predict the latent f.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_rows,)
+            Posterior means and standard deviations, without noise.
+        """
+        mean, variance = self._moments(X)
+        return mean, np.sqrt(variance)
+
+    @takes_rows
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predict the posterior mean of f.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Posterior means.
+        """
+        return self._moments(X)[0]
+
+    @takes_rows
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike) -> FloatArray:
+        """Predict quantiles of new targets; the likelihood must have a `cdf`.
+
+        Parameters
+        ----------
+        quantiles : array_like of shape (n_quantiles,)
+            Probabilities between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_quantiles)
+            In y's own units.
+        """
+        levels = as_float_array(np.atleast_1d(quantiles), "quantiles", ("n_quantiles",))
+        if not ((levels > 0) & (levels < 1)).all():
+            raise ValueError(f"quantiles must be between 0 and 1, got {levels[:3].tolist()}")
+        return self._in_units(self.likelihood_.quantiles(*self._moments(X), levels))
+
+    @takes_rows
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Predict central intervals of new targets; the likelihood must have a `cdf`.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default=0.9
+            Probability that an interval contains.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+            In y's own units.
+        """
+        tail = 0.5 * (1 - as_number(level, "level", above=0.0, below=1.0))
+        lower, upper = self.predict_quantiles(X, [tail, 1 - tail]).T
+        return lower, upper
+
+    @takes_rows
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
+        """Log density of observed targets, or log probability where they are intervals; y as of `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            In nats.
+        """
+        mean, variance = self._moments(X)
+        targets, log_unit = self._targets(y, len(mean))
+        return self.likelihood_.log_predictive(targets, mean, variance) - log_unit
+
+    @takes_rows
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Mean log predictive density of observed targets.
+
+        Returns
+        -------
+        float
+            In nats per row.
+        """
+        return float(np.average(self.log_predictive_density(X, y), weights=sample_weight))
+
+
+OF_LATENT = described_by(DirectLatentRegressor)
+
+
+@OF_LATENT
+class DirectCensoredRegressor(DirectLatentRegressor):
+    """Regression on targets that are known in part: censored, in an interval, below a detection limit, rounded.
+
+    y = f + noise with normal noise of one variance, to which `fit` adds variances that are known for each row.
+
+    Attributes
+    ----------
+    likelihood_ : IntervalLikelihood
+        Its ``scale`` is the standard deviation of the noise.
+
+    Notes
+    -----
+    The posterior is the Gaussian that maximises the ELBO, whose expectations are in closed form for exact targets and
+    by quadrature for others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectCensoredRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, (200, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> limits = np.column_stack([np.where(y > 0, y, -np.inf), np.maximum(y, 0)])  # detected above zero only
+    >>> model = DirectCensoredRegressor().fit(X, limits)
+    >>> bool(abs(model.predict([[-1.5]])[0] - np.sin(-1.5)) < 0.6)
+    True
+    """
+
+    def __init__(
+        self,
+        features: Any = "auto",
+        n_basis_functions: int = 1000,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _start(self) -> LatentLikelihood:
+        return IntervalLikelihood()
+
+    def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        return as_limits(y, n_rows), np.zeros(n_rows)
+
+    @takes_rows
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, 2)
+            Values; or lower and upper limits of each, infinite or NaN where there is none, and equal for a value.
+        noise_variance : array_like of shape (n_rows,), optional
+            Known variance of every value's noise, such as that of its measurement, in addition to the learned one.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described.
+        """
+        return self._fitted(X, y, sample_weight, noise_variance)
+
+    @takes_rows
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
+        """Predict the full distribution of y, with the learned noise.
+
+        Returns
+        -------
+        PredictiveDistribution
+            One normal distribution per row.
+        """
+        mean, variance = self._moments(X)
+        return PredictiveDistribution.gaussian(mean, variance + self.model_.likelihood.scale**2)
+
+
+@OF_LATENT
+class DirectSurvivalRegressor(DirectLatentRegressor):
+    """Survival analysis: times to an event that are censored for some rows, log t = f(x) + σ ε.
+
+    An accelerated failure time model whose location is any function of the columns.
+
+    Parameters
+    ----------
+    distribution : {"lognormal", "weibull"}, default="lognormal"
+        Of the time at a known f: ε is normal, or the log of an exponential variable.
+
+    Attributes
+    ----------
+    likelihood_ : IntervalLikelihood or ExtremeLikelihood
+        Its ``scale`` is σ.
+
+    Notes
+    -----
+    The posterior is the Gaussian that maximises the ELBO, in log t; densities and bounds are those of t.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectSurvivalRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (300, 1))
+    >>> time, end = np.exp(X[:, 0] + 0.5 * rng.standard_normal(300)), rng.uniform(0, 4, 300)
+    >>> model = DirectSurvivalRegressor().fit(X, np.minimum(time, end), event=time <= end)
+    >>> bool(abs(model.predict_survival([[0.0]], [1.0])[0, 0] - 0.5) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        distribution: str = "lognormal",
+        features: Any = "auto",
+        n_basis_functions: int = 1000,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.distribution = distribution
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def _start(self) -> LatentLikelihood:
+        return DISTRIBUTIONS[as_choice(self.distribution, "distribution", tuple(DISTRIBUTIONS))]
+
+    def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
+        limits = as_limits(as_times(y, None), n_rows, "times")
+        limits[:, 0] = np.where(np.isneginf(limits[:, 0]), 0.0, limits[:, 0])
+        if (limits[:, 0] < 0).any() or (limits[:, 1] <= 0).any():
+            raise ValueError(f"times must be positive, got {limits[:, :2].min():g}")
+        with np.errstate(divide="ignore"):
+            limits[:, :2] = np.log(limits[:, :2])
+        exact = limits[:, 0] == limits[:, 1]
+        return limits, np.where(exact, limits[:, 0], 0.0)
+
+    def _in_units(self, values: FloatArray) -> FloatArray:
+        return np.exp(values)
+
+    @takes_rows
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, event: ArrayLike | None = None
+    ) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, 2)
+            Times; or lower and upper limits of each, infinite or NaN where there is none; or a structured array of
+            an event indicator and a time, as of scikit-survival.
+        event : array_like of shape (n_rows,), optional
+            Whether the event was seen at the time; if not, it came later. By default it always was.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described.
+        """
+        return self._fitted(X, y if event is None else as_times(y, event), sample_weight)
+
+    @takes_rows
+    def predict(self, X: ArrayLike) -> FloatArray:
+        """Predict the median time.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            In units of the times.
+        """
+        return self.predict_quantiles(X, [0.5])[:, 0]
+
+    @takes_rows
+    def predict_survival(self, X: ArrayLike, times: ArrayLike) -> FloatArray:
+        """Predict the probability that the event is later than each of some times.
+
+        Parameters
+        ----------
+        times : array_like of shape (n_times,)
+            Positive times.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_times)
+            Survival curves.
+        """
+        at = as_float_array(np.atleast_1d(times), "times", ("n_times",))
+        if (at <= 0).any():
+            raise ValueError(f"times must be positive, got {at.min():g}")
+        return 1 - self.likelihood_.cdf(np.log(at)[None], *self._moments(X))
+
+    @takes_rows
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Concordance index of predicted medians and times that are exact or censored on the right.
+
+        Returns
+        -------
+        float
+            1 at best, one half for predictions that say nothing.
+        """
+        predicted = self.predict(X)
+        lower, upper = as_limits(as_times(y, None), len(predicted), "times").T[:2]
+        return concordance_index(lower, lower == upper, predicted, sample_weight=sample_weight)
+
+
+def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
+    """Return lower and upper limits and a variance of zero, (n_rows, 3), from values or limits; or raise."""
+    given = np.asarray(y, dtype=np.float64)
+    given = as_float_array_unbounded(given[:, None] if given.ndim == 1 else given, name, (n_rows, "n_columns"))
+    if given.shape[1] > 2:
+        raise ValueError(f"{name} must have one column, of values, or two, of limits, got {given.shape[1]}")
+    lower, upper = given[:, 0], given[:, -1]
+    lower, upper = np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
+    wrong = ~(lower <= upper) | (lower == np.inf) | (upper == -np.inf)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name} must have lower limits up to the upper ones, got {lower[row]:g} and {upper[row]:g} in row {row}"
+        )
+    return np.column_stack([lower, upper, np.zeros(n_rows)])
+
+
+def as_times(y: Any, event: ArrayLike | None) -> Any:
+    """Return limits (n_rows, 2) of times with indicators of events, given or in a structured array."""
+    given = np.asarray(y)
+    if given.dtype.names is not None:
+        if len(given.dtype.names) != 2 or given[given.dtype.names[0]].dtype != bool:
+            raise ValueError(f"a structured y must have fields for an event, bool, and a time, got {given.dtype}")
+        event, given = (given[name] for name in given.dtype.names)
+    if event is None:
+        return y
+    seen = np.asarray(event)
+    if seen.shape != given.shape or given.ndim != 1 or not np.isin(seen, (0, 1)).all():
+        raise ValueError(f"event must hold True or False for each of {given.shape} times, got shape {seen.shape}")
+    return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
+
+
+@OF_LATENT
+class DirectOrdinalClassifier(Classifier, OfLabels):
+    """Classification into ordered classes: between which thresholds f + ε lies, with normal ε.
+
+    Parameters
+    ----------
+    order : array_like of shape (n_classes,), optional
+        The classes from the lowest to the highest; by default in ascending order.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        From the lowest to the highest.
+    thresholds_ : ndarray of shape (n_classes - 1,)
+        Between neighbouring classes.
+
+    Notes
+    -----
+    The posterior is the Gaussian that maximises the ELBO, and the thresholds maximise it in turn with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectOrdinalClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-2, 2, (300, 1))
+    >>> y = np.digitize(X[:, 0] + 0.3 * rng.standard_normal(300), [-1, 0, 1])
+    >>> DirectOrdinalClassifier().fit(X, y).predict([[-1.9], [-0.5], [0.5], [1.9]]).tolist()
+    [0, 1, 2, 3]
+    """
+
+    model_: FittedLatent
+    features_: Basis
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
+
+    likelihood_, thresholds_ = of_model("likelihood"), of_model("likelihood.thresholds")
+    left_out_log_loss_ = of_model("left_out_log_loss")
+
+    def __init__(
+        self,
+        order: Any = None,
+        features: Any = "auto",
+        n_basis_functions: int = 1000,
+        columns: Any = None,
+        max_iter: int = 1000,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.order = order
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.columns = columns
+        self.max_iter = max_iter
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # of classes in no order
+        return tags
+
+    def _plan(self) -> LatentPlan:
+        self._check_columns()
+        return latent_plan(self)
+
+    def _accept(self, model: FittedClassifier | FittedCounts | FittedLatent) -> None:
+        super()._accept(model)
+        self.classes_ = self.model_.classes
+
+    @takes_rows
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,)
+            Labels.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described.
+        """
+        with self._whole():
+            table, given, weight = self._read(X, y, sample_weight)
+            classes, index = np.unique(given[weight > 0], return_inverse=True)
+            require_classes(classes)
+            order = classes if self.order is None else np.asarray(self.order)
+            if order.shape != classes.shape or not np.array_equal(np.sort(order), classes):
+                raise ValueError(f"order must hold the classes of y, {classes.tolist()}, got {shown(self.order)}")
+            place = np.zeros((len(given), 1))
+            place[weight > 0, 0] = np.argsort(order)[index]
+            fitted, _ = fit_rows(self, table, place, weight, OrdinalLikelihood(np.zeros(len(classes) - 1)))
+            self._accept(replace(fitted, classes=order))
+            self._warn_if_unfinished(stacklevel=3)
+        return self
+
+    def quantizable(self) -> Any:
+        raise TypeError("model must predict numbers or classes to be quantized, got DirectOrdinalClassifier")
+
+    @takes_rows
+    def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Predict the latent f, on the scale of the thresholds.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_rows,)
+            Posterior means and standard deviations.
+        """
+        x = self.encode_rows(X)
+        with self._threads():
+            mean, variance = self.model_.moments(x)
+        return mean, np.sqrt(variance)
+
+    @takes_rows
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        """Predict log probabilities of the classes.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            In nats, of the classes from the lowest to the highest.
+        """
+        mean, std = self.predict_latent(X)
+        each = [np.full((len(mean), 1), float(k)) for k in range(len(self.classes_))]
+        return np.stack([self.likelihood_.log_predictive(k, mean, std**2) for k in each], axis=1)
+
+    def summary(self) -> Summary:
+        """Describe the fitted model in words, its thresholds among them.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        ends = ", ".join(f"{end:.3g}" for end in self.thresholds_)
+        return Summary("\n".join([*lines_of_basis_model(self), f"Thresholds between the classes: {ends}."]))

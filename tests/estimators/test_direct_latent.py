@@ -1,0 +1,230 @@
+"""Censored targets, survival, ordinal classes and likelihoods of one's own: what is found, predicted and refused."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from pydirect import (
+    DirectCensoredRegressor,
+    DirectLatentRegressor,
+    DirectOrdinalClassifier,
+    DirectSurvivalRegressor,
+    Nystroem,
+    load,
+)
+from pydirect.logistic import LatentLikelihood
+
+INF = np.inf
+SMALL = {"features": Nystroem(max_search_rows=150), "n_basis_functions": 60}
+RNG = np.random.default_rng(0)
+X = RNG.uniform(-2, 2, (300, 2))
+F = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+Y = F + 0.4 * RNG.standard_normal(300)
+NEW = RNG.uniform(-1.8, 1.8, (2000, 2))
+F_NEW = np.sin(2 * NEW[:, 0]) + 0.5 * NEW[:, 1]
+END = RNG.normal(0.3, 1.0, 300)
+LIMITS = np.column_stack([np.minimum(Y, END), np.where(END >= Y, Y, INF)])
+
+
+@pytest.fixture(scope="module")
+def censored():
+    return DirectCensoredRegressor(**SMALL).fit(X, LIMITS)
+
+
+@pytest.fixture(scope="module", params=["lognormal", "weibull"])
+def survival(request):
+    noise = RNG.standard_normal(300) if request.param == "lognormal" else np.log(RNG.exponential(size=300))
+    time, end = np.exp(F + 0.4 * noise), np.exp(END)
+    model = DirectSurvivalRegressor(request.param, **SMALL)
+    return model.fit(X, np.minimum(time, end), event=time <= end), request.param
+
+
+@pytest.fixture(scope="module")
+def ordinal():
+    return DirectOrdinalClassifier(["low", "mid", "high"], **SMALL).fit(X, labels(Y))
+
+
+def labels(y):
+    return np.array(["low", "mid", "high"])[np.digitize(y, [-0.7, 0.5])]
+
+
+def test_censored_rows_tell_what_they_know(censored):
+    assert censored.likelihood_.scale == pytest.approx(0.4, rel=0.2)
+    mean, std = censored.predict_latent(NEW)
+    assert np.sqrt(np.mean((mean - F_NEW) ** 2)) < 0.25
+    assert 0.85 < np.mean(np.abs(mean - F_NEW) < 1.645 * std) < 0.99
+    taken_for_exact = DirectCensoredRegressor(**SMALL).fit(X, np.minimum(Y, END))
+    assert np.mean(taken_for_exact.predict(NEW) - F_NEW) < -0.15 < np.mean(mean - F_NEW)
+    assert "IntervalLikelihood(scale=0." in censored.summary()
+
+
+def test_predictions_of_censored_targets_agree_with_each_other(censored):
+    distribution = censored.predict_distribution(NEW[:5])
+    np.testing.assert_allclose(censored.predict_quantiles(NEW[:5], [0.1, 0.9]), distribution.quantile([0.1, 0.9]))
+    np.testing.assert_allclose(censored.log_predictive_density(NEW[:5], F_NEW[:5]), distribution.log_density(F_NEW[:5]))
+    above = censored.log_predictive_density(NEW[:5], np.column_stack([F_NEW[:5], np.full(5, INF)]))
+    np.testing.assert_allclose(np.exp(above), 1 - distribution.cdf(F_NEW[:5]))
+
+
+def test_rounded_targets_are_intervals():
+    coarse = np.floor(Y)
+    model = DirectCensoredRegressor(**SMALL).fit(X, np.column_stack([coarse, coarse + 1]))
+    assert model.likelihood_.scale == pytest.approx(0.4, rel=0.25)  # not √(0.4² + 1/12)
+
+
+def test_noise_that_is_known_is_not_learned():
+    known = np.where(RNG.random(300) < 0.5, 2.0, 0.0)
+    noisy = Y + np.sqrt(known) * RNG.standard_normal(300)
+    model = DirectCensoredRegressor(**SMALL).fit(X, noisy, noise_variance=known)
+    without = DirectCensoredRegressor(**SMALL).fit(X, noisy)
+    assert model.likelihood_.scale == pytest.approx(0.4, rel=0.25)
+    errors = [np.sqrt(np.mean((m.predict(NEW) - F_NEW) ** 2)) for m in (model, without)]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_survival_times(survival):
+    model, name = survival
+    assert model.likelihood_.scale == pytest.approx(0.4, rel=0.2)
+    noise = stats.norm if name == "lognormal" else stats.gumbel_l
+    times = np.array([0.3, 1.0, 3.0])
+    truth = noise.sf((np.log(times) - F_NEW[:, None]) / 0.4)
+    curves = model.predict_survival(NEW, times)
+    assert np.abs(curves - truth).mean() < 0.06
+    assert (np.diff(curves, axis=1) < 0).all()
+    median = model.predict(NEW[:4])
+    np.testing.assert_allclose([model.predict_survival(NEW[k : k + 1], [median[k]])[0, 0] for k in range(4)], 0.5)
+    fresh = np.exp(F_NEW + 0.4 * noise.rvs(size=2000, random_state=1))
+    lower, upper = model.predict_interval(NEW)
+    assert 0.85 < np.mean((lower < fresh) & (fresh < upper)) < 0.95
+    assert model.score(NEW, fresh) > 0.8
+
+
+def test_densities_of_times_are_per_unit_of_time():
+    time = np.exp(Y)
+    model, logs = DirectSurvivalRegressor(**SMALL).fit(X, time), DirectCensoredRegressor(**SMALL).fit(X, Y)
+    assert model.elbo_ == pytest.approx(logs.elbo_ - Y.sum(), rel=1e-9)
+    assert model.left_out_log_loss_ == pytest.approx(logs.left_out_log_loss_ + Y.mean(), rel=1e-9)
+    at = np.linspace(1e-4, 60, 200_001)
+    density = np.exp(model.log_predictive_density(np.repeat(X[:1], len(at), axis=0), at))
+    assert np.trapezoid(density, at) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_times_in_structured_arrays_and_limits():
+    time, seen = np.exp(np.minimum(Y, END)), Y <= END
+    both = np.array(list(zip(seen, time, strict=True)), dtype=[("event", bool), ("time", float)])
+    model = DirectSurvivalRegressor(features="linear")
+    expected = model.fit(X, time, event=seen).predict(NEW[:3])
+    np.testing.assert_array_equal(model.fit(X, both).predict(NEW[:3]), expected)
+    limits = np.column_stack([time, np.where(seen, time, np.nan)])
+    np.testing.assert_array_equal(model.fit(X, limits).predict(NEW[:3]), expected)
+
+
+def test_ordinal_classes(ordinal):
+    assert ordinal.classes_.tolist() == ["low", "mid", "high"]
+    assert (np.diff(ordinal.thresholds_) > 0).all()
+    ends = np.array([-INF, -0.7, 0.5, INF])
+    truth = np.diff(stats.norm.cdf((ends - F_NEW[:, None]) / 0.4), axis=1)
+    probability = ordinal.predict_proba(NEW)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+    assert np.abs(probability - truth).mean() < 0.06
+    assert ordinal.score(NEW, labels(F_NEW)) > 0.85
+
+
+def test_a_mirrored_order_is_the_same_model():
+    model = DirectOrdinalClassifier(["low", "mid", "high"], "linear").fit(X, labels(Y))
+    mirrored = DirectOrdinalClassifier(["high", "mid", "low"], "linear").fit(X, labels(Y))
+    np.testing.assert_allclose(mirrored.predict_proba(NEW[:5])[:, ::-1], model.predict_proba(NEW[:5]), atol=1e-3)
+
+
+def test_files_predict_the_same(tmp_path, censored, survival, ordinal):
+    for model in (censored, survival[0], ordinal):
+        model.save(tmp_path / "model")
+        again = load(tmp_path / "model")
+        np.testing.assert_array_equal(again.predict(NEW), model.predict(NEW))
+        assert again.elbo_ == model.elbo_ and repr(again.likelihood_) == repr(model.likelihood_)
+
+
+def test_weights_are_repetitions():
+    weight = RNG.integers(0, 3, 300)
+    model = DirectCensoredRegressor("linear").fit(X, LIMITS, sample_weight=weight)
+    repeated = DirectCensoredRegressor("linear").fit(np.repeat(X, weight, axis=0), np.repeat(LIMITS, weight, axis=0))
+    np.testing.assert_allclose(repeated.predict(NEW), model.predict(NEW), atol=1e-6)
+
+
+class StudentLike(LatentLikelihood):
+    """Logistic noise, whose tails forgive outliers."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def log_density(self, y, f):
+        z = np.abs(y - f) / self.scale
+        return -z - 2 * np.log1p(np.exp(-z)) - np.log(self.scale)
+
+    def width(self, y):
+        return np.full(len(y), self.scale)
+
+    @property
+    def parameters(self):
+        return np.log([self.scale])
+
+    def with_parameters(self, parameters):
+        return StudentLike(float(np.exp(parameters[0])))
+
+
+def test_a_likelihood_of_ones_own(tmp_path):
+    y = Y.copy()
+    y[::15] += 8.0
+    model = DirectLatentRegressor(StudentLike(), **SMALL).fit(X, y)
+    plain = DirectCensoredRegressor(**SMALL).fit(X, y)
+    errors = [np.sqrt(np.mean((m.predict(NEW) - F_NEW) ** 2)) for m in (model, plain)]
+    assert errors[0] < 0.6 * errors[1]
+    assert model.likelihood_.scale < 1.0, "learned"
+    with pytest.raises(TypeError, match="must have the method cdf"):
+        model.predict_interval(NEW)
+    with pytest.raises(TypeError, match="likelihood must be"):
+        model.save(tmp_path / "model")
+    with pytest.raises(TypeError, match="likelihood must be"):
+        DirectLatentRegressor("laplace").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.column_stack([Y, Y - 1]), "lower limits up to the upper ones, got .* in row 0"),
+        (np.column_stack([Y, np.full(300, INF)]), "all are censored on one side"),
+        (np.column_stack([np.full(300, -INF), Y]), "all are censored on one side"),
+        (np.column_stack([Y, Y, Y]), "must have one column, of values, or two, of limits, got 3"),
+        (LIMITS[:-1], "inconsistent numbers of samples"),
+    ],
+)
+def test_impossible_limits_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        DirectCensoredRegressor("linear").fit(X, y)
+
+
+def test_impossible_times_labels_and_noises_are_refused():
+    model = DirectSurvivalRegressor(features="linear")
+    with pytest.raises(ValueError, match="times must be positive, got -"):
+        model.fit(X, Y)
+    with pytest.raises(ValueError, match="all are censored on one side"):
+        model.fit(X, np.exp(Y), event=np.zeros(300, bool))
+    with pytest.raises(ValueError, match="event must hold True or False"):
+        model.fit(X, np.exp(Y), event=np.full(300, 2))
+    with pytest.raises(ValueError, match="distribution must be one of"):
+        DirectSurvivalRegressor("normal").fit(X, np.exp(Y))
+    with pytest.raises(ValueError, match="times must be positive"):
+        model.fit(X, np.exp(Y)).predict_survival(X, [0.0])
+    with pytest.raises(ValueError, match="noise_variance must not be negative, got -1"):
+        DirectCensoredRegressor("linear").fit(X, Y, noise_variance=np.full(300, -1.0))
+    with pytest.raises(ValueError, match="order must hold the classes of y"):
+        DirectOrdinalClassifier(["low", "high"]).fit(X, labels(Y))
+    with pytest.raises(ValueError, match="at least two classes"):
+        DirectOrdinalClassifier().fit(X, np.ones(300))
+
+
+@parametrize_with_checks([DirectCensoredRegressor("linear"), DirectOrdinalClassifier(None, "linear")])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_the_estimator(estimator, check):
+    check(estimator)
