@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
 from pydirect._warnings import warn
@@ -594,7 +594,9 @@ def integrated_brier_score(time: ArrayLike, event: ArrayLike, survival: ArrayLik
     return float(np.trapezoid(terms.mean(axis=0), at) / (at[-1] - at[0]))
 
 
-def _survival(time: ArrayLike, event: ArrayLike, predicted: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _survival(
+    time: ArrayLike, event: ArrayLike, predicted: ArrayLike
+) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
     times, values, seen = finite_array("time", time), finite_array("predicted", predicted), np.asarray(event)
     if times.ndim != 1 or seen.shape != times.shape or values.shape != times.shape or not np.isin(seen, (0, 1)).all():
         raise ValueError(

@@ -16,7 +16,7 @@ from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.choices import as_features, as_posterior
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.classification import FittedClassifier, FittedCounts, FittedLatent
+from pydirect.fitted.classification import OfLatent
 from pydirect.tables.table import Table
 
 
@@ -37,7 +37,7 @@ class OfLabels(Estimator):
         super()._restored()
         self._accept(self.model_)
 
-    def _accept(self, model: FittedClassifier | FittedCounts | FittedLatent) -> None:
+    def _accept(self, model: OfLatent) -> None:
         self.model_, self.features_ = model, model.basis
 
     @property

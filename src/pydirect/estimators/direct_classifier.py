@@ -43,7 +43,7 @@ from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.classification import FittedClassifier, FittedCounts
+from pydirect.fitted.classification import FittedClassifier, OfLatent
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, FittedBasisModel, SearchSettings
@@ -187,7 +187,7 @@ class DirectClassifier(Classifier, OfLabels):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _accept(self, model: FittedClassifier | FittedCounts) -> None:
+    def _accept(self, model: OfLatent) -> None:
         super()._accept(model)
         self.classes_ = self.model_.classes
 

@@ -39,7 +39,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
 from pydirect.features.search import KernelRows
-from pydirect.fitted.classification import FittedClassifier, FittedCounts, FittedLatent
+from pydirect.fitted.classification import FittedLatent, OfLatent
 from pydirect.fitted.regression import Latent
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior
@@ -111,8 +111,10 @@ def fit_latent(
         )
 
     def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
-        offset, options = np.full((len(inputs), 1), mean), {"n_threads": resolve_n_threads()}
-        return LatentRows(features, inputs, rows.y, weight, offset, model=likelihood, learns_offset=True, **options)
+        offset, threads = np.full((len(inputs), 1), mean), resolve_n_threads()
+        return LatentRows(
+            features, inputs, rows.y, weight, offset, n_threads=threads, model=likelihood, learns_offset=True
+        )
 
     def variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
         if basis.hyperparameters is not None and basis.search is not None:
@@ -445,7 +447,8 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
         float
             In nats per row.
         """
-        return float(np.average(self.log_predictive_density(X, y), weights=sample_weight))
+        each = self.log_predictive_density(X, y)
+        return float(np.average(each, weights=as_sample_weight(sample_weight, len(each))))
 
 
 OF_LATENT = described_by(DirectLatentRegressor)
@@ -712,10 +715,11 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     if given.dtype.names is not None:
         if len(given.dtype.names) != 2 or given[given.dtype.names[0]].dtype != bool:
             raise ValueError(f"a structured y must have fields for an event, bool, and a time, got {given.dtype}")
-        event, given = (given[name] for name in given.dtype.names)
-    if event is None:
+        seen, given = (given[name] for name in given.dtype.names)
+    elif event is None:
         return y
-    seen = np.asarray(event)
+    else:
+        seen = np.asarray(event)
     if seen.shape != given.shape or given.ndim != 1 or not np.isin(seen, (0, 1)).all():
         raise ValueError(f"event must hold True or False for each of {given.shape} times, got shape {seen.shape}")
     return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
@@ -789,9 +793,9 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         self._check_columns()
         return latent_plan(self)
 
-    def _accept(self, model: FittedClassifier | FittedCounts | FittedLatent) -> None:
+    def _accept(self, model: OfLatent) -> None:
         super()._accept(model)
-        self.classes_ = self.model_.classes
+        self.classes_ = np.asarray(self.model_.classes)
 
     @takes_rows
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -180,7 +180,7 @@ def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tupl
             at_end[narrow] = np.exp(-half * centre - 0.5 * half**2) / (2 * half * average)
         slope = -at_end * np.expm1(tilt)  # (φ(b) − φ(a)) over the mass
         slope, upper = np.where(flipped, -slope, slope), at_end * np.where(flipped, np.exp(tilt), 1.0)
-    return tuple(np.where(whole, 0.0, value) for value in (log_mass, slope, upper))
+    return np.where(whole, 0.0, log_mass), np.where(whole, 0.0, slope), np.where(whole, 0.0, upper)
 
 
 @dataclass(frozen=True)
