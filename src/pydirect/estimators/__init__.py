@@ -2,6 +2,7 @@
 
 from pydirect.estimators._incremental import FeatureMapWarning
 from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, Polynomial, Sequential
+from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_latent import (
@@ -25,6 +26,7 @@ from pydirect.fitted.regression import LocalProcessWarning
 from pydirect.noise.student_t import TargetWarning
 
 __all__ = [
+    "CorrelatedRegressor",
     "DVIClassifier",
     "DVIRegressor",
     "DirectCensoredRegressor",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pydirect.estimators._estimator import Estimator
+from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_latent import (
@@ -31,6 +32,7 @@ ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectSurvivalRegressor,
     DirectOrdinalClassifier,
     DirectStreamRegressor,
+    CorrelatedRegressor,
     PooledClassifier,
     PooledRegressor,
     DVIRegressor,

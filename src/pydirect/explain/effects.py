@@ -162,7 +162,7 @@ class _Decomposition:
         if len(values) > size:  # quantiles of equal probability
             ends = np.cumsum(counts) / counts.sum()
             values = values[np.searchsorted(ends, (np.arange(size) + 0.5) / size)]
-            counts = np.ones(size)
+            return values, np.full(size, 1 / size)
         return values, counts / counts.sum()
 
     def averages(self, columns: tuple[int, ...], grids: tuple[FloatArray, ...], background: FloatArray) -> FloatArray:
@@ -215,5 +215,5 @@ class _Decomposition:
             both = both - np.tensordot(masses[0], both, 1)
             both = both - np.einsum("j,ijk->ik", masses[1], both)[:, None]
             pairs.append(self.effect((names[j], names[k]), grids, masses, both, whole))
-        ordered = [tuple(sorted(found, key=lambda effect: -effect.share)) for found in (main.values(), pairs)]
-        return Effects(*ordered, {names[j]: shares for j, shares in total.items()})
+        of_one, of_two = (tuple(sorted(found, key=lambda effect: -effect.share)) for found in (main.values(), pairs))
+        return Effects(of_one, of_two, {names[j]: shares for j, shares in total.items()})

@@ -1,0 +1,97 @@
+"""`CorrelatedRegressor`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import pydirect
+from pydirect import DirectRegressor
+from pydirect.estimators import CorrelatedRegressor
+
+SIGNAL, NOISE = np.array([[1.0, 0.7], [0.7, 1.0]]), 0.25 * np.array([[1.0, 0.9], [0.9, 1.0]])
+
+
+def rows(n, seed):
+    rng = np.random.default_rng(seed)
+    x, frequencies = rng.uniform(0, 1, (n, 2)), 5 * rng.standard_normal((2, 30))
+    weights = rng.multivariate_normal([0, 0], SIGNAL / 30, 60)
+    f = np.hstack([np.cos(x @ frequencies), np.sin(x @ frequencies)]) @ weights
+    return x, f, f + rng.multivariate_normal([0, 0], NOISE, n)
+
+
+X, F, Y = rows(700, 1)
+NEW = np.random.default_rng(0).uniform(0, 1, (20, 2))
+GAPS = np.where((np.arange(700) < 200)[:, None] | np.array([True, False]), Y, np.nan)
+
+
+def correlation(covariance):
+    return covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+
+
+def fitted(y=Y, **options):
+    return CorrelatedRegressor(n_basis_functions=80, **options).fit(X, y)
+
+
+def test_correlations_are_found_and_drawn():
+    model = fitted()
+    assert model.converged_ and model.log_evidence_ > 0.0 - 700 * 3
+    assert correlation(model.noise_covariance_) == pytest.approx(0.9, abs=0.05)
+    assert correlation(model.signal_covariance_) == pytest.approx(0.7, abs=0.2)
+    np.testing.assert_allclose(model.noise_covariance_, NOISE, rtol=0.2)
+    between, (mean, std) = model.predict_between_outputs(NEW), model.predict(NEW, return_std=True)
+    np.testing.assert_allclose(np.sqrt(np.einsum("iaa->ia", between)), std, rtol=1e-8)
+    drawn = model.sample_y(NEW, 8000)
+    np.testing.assert_allclose(drawn.mean(axis=2), mean, atol=0.05)
+    for row, covariance in zip(drawn, between, strict=True):
+        np.testing.assert_allclose(np.cov(row), covariance, rtol=0.1)
+    np.testing.assert_allclose(
+        model.sample_y(NEW, 8000, noise=False).std(axis=2), model.predict_parts(NEW)[1], rtol=0.1
+    )
+
+
+def test_one_output_tells_of_another():
+    model = fitted(GAPS)
+    assert correlation(model.noise_covariance_) == pytest.approx(0.9, abs=0.1)
+    alone = DirectRegressor(n_basis_functions=80, noise="constant", local=False, target_transform=None)
+    error = np.abs(model.predict(X[200:])[:, 1] - F[200:, 1]).mean()
+    assert error < 0.9 * np.abs(alone.fit(X[:200], Y[:200, 1]).predict(X[200:]) - F[200:, 1]).mean()
+    lower, upper = model.predict_interval(X[200:], 0.9)
+    assert 0.85 < np.mean((lower[:, 1] < Y[200:, 1]) & (Y[200:, 1] < upper[:, 1])) < 0.95
+
+
+def test_uncorrelated_outputs_are_those_of_independent_fits():
+    rng = np.random.default_rng(4)
+    y = np.column_stack([np.sin(6 * X[:, 0]), np.cos(5 * X[:, 1])]) + 0.2 * rng.standard_normal((700, 2))
+    model = CorrelatedRegressor(n_basis_functions=80).fit(X, y)
+    other = DirectRegressor(n_basis_functions=80, noise="constant", local=False, target_transform=None).fit(X, y)
+    for found, expected in zip(model.predict(NEW, return_std=True), other.predict(NEW, return_std=True), strict=True):
+        np.testing.assert_allclose(found, expected, atol=0.03)
+
+
+def test_files_frames_and_weights(tmp_path):
+    frame = pd.DataFrame(X, columns=["u", "v"]).assign(colour=np.where(X[:, 0] > 0.5, "red", "blue"))
+    model = CorrelatedRegressor(n_basis_functions=40).fit(frame, GAPS, sample_weight=np.full(700, 2.0))
+    assert model.n_samples_ == 1400
+    model.save(tmp_path / "model.npz")
+    loaded = pydirect.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    np.testing.assert_array_equal(loaded.sample_y(frame[:5], 3), model.sample_y(frame[:5], 3))
+    assert clone(model).get_params() == model.get_params()
+    assert model.calibrate(frame, Y).calibration_scale_ == pytest.approx(1.0, abs=0.2)
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="two axes"):
+        fitted(Y[:, 0])
+    with pytest.raises(ValueError, match="some of every output"):
+        fitted(np.where([True, False], Y, np.nan))
+    with pytest.raises(ValueError, match="at most 3000"):
+        CorrelatedRegressor(n_basis_functions=3001).fit(X, GAPS)
+    with pytest.raises(ValueError, match="return_cov"):
+        fitted().predict(NEW, return_cov=True)
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        fitted(max_iter=2)
