@@ -254,6 +254,7 @@ FITS = {
     "DirectOrdinalClassifier": ({}, LABELS),
     "DirectLatentRegressor": ({"likelihood": Unit()}, Y),
     "DirectStreamRegressor": ({}, Y),
+    "CorrelatedRegressor": ({}, np.column_stack([Y, -Y])),
     "QuadraticBNNRegressor": ({"hidden_layer_sizes": (3,), "n_restarts": 1, "max_iter": 5}, Y),
     "DVIRegressor": (NETWORK, Y),
     "DVIClassifier": (NETWORK, LABELS),
@@ -282,7 +283,7 @@ def test_all_estimators_are_here():
 @pytest.mark.filterwarnings("ignore")
 def test_fitted_attributes_are_documented(name):
     parameters, y = FITS[name]
-    model = getattr(pydirect, name.split(",")[0])(**parameters).fit(X, y)
+    model = getattr(pydirect.estimators, name.split(",")[0])(**parameters).fit(X, y)
     assert fitted_attributes(model)
     assert undocumented(model) == []
 

@@ -47,6 +47,10 @@ class CorrelatedRegressor(Regressor):
     ----------
     model_ : FittedCorrelated
         The fitted model as frozen data.
+    signal_covariance_ : ndarray of shape (n_outputs, n_outputs)
+        Prior covariance of the outputs' functions at a row where the kernel is one, in y's units.
+    noise_covariance_ : ndarray of shape (n_outputs, n_outputs)
+        Covariance of the outputs' noise, in y's units.
     log_evidence_ : float
         Log density of the targets that are there, standardised units, given the kernel and the two covariances.
 
@@ -115,8 +119,8 @@ class CorrelatedRegressor(Regressor):
             given = GivenRows(x, read.y, read.weight, False, self.columns_, names)
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)
-                chosen = ~missing.any(axis=1)
-                chosen |= 2 * chosen.sum() < len(chosen)
+                chosen = np.flatnonzero(~missing.any(axis=1))
+                chosen = chosen if 2 * len(chosen) >= len(missing) else np.arange(len(missing))
                 weight = None if rows.weight is None else rows.weight[chosen]
                 learned = TrainingRows(rows.x[chosen], rows.y[chosen], weight)
                 basis = fit_features(plan, given, units, learned, plan.generators()[0])
