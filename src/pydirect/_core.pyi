@@ -308,6 +308,36 @@ def neighbour_factors(
 def krige(factors: _Double, residuals: _Single, n_threads: int) -> _Double: ...  # mean, left, scatter; (3, n_rows)
 
 # False where rows to be removed cannot have been added; directions and mean are then undefined.
+class RowStream:
+    def __init__(
+        self,
+        columns: list[_Double],
+        which: list[NDArray[np.int64]],
+        kernel: list[_Double],
+        covariance: _Double,
+        posterior: list[_Double],
+        sums: list[_Double],
+        rows: list[_Double],
+        range: list[_Double],
+        numbers: dict[str, float],
+    ) -> None: ...
+    def predict(self, x: _Double) -> tuple[float, float, float] | None: ...
+    def learn(
+        self, x: _Double, y: float, weight: float, decay: float, clock: float
+    ) -> tuple[float, float, float] | None: ...
+    n_rows: Final[int]
+    ratio: Final[float]
+    faded: Final[float]
+    n_samples: Final[float]
+    posterior_samples: Final[float]
+    sum_scale: Final[float]
+    n_outside: Final[float]
+    squares: Final[float]
+    calibration_sum: Final[float]
+    calibration_weight: Final[float]
+    score_sum: Final[float]
+    score_weight: Final[float]
+
 def recursive_update(
     phi: _Double,
     y: _Double,

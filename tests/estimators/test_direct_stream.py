@@ -91,6 +91,67 @@ def test_rows_one_by_one_are_predicted_as_in_one_call(kind):
     assert together.log_score_ == pytest.approx(alone.log_score_)
 
 
+@pytest.mark.parametrize("kind", ["all", "half_life"])
+def test_rows_in_compiled_code_change_the_posterior_as_their_sums_do(kind):
+    X, y = rows(260)
+    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:230], y[:230])
+    for i in range(230, 260):
+        mean, std = model.predict_one(X[i])
+        assert "open_rows" in vars(model.model_)
+        found = model.predict_then_learn(X[i : i + 1], y[i : i + 1])
+        np.testing.assert_allclose((mean, std), np.ravel(found[:2]), rtol=1e-9)
+    np.testing.assert_allclose(model.predict_one(X[0]), np.ravel(model.predict(X[:1], return_std=True)), rtol=1e-9)
+    posterior, sums = model.posterior_, model.statistics_
+    precision = sums.A / posterior.noise_variance + np.eye(len(sums.A)) / posterior.prior_variance
+    np.testing.assert_allclose(posterior.covariance @ precision, np.eye(len(precision)), atol=1e-7)
+    np.testing.assert_allclose(precision @ posterior.mean, sums.c[:, 0] / posterior.noise_variance, rtol=1e-6)
+    assert_sums_of(model, X, y, weights_that_count(260, kind))
+    other = pickle.loads(pickle.dumps(model))
+    for i in range(5):
+        for each in (model, other):
+            each.partial_fit(X[i : i + 1], y[i : i + 1])
+    np.testing.assert_array_equal(model.predict(X), other.predict(X))
+
+
+def test_rows_one_by_one_have_the_same_bits_for_any_number_of_threads():
+    X, y = rows(300)
+    found = []
+    for n_threads in (1, 2, 3):
+        model = stream(half_life=100, n_threads=n_threads).partial_fit(X[:200], y[:200])
+        found.append([model.predict_then_learn(X[i : i + 1], y[i : i + 1]) for i in range(200, 300)])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_first_rows_are_predicted_with_due_doubt():
+    X, y = np.zeros((8, 2)), np.random.default_rng(0).standard_normal((200, 8))
+    found = np.array([stream().predict_then_learn(X, own)[2] for own in y])
+    assert found[:, 2:4].min() > -12
+    assert found[:, 2:].mean() > -2.4  # -1.42 if mean and deviation were known
+
+
+@pytest.mark.parametrize("singly", [False, True])
+def test_a_gross_target_is_soon_forgotten(singly):
+    X, y = rows(800)
+    y[500] = 1e6
+    model = stream(half_life=50, follow_inputs=False).partial_fit(X[:400], y[:400])
+    with pytest.warns(UserWarning, match="1 of .* targets miss what was predicted"):
+        for rows_of in np.split(np.arange(400, 800), 400 if singly else 1):
+            model.predict_then_learn(X[rows_of], y[rows_of])
+    assert model.noise_variance_ < 0.3**2
+    with pytest.warns(UserWarning, match="targets miss"):  # together, it is near what all of them are
+        together = stream(half_life=50, follow_inputs=False).fit(X, y)
+    assert together.noise_variance_ < 0.3**2
+
+
+def test_targets_that_stay_away_are_believed_from_the_third_on():
+    X, y = rows(400)
+    y[300:] += 100.0
+    with pytest.warns(UserWarning, match="targets miss"):
+        mean, _, _ = stream(half_life=20).predict_then_learn(X, y)
+    np.testing.assert_allclose(mean[380:], y[380:], atol=10)  # four half-lives
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_prediction_is_that_of_the_model_of_the_rows_before(kind):
     X, y = rows(150)

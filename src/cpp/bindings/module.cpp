@@ -20,6 +20,7 @@ void bind_monte_carlo(pybind11::module_&);
 void bind_quadratic_network(pybind11::module_&);
 void bind_quantized(pybind11::module_&);
 void bind_recursive(pybind11::module_&);
+void bind_row_stream(pybind11::module_&);
 void bind_screen(pybind11::module_&);
 void bind_sequential(pybind11::module_&);
 void bind_statistics(pybind11::module_&);
@@ -44,6 +45,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_statistics(m);
   pydirect::bind_local_process(m);
   pydirect::bind_recursive(m);
+  pydirect::bind_row_stream(m);
   pydirect::bind_mean_field(m);
   pydirect::bind_moment_table(m);
   pydirect::bind_quadratic_network(m);

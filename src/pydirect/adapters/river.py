@@ -72,7 +72,12 @@ class RiverRegressor(base.MiniBatchRegressor):
 
         - `t`: When the row came, for a window or half-life in time; not before the last one.
         """
-        self._learn([x], [y], None if t is None else [t])
+        row = None if t is not None else self._row(x)
+        if row is None:
+            self._learn([x], [y], None if t is None else [t])
+        else:
+            self.stream.partial_fit(row, np.array([y], dtype=np.float64))
+            self._n_learned += 1
 
     def learn_many(self, X: Any, y: Any, t: Iterable[datetime | float] | None = None) -> None:
         """Learn the rows of a data frame, one after the other."""
@@ -83,8 +88,13 @@ class RiverRegressor(base.MiniBatchRegressor):
 
         Before a row has been learned that is 0, or the standard normal distribution.
         """
-        mean, std = self._predicted([x])
-        return _gaussian(mean[0], std[0]) if with_dist else float(mean[0])
+        row = self._row(x) if self._n_learned else None
+        if row is None:
+            means, deviations = self._predicted([x])
+            mean, std = float(means[0]), float(deviations[0])
+        else:
+            mean, std = self.stream.predict_one(row[0])
+        return _gaussian(mean, std) if with_dist else mean
 
     def predict_many(self, X: Any) -> Any:
         """Predict the rows of a data frame: a series of means."""
@@ -105,6 +115,16 @@ class RiverRegressor(base.MiniBatchRegressor):
             return np.zeros(len(rows)), np.ones(len(rows))
         mean, std = self.stream.predict(self._table(rows), return_std=True)
         return mean, std
+
+    def _row(self, x: Mapping[Hashable, Any]) -> FloatArray | None:
+        """Return a row of floats for just the known keys, (1, n_columns); None where there is more to look at."""
+        try:
+            values = [x[key] for key in self._positions]
+        except KeyError:
+            return None
+        if len(values) != len(x) or any(type(value) is not float for value in values):
+            return None
+        return np.array([values])
 
     def _meet(self, rows: list[Mapping[Hashable, Any]]) -> None:
         """Take in keys that are new, in an order that does not depend on that in the rows."""

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import copy
 import datetime
-from contextlib import nullcontext
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv
 
+from pydirect import _core
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect._warnings import ignored, level_of_user
+from pydirect._warnings import ignored, level_of_user, warn
 from pydirect.estimators.choices import RegressionPlan
-from pydirect.estimators.regression import GivenRows, fit_together
+from pydirect.estimators.regression import FEWEST_PER_OUTLIER, GivenRows, TargetWarning, fit_together
 from pydirect.features.basis import Basis
+from pydirect.features.inputs import LARGEST
 from pydirect.features.maps import MANY_ROWS
 from pydirect.fitted.predictor import Predictor, Units
 from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
+from pydirect.noise.student_t import within_reach
 from pydirect.persistence.schema import AtLeast, Binds, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.window import faded_sums
@@ -44,9 +50,18 @@ LEAST_WEIGHT = 1e-30
 LEAST_SHARE = 1e-6  # of the largest weight, where the feature map is learned
 # Rows after which a squared error counts half in the factor of predictive variances, and rows of error one that count
 # with them.
-CALIBRATION_HALF_LIFE, CALIBRATION_ROWS = 50, 20
-# What the squared error of one row counts at most there: twenty deviations.
-LARGEST_CALIBRATION = 400.0
+CALIBRATION_KEPT, CALIBRATION_ROWS = 0.5 ** (1 / 50), 20
+# A target that misses by more than so many deviations of its prediction, and by more than so many of all targets, is
+# learned as if it missed by that, unless it is the third such one in a row; not before the noise has as many degrees of
+# freedom. Its squared error counts at most as much in that factor.
+GROSS, GROSS_SCALES, MOST_GROSS, FEWEST_DEGREES = 20.0, 10.0, 2, 8
+LARGEST_CALIBRATION = GROSS**2
+# Degrees of freedom from which Student's t is taken as normal, and the mixture of normals that stands for it below:
+# variances at even steps of their logarithm between these shares of their mass.
+NORMAL_DEGREES, N_VARIANCES, TAILS = 100.0, 40, (1e-5, 1 - 1e-5)
+# What compiled code holds while it takes rows, and `Stream` gets back.
+LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "n_gross")
+LENT_SUMS = ("score_sum", "score_weight", "calibration_sum", "calibration_weight")
 # Rows that are taken together when nothing is predicted.
 LARGE_BLOCK = 4096
 SECOND = np.timedelta64(1, "s")
@@ -90,6 +105,7 @@ class SavedStream:
     n_watched: _Count
     n_outside: _Count
     squares: _Sum
+    n_gross: _Count
     n_learned: _Count
     searched_at: _Count
     moved_at: _Count
@@ -118,6 +134,21 @@ class SavedStream:
             SavedRows(self.book, rows, 0).check()
 
 
+@dataclass
+class OpenRows:
+    """What takes rows one by one in compiled code, and what a stream has lent to it.
+
+    - `taken`: rows as they came, x, y, weights, clock and the number of samples before each.
+    """
+
+    rows: _core.RowStream
+    taken: list[FloatArray]
+    lent: dict[str, Any]
+    now: float
+    n_left: int
+    decay: float
+
+
 class Stream(Predictor):
     """Learns from rows as they come and predicts; ``basis`` is None until the feature map is learned."""
 
@@ -129,7 +160,7 @@ class Stream(Predictor):
         self.seed = int(plan.mapper.generators()[0].integers(2**31))
         self.store, self.latest = (RowBuffer.empty(x.shape[1], targets.shape[1], book) for _ in range(2))
         self.score_sum = self.score_weight = self.calibration_sum = self.calibration_weight = 0.0
-        self.n_watched, self.n_outside, self.squares = 0, 0, 0.0
+        self.n_watched, self.n_outside, self.squares, self.n_gross = 0, 0, 0.0, 0
         self.n_learned, self.searched_at, self.moved_at = 0, 0, 0
         self.learn_at: list[int] = []
         self.lowest = self.highest = np.empty(0)
@@ -137,6 +168,125 @@ class Stream(Predictor):
         self.residual_variance = 0.0
         self.units = Units(targets[0].copy(), np.ones(targets.shape[1]), one_dimensional)
         self.regression = self._new_regression()
+
+    # --- rows one by one, in compiled code
+
+    def learn_one(
+        self, x: FloatArray, y: float, own_threads: Callable[[], AbstractContextManager[Any]]
+    ) -> tuple[float, float, float] | None:
+        """Predict a row of numbers, then learn it: mean, deviation and log density; None if `learn` has to take it.
+
+        `own_threads`: context in which more is done than for most rows.
+        """
+        rows = self._opened(own_threads)
+        if rows is None:
+            return None
+        clock = rows.now + 1
+        found = rows.rows.learn(x, y, 1.0, rows.decay, clock)
+        if found is None:
+            self._close()
+            return None
+        rows.now = clock
+        if rows.rows.n_rows == rows.n_left:
+            with own_threads():
+                self._close()
+                self._after_rows()
+        return found
+
+    def predict_one(
+        self, x: FloatArray, own_threads: Callable[[], AbstractContextManager[Any]]
+    ) -> tuple[float, float, float] | None:
+        """Predict a row of numbers; None if `predict` has to."""
+        rows = self._opened(own_threads)
+        return None if rows is None else rows.rows.predict(x)
+
+    def _opened(self, own_threads: Callable[[], AbstractContextManager[Any]]) -> OpenRows | None:
+        """Return what takes the next few rows; None where there are too few until something is learned from all."""
+        opened: OpenRows | None = vars(self).get("open_rows")
+        if opened is not None:
+            return opened
+        with own_threads():
+            return self._open()
+
+    def _open(self) -> OpenRows | None:
+        basis, units = self.basis, self.units
+        kernel = None if basis is None else basis.map.residual_kernel
+        if basis is None or kernel is None or units.n_outputs > 1 or not self.book.holds_numbers:
+            return None
+        n_columns = len(self.book.values)
+        if not self.columns.is_plain or self.columns.n_columns != n_columns:
+            return None
+        decay = 1.0 if self.plan.half_life is None else math.exp2(-1 / seconds(self.plan.half_life))
+        n_left, arrays, numbers = self.regression.lend(self._rows_at_once(WATCHED_ROWS, True), decay)
+        if not n_left:
+            return None
+        inputs, degrees = basis.input_map, float(self.regression.degrees[0])
+        others, weights, isotropic, products, amplitudes, reach, smoothness = basis.map.panels.arguments
+        taken = [np.empty((n_left, n_columns)), *np.empty((4, n_left))]
+        numbers |= {name: getattr(self, name) for name in LENT_SUMS} | {
+            "n_left": n_left,
+            "largest": LARGEST,
+            "largest_input": basis.largest_input,
+            "isotropic_weight": isotropic,
+            "linear_reach": reach,
+            "twice_smoothness": smoothness,
+            "of_pairs": basis.map.panels.of_pairs,
+            "sums_of_kernel": basis.sums_of_kernel,
+            "mean_missing": self.residual_variance,
+            "location": units.location[0],
+            "scale": units.scale[0],
+            "score_kept": self._score_kept,
+            "calibration_kept": CALIBRATION_KEPT,
+            "calibration_rows": CALIBRATION_ROWS,
+            "largest_watched": LARGEST_SQUARE,
+            "largest_calibration": LARGEST_CALIBRATION,
+            "gross": GROSS if degrees >= FEWEST_DEGREES else np.inf,
+            "gross_scales": GROSS_SCALES,
+        }
+        rows = _core.RowStream(
+            [inputs.mean, inputs.scale, inputs.knots, inputs.scores],
+            [inputs.kept, inputs.scored],
+            [others, weights, products, amplitudes, np.ascontiguousarray(basis.map.whitening.T)],
+            arrays["covariance"],
+            [*arrays["posterior"], *student_factors(degrees)],
+            arrays["sums"],
+            taken,
+            [self.lowest, self.highest],
+            numbers,
+        )
+        lent = {name: vars(self).pop(name) for name in (*LENT, *LENT_SUMS)}
+        self.open_rows = OpenRows(rows, taken, lent, lent["now"], n_left, decay)
+        return self.open_rows
+
+    def _close(self) -> None:
+        """Get back what was lent."""
+        opened = vars(self).pop("open_rows", None)
+        if opened is None:
+            return
+        vars(self).update(opened.lent)
+        rows, n = opened.rows, opened.rows.n_rows
+        if not n:
+            return
+        x, y, weight, clock, n_samples = (part[:n] for part in opened.taken)
+        self._keep(CodedRows(x, y[:, None], weight, clock), n_samples)
+        self.regression.take_back(rows)
+        self.n_seen, self.now, self.n_gross = self.n_seen + n, opened.now, 0
+        self.n_watched, self.n_outside = self.n_watched + n, self.n_outside + int(rows.n_outside)
+        self.squares += rows.squares
+        vars(self).update({name: getattr(rows, name) for name in LENT_SUMS})
+        self.units = self.units.calibrated(
+            float(np.sqrt(calibration_factor(self.calibration_sum, self.calibration_weight)))
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if "open_rows" in vars(self):  # the attribute may be one that is lent
+            self._close()
+            return getattr(self, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._close()
+        return vars(self)
 
     # --- files
 
@@ -204,10 +354,11 @@ class Stream(Predictor):
         return mean, variance
 
     def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        return [(np.ones(1), np.full((len(x), 1), noise)) for noise in self.mean_noise]
-
-    def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        return np.full((1, n_samples), self.mean_noise[k])
+        found = []
+        for noise, degrees in zip(self.mean_noise, self.regression.degrees, strict=True):
+            weights, factors = student_factors(float(degrees))
+            found.append((weights, np.broadcast_to(noise * factors, (len(x), len(factors)))))
+        return found
 
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         weights = [own.sample_weights(n_samples, rng) for own in self.posteriors]
@@ -241,7 +392,7 @@ class Stream(Predictor):
             part = rows[begin:end]
             moments = self._take(part, predict)
             if moments is not None and self.n_seen - len(part) >= 2:
-                found[:, begin:end] = self._scored(*moments, part.y)
+                found[:, begin:end] = self._scored(moments, part.y)
             self._after_rows()
             begin = end
         return found
@@ -272,13 +423,25 @@ class Stream(Predictor):
                 self.learn_at = [n for n in self.learn_at if n > self.n_seen]
                 self._learn_map()
 
-    def _take(self, rows: CodedRows, predict: bool) -> tuple[FloatArray, FloatArray] | None:
-        """Take in rows one by one, or together where nothing is predicted; moments of y before each."""
+    def _take(self, rows: CodedRows, predict: bool) -> FloatArray | None:
+        """Take in rows one by one, or together where nothing is predicted; what was predicted of y before each.
+
+        (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom.
+        """
         if not len(rows):
             return None
         small = len(rows) <= max(WATCHED_ROWS, self.regression.n_functions // 2)
         one_by_one = predict or (small and not self.regression.is_stale)
         block = self._block(rows, watch=True, sums_only=not one_by_one)
+        y = self._bounded(block) if one_by_one else within_few(block.y)
+        if (far := int((y != block.y).any(axis=1).sum())) > 0:
+            warn(
+                f"{far} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
+                "are learned as if they missed it by that",
+                TargetWarning,
+                stacklevel=level_of_user(),
+            )
+            rows, block = replace(rows, y=self.units.location + self.units.scale * y), replace(block, y=y)
         decay = self._decay(rows.clock)
         leaving = n_left = None
         before = len(self.store)
@@ -289,13 +452,13 @@ class Stream(Predictor):
             leaving = self._block(gone, sums_only=not one_by_one) if len(gone) else None
         moments = None
         if one_by_one:
-            mean, variance = self.regression.predict_then_learn(block, decay, leaving, n_left)
+            mean, variance, noise, degrees = self.regression.predict_then_learn(block, decay, leaving, n_left)
             squares = (block.y - mean) ** 2 / variance
             self.squares += float(np.minimum(squares, LARGEST_SQUARE).mean(axis=1).sum())
             if self.n_seen < 2:  # their scale is not known yet
                 squares[...] = 1.0
             factors = self._calibration_of(np.minimum(squares, LARGEST_CALIBRATION).mean(axis=1))
-            moments = mean, variance * factors[:, None]
+            moments = np.stack([mean, variance * factors[:, None], noise * factors[:, None], degrees])
         else:
             self._calibration_of(np.ones(len(rows)))
             self.regression.learn(block, decay)
@@ -304,6 +467,25 @@ class Stream(Predictor):
         self.n_seen += len(rows)
         self.now = float(rows.clock[-1])
         return moments if predict else None
+
+    def _bounded(self, block: Block) -> FloatArray:
+        """Targets of a block, (n_rows, n_outputs), the gross ones as near as they count."""
+        if self.basis is None or self.regression.degrees.min() < FEWEST_DEGREES:
+            return block.y
+        calibration, y = self.units.calibration**2, block.y
+        maybe = np.flatnonzero((np.abs(y - self.regression.mean(block.phi)) > GROSS_SCALES).any(axis=1))
+        if not maybe.size:
+            self.n_gross = 0
+            return y
+        mean, variance = self.regression.moments(block.phi[maybe], block.missing[maybe])
+        reach = np.maximum(GROSS * np.sqrt(calibration * (variance + self.mean_noise)), GROSS_SCALES)
+        near, bounded = y.copy(), y.copy()
+        near[maybe] = np.clip(y[maybe], mean - reach, mean + reach)
+        for row, gross in enumerate((near != y).any(axis=1)):
+            self.n_gross = self.n_gross + 1 if gross else 0
+            if 0 < self.n_gross <= MOST_GROSS:
+                bounded[row] = near[row]
+        return bounded
 
     def _decay(self, clock: FloatArray) -> FloatArray | None:
         if self.plan.half_life is None:
@@ -320,8 +502,8 @@ class Stream(Predictor):
 
     # --- rows that are kept
 
-    def _keep(self, rows: CodedRows) -> None:
-        """Keep the rows, or some of them."""
+    def _keep(self, rows: CodedRows, n_samples: FloatArray | None = None) -> None:
+        """Keep the rows, or some of them; `n_samples`, (n_rows,): before each, where it is known."""
         n_first = self.plan.n_first_rows
         if self.plan.window is None and self.plan.follow_inputs:
             self.latest.append(rows[-(n_first // 2) :])
@@ -332,10 +514,11 @@ class Stream(Predictor):
             return
         if room > 0:
             self.store.append(rows[:room])
-            rows = rows[room:]
+            rows, n_samples = rows[room:], None if n_samples is None else n_samples[room:]
         size, first = len(self.store), self.n_seen + max(room, 0)
-        n_samples = np.minimum(self.regression.n_samples + 1.0 + np.arange(len(rows)), self._most_samples())
-        places = sample_places(self.seed, first, len(rows), size, size / n_samples)
+        before = self.regression.n_samples + np.arange(len(rows)) if n_samples is None else n_samples
+        share = size / np.minimum(before + 1.0, self._most_samples())
+        places = sample_places(self.seed, first, len(rows), size, share)
         taken = np.flatnonzero(places >= 0)
         last = {int(places[i]): i for i in taken}
         self.store.replace(np.array([*last], dtype=np.intp), rows[np.array([*last.values()], dtype=np.intp)])
@@ -418,32 +601,42 @@ class Stream(Predictor):
 
     def _calibration_of(self, squares: FloatArray) -> FloatArray:
         """Factors of the variances of rows before each, from squares of standardised errors, (n_rows,)."""
-        kept = 0.5 ** (1 / CALIBRATION_HALF_LIFE)
-        before = np.array([self.calibration_sum, self.calibration_weight])
         sums, weights = (
-            faded_sums(new, kept, own) for new, own in zip((squares, np.ones(len(squares))), before, strict=True)
+            np.append(own, faded_sums(new, CALIBRATION_KEPT, own))
+            for new, own in ((squares, self.calibration_sum), (np.ones(len(squares)), self.calibration_weight))
         )
-        factors = (CALIBRATION_ROWS + np.append(before[0], sums)) / (CALIBRATION_ROWS + np.append(before[1], weights))
+        factors = calibration_factor(sums, weights)
         self.calibration_sum, self.calibration_weight = float(sums[-1]), float(weights[-1])
         self.units = self.units.calibrated(float(np.sqrt(factors[-1])))
         return np.asarray(factors[:-1])
 
-    def _scored(self, mean: FloatArray, variance: FloatArray, y: FloatArray) -> FloatArray:
-        """Means, deviations and log densities of rows in y's units, which count in the score."""
-        mean, std = self.units.location + self.units.scale * mean, self.units.scale * np.sqrt(variance)
-        log_density = -0.5 * ((y - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)
-        kept = 0.5 ** (1 / self._memory())
+    def _scored(self, found: FloatArray, y: FloatArray) -> FloatArray:
+        """Means, deviations and log densities of rows in y's units, which count in the score; `found` by `_take`."""
+        mean, variance, noise, degrees = found
+        mean, log_density = self.units.location + self.units.scale * mean, np.empty_like(mean)
+        squares = ((y - mean) / self.units.scale) ** 2
+        for value in np.unique(degrees):
+            weights, factors = student_factors(float(value))
+            own = degrees == value
+            spread = (variance - noise)[own][:, None] + np.outer(noise[own], factors)
+            variance[own] = spread @ weights
+            logs = np.log(weights) - 0.5 * (np.log(2 * np.pi * spread) + squares[own][:, None] / spread)
+            most = logs.max(axis=1)
+            log_density[own] = most + np.log(np.exp(logs - most[:, None]).sum(axis=1))
+        log_density -= np.log(self.units.scale)
+        kept = self._score_kept
         shares = kept ** np.arange(len(y))[::-1]
         self.score_sum = kept ** len(y) * self.score_sum + float(shares @ log_density.sum(axis=1))
         self.score_weight = kept ** len(y) * self.score_weight + float(shares.sum())
-        return np.stack([mean, std, log_density])
+        return np.stack([mean, self.units.scale * np.sqrt(variance), log_density])
 
-    def _memory(self) -> float:
-        """Rows after which a score counts half."""
+    @property
+    def _score_kept(self) -> float:
+        """By what a score fades with each row after it."""
         for own in (self.plan.half_life, self.plan.window):
             if own is not None and not is_time(own):
-                return seconds(own)
-        return float(self.plan.n_first_rows)
+                return float(0.5 ** (1 / seconds(own)))
+        return float(0.5 ** (1 / self.plan.n_first_rows))
 
     # --- the feature map
 
@@ -553,6 +746,28 @@ class Stream(Predictor):
             self.plan.window is not None,
             basis.factor if basis is not None and basis.sums_of_kernel else None,
         )
+
+
+def calibration_factor(squares: Any, weight: Any) -> Any:
+    """Factor of predictive variances, from sums of squared errors and of their weights."""
+    return (CALIBRATION_ROWS + squares) / (CALIBRATION_ROWS + weight)
+
+
+def within_few(y: FloatArray) -> FloatArray:
+    """Targets (n_rows, n_outputs), those few that are gross as near to the median as they count."""
+    near = within_reach(y)
+    far = int((near != y).any(axis=1).sum())
+    return near if far <= len(y) / FEWEST_PER_OUTLIER else y
+
+
+def student_factors(degrees: float) -> tuple[FloatArray, FloatArray]:
+    """Weights and variances of the normals whose mixture stands for Student's t of scale one."""
+    if degrees >= NORMAL_DEGREES:
+        return np.ones(1), np.ones(1)
+    low, high = np.log(gammaincinv(degrees / 2, TAILS))
+    log_half_precision = np.linspace(low, high, N_VARIANCES)  # of a gamma variable of shape ν/2
+    weights = np.exp(degrees / 2 * log_half_precision - np.exp(log_half_precision))
+    return weights / weights.sum(), degrees / 2 * np.exp(-log_half_precision)
 
 
 def is_time(value: Any) -> bool:

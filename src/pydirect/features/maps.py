@@ -61,6 +61,8 @@ class FeatureMap(ABC):
         def factor(self) -> FloatArray: ...
         @property
         def whitening(self) -> FloatArray: ...
+        @property
+        def panels(self) -> Any: ...
 
     @property
     def largest_input(self) -> float:
@@ -372,7 +374,7 @@ class NystroemFeatures(FeatureMap):
     def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
         noise = self.hyperparameters.noise_variance if noise_variance is None else noise_variance
         chosen = replace(self, sums_of_kernel=self.rounding(n_rows) <= LARGEST_ROUNDING * noise)
-        chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "_prepared", "whitening")})
+        chosen.__dict__.update({k: v for k, v in vars(self).items() if k in ("_factorised", "panels", "whitening")})
         return chosen
 
     def rounding(self, n_rows: float) -> float:
@@ -416,10 +418,11 @@ class NystroemFeatures(FeatureMap):
     def prepare(self, whitening: bool) -> None:
         if whitening:
             self._factorised  # noqa: B018
-        self._prepared  # noqa: B018
+        self.panels  # noqa: B018
 
     @cached_property
-    def _prepared(self) -> Any:
+    def panels(self) -> Any:
+        """The landmarks, as compiled code takes them."""
         return self.hyperparameters.prepared(self.landmarks)
 
     @property
@@ -437,7 +440,7 @@ class NystroemFeatures(FeatureMap):
 
     def functions(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return k(x, Z), (n_rows, n_landmarks)."""
-        return self.hyperparameters.covariance(x, self._prepared, n_threads)
+        return self.hyperparameters.covariance(x, self.panels, n_threads)
 
     def whiten(self, functions: FloatArray, n_threads: int = 1) -> FloatArray:
         """Return Φ = k L⁻ᵀ, in the memory of k."""

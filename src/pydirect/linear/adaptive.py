@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
@@ -90,6 +91,7 @@ class SavedRegression:
     since: Annotated[int, AtLeast(0)]
     faded: Annotated[float, Positive, AtMost(1.0)]
     n_samples: Annotated[float, AtLeast(0.0)]
+    degrees: Annotated[FloatArray, Shape("n_outputs"), Positive]
     posteriors: Annotated[tuple[RecursivePosterior, ...], Shape("n_outputs")] | None
 
     def check(self) -> None:
@@ -125,6 +127,7 @@ class AdaptiveRegression:
         self._prior_of_posteriors = prior.copy()  # before they fade
         self._since, self._faded = 0, 1.0
         self._n_samples = 0.0
+        self._degrees = np.ones(len(noise))  # of freedom, of the noise
 
     @property
     def n_outputs(self) -> int:
@@ -135,6 +138,12 @@ class AdaptiveRegression:
     def n_samples(self) -> float:
         """Sum of the weights of the rows as they have faded."""
         return self._n_samples
+
+    @property
+    def degrees(self) -> FloatArray:
+        """Degrees of freedom of each output's noise, (n_outputs,): one more than rows that tell of it."""
+        self.posteriors  # noqa: B018 - they are up to date then
+        return self._degrees
 
     @property
     def is_stale(self) -> bool:
@@ -172,12 +181,12 @@ class AdaptiveRegression:
 
     def _refresh(self) -> None:
         statistics, found = self.statistics(), []
-        self.noise, self.prior = self.noise.copy(), self.prior.copy()
+        self.noise, self.prior, self._degrees = self.noise.copy(), self.prior.copy(), self._degrees.copy()
         for k in range(self.n_outputs):
             target = statistics.target(k)
             for _ in range(MOST_STEPS):
                 posterior = RecursivePosterior.of(target, self.noise[k], self.prior[k])
-                better = np.array(posterior.improved_variances(target))
+                *better, self._degrees[k] = posterior.improved_variances(target)
                 before = np.array([self.noise[k], self.prior[k]])
                 least = LEAST_NOISE * (1.0 + target.yty) / (1.0 + target.n_samples)
                 self.noise[k] = max(better[0], least)
@@ -277,8 +286,8 @@ class AdaptiveRegression:
         decay: FloatArray | None = None,
         leaving: Block | None = None,
         n_left: NDArray[np.intp] | None = None,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Add rows one after another, and return mean and variance of y as predicted before each.
+    ) -> FloatArray:
+        """Add rows one after another, and return what was predicted of y before each.
 
         Parameters
         ----------
@@ -292,10 +301,10 @@ class AdaptiveRegression:
 
         Returns
         -------
-        mean, variance : ndarray of shape (n_rows, n_outputs)
-            With the noise.
+        ndarray of shape (4, n_rows, n_outputs)
+            Mean, variance with the noise, noise variance and its degrees of freedom.
         """
-        mean, variance = np.empty((2, len(block), self.n_outputs))
+        found = np.empty((4, len(block), self.n_outputs))
         begin = left = 0
         while begin < len(block):
             if self._is_due():
@@ -311,14 +320,16 @@ class AdaptiveRegression:
                     end += 1
             rows = slice(begin, end)
             gone, left = (left, 0) if n_left is None else (left, int(n_left[end - 1]))
-            mean[rows], variance[rows] = self._step(
+            self.posteriors  # noqa: B018 - up to date
+            found[2, rows], found[3, rows] = self._noise_of_posteriors(), self._degrees
+            found[0, rows], found[1, rows] = self._step(
                 block[rows],
                 None if decay is None else decay[rows],
                 None if leaving is None else leaving[gone:left],
                 None if n_left is None else n_left[rows] - gone,
             )
             begin = end
-        return mean, variance
+        return found
 
     def _is_due(self) -> bool:
         return self._posteriors is None or self._rows_until_due() <= 0
@@ -334,8 +345,9 @@ class AdaptiveRegression:
         phi, kept = with_constant(block.phi), np.ones(len(block)) if decay is None else np.cumprod(decay)
         if kept[-1] < LEAST_PRIOR:  # a single row after a long while
             mean, variance = self.moments(block.phi, block.missing)
+            noise = self._noise_of_posteriors()
             self.learn(block, decay)
-            return mean, variance + self.noise
+            return mean, variance + noise
         # Rows count relative to those before the first, which have not faded: all fade together in the end.
         before, weight = np.append(1.0, kept[:-1])[:, None], block.weight / kept
         mean, variance = np.empty((2, len(block), self.n_outputs))
@@ -356,6 +368,51 @@ class AdaptiveRegression:
         self._faded *= float(kept[-1])
         return mean, variance
 
+    # --- rows that compiled code adds itself
+
+    def lend(self, most: int, decay: float) -> tuple[int, dict[str, Any], dict[str, Any]]:
+        """Return how many rows may be added, at most `most`, to one output; arrays they change, and numbers.
+
+        `decay`: by what all fade with each row.
+        """
+        if not isinstance(self.sums, FadingSum):
+            return 0, {}, {}
+        if self._is_due() or (self._faded < 1 and self._faded * decay < LEAST_PRIOR):
+            self.refresh()
+        if decay < 1:
+            most = min(most, int(np.log(LEAST_PRIOR / self._faded) / np.log(decay)))
+        assert self._posteriors is not None
+        matrix, scale, n_waiting, directions, signs = self._posteriors[0].lend()
+        rows, weights, n_summed, sum_scale = self.sums.lend()
+        n_left = min(most, self._rows_until_due(), BLOCK_ROWS - n_waiting, len(weights) - 1 - n_summed)
+        arrays = {
+            "covariance": matrix,
+            "posterior": [directions, signs, self._posteriors[0].mean],
+            "sums": [rows, weights],
+        }
+        numbers = {
+            "n_waiting": n_waiting,
+            "n_summed": n_summed,
+            "covariance_scale": scale,
+            "sum_scale": sum_scale,
+            "noise_variance": self._posteriors[0].noise_variance,
+            "prior_variance": self._prior_of_posteriors[0],
+            "posterior_samples": self._posteriors[0].n_samples,
+            "n_samples": self._n_samples,
+            "faded": self._faded,
+            "least_faded": LEAST_PRIOR,
+            "constant": CONSTANT,
+        }
+        return n_left, arrays, numbers
+
+    def take_back(self, rows: _core.RowStream) -> None:
+        """Go on after rows that were added to what was lent."""
+        assert self._posteriors is not None and isinstance(self.sums, FadingSum)
+        self._posteriors[0].take_back(rows.n_rows, rows.ratio, rows.posterior_samples)
+        self.sums.take_back(rows.n_rows, rows.sum_scale)
+        self._since += rows.n_rows
+        self._faded, self._n_samples = rows.faded, rows.n_samples
+
     def _noise_of_posteriors(self) -> FloatArray:
         return np.array([posterior.noise_variance for posterior in self.posteriors])
 
@@ -367,7 +424,7 @@ class AdaptiveRegression:
             posteriors = None if self._posteriors is None else tuple(self._posteriors)
             priors = self.prior, self._first_prior, self._prior_of_posteriors
             return SavedRegression(
-                self.noise, *priors, self.sums, self._since, self._faded, self._n_samples, posteriors
+                self.noise, *priors, self.sums, self._since, self._faded, self._n_samples, self._degrees, posteriors
             )
 
     @classmethod
@@ -381,6 +438,7 @@ class AdaptiveRegression:
             saved.prior_of_posteriors,
         )
         made._since, made._faded, made._n_samples = saved.since, saved.faded, saved.n_samples
+        made._degrees = saved.degrees
         if saved.posteriors is not None:
             made._posteriors = list(saved.posteriors)
         return made

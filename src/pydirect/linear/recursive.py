@@ -194,8 +194,8 @@ class RecursivePosterior:
         self.n_samples *= factor
         return self
 
-    def improved_variances(self, statistics: TargetStatistics) -> tuple[float, float]:
-        """Return the noise and prior variance of one fixed-point step towards the largest evidence.
+    def improved_variances(self, statistics: TargetStatistics) -> tuple[float, float, float]:
+        """Return the noise and prior variance of a fixed-point step towards the largest evidence, and what it rests on.
 
         ``t = ‖m‖²/γ`` and ``σ² = R/(n − γ)`` with γ = b − tr S/t, the number of weights that the data determine
         (MacKay 1992, eqs. 4.9 and 4.10). The present values count as one more weight and one more row, so that few rows
@@ -208,14 +208,14 @@ class RecursivePosterior:
 
         Returns
         -------
-        (float, float)
-            Noise and prior variance.
+        (float, float, float)
+            Noise and prior variance, and the degrees of freedom of the noise, n − γ + 1.
         """
         determined = min(max(self.n_weights - np.trace(self.covariance) / self.prior_variance, 0.0), self.n_weights)
         rest = max(statistics.n_samples - determined, 0.0)
         error = max(float(statistics.squared_error(self.mean)), 0.0)
         noise = (error + self.noise_variance) / (rest + 1)
-        return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1)
+        return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1), rest + 1
 
     def _change(
         self, phi: FloatArray, y: FloatArray, weight: FloatArray, f_mean: FloatArray, f_variance: FloatArray
@@ -236,6 +236,25 @@ class RecursivePosterior:
         self.n_samples += float(weight.sum())
         if len(phi) > FEW_ROWS:
             self._kept = self._settled(self._kept)
+
+    # --- rows that compiled code adds itself
+
+    def lend(self) -> tuple[FloatArray, float, int, FloatArray, FloatArray]:
+        """S as it was, by what it is to be multiplied, and how many rows have changed it since; their d and signs."""
+        if self._kept.n_waiting:
+            self._kept = self._settled(self._kept)
+        if not len(self._waiting):
+            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
+        return *self._kept, self._waiting, self._signs
+
+    def take_back(self, n_rows: int, ratio: float, n_samples: float) -> None:
+        """Go on after `n_rows` rows more, each in units of the S that was lent; all have faded by 1 / `ratio` since."""
+        matrix, scale, n_waiting = self._kept
+        self._kept = _Kept(matrix, scale * ratio, n_waiting + n_rows)
+        if ratio != 1:
+            self._waiting[: n_waiting + n_rows] *= np.sqrt(ratio)
+        self.prior_variance *= ratio
+        self.n_samples = n_samples
 
     # --- S as it was some rows ago, and what has changed it since
 

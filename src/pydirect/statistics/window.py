@@ -84,6 +84,16 @@ class FadingSum:
             self._sum_up()
             self._high, self._low, self._scale = self._scale * self._high, self._scale * self._low, 1.0
 
+    def lend(self) -> tuple[FloatArray, FloatArray, int, float]:
+        """Rows that wait, their weights, how many they are, and what is to be multiplied; compiled code adds more."""
+        if not len(self._waiting):
+            self._waiting, self._weights = np.empty((BLOCK_ROWS, self.n_columns)), np.empty(BLOCK_ROWS)
+        return self._waiting, self._weights, self._n_waiting, self._scale
+
+    def take_back(self, n_rows: int, scale: float) -> None:
+        """Go on after `n_rows` rows more."""
+        self._n_waiting, self._scale = self._n_waiting + n_rows, scale
+
     def total(self) -> FloatArray:
         """Return the sum, (n_columns, n_columns)."""
         self._sum_up()
