@@ -10,7 +10,9 @@ import numpy as np
 from sklearn.base import clone
 
 from pydirect._validation import FloatArray
+from pydirect._warnings import ignored
 from pydirect.estimators.direct_stream import DirectStreamRegressor
+from pydirect.tables.columns import TableWarning
 
 try:
     from river import base, proba, utils
@@ -113,7 +115,8 @@ class RiverRegressor(base.MiniBatchRegressor):
         """Return means and deviations of the targets, (n_rows,) each."""
         if not self._n_learned:
             return np.zeros(len(rows)), np.ones(len(rows))
-        mean, std = self.stream.predict(self._table(rows), return_std=True)
+        with ignored(TableWarning):  # rows of river may lack any key
+            mean, std = self.stream.predict(self._table(rows), return_std=True)
         return mean, std
 
     def _row(self, x: Mapping[Hashable, Any]) -> FloatArray | None:

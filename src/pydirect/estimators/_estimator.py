@@ -162,6 +162,20 @@ def of_model(path: str) -> Any:
     return property(lambda self: get(self.model_))
 
 
+NARROW = "deviations and intervals are as narrow as if it were known"
+
+
+def warn_of_gaps(lacking: list[str], effect: str = NARROW) -> None:
+    """Warn of columns that lack numbers, and lacked none in the fit."""
+    if lacking:
+        warn(
+            f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
+            f"missing, as in no row of the fit: what the other columns let expect stands for them, and {effect}",
+            TableWarning,
+            stacklevel=level_of_user(),
+        )
+
+
 class TableRows(NamedTuple):
     """Validated rows: a table, targets (n_rows, n_outputs), weights (n_rows,) or None, whether y is a vector."""
 
@@ -299,22 +313,14 @@ class Estimator(BaseEstimator):
         """
         return self._read_rows(X)[0]
 
-    def _read_rows(
-        self, X: ArrayLike, effect: str = "deviations and intervals are as narrow as if it were known"
-    ) -> tuple[FloatArray, Any]:
+    def _read_rows(self, X: ArrayLike, effect: str = NARROW) -> tuple[FloatArray, Any]:
         """Return encoded rows, and the validated ones if they lack numbers of columns that lacked none in the fit."""
         self._require_fitted()
         values, lacking = self._valid_matrix(X), []
         if values is None:
             values = self._validated(X, reset=False)
             lacking = self.columns_.lacking_anew(values)
-        if lacking:
-            warn(
-                f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
-                f"missing, as in no row of the fit: what the other columns let expect stands for them, and {effect}",
-                TableWarning,
-                stacklevel=level_of_user(),
-            )
+        warn_of_gaps(lacking, effect)
         return self.columns_.encode(values), values if lacking else None
 
     def _valid_matrix(self, X: Any) -> FloatArray | None:

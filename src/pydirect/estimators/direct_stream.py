@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
-from pydirect.estimators._estimator import of_model
+from pydirect.estimators._estimator import of_model, warn_of_gaps
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, as_features, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
@@ -243,6 +243,12 @@ class DirectStreamRegressor(Regressor):
         mean, std, log_density : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             Of the target: mean and standard deviation, noise included, and log density of what it turned out to be.
             NaN for the first two rows ever.
+
+        Warns
+        -----
+        TargetWarning
+            If targets miss their predictions by 20 deviations, and by ten of all targets: the first two of such rows in
+            succession are learned as if they missed them by that.
         """
         one = self._learned_one(X, y, sample_weight, times)
         if one is not None:
@@ -459,7 +465,11 @@ class DirectStreamRegressor(Regressor):
     def encode_rows(self, X: ArrayLike) -> FloatArray:
         self._require_fitted()
         values = self._valid_matrix(X)
-        return self.model_.encode(self._validated(X, reset=False) if values is None else values)
+        if values is None:
+            values = self._validated(X, reset=False)
+            if self.features_ is not None and self.columns_.n_columns == self.n_features_in_:
+                warn_of_gaps(self.columns_.lacking_anew(values))
+        return self.model_.encode(values)
 
     def add_columns(self, n_columns: int) -> None:
         """Take in columns, without names, that no row had so far.

@@ -210,8 +210,9 @@ class Stream(Predictor):
 
     def _open(self) -> OpenRows | None:
         basis, units = self.basis, self.units
-        kernel = None if basis is None else basis.map.residual_kernel
-        if basis is None or kernel is None or units.n_outputs > 1 or not self.book.holds_numbers:
+        if basis is None or units.n_outputs > 1 or not self.book.holds_numbers:
+            return None
+        if basis.hyperparameters is None or basis.map.residual_kernel is None:  # no kernel, or not one in compiled code
             return None
         n_columns = len(self.book.values)
         if not self.columns.is_plain or self.columns.n_columns != n_columns:
