@@ -20,13 +20,13 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect._warnings import ignored, level_of_user, warn
 from pydirect.estimators.choices import RegressionPlan
-from pydirect.estimators.regression import FEWEST_PER_OUTLIER, GivenRows, TargetWarning, fit_together
+from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
 from pydirect.features.maps import MANY_ROWS
 from pydirect.fitted.predictor import Predictor, Units
 from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
-from pydirect.noise.student_t import within_reach
+from pydirect.noise.student_t import FEWEST_PER_OUTLIER, TargetWarning, within_reach
 from pydirect.persistence.schema import AtLeast, Binds, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.window import faded_sums
