@@ -19,7 +19,6 @@ _PUBLIC = {
     "PooledRegressor": "pydirect.estimators.pooled",
     "DirectCountRegressor": "pydirect.estimators.direct_count",
     "DirectCensoredRegressor": "pydirect.estimators.direct_latent",
-    "DirectLatentRegressor": "pydirect.estimators.direct_latent",
     "DirectOrdinalClassifier": "pydirect.estimators.direct_latent",
     "DirectSurvivalRegressor": "pydirect.estimators.direct_latent",
     "DirectStreamRegressor": "pydirect.estimators.direct_stream",

@@ -14,7 +14,6 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import pydirect
-from pydirect.logistic import LatentLikelihood
 
 ROOT = Path(__file__).resolve().parents[2]
 if not (ROOT / "docs" / "_ext").is_dir():
@@ -229,14 +228,6 @@ Y = X[:, 0] + 0.1 * RNG.normal(size=60)
 LABELS = Y > 0
 NETWORK = {"hidden_layer_sizes": (3,), "schedule": pydirect.TrainingSchedule(n_steps=10)}
 
-
-class Unit(LatentLikelihood):
-    """Normal noise of unit variance."""
-
-    def log_density(self, y, f):
-        return -0.5 * (y - f) ** 2
-
-
 FITS = {
     "DirectRegressor": ({}, Y),
     "DirectRegressor, sequential": ({"posterior": "sequential", "n_basis_functions": 20}, Y),
@@ -252,7 +243,6 @@ FITS = {
     "DirectCensoredRegressor": ({}, Y),
     "DirectSurvivalRegressor": ({}, np.exp(Y)),
     "DirectOrdinalClassifier": ({}, LABELS),
-    "DirectLatentRegressor": ({"likelihood": Unit()}, Y),
     "DirectStreamRegressor": ({}, Y),
     "CorrelatedRegressor": ({}, np.column_stack([Y, -Y])),
     "QuadraticBNNRegressor": ({"hidden_layer_sizes": (3,), "n_restarts": 1, "max_iter": 5}, Y),

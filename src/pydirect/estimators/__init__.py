@@ -7,7 +7,6 @@ from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
 from pydirect.estimators.direct_latent import (
     DirectCensoredRegressor,
-    DirectLatentRegressor,
     DirectOrdinalClassifier,
     DirectSurvivalRegressor,
 )
@@ -32,7 +31,6 @@ __all__ = [
     "DirectCensoredRegressor",
     "DirectClassifier",
     "DirectCountRegressor",
-    "DirectLatentRegressor",
     "DirectOrdinalClassifier",
     "DirectRegressor",
     "DirectSearchCV",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -546,20 +546,14 @@ def _count_search(plan: CountPlan, intercept: float) -> Any:
         weight = RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight)
         dispersion = moment_dispersion(y, offset, weight) if plan.learns_dispersion else 0.0
         return fit_latent_hyperparameters(
-            rows.x,
-            y[:, None],
-            offset[:, None],
-            weight,
+            replace(rows, y=y[:, None], weight=weight),
+            offset,
             CountLikelihood(dispersion),
+            rng,
             spread=stabilised(y, offset),
             unit=LOG_RATE_UNIT,
-            largest_log_amplitude=largest_log_rate_amplitude(y, offset),
-            n_linear=rows.n_linear,
-            rng=rng,
             max_rows=plan.features.max_search_rows,
-            n_threads=rows.n_threads,
-            tied=rows.tied,
-            axes=rows.axes,
+            largest_log_amplitude=largest_log_rate_amplitude(y, offset),
         )
 
     return search

@@ -47,11 +47,10 @@ from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
 from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
 from pydirect.logistic.problem import LatentProblem, LatentRows
 from pydirect.metrics import concordance_index
-from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
 
-DISTRIBUTIONS: dict[str, IntervalLikelihood] = {"lognormal": IntervalLikelihood(), "weibull": ExtremeLikelihood()}
+NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
 
 
 @dataclass(frozen=True)
@@ -94,21 +93,10 @@ def fit_latent(
     rng, weight = generator_of(plan.random_state), np.ones(len(rows.x)) if rows.weight is None else rows.weight
 
     def search(part: KernelRows, rng: np.random.Generator) -> Any:
-        return fit_latent_hyperparameters(
-            part.x,
-            part.y,
-            np.full((len(part.x), 1), mean),
-            RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight),
-            likelihood,
-            spread=(likelihood.guess(part.y) - mean) / unit,
-            unit=unit,
-            n_linear=part.n_linear,
-            rng=rng,
-            max_rows=plan.features.max_search_rows,
-            n_threads=part.n_threads,
-            tied=part.tied,
-            axes=part.axes,
-        )
+        counted = replace(part, weight=RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight))
+        offset, spread = np.full(len(part.x), mean), (likelihood.guess(part.y) - mean) / unit
+        most = plan.features.max_search_rows
+        return fit_latent_hyperparameters(counted, offset, likelihood, rng, spread=spread, unit=unit, max_rows=most)
 
     def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
         offset, threads = np.full((len(inputs), 1), mean), resolve_n_threads()
@@ -149,14 +137,16 @@ def fit_rows(
     return fitted, weight
 
 
-class DirectLatentRegressor(RegressorMixin, OfLabels):
-    """Bayesian regression with a likelihood of one's own: p(y | f) with f = intercept + φ(x)ᵀw.
+class DirectCensoredRegressor(RegressorMixin, OfLabels):
+    """Regression on targets that are known in part: censored, in an interval, below a detection limit, rounded.
+
+    y = f + noise, to which `fit` adds variances that are known for each row; or any likelihood p(y | f) of one's own.
 
     Parameters
     ----------
-    likelihood : LatentLikelihood
-        An object with `log_density(y, f)`; see `pydirect.logistic.LatentLikelihood` and `pydirect.testing`'s
-        ``check_likelihood``.
+    likelihood : {"normal", "extreme"} or LatentLikelihood, default="normal"
+        Of the noise, learned scale included: normal, or the log of an exponential variable; or an object with
+        `log_density(y, f)`, see `pydirect.logistic.LatentLikelihood` and `pydirect.testing.check_likelihood`.
     features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
         As of `DirectClassifier`.
     n_basis_functions : int, default=1000
@@ -221,24 +211,19 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
 
     Notes
     -----
-    The posterior is the Gaussian that maximises the ELBO; see `pydirect.logistic`. A model with a likelihood of one's
-    own is saved by pickle.
+    The posterior is the Gaussian that maximises the ELBO, whose expectations are in closed form for exact targets and
+    by quadrature for others; see `pydirect.logistic`. A model with a likelihood of one's own is saved by pickle.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from pydirect import DirectLatentRegressor
-    >>> from pydirect.logistic import LatentLikelihood
-    >>> class Exponential(LatentLikelihood):  # waiting times of rate exp(−f)
-    ...     def log_density(self, y, f):
-    ...         return -f - y * np.exp(-f)
-    ...
-    ...     def guess(self, y):
-    ...         return np.log(y[:, 0] + 0.5 * y[:, 0].mean())
+    >>> from pydirect import DirectCensoredRegressor
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, (300, 1))
-    >>> model = DirectLatentRegressor(Exponential()).fit(X, rng.exponential(np.exp(1 + X[:, 0])))
-    >>> bool(abs(model.predict([[0.5]])[0] - 1.5) < 0.4)
+    >>> X = rng.uniform(-3, 3, (200, 1))
+    >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
+    >>> limits = np.column_stack([np.where(y > 0, y, -np.inf), np.maximum(y, 0)])  # detected above zero only
+    >>> model = DirectCensoredRegressor().fit(X, limits)
+    >>> bool(abs(model.predict([[-1.5]])[0] - np.sin(-1.5)) < 0.6)
     True
     """
 
@@ -249,7 +234,7 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
 
     def __init__(
         self,
-        likelihood: Any,
+        likelihood: Any = "normal",
         features: Any = "auto",
         n_basis_functions: int = 1000,
         columns: Any = None,
@@ -278,12 +263,16 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
 
     def _start(self) -> LatentLikelihood:
         """Return the likelihood to begin with."""
+        if isinstance(self.likelihood, str):
+            return NOISES[as_choice(self.likelihood, "likelihood", tuple(NOISES))]
         as_instance(self.likelihood, "likelihood", LatentLikelihood)
         found: LatentLikelihood = self.likelihood
         return found
 
     def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Return targets as the likelihood takes them, (n_rows, n_columns), and log units of their densities."""
+        if isinstance(self._start(), IntervalLikelihood):
+            return as_limits(y, n_rows), np.zeros(n_rows)
         targets = as_float_array(np.asarray(y, dtype=np.float64).reshape(n_rows, -1), "y", (n_rows, "n_columns"))
         return targets, np.zeros(n_rows)
 
@@ -292,8 +281,22 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
         return values
 
     @takes_rows
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> Self:
         """Fit from scratch.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_rows,) or (n_rows, 2)
+            Values; or lower and upper limits of each, infinite or NaN where there is none, and equal for a value.
+            For a likelihood of one's own, its columns.
+        noise_variance : array_like of shape (n_rows,), optional
+            Known variance of every value's noise, such as that of its measurement, in addition to the learned one.
 
         Returns
         -------
@@ -310,7 +313,7 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         """
-        return self._fitted(X, y, sample_weight)
+        return self._fitted(X, y, sample_weight, noise_variance)
 
     def _fitted(self, X: Any, y: Any, sample_weight: ArrayLike | None, known: ArrayLike | None = None) -> Self:
         """Fit, with a `known` variance of every row's noise if there is one."""
@@ -323,6 +326,7 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
                 x, y = self._validated(X, y, y_numeric=True)
             targets, log_unit = self._targets(y, len(x))
             if known is not None:
+                as_instance(start, "likelihood", IntervalLikelihood)
                 targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
@@ -342,9 +346,6 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
     @property
     def left_out_log_loss_(self) -> float:
         return self.model_.left_out_log_loss
-
-    def quantizable(self) -> Any:
-        raise TypeError(f"model must predict numbers or classes to be quantized, got {type(self).__name__}")
 
     def summary(self) -> Summary:
         """Describe the fitted model in words, its likelihood among them.
@@ -451,114 +452,16 @@ class DirectLatentRegressor(RegressorMixin, OfLabels):
         return float(np.average(each, weights=as_sample_weight(sample_weight, len(each))))
 
 
-OF_LATENT = described_by(DirectLatentRegressor)
-
-
-@OF_LATENT
-class DirectCensoredRegressor(DirectLatentRegressor):
-    """Regression on targets that are known in part: censored, in an interval, below a detection limit, rounded.
-
-    y = f + noise with normal noise of one variance, to which `fit` adds variances that are known for each row.
-
-    Attributes
-    ----------
-    likelihood_ : IntervalLikelihood
-        Its ``scale`` is the standard deviation of the noise.
-
-    Notes
-    -----
-    The posterior is the Gaussian that maximises the ELBO, whose expectations are in closed form for exact targets and
-    by quadrature for others.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pydirect import DirectCensoredRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-3, 3, (200, 1))
-    >>> y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
-    >>> limits = np.column_stack([np.where(y > 0, y, -np.inf), np.maximum(y, 0)])  # detected above zero only
-    >>> model = DirectCensoredRegressor().fit(X, limits)
-    >>> bool(abs(model.predict([[-1.5]])[0] - np.sin(-1.5)) < 0.6)
-    True
-    """
-
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _start(self) -> LatentLikelihood:
-        return IntervalLikelihood()
-
-    def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
-        return as_limits(y, n_rows), np.zeros(n_rows)
-
-    @takes_rows
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        noise_variance: ArrayLike | None = None,
-    ) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        y : array_like of shape (n_rows,) or (n_rows, 2)
-            Values; or lower and upper limits of each, infinite or NaN where there is none, and equal for a value.
-        noise_variance : array_like of shape (n_rows,), optional
-            Known variance of every value's noise, such as that of its measurement, in addition to the learned one.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data or a parameter is not as described.
-        """
-        return self._fitted(X, y, sample_weight, noise_variance)
-
-    @takes_rows
-    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
-        """Predict the full distribution of y, with the learned noise.
-
-        Returns
-        -------
-        PredictiveDistribution
-            One normal distribution per row.
-        """
-        mean, variance = self._moments(X)
-        return PredictiveDistribution.gaussian(mean, variance + self.model_.likelihood.scale**2)
-
-
-@OF_LATENT
-class DirectSurvivalRegressor(DirectLatentRegressor):
+@described_by(DirectCensoredRegressor)
+class DirectSurvivalRegressor(DirectCensoredRegressor):
     """Survival analysis: times to an event that are censored for some rows, log t = f(x) + σ ε.
 
     An accelerated failure time model whose location is any function of the columns.
 
     Parameters
     ----------
-    distribution : {"lognormal", "weibull"}, default="lognormal"
-        Of the time at a known f: ε is normal, or the log of an exponential variable.
+    likelihood : {"normal", "extreme"}, default="normal"
+        Of log times: normal, so that times are log-normal, or the log of an exponential variable, for Weibull times.
 
     Attributes
     ----------
@@ -581,33 +484,10 @@ class DirectSurvivalRegressor(DirectLatentRegressor):
     True
     """
 
-    def __init__(
-        self,
-        distribution: str = "lognormal",
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.distribution = distribution
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
-
-    def _start(self) -> LatentLikelihood:
-        return DISTRIBUTIONS[as_choice(self.distribution, "distribution", tuple(DISTRIBUTIONS))]
 
     def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
         limits = as_limits(as_times(y, None), n_rows, "times")
@@ -725,7 +605,7 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
 
 
-@OF_LATENT
+@described_by(DirectCensoredRegressor)
 class DirectOrdinalClassifier(Classifier, OfLabels):
     """Classification into ordered classes: between which thresholds f + ε lies, with normal ε.
 
@@ -829,9 +709,6 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
             self._accept(replace(fitted, classes=order))
             self._warn_if_unfinished(stacklevel=3)
         return self
-
-    def quantizable(self) -> Any:
-        raise TypeError("model must predict numbers or classes to be quantized, got DirectOrdinalClassifier")
 
     @takes_rows
     def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -30,7 +30,7 @@ from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.race import Patience, descend, race
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import screen_columns
-from pydirect.features.search import PROMISING, orders_of, race_axes, starting_points
+from pydirect.features.search import PROMISING, KernelRows, orders_of, race_axes, starting_points
 from pydirect.features.search_record import HyperparameterSearch, best_axes, unpursued
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, softmax_terms
@@ -409,40 +409,40 @@ class LatentContrast:
 
 
 def fit_latent_hyperparameters(
-    x: FloatArray,
-    y: FloatArray,
+    rows: KernelRows,
     offset: FloatArray,
-    weight: FloatArray,
     model: LatentLikelihood,
+    rng: np.random.Generator,
     *,
     spread: FloatArray,
     unit: float,
-    largest_log_amplitude: float = np.inf,
-    n_linear: int,
-    rng: np.random.Generator,
     max_rows: int,
-    n_threads: int = 1,
-    tied: NDArray[np.intp] | None = None,
-    axes: NDArray[np.intp] | None = None,
+    largest_log_amplitude: float = np.inf,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of targets of one latent times the priors; see `fit_label_hyperparameters`.
 
-    `offset`, (n_rows, 1), are prior means of the latents, `unit` is theirs, and `spread`, (n_rows,), what tells by
-    which columns they vary. Amplitudes are in squared units.
+    `offset`, (n_rows,), are prior means of the latents, `unit` is theirs, and `spread`, (n_rows,), what tells by which
+    columns they vary. Weights are those of `RowCounts.where_learned`, amplitudes in squared units.
     """
 
-    def objective(rows: NDArray[np.intp]) -> LatentMarginalLikelihood:
-        likelihood = LatentContrast(y[rows], offset[rows], model, unit)
+    def objective(part: NDArray[np.intp]) -> LatentMarginalLikelihood:
+        likelihood = LatentContrast(rows.y[part], offset[part, None], model, unit)
         bound = LatentMarginalLikelihood(
-            x[rows], likelihood, weight[rows], n_linear=n_linear, n_threads=n_threads, tied=tied, unit=unit
+            rows.x[part],
+            likelihood,
+            rows.weight[part],
+            n_linear=rows.n_linear,
+            n_threads=rows.n_threads,
+            tied=rows.tied,
+            unit=unit,
         )
         bound.regression.largest_log_amplitude = min(largest_log_amplitude, bound.regression.largest_log_amplitude)
         return bound
 
     with single_blas_thread(), np.errstate(under="ignore"):
-        scores = screen_columns(x[:, :n_linear], spread[:, None], rng, n_threads)
-    chosen = rng.permutation(len(x))[: n_searched(len(x), max_rows)]
-    return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
+        scores = screen_columns(rows.x[:, : rows.n_linear], spread[:, None], rng, rows.n_threads)
+    chosen = rng.permutation(len(rows.x))[: n_searched(len(rows.x), max_rows)]
+    return search_few_then_many(objective, chosen, scores, len(rows.x), rows.axes)
 
 
 def largest_log_rate_amplitude(y: FloatArray, offset: FloatArray) -> float:
