@@ -81,10 +81,11 @@ class InputMap:
         *,
         rank: bool | None,
         groups: NDArray[np.intp] | None = None,
+        unscored: NDArray[np.intp] | None = None,
     ) -> InputMap:
         """Fit the standardisation, and the normal scores on request, to the training rows.
 
-        With `rank` None, only columns have scores in which a few rows carry nearly all variance.
+        With `rank` None, only columns have scores in which a few rows carry nearly all variance; `unscored` never do.
         """
         mean, scale = weighted_location_scale(x, sample_weight)
         kept = np.flatnonzero(scale > 0)
@@ -93,7 +94,9 @@ class InputMap:
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
         scored = kept if rank else [j for j in kept if rank is None and _is_gross(x[weight > 0, j])]
-        columns = {int(j): _normal_scores(x[:, j], weight) for j in scored}
+        columns = {
+            int(j): _normal_scores(x[:, j], weight) for j in np.setdiff1d(scored, [] if unscored is None else unscored)
+        }
         columns = {j: (knots, scores) for j, (knots, scores) in columns.items() if len(knots) > 2}
         if not columns:
             return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)), np.empty(0, dtype=np.intp))

@@ -9,6 +9,7 @@ raises ValueError for an unknown option and ImportError without matplotlib.
 from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay, SequentialDisplay
 from pydirect.plotting.inputs import (
     EffectDisplay,
+    MapDisplay,
     NoiseDisplay,
     RelevanceDisplay,
     RowInfluenceDisplay,
@@ -22,6 +23,7 @@ __all__ = [
     "ELBODisplay",
     "EffectDisplay",
     "LogScoreDisplay",
+    "MapDisplay",
     "NoiseDisplay",
     "PosteriorDisplay",
     "PredictionIntervalDisplay",

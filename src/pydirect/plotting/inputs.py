@@ -273,6 +273,63 @@ class EffectDisplay(Display):
         return self
 
 
+class MapDisplay(Display):
+    """Predictions over places: the mean, and the deviation of the function beside it.
+
+    - `longitude` (n_columns,), `latitude` (n_rows,): The map's places.
+    - `mean`, `std` (n_rows, n_columns): Of the function there, without noise.
+    - `rows` (n_rows, 2): Longitudes and latitudes that are marked.
+    """
+
+    def __init__(
+        self, longitude: ArrayLike, latitude: ArrayLike, mean: ArrayLike, std: ArrayLike, rows: ArrayLike | None = None
+    ) -> None:
+        self.longitude, self.latitude = vector("longitude", longitude), vector("latitude", latitude)
+        shape = len(self.latitude), len(self.longitude)
+        self.mean, self.std = finite_array("mean", mean), finite_array("std", std)
+        if not self.mean.shape == self.std.shape == shape:
+            raise ValueError(f"mean and std must have shape {shape}, got {self.mean.shape} and {self.std.shape}")
+        self.rows = None if rows is None else finite_array("rows", rows).reshape(-1, 2)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, coordinates: Any = None, *, resolution: int = 40, row: int = 0, **kwargs: Any
+    ) -> Self:
+        """Plot the function over the places of X, other columns as in one of its rows.
+
+        - `coordinates`: Columns of latitude and longitude; by default those of ``Columns(coordinates=...)``.
+        """
+        if coordinates is None:
+            places = fitted(estimator, "columns_").places
+            if len(places) != 1:
+                raise ValueError(f"coordinates must be given unless the estimator has one pair, got {len(places)}")
+            coordinates = places[0]
+        latitude, longitude = (column_of(X, own) for own in coordinates)
+        grids = [np.linspace(own.min(), own.max(), resolution) for own in (latitude, longitude)]
+        table = (
+            X.iloc[np.full(resolution**2, row)].copy() if hasattr(X, "iloc") else np.asarray(X)[[row] * resolution**2]
+        )
+        for own, values in zip(coordinates, np.meshgrid(*grids, indexing="ij"), strict=True):
+            if hasattr(table, "columns"):
+                table[own if isinstance(own, str) else list(table.columns)[own]] = values.ravel()
+            else:
+                table[:, own] = values.ravel()
+        mean, std, _ = (part.reshape(resolution, resolution) for part in estimator.predict_parts(table))
+        return cls(*grids[::-1], mean, std, np.column_stack([longitude, latitude])).plot(**kwargs)
+
+    def plot(self, ax: Any = None, *, target_name: str = "prediction") -> Self:
+        """Draw two maps, with the places of the rows on that of deviations."""
+        panels = self._panels(ax, (9.0, 3.6), ncols=2)
+        shown = (self.mean, target_name, "viridis"), (self.std, "standard deviation", "magma_r")
+        for panel, (values, title, colors) in zip(panels, shown, strict=True):
+            drawn = panel.pcolormesh(self.longitude, self.latitude, values, cmap=colors, shading="nearest")
+            panel.set(title=title, xlabel="longitude", ylabel="latitude")
+            self.figure_.colorbar(drawn, ax=panel)
+        if self.rows is not None:
+            panels[1].plot(*self.rows.T, ".", color=INK, ms=2)
+        return self
+
+
 class SharesDisplay(Display):
     """Shares of the variance of f by column and pair of columns, and the strongest interaction.
 

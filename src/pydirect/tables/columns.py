@@ -54,6 +54,9 @@ class Columns(TransformerMixin, BaseEstimator):
         Names or numbers of columns whose numbers are categories, beside columns of text.
     missing : {"auto", "indicator", "raise"}, default="auto"
         ``"indicator"``: an indicator for every column that lacks numbers. ``"raise"``: missing values are an error.
+    coordinates : pair of str or int, or sequence of such pairs, optional
+        Columns of latitude and longitude in degrees. A place is encoded as its unit vector, whose three numbers share
+        a length-scale: distances are those through the globe, also across the poles and the date line.
 
     Attributes
     ----------
@@ -76,9 +79,15 @@ class Columns(TransformerMixin, BaseEstimator):
     [[0.0, 0.0, 4.0]]
     """
 
-    def __init__(self, categories: str | Sequence[str | int] = "auto", missing: str = "auto") -> None:
+    def __init__(
+        self,
+        categories: str | Sequence[str | int] = "auto",
+        missing: str = "auto",
+        coordinates: Sequence[Any] | None = None,
+    ) -> None:
         self.categories = categories
         self.missing = missing
+        self.coordinates = coordinates
 
     def fit(self, X: Any, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn categories and the means of numbers from training rows.
@@ -150,17 +159,23 @@ class Columns(TransformerMixin, BaseEstimator):
 
     def _table(self, X: Any, reset: bool) -> Table:
         x = validated_table(self, X, reset=reset, missing=self.missing)
-        return x if isinstance(x, Table) else Table.of_numbers(np.ascontiguousarray(x))
+        names = getattr(self, "feature_names_in_", None)
+        return (
+            x
+            if isinstance(x, Table)
+            else Table.of_numbers(np.ascontiguousarray(x), names if names is None else [*names])
+        )
 
     def check_parameters(self) -> None:
         """Raise unless the parameters are of their types."""
         as_choice(self.missing, "missing", MISSING_POLICIES)
         if isinstance(self.categories, str):
             as_choice(self.categories, "categories", ("auto",))
-        elif not isinstance(self.categories, Sequence | np.ndarray) or not all(
-            isinstance(c, str | int | np.integer) and not isinstance(c, bool) for c in self.categories
-        ):
+        elif not _are_columns(self.categories):
             raise TypeError(f"categories must be 'auto' or a list of columns, got {self.categories!r}")
+        for pair in _pairs(self.coordinates):
+            if not _are_columns(pair) or len(pair) != 2:
+                raise TypeError(f"coordinates must be columns of latitude and longitude, got {self.coordinates!r}")
 
     def encoding(
         self, X: Any, y: FloatArray | None = None, weight: FloatArray | None = None, *, stacklevel: int = 2
@@ -187,15 +202,21 @@ class Columns(TransformerMixin, BaseEstimator):
         if weight is not None and not weight.all():
             used = weight > 0
             table, y, weight = table.rows(used), None if y is None else y[used], weight[used]
-        chosen = _chosen(self.categories, table)
+        chosen = set() if isinstance(self.categories, str) else {*_numbers_of(self.categories, table, "categories")}
+        places = tuple((j, k) for j, k in (_numbers_of(p, table, "coordinates") for p in _pairs(self.coordinates)))
         columns = [as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
+        for j in (j for place in places for j in place if not isinstance(columns[j], np.ndarray)):
+            raise TypeError(f"coordinates must be columns of numbers, not {label(table.names, j)}")
         found = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
         _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
         numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
         calendars = tuple(Calendar.fit(j, c) for j, c in enumerate(columns) if isinstance(c, Dates))
-        plain = ColumnEncoding(names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars)
+        plain = ColumnEncoding(
+            names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars, places
+        )
+        plain.check()
         if plain.is_plain and table.matrix is not None and not has_nan(table.matrix):
             return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(table.matrix, weight))
         body, absent = plain.body(columns)
@@ -267,16 +288,29 @@ def _standardised(y: ArrayLike, weight: FloatArray | None) -> FloatArray:
     return (values - location) / np.where(scale > 0, scale, 1.0)
 
 
-def _chosen(categories: str | Sequence[str | int], table: Table) -> set[int]:
-    """Return the numbers of the columns that are named as categories."""
-    if isinstance(categories, str):
-        return set()
-    names, d = table.names or [], table.shape[1]
-    numbers = {name: names.index(name) if name in names else name for name in categories}
-    for name, j in numbers.items():
-        if not isinstance(j, int) or not 0 <= j < d:
-            raise ValueError(f"categories must be names or numbers of columns of X, got {name!r}")
-    return {int(j) for j in numbers.values()}
+def _are_columns(columns: Any) -> bool:
+    """Whether these are names and numbers of columns."""
+    return isinstance(columns, Sequence | np.ndarray) and all(
+        isinstance(c, str | int | np.integer) and not isinstance(c, bool) for c in columns
+    )
+
+
+def _pairs(coordinates: Any) -> list[Any]:
+    """Return pairs of columns, of one pair or several."""
+    if coordinates is None:
+        return []
+    return [coordinates] if isinstance(coordinates, str) or _are_columns(coordinates) else list(coordinates)
+
+
+def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> list[int]:
+    """Return the numbers of columns that are named."""
+    names, d, found = table.names or [], table.shape[1], []
+    for name in columns:
+        j = names.index(name) if name in names else name
+        if not isinstance(j, int | np.integer) or not 0 <= j < d:
+            raise ValueError(f"{parameter} must be names or numbers of columns of X, got {name!r}")
+        found.append(int(j))
+    return found
 
 
 def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...], bool]:

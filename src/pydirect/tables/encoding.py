@@ -172,6 +172,7 @@ class ColumnEncoding:
     - `numbering`: columns of integers that may only number the rows: all different, and so dense that chance hardly
       makes them so.
     - `calendars`: how columns of dates are encoded.
+    - `places`: columns of latitudes and of longitudes in degrees, encoded together as unit vectors.
     """
 
     names: Annotated[tuple[str, ...], Shape("n_columns")] | None = field(compare=False)
@@ -182,6 +183,7 @@ class ColumnEncoding:
     lacking: tuple[int, ...] = field(default=(), compare=False)
     numbering: tuple[int, ...] = field(default=(), compare=False)
     calendars: tuple[Calendar, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
 
     __repr__ = short_repr
 
@@ -199,6 +201,7 @@ class ColumnEncoding:
         found = np.array([1 if c is None else len(c) for c in self.categories]) + pooled
         for calendar in self.calendars:
             found[calendar.column] = calendar.width
+        found[[longitude for _, longitude in self.places]] = 2  # beside the one of the latitude
         return found
 
     @property
@@ -222,18 +225,21 @@ class ColumnEncoding:
         for calendar in self.calendars:
             own[calendar.column] = first + (np.arange(calendar.width) + 1) // 2
             first += len(calendar.seasons) + 1
+        for place in self.places:  # distances are those of the sphere's chords
+            for j in place:
+                own[j][:] = place[0]
         return np.concatenate([*own, np.full(len(self.indicators), -1)])
 
     @cached_property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
-        return not self.indicators and not self.calendars and all(c is None for c in self.categories)
+        return not (self.indicators or self.calendars or self.places) and all(c is None for c in self.categories)
 
     @property
     def numbers(self) -> list[int]:
         """Columns of numbers."""
-        dates = {calendar.column for calendar in self.calendars}
-        return [j for j, own in enumerate(self.categories) if own is None and j not in dates]
+        others = {calendar.column for calendar in self.calendars} | {j for place in self.places for j in place}
+        return [j for j, own in enumerate(self.categories) if own is None and j not in others]
 
     @property
     def raw_names(self) -> list[str]:
@@ -250,6 +256,9 @@ class ColumnEncoding:
             found.append([*values, *[f"{name}=(other)"] * (j in self.pooled)])
         for calendar in self.calendars:
             found[calendar.column] = calendar.names(raw[calendar.column])
+        for j, k in self.places:
+            x, *found[k] = (f"{raw[j]}, {raw[k]}: {axis}" for axis in "xyz")
+            found[j] = [x]
         return [*(name for own in found for name in own), *(f"{raw[j]}=(missing)" for j in self.indicators)]
 
     # --- fitting
@@ -348,7 +357,19 @@ class ColumnEncoding:
             else:
                 expected = "dates" if j in calendars else "numbers"
                 raise TypeError(f"{label(self.names, j)} must hold {expected}, as in fit, got {_example(column)}")
+        starts = np.cumsum(self.widths) - self.widths
+        for j, k in self.places:
+            self._require_degrees(out[:, starts[[j, k]]], (j, k))
+            out[:, [starts[j], starts[k], starts[k] + 1]] = unit_vectors(*out[:, starts[[j, k]]].T)
         return out, np.isnan(out)
+
+    def _require_degrees(self, degrees: FloatArray, place: tuple[int, int]) -> None:
+        """Raise unless latitudes and longitudes, (n_rows, 2), are on the globe."""
+        for j, column, (low, high) in zip(place, degrees.T, ((-90, 90), (-180, 360)), strict=True):
+            beyond = column[(column < low) | (column > high)]
+            if beyond.size:
+                name = label(self.names, j)
+                raise ValueError(f"{name} must be from {low} to {high} degrees, got {beyond[0]:g}")
 
     def _codes(self, text: Text, column: int) -> NDArray[np.intp]:
         """Return the number of each row's category among those of a column, −1 for one that is not known."""
@@ -374,6 +395,7 @@ class ColumnEncoding:
             ("lacking", self.lacking, numbers),
             ("numbering", self.numbering, numbers),
             ("calendars", [calendar.column for calendar in self.calendars], numbers),
+            ("places", [j for place in self.places for j in place], numbers - {own.column for own in self.calendars}),
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
@@ -387,6 +409,12 @@ def _example(column: Column) -> str:
         return repr(next((v for v in column.values if not reads_as_number(v)), column.values[0]))
     kind = "the number " if isinstance(column, np.ndarray) else "the date "
     return kind + as_text(column).values[0]
+
+
+def unit_vectors(latitude: FloatArray, longitude: FloatArray) -> FloatArray:
+    """Return places on the globe, in degrees, as unit vectors, (n_rows, 3)."""
+    north, east = np.deg2rad(latitude), np.deg2rad(longitude)
+    return np.column_stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)])
 
 
 def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:
