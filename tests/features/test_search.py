@@ -33,7 +33,7 @@ def test_columns_that_matter_only_together_are_found_on_few_rows():
     assert kernel.noise_variance < 0.2
     assert record.start_values.shape == (3,) and record.smoothness_values.shape == (3,)
     assert record.evidences.size == 0
-    assert record.n_rows == (500, 500, 500) and record.n_evaluations == kernel.n_evaluations > 20
+    assert record.n_rows == (256, 500, 500) and record.n_evaluations == kernel.n_evaluations > 20
 
 
 @pytest.mark.slow

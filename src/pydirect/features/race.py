@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
@@ -14,6 +13,8 @@ from pydirect._validation import FloatArray
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
+# Scale of log parameters of which nothing is known yet: values per target curve by about a quarter.
+FIRST_SCALE = 2.0
 # By what share of the square of a scale one descent may shrink it.
 LEAST_CHANGE = 1e-4
 
@@ -53,6 +54,9 @@ class Patience:
     gain: float
 
 
+RACE_PATIENCE = Patience(4, 0.001)
+
+
 @dataclass(frozen=True)
 class RaceRun:
     """Where a start has led.
@@ -72,9 +76,9 @@ class RaceRun:
 def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Patience | None = None) -> RaceRun:
     """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z."""
     objective = objective.at(run.smoothness)
-    n, bounds = 1 if run.scale is None else objective.n_values, np.array(objective.bounds, dtype=np.float64)
+    n, bounds = objective.n_values, np.array(objective.bounds, dtype=np.float64)
     theta, value, n_evaluations = np.clip(run.theta, *bounds.T), run.value, 0
-    scale = np.ones(len(theta)) if run.scale is None else run.scale
+    scale = np.full(len(theta), FIRST_SCALE) if run.scale is None else run.scale
     values: list[float] = []
     enough = False
 
@@ -104,8 +108,7 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
         )
         theta = np.clip(scale * best.x, *bounds.T)
         value, n_evaluations = n * float(best.fun), n_evaluations + best.nfev
-        curvature = best.hess_inv.todense().diagonal() * objective.n_values / n
-        scale, n = scale * np.sqrt(np.maximum(curvature, LEAST_CHANGE)), objective.n_values
+        scale = scale * np.sqrt(np.maximum(best.hess_inv.todense().diagonal(), LEAST_CHANGE))
         if enough:
             break
     return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, scale=scale)
@@ -113,4 +116,4 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
 
 def race(objective: Objective, starts: Iterable[RaceRun], n_iterations: int = RACE_ITERATIONS) -> list[RaceRun]:
     """Return the runs from all starts, in their order."""
-    return list(map(partial(descend, objective, n_iterations=n_iterations), starts))
+    return [descend(objective, start, n_iterations, RACE_PATIENCE) for start in starts]

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Any, Protocol, Self
@@ -26,22 +26,30 @@ from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
-from pydirect.features.race import RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
+from pydirect.features.race import FIRST_SCALE, RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
 from pydirect.features.referee import Referee
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
-from pydirect.features.search_record import AXES_MARGINS, NEAREST_GAIN, HyperparameterSearch, axes_margin, unpursued
+from pydirect.features.search_record import (
+    AXES_MARGINS,
+    NEAREST_GAIN,
+    HyperparameterSearch,
+    axes_margin,
+    best_axes,
+    unpursued,
+)
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
 MAX_ROWS, FIRST_ROWS = 1000, 512
 # Iterations with every smoothness, and nats a row that another than 3/2 must gain: with less, predictions were hardly
 # better, some over-confident.
 SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
-# The best's further iterations, on the same rows if there are no more, or on up to `max_rows`.
-FEW_ROWS, MANY_ROWS = (48, Patience(6, 0.0005)), (60, Patience(4, 0.002))
-# Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which the first rows
-# say enough and leave nothing for another part to explain.
-ALL_NOISE, MUCH_NOISE = 0.8, 0.5
+# The best's further iterations, on the same rows if there are no more, or on up to `max_rows`; there, at the end.
+FEW_ROWS, MANY_ROWS = (48, Patience(4, 0.001)), (60, Patience(4, 0.002))
+LAST_ROWS = 30, Patience(3, 0.001)
+# Shares of the targets' variance from which noise is taken for a sign of a bad optimum, from which the first rows say
+# enough and leave nothing for another part to explain, and up to which nothing seems to be missed.
+ALL_NOISE, MUCH_NOISE, LITTLE_NOISE = 0.8, 0.5, 0.1
 
 # Rows from which nearest-preceding evidence is asked as well, and those of the exact race beside it: optima of only so
 # few, all noise, are then not the only ones.
@@ -54,7 +62,7 @@ WIDE, NARROW, UNSEEN = 96, 32, 30.0
 # Targets and neighbours of its race, and of the search that follows.
 FEW_TARGETS, MANY_TARGETS = (1000, 15), (1500, 23)
 # Iterations of the two best starts, of another smoothness, which must gain so many nats a row, and at the end.
-LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 18, (6, 0.02), 30, Patience(6, 0.001)
+LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 12, (6, 0.02), 24, Patience(4, 0.001)
 # Of columns of short length-scales: how many are tried, on how many rows, by the distance along how many inputs.
 PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 400, 4
 # Values that such a column has at least: between few, nothing is near.
@@ -63,10 +71,9 @@ DISTINCT_VALUES = 12
 NOTHING = 0.005
 PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
-# Length-scales of the product's second start, as a fraction of the first one's: both may end in the same optimum.
-SHORT = 0.1
-# Iterations of starts, of the better one on the same rows, and on more; a part that is needed gains early.
-START_ITERATIONS, AXES_ITERATIONS = 6, 12
+# Iterations of a part of axes, and twice again while it is no worse: one that is needed gains early.
+START_ITERATIONS = 6
+FAR = 0.2  # nats a row that it may lack after the first, which begin without the main part or far from it
 PROMISING = 0.5  # of what it must gain
 CLOSE = 0.2  # length-scales of functions that vary between close rows only
 PAIRS_NOISE, PAIRS_AMPLITUDES, PAIRS_LENGTH_SCALE = 0.5, (0.05, 1.0), 1.5
@@ -162,21 +169,21 @@ def search_kernel(
     with single_blas_thread(), np.errstate(under="ignore"):
         scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
         order = rng.permutation(n)
-        few = rows.exact(np.sort(order[: min(many, FIRST_ROWS)]))
-        both = thorough and n >= NEAREST_ROWS
+        likelihood = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
+        few = rows.exact(np.sort(order[:FEWER_ROWS])) if likelihood.n_rows > FEWER_ROWS else likelihood
+        found = [search_exact(few, likelihood, scores, is_last=not thorough or n < NEAREST_ROWS)]
         referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
-        raced = rows.exact(np.sort(order[: min(many, FEWER_ROWS)])) if both else few
-        found = [search_exact(raced, few, scores, lambda: rows.exact(np.sort(order[:many])), is_last=not both)]
-        evidences, best = np.empty(0), found[0].kernel
+        evidences, best = np.empty(0), found[0]
         narrow, own_scores = rows.narrowed(scores)
-        if both:
-            first = few if narrow is rows else narrow.exact(np.sort(order[: few.n_rows]))
-            seems_noise = best.noise_variance > MUCH_NOISE
-            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng, seems_noise)
+        first = likelihood if narrow is rows else narrow.exact(np.sort(order[: likelihood.n_rows]))
+        # What varies only between close rows seems noise to few rows; more rows say more of everything.
+        noise = best.kernel.noise_variance
+        if thorough and n >= NEAREST_ROWS and (noise > LITTLE_NOISE or n > many):
+            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng, noise > MUCH_NOISE)
             if near is not None:
                 found.append(replace(near, kernel=narrow.widened_kernel(near.kernel, rows.x.shape[1])))
                 evidences = np.array([referee(each.kernel) for each in found])
-                best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)].kernel
+                best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)]
         record = HyperparameterSearch(
             columns=np.arange(len(scores)),
             scores=scores,
@@ -186,35 +193,49 @@ def search_kernel(
             nearest_starts=tuple(run.name for each in found[1:] for run in each.raced),
             nearest_values=-np.array([run.value for each in found[1:] for run in each.raced]),
             evidences=evidences,
-            smoothness=best.smoothness,
-            n_rows=(raced.n_rows, many, n),
+            smoothness=best.kernel.smoothness,
+            n_rows=(few.n_rows, likelihood.n_rows, n),
             n_evaluations=sum(each.n_evaluations for each in found),
         )
-        if thorough:
-            best, record = try_axes(narrow, best, record, rng, max_rows, referee)
-    return replace(best, n_evaluations=record.n_evaluations), record
+        kernel = best.kernel
+        if thorough and kernel.noise_variance <= MUCH_NOISE:
+            value, is_near = found[0].run.value, record.is_nearest and n > many
+            if narrow is not rows:
+                own = narrow.narrowed_kernel(kernel)
+                value = first.at(own.smoothness)(first.theta_of(own))[0]
+            # Not beside what more rows have found, and no smooth pairs where that varies only between close rows.
+            skipped = {"only_pairs": is_near, "no_pairs": is_near and kernel.length_scales.min() < CLOSE}
+            runs, gains = try_axes(narrow, best, first, value, **skipped)
+            chosen = best_axes(gains, first.n_rows)
+            if chosen is not None or not record.is_nearest:
+                whole, last, run = (rows, likelihood, best.run) if chosen is None else (narrow, first, runs[-1])
+                last = last if many == last.n_rows else whole.exact(np.sort(order[:many]))
+                last = last if chosen is None else last.with_axes(whole.axes, chosen)
+                if many > first.n_rows:
+                    runs.append(run := descend(last, run, *LAST_ROWS))
+                ended = whole.widened_kernel(last.at(run.smoothness).unpack(run.theta), rows.x.shape[1])
+                if chosen is None or n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
+                    kernel = ended
+                else:
+                    gains[chosen] = 0.0
+            n_evaluations = record.n_evaluations + sum(run.n_evaluations for run in runs)
+            product_gain, pairs_gain = gains.get(0), gains.get(PAIRS)
+            record = replace(record, n_evaluations=n_evaluations, product_gain=product_gain, pairs_gain=pairs_gain)
+    return replace(kernel, n_evaluations=record.n_evaluations), record
 
 
-def search_exact(
-    few: MarginalLikelihood,
-    more: MarginalLikelihood,
-    scores: FloatArray,
-    many: Callable[[], MarginalLikelihood],
-    *,
-    is_last: bool,
-) -> Found:
-    """Race starts and then smoothnesses on few rows, and go on on more, or on many if not everything seems noise.
+def search_exact(few: MarginalLikelihood, more: MarginalLikelihood, scores: FloatArray, *, is_last: bool) -> Found:
+    """Race starts and then smoothnesses on few rows, and go on on more.
 
-    Where no other search follows (`is_last`), many rows are always asked, and race again if everything seems noise.
+    Where no other search follows (`is_last`), more rows race again if everything seems noise.
     """
     starts = starting_points(few, scores)
     raced = race(few, starts)
     best = min(raced, key=_value)
     shaped = race(few, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
     best = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
-    tried, noise = [*raced, *shaped], np.exp(best.theta[0])
-    more = many() if is_last or noise <= MUCH_NOISE else more
-    if is_last and noise > ALL_NOISE and more.n_rows > few.n_rows:
+    tried = [*raced, *shaped]
+    if is_last and np.exp(best.theta[0]) > ALL_NOISE and more is not few:
         tried += race(more, [best, replace(starts[1], smoothness=best.smoothness)])
         best = min(tried[-2:], key=_value)
     best = descend(more, best, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS))
@@ -255,58 +276,24 @@ def search_nearest(
 
 
 def try_axes(
-    rows: KernelRows,
-    kernel: KernelHyperparameters,
-    record: HyperparameterSearch,
-    rng: np.random.Generator,
-    max_rows: int,
-    referee: Callable[[KernelHyperparameters], float],
-) -> tuple[KernelHyperparameters, HyperparameterSearch]:
-    """Return the kernel with a part of axes, if that gains enough, and the completed record.
+    rows: KernelRows, best: Found, likelihood: MarginalLikelihood, value: float, *, only_pairs: bool, no_pairs: bool
+) -> tuple[list[RaceRun], dict[int, float]]:
+    """Race parts of axes in place of the isotropic one; return the runs, and what each part gains over `value`.
 
-    Where there are more rows than `max_rows` the referee must prefer it too, and a product is not tried beside a kernel
-    that more of them have found by nearest-preceding evidence, nor pairs where that varies only between close rows.
+    The last run is that of the part which gains most beyond its margin.
     """
-    n, axes, whole = len(rows.x), rows.axes, kernel
-    is_near = n > max_rows and record.is_nearest
-    is_close = is_near and kernel.length_scales.min() < CLOSE
-    orders = [each for each in orders_of(axes) if not (is_close if each == PAIRS else is_near)]
-    if not orders or kernel.noise_variance > MUCH_NOISE:
-        return kernel, record
-    order, kernel = rng.spawn(1)[0].permutation(n)[:max_rows], rows.narrowed_kernel(kernel)
-    likelihood = rows.exact(np.sort(order[:FIRST_ROWS]))  # on half as many, products that gain 69 nats gain 3
-    found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
-    if n > len(order):  # it was found on other rows
-        found = descend(likelihood, found, AXES_ITERATIONS)
-    value = likelihood.at(found.smoothness)(found.theta)[0]
-    best: dict[int, RaceRun] = {}
-    for each in orders:
-        best[each] = race_axes(likelihood, kernel, axes, each)
-    runs = [found, *best.values()]
-    gains = {each: value - run.value for each, run in best.items()}
-    promising = [each for each, gain in gains.items() if gain > PROMISING * axes_margin(len(order), each)]
-    if promising:
-        if len(order) > likelihood.n_rows:
-            likelihood = rows.exact(np.sort(order))
-            found = RaceRun("found", likelihood.theta_of(kernel), smoothness=kernel.smoothness)
-        found = descend(likelihood, found, AXES_ITERATIONS) if n > len(order) else found
-        value = likelihood.at(found.smoothness)(found.theta)[0]
-        parts = {each: likelihood.with_axes(axes, each) for each in promising}
-        on = {each: descend(part, best[each], AXES_ITERATIONS) for each, part in parts.items()}
-        chosen = min(on, key=lambda each: on[each].value + axes_margin(len(order), each))
-        run = descend(parts[chosen], on[chosen], *MANY_ROWS)
-        gains |= {each: value - own.value for each, own in (on | {chosen: run}).items()}
-        runs += [found, *on.values(), run]
-        stepped = rows.widened_kernel(parts[chosen].at(run.smoothness).unpack(run.theta), len(whole.length_scales))
-        is_better = gains[chosen] > axes_margin(len(order), chosen)
-        if is_better and n > len(order) and referee(stepped) - referee(whole) < AXES_MARGINS[chosen][1] * n:
-            is_better, gains[chosen] = False, 0.0
-        whole = stepped if is_better else whole
-        gains = unpursued(gains, chosen, len(order))
-    n_evaluations = record.n_evaluations + 2 + sum(run.n_evaluations for run in runs)
-    gains = {each: float(gain) for each, gain in gains.items()}
-    product_gain, pairs_gain = gains.get(0), gains.get(PAIRS)
-    return whole, replace(record, n_evaluations=n_evaluations, product_gain=product_gain, pairs_gain=pairs_gain)
+    kernel, axes = rows.narrowed_kernel(best.kernel), rows.axes
+    theta = likelihood.theta_of(kernel)
+    scale = best.run.scale if len(theta) == len(best.run.theta) else None
+    found = replace(best.run, theta=theta, value=value, scale=scale)
+    orders = [order for order in orders_of(axes) if not (no_pairs if order == PAIRS else only_pairs)]
+    runs = {order: race_axes(likelihood, found, kernel, axes, order) for order in orders}
+    gains = {order: float(value - run.value) for order, run in runs.items()}
+    chosen = best_axes({order: gain / PROMISING for order, gain in gains.items()}, likelihood.n_rows)
+    if chosen is None:
+        return list(runs.values()), gains
+    last = descend(likelihood.with_axes(axes, chosen), runs[chosen], *FEW_ROWS)
+    return [*runs.values(), last], unpursued(gains | {chosen: float(value - last.value)}, chosen, likelihood.n_rows)
 
 
 def orders_of(axes: NDArray[np.intp]) -> list[int]:
@@ -314,19 +301,30 @@ def orders_of(axes: NDArray[np.intp]) -> list[int]:
     return [0] * (len(axes) > 0) + [PAIRS] * (MOST_PAIR_AXES >= len(axes) > 1)
 
 
-def race_axes(objective: AxesObjective, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int) -> RaceRun:
-    """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`."""
+def race_axes(
+    objective: AxesObjective, found: RaceRun, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int
+) -> RaceRun:
+    """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`.
+
+    `found` is the run that has led to the kernel. What does not come near its value within a few iterations is dropped.
+    """
     part = objective.with_axes(axes, order)
-    flat, own, d = part.theta_of(kernel), part.theta_of(kernel), part.d
+    d, theta, scale = part.d, part.theta_of(kernel), None
     if order == PAIRS:  # the main part explains what it can: pairs must begin without it
-        own[0] += np.log(PAIRS_NOISE)
-        own[[1, 2 + d]], own[3 + d : -1] = np.log(PAIRS_AMPLITUDES), np.log(PAIRS_LENGTH_SCALE)
-    else:
-        own[3 + d : -1] += np.log(SHORT)
-    starts = [own] if order == PAIRS else [flat, own]
-    raced = race(part, [RaceRun("axes", start, smoothness=kernel.smoothness) for start in starts], START_ITERATIONS)
-    best = descend(part, min(raced, key=_value), AXES_ITERATIONS)
-    return replace(best, n_evaluations=best.n_evaluations + sum(run.n_evaluations for run in raced))
+        theta[0] += np.log(PAIRS_NOISE)
+        theta[[1, 2 + d]], theta[3 + d : -1] = np.log(PAIRS_AMPLITUDES), np.log(PAIRS_LENGTH_SCALE)
+        if found.scale is not None:
+            scale = np.concatenate([found.scale[: 2 + d], np.full(len(axes) + 1, FIRST_SCALE), found.scale[-1:]])
+    else:  # beside the kernel found there may be little for a product to explain
+        theta[: 2 + d], theta[-1] = objective.start[: 2 + d], objective.start[-1]
+    run = RaceRun("axes", theta, smoothness=kernel.smoothness, scale=scale)
+    n_evaluations = 0
+    for allowed in (FAR * part.n_rows, axes_margin(part.n_rows, order), -np.inf):
+        run = descend(part, run, START_ITERATIONS)
+        n_evaluations += run.n_evaluations
+        if run.value > found.value + allowed:
+            break
+    return replace(run, n_evaluations=n_evaluations)
 
 
 # --- starts
@@ -345,6 +343,7 @@ class AxesObjective(Objective, Protocol):
     """One whose kernel may have a part of axes in place of the isotropic one."""
 
     d: int
+    start: FloatArray
 
     def with_axes(self, axes: NDArray[np.intp], order: int) -> Self:
         """Return the same with a part of axes; see `MarginalLikelihood`."""

@@ -50,7 +50,7 @@ class HyperparameterSearch:
     - `evidences` (2,) or (0,): evidence of all rows for the results of exact and of nearest-preceding evidence.
     - `product_gain`, `pairs_gain`: nats by which a product over axes, or over pairs of them, in place of the isotropic
       part raised the density on the rows of the search; None where it was not tried.
-    - `n_rows`: rows of the race, of the search that followed, and all distinct rows.
+    - `n_rows`: rows of the race, those on which parts of axes were compared, and all distinct rows.
     """
 
     columns: Annotated[NDArray[np.intp], Shape("n_columns")]

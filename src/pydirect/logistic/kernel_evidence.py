@@ -321,7 +321,7 @@ def search_few_then_many(
         first = min(raced, key=lambda run: run.value)
         best, objective_of_best = descend(many, first, n_iterations, PATIENCE), many
         found, runs = few.unpack(first.theta), [*raced, best]
-        parts = {order: race_axes(few, found, axes, order) for order in orders_of(axes)}
+        parts = {order: race_axes(few, first, found, axes, order) for order in orders_of(axes)}
         gains = {order: first.value - part.value for order, part in parts.items()}
         tried = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
         if tried is not None:
