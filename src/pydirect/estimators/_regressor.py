@@ -45,7 +45,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
         """Return the fitted model and rows of X as it takes them."""
-        return self.model_, self.encode_rows(X)
+        x = self.encode_rows(X)  # first: it refuses if nothing is fitted
+        return self.model_, x
 
     def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
         """Ask the fitted model about rows of X."""
