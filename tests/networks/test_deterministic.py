@@ -9,8 +9,9 @@ from scipy.special import log_softmax, logsumexp
 from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.training import NetworkObjective
-from pydirect.networks.unit_moments import heaviside_covariance, heaviside_moments, relu_covariance, relu_moments
 from pydirect.testing import finite_difference_gradient
+from tests.helpers.unit_moments import covariance as unit_covariance
+from tests.helpers.unit_moments import moments as unit_moments
 
 STANDARD_ERRORS = 4.5
 PRIORS = {
@@ -85,11 +86,6 @@ def assert_moments_of_draws(draws, mean, covariance):
 
 def propagate(network, theta, x):
     """Mean and covariance of every layer in plain NumPy, every covariance as a full matrix."""
-    unit_moments, unit_covariance = (
-        (relu_moments, lambda m, s: relu_covariance(m, s, kernel=network.kernel))
-        if network.activation == "relu"
-        else (heaviside_moments, lambda m, s: heaviside_covariance(m, s, kernel=network.kernel))
-    )
     diagonal = network.covariance == "diagonal"
     layers = network.unpack(theta)
     states = []
@@ -99,8 +95,12 @@ def propagate(network, theta, x):
             mean, c, second = x, np.zeros((len(x), x.shape[1], x.shape[1])), x**2
         else:
             m, s = states[-1]
-            mean, second, variance = unit_moments(m, np.einsum("nii->ni", s).copy())
-            c = np.einsum("ni,ij->nij", variance, np.eye(m.shape[1])) if diagonal else unit_covariance(m, s)
+            mean, second, variance = unit_moments(network.activation, m, np.einsum("nii->ni", s).copy())
+            c = (
+                np.einsum("ni,ij->nij", variance, np.eye(m.shape[1]))
+                if diagonal
+                else unit_covariance(network.activation, m, s, kernel=network.kernel)
+            )
         new_mean = mean @ p.weight_mean + p.bias_mean
         new = p.weight_mean.T @ c @ p.weight_mean
         new = new + np.einsum("ni,ij->nij", second @ v_w + v_b, np.eye(new_mean.shape[1]))

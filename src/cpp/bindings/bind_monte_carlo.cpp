@@ -142,14 +142,6 @@ void bind_monte_carlo(py::module_& m) {
             without_gil([&] { mean_powers_of_normals(d, out.mutable_data(), n_threads); });
             return out;
           },
-          "n_threads"_a)
-      .def(
-          "mean_products",
-          [](const BaseDraws& d, int n_threads) {
-            Array<double> mean(d.n_weights), products({d.n_weights, d.n_weights});
-            without_gil([&] { mean_products(d, mean.mutable_data(), products.mutable_data(), n_threads); });
-            return py::make_tuple(mean, products);
-          },
           "n_threads"_a);
   py::class_<Density>(m, "LogDensity")
       .def(py::init<const std::string&, double, double, double, std::vector<std::vector<double>>, std::vector<double>,

@@ -16,7 +16,6 @@ from pydirect._validation import (
     FloatArray,
     as_choice,
     as_count,
-    as_flag,
     as_float_array,
     as_generator,
     as_instance,
@@ -272,15 +271,12 @@ class Concrete:
     temperature: float = 0.5  # at the first step
     # At the last step, reached geometrically; the same as at the first by default.
     final_temperature: float | None = None
-    # Take errors and their slopes at the discrete weights, and only the weights' answer to θ from the relaxed ones.
-    straight_through: bool = False
 
     def __post_init__(self) -> None:
         as_count(self.n_samples, "n_samples")
         as_number(self.temperature, "temperature", above=0.0)
         if self.final_temperature is not None:
             as_number(self.final_temperature, "final_temperature", above=0.0)
-        as_flag(self.straight_through, "straight_through")
 
     def temperature_at(self, progress: float) -> float:
         """Temperature after a fraction of all steps."""
@@ -294,14 +290,9 @@ class Concrete:
         assert isinstance(weights, CategoricalWeights)
         temperature = self.temperature_at(progress)
         levels = np.broadcast_to(weights.levels, theta.shape)
-        perturbed = theta + rng.gumbel(size=(self.n_samples, *theta.shape))
-        z = _softmax(perturbed / temperature)
+        z = _softmax((theta + rng.gumbel(size=(self.n_samples, *theta.shape))) / temperature)
         relaxed = np.einsum("tjk,jk->tj", z, levels)
-        if self.straight_through:
-            at = levels[np.arange(len(theta)), perturbed.argmax(axis=2)]
-        else:
-            at = relaxed
-        drawn, slopes = errors.with_gradient(at, rng)
+        drawn, slopes = errors.with_gradient(relaxed, rng)
         # ∂w_j / ∂θ_jk = z_jk (w̄_jk − w_j) / temperature
         z *= levels - relaxed[:, :, None]
         gradient = np.einsum("tj,tjk->jk", slopes, z) / (temperature * self.n_samples)

@@ -12,16 +12,13 @@ from pydirect.monte_carlo.densities import (
     NormalDensity,
     ParetoDensity,
     PolynomialDensity,
-    PolynomialSurrogate,
     RayleighDensity,
     ScaleMixtureDensity,
     UserDensity,
     WaldDensity,
     WeibullDensity,
-    polynomial_surrogate,
 )
 from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
-from pydirect.monte_carlo.last_layer import LinearOutput, SquaredErrors, expected_logistic_likelihood
 from pydirect.monte_carlo.posteriors import CustomFamily, PosteriorFamily, has_moment
 
 __all__ = [
@@ -33,22 +30,17 @@ __all__ = [
     "InadmissiblePairError",
     "InverseGammaDensity",
     "LaplaceDensity",
-    "LinearOutput",
     "LogNormalDensity",
     "LogisticDensity",
     "MonteCarloDivergence",
     "NormalDensity",
     "ParetoDensity",
     "PolynomialDensity",
-    "PolynomialSurrogate",
     "PosteriorFamily",
     "RayleighDensity",
     "ScaleMixtureDensity",
-    "SquaredErrors",
     "UserDensity",
     "WaldDensity",
     "WeibullDensity",
-    "expected_logistic_likelihood",
     "has_moment",
-    "polynomial_surrogate",
 ]

@@ -9,12 +9,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_number
-from pydirect.monte_carlo.posteriors import SUPPORTS, as_scales
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
+from pydirect.monte_carlo.posteriors import SUPPORTS
 
 HIGHEST_DEGREE = 16
 
@@ -457,56 +456,3 @@ def as_prior(value: Any) -> Density | UserDensity:
     if not isinstance(value, Density | UserDensity):
         raise TypeError(f"prior must be a density, a name or a tuple (name, parameter, ...), got {value!r}")
     return value
-
-
-# A leading coefficient below this fraction of the largest one counts as zero.
-ROUNDING = 1e-14
-
-
-@dataclass(frozen=True)
-class PolynomialSurrogate:
-    """Polynomial approximation of a log-density on an interval."""
-
-    density: PolynomialDensity  # to use as a prior
-    interval: tuple[float, float]
-    max_error: float  # largest difference of the log-densities within the interval, on a fine grid
-
-
-def polynomial_surrogate(
-    prior: Density | UserDensity | str | tuple[Any, ...],
-    location: ArrayLike,
-    scale: ArrayLike,
-    *,
-    degree: int = 10,
-    width: float = 6.0,
-) -> PolynomialSurrogate:
-    """Interpolate a log-density at the Chebyshev nodes of an interval that contains μ ± width σ of all weights.
-
-    Unlike a Taylor series it is accurate on the whole interval, but for no draws outside, where it tends to −∞: degrees
-    with a positive leading coefficient are skipped.
-    """
-    if as_count(degree, "degree", 2) % 2 or degree > HIGHEST_DEGREE:
-        raise ValueError(f"degree must be even and at most {HIGHEST_DEGREE}, got {degree}")
-    density = as_prior(prior)
-    mu = as_float_array(location, "location", ("n_weights",))
-    reach = as_number(width, "width", above=0.0) * as_scales(scale, mu.shape)
-    low, high = float((mu - reach).min()), float((mu + reach).max())
-    centre, half = (low + high) / 2, (high - low) / 2
-
-    def log_density(w: np.ndarray) -> np.ndarray:
-        if isinstance(density, UserDensity):
-            return density.log_density_and_slope(w)[0]
-        terms = density.terms()
-        return terms.constant + terms.log_density_and_slope(w)[0]
-
-    for even in range(degree, 0, -2):
-        series = np.polynomial.Chebyshev.interpolate(lambda t: log_density(centre + half * t), even)
-        if series.coef[-1] < -ROUNDING * np.abs(series.coef).max():
-            break
-    else:
-        raise ValueError(f"prior must fall on both sides within the reach of the weights, got {prior}")
-    grid = np.cos(np.linspace(0.0, np.pi, 20 * degree + 1))
-    error = float(np.abs(series(grid) - log_density(centre + half * grid)).max())
-    coefficients = np.asarray(series.convert(kind=np.polynomial.Polynomial).coef, dtype=np.float64)
-    coefficients /= half ** np.arange(even + 1)
-    return PolynomialSurrogate(PolynomialDensity([coefficients.tolist()], centre), (low, high), error)

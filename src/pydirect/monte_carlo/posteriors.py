@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
@@ -232,14 +231,6 @@ def as_posterior(value: Any) -> Posterior:
     if not isinstance(value, PosteriorFamily | CustomFamily):
         raise TypeError(f"posterior must be a family, a name or a tuple (name, shape), got {value!r}")
     return value
-
-
-def as_scales(value: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-    """Return positive scales of weights."""
-    scale = as_float_array(value, "scale", shape)
-    if not (scale > 0.0).all():
-        raise ValueError(f"scale must be positive, got {scale.min()}")
-    return scale
 
 
 def has_moment(family: Posterior, r: float) -> bool:

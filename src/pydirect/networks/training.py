@@ -1,8 +1,8 @@
 """Training of networks: Adam, or L-BFGS, on a deterministic bound; Adam alone on stochastic estimates of it.
 
 The objective F = λ KL/N − mean expected log-likelihood (Wu et al. 2019, section 4) is per row and of order one; the
-optimisers climb −F. λ is one at the end; it may be zero at first and then rise (warm-up and ramp), so that a network
-fits the data before its prior prunes it.
+optimisers climb −F. λ is one, or zero at first (warm-up), so that a network fits the data before its prior
+prunes it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ class TrainingSchedule:
         Initial step size of Adam; it falls to zero along half a cosine.
     batch_size : int or None, default=100
         Rows per step of Adam; None for all of them.
-    kl_warmup, kl_ramp : float, default=0.0
-        Fraction of Adam's steps without the KL term, and after these of steps in which its weight rises to one: at most
-        0.9 together, for the bound is followed where the weight is one.
+    kl_warmup : float, default=0.0
+        Fraction of Adam's steps without the KL term, at most 0.9: the bound is followed once it has come.
     max_iter : int, default=2000
         Maximum number of iterations of L-BFGS, which after Adam improves the best of several starts alone.
 
@@ -68,7 +67,6 @@ class TrainingSchedule:
     learning_rate: float = 0.01
     batch_size: int | None = BATCH_SIZE
     kl_warmup: float = 0.0
-    kl_ramp: float = 0.0
     max_iter: int = 2000
 
     def __post_init__(self) -> None:
@@ -79,14 +77,9 @@ class TrainingSchedule:
         if self.batch_size is not None:
             as_count(self.batch_size, "batch_size")
         as_number(self.kl_warmup, "kl_warmup", at_least=0.0, at_most=MOST_WARMUP)
-        as_number(self.kl_ramp, "kl_ramp", at_least=0.0)
-        if self.kl_warmup + self.kl_ramp > MOST_WARMUP + 1e-9:
-            given = f"{self.kl_ramp} and kl_warmup={self.kl_warmup}"
-            raise ValueError(f"kl_ramp must be at most {MOST_WARMUP} less kl_warmup, got {given}")
         as_count(self.max_iter, "max_iter")
-        for name in ("kl_warmup", "kl_ramp"):
-            if self.optimizer == "lbfgs" and getattr(self, name) != 0.0:
-                raise ValueError(f"{name} must be 0.0 for optimizer='lbfgs', got {getattr(self, name)}")
+        if self.optimizer == "lbfgs" and self.kl_warmup != 0.0:
+            raise ValueError(f"kl_warmup must be 0.0 for optimizer='lbfgs', got {self.kl_warmup}")
 
     def stages(self, inference: Inference) -> tuple[str, ...]:
         """Return the optimisers in turn."""
@@ -106,9 +99,7 @@ class TrainingSchedule:
 
     def kl_weight(self, progress: float) -> float:
         """Weight λ of the divergence after a fraction of Adam's steps."""
-        if progress < self.kl_warmup:
-            return 0.0
-        return min(1.0, (progress - self.kl_warmup) / self.kl_ramp) if self.kl_ramp > 0 else 1.0
+        return float(progress >= self.kl_warmup)
 
 
 class NetworkObjective:
@@ -453,7 +444,7 @@ def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[F
         # A new seed for every step: draws of the stochastic estimates must be independent.
         return problem.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step / n_steps))[1]
 
-    first_full_step = int(np.ceil((schedule.kl_warmup + schedule.kl_ramp) * n_steps))  # where λ is one
+    first_full_step = int(np.ceil(schedule.kl_warmup * n_steps))  # where λ is one
     return adam(
         gradient,
         lambda theta: problem.bound(theta, seed, n_threads)[0],

@@ -58,7 +58,4 @@ class SortedDraws {
   std::vector<double> sums_;    // (n_columns, degree, n_draws + 1)
 };
 
-// mean ξ (H,) and mean ξ ξᵀ (H, H) of the weights of a last layer, not shared; a few draws at a time are stored.
-void mean_products(const BaseDraws&, double* mean, double* products, int n_threads);
-
 }  // namespace pydirect
