@@ -19,6 +19,7 @@ _PUBLIC = {
     "PooledRegressor": "pydirect.estimators.pooled",
     "DirectCountRegressor": "pydirect.estimators.direct_count",
     "DirectCensoredRegressor": "pydirect.estimators.direct_latent",
+    "DirectMixedRegressor": "pydirect.estimators.direct_mixed",
     "DirectOrdinalClassifier": "pydirect.estimators.direct_latent",
     "DirectSurvivalRegressor": "pydirect.estimators.direct_latent",
     "DirectStreamRegressor": "pydirect.estimators.direct_stream",

@@ -266,7 +266,7 @@ def undocumented(model):
 def test_all_estimators_are_here():
     values = [getattr(pydirect.estimators, name) for name in pydirect.estimators.__all__]
     classes = {value.__name__ for value in values if inspect.isclass(value) and hasattr(value, "fit")}
-    assert classes == {name.split(",")[0] for name in FITS} | {"DirectSearchCV"}
+    assert classes == {name.split(",")[0] for name in FITS} | {"DirectMixedRegressor", "DirectSearchCV"}
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -284,3 +284,4 @@ def test_attributes_of_searches_and_groups_are_documented():
     assert undocumented(search) == []
     groups = pydirect.fit_groups(pydirect.DirectRegressor(n_basis_functions=20), X, Y, np.arange(60) % 2)
     assert undocumented(groups) == []
+    assert undocumented(pydirect.DirectMixedRegressor(features="linear").fit(X, Y, np.arange(60) % 5)) == []

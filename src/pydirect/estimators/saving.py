@@ -16,6 +16,7 @@ from pydirect.estimators.direct_latent import (
     DirectOrdinalClassifier,
     DirectSurvivalRegressor,
 )
+from pydirect.estimators.direct_mixed import DirectMixedRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
@@ -31,6 +32,7 @@ ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectCensoredRegressor,
     DirectSurvivalRegressor,
     DirectOrdinalClassifier,
+    DirectMixedRegressor,
     DirectStreamRegressor,
     CorrelatedRegressor,
     PooledClassifier,

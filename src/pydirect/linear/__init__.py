@@ -18,6 +18,7 @@ from pydirect.linear.leave_one_out import (
 )
 from pydirect.linear.noisy_sums import CorrectedSums, GramPosterior, correct_noisy_sums
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, posterior_for_rows
+from pydirect.linear.random_effects import GroupSums, RandomEffects, fit_random_effects
 from pydirect.linear.recursive import RecursivePosterior
 
 __all__ = [
@@ -27,11 +28,14 @@ __all__ = [
     "FactoredPosterior",
     "GaussianPosterior",
     "GramPosterior",
+    "GroupSums",
     "LeaveOneOut",
+    "RandomEffects",
     "RecursivePosterior",
     "cooks_distance",
     "correct_noisy_sums",
     "fit_gaussian",
+    "fit_random_effects",
     "influence_of_each",
     "influence_of_few",
     "influence_of_group",

@@ -1,0 +1,317 @@
+"""`DirectMixedRegressor`: a function of the columns and random effects of any number of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from sklearn.base import RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_consistent_length
+
+from pydirect._documentation import described_by
+from pydirect._threads import resolve_n_threads
+from pydirect._validation import FloatArray, as_number, as_sample_weight, shown
+from pydirect.estimators._classifier import OfLabels
+from pydirect.estimators._estimator import of_model
+from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
+from pydirect.estimators.direct_latent import DirectCensoredRegressor
+from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.features.basis import Basis
+from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.rows import TrainingRows
+from pydirect.features.search import search_kernel
+from pydirect.fitted.mixed import FittedMixed
+from pydirect.fitted.regression import Latent
+from pydirect.linear.fit import InitialHyperparameters
+from pydirect.linear.random_effects import GroupSums, fit_random_effects
+from pydirect.tables.encoding import ColumnEncoding
+
+
+@dataclass(frozen=True)
+class MixedPlan:
+    """What a model of groups is asked for, checked."""
+
+    features: FeaturePlan
+    random_state: Any
+
+
+def rows_of_groups() -> None:
+    """Rows with groups.
+
+    Parameters
+    ----------
+    X : array_like of shape (n_rows, n_features_in)
+        Rows of inputs.
+    y : array_like of shape (n_rows,)
+        Targets.
+    groups : array_like of shape (n_rows,) or "marginal"
+        The group of every row, a number or text; in predictions those that `fit` has not seen are new groups, which
+        "marginal" makes all rows of.
+    sample_weight : array_like of shape (n_rows,), optional
+        How many times each row counts; by default once.
+    """
+
+
+takes_groups = described_by(rows_of_groups)
+
+
+@described_by(DirectCensoredRegressor)
+class DirectMixedRegressor(RegressorMixin, OfLabels):
+    """Regression with random effects of groups beside a nonlinear function: y = f(x) + zᵀb_g + noise.
+
+    Every group has an intercept and, on request, slopes, normal with variances that are learned. They are eliminated
+    exactly, so that there can be hundreds of thousands of groups.
+
+    Parameters
+    ----------
+    slopes : sequence of str or int, default=()
+        Columns of numbers whose slopes differ between the groups.
+    n_basis_functions : int, default=300
+        Sums of as many functions are stored for each group.
+
+    Attributes
+    ----------
+    model_ : FittedMixed
+        The fitted model as frozen data.
+    intercept_ : float
+        Mean of the targets, about which f is modelled.
+    random_effects_ : dict of str to ndarray
+        ``"group"``, (n_groups,), and ``"mean"`` and ``"std"`` of intercepts and slopes, (n_groups, n_effects).
+    group_variance_ : ndarray of shape (n_effects,)
+        Variances of intercepts and slopes over the groups.
+    noise_variance_ : float
+        Variance of y about f and the effects.
+    intraclass_correlation_ : float
+        Share of the intercepts in the variance of y that f does not explain.
+    elbo_ : float
+        Log evidence of the targets, restricted as to the intercept, in nats.
+
+    Notes
+    -----
+    Variances maximise the restricted evidence. See `pydirect.linear`'s ``random_effects``; `fit_groups` fits a model of
+    its own to every group instead, with coefficients about those of all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectMixedRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, shop = rng.uniform(-2, 2, (300, 1)), rng.integers(0, 30, 300)
+    >>> y = np.sin(X[:, 0]) + rng.standard_normal(30)[shop] + 0.1 * rng.standard_normal(300)
+    >>> model = DirectMixedRegressor().fit(X, y, shop)
+    >>> bool(0.3 < model.group_variance_[0] < 2), bool(model.score(X, y, shop) > 0.95)
+    (True, True)
+    """
+
+    model_: FittedMixed
+    features_: Basis
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedMixed}
+
+    noise_variance_, group_variance_ = of_model("noise_variance"), of_model("group_variance")
+
+    def __init__(
+        self,
+        slopes: Any = (),
+        features: Any = "auto",
+        n_basis_functions: int = 300,
+        columns: Any = None,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.slopes = slopes
+        self.features = features
+        self.n_basis_functions = n_basis_functions
+        self.columns = columns
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _plan(self) -> MixedPlan:
+        self._check_columns()
+        features, _ = feature_plan(self, Gaussian(), rank_inputs=True)
+        check_common(self)
+        return MixedPlan(features, self.random_state)
+
+    @takes_groups
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described.
+        """
+        with self._whole() as progress:
+            plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
+            check_consistent_length(x, groups)
+            labels, group = np.unique(as_labels(groups), return_inverse=True)
+            given = as_sample_weight(sample_weight, len(targets))
+            weight = np.ones(len(targets)) if given is None else given
+            location = float(np.average(targets, weights=weight))
+            scale = float(np.sqrt(np.average((targets - location) ** 2, weights=weight))) or 1.0
+            table, standard = self._as_table(x), np.asarray((targets - location) / scale)[:, None]
+            self.columns_ = self._fitted_columns(table, standard, weight)
+            encoded = np.ascontiguousarray(self.columns_.encode(table))
+            slopes, n_threads = self._encoded_slopes(), resolve_n_threads()
+            rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
+            with progress.stage("features"):  # of what groups leave that have effects beside a linear function
+                linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng, n_threads)
+                first = fit_effects(linear, rows, slopes, labels, group, InitialHyperparameters(0.1))
+                z = np.column_stack([np.ones(len(standard)), encoded[:, slopes]])
+                left = standard - np.einsum("nk,nk->n", z, first.effects_of_groups()[0][group])[:, None]
+                unit = float(np.sqrt(np.average(left[:, 0] ** 2, weights=weight))) or 1.0
+                search = partial(search_kernel, max_rows=plan.features.max_search_rows)
+                alone, names = replace(rows, y=left / unit), self._feature_names() or None
+                basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names)
+            with progress.stage("inference"):
+                noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * unit**2
+                initial = InitialHyperparameters(noise, None if basis.search is None else unit**2)
+                fitted = fit_effects(basis, rows, slopes, labels, group, initial)
+            self._accept(replace(fitted, intercept=location, scale=scale))
+            self.fit_seconds_ = progress.seconds
+        return self
+
+    def _encoded_slopes(self) -> NDArray[np.intp]:
+        """Return the encoded columns whose slopes differ."""
+        found, names = [], self.columns_.names
+        for slope in [self.slopes] if isinstance(self.slopes, str | int) else self.slopes:
+            column = names.index(slope) if names is not None and slope in names else slope
+            where = np.flatnonzero(self.columns_.origins == column) if isinstance(column, int) else np.arange(0)
+            if len(where) != 1:
+                raise ValueError(f"slopes must be columns of numbers of X, got {shown(slope)}")
+            found.append(int(where[0]))
+        return np.array(found, dtype=np.intp)
+
+    # --- results
+
+    @property
+    def random_effects_(self) -> dict[str, NDArray[Any]]:
+        mean, std = self.model_.effects_of_groups()
+        return {"group": self.model_.groups, "mean": mean, "std": std}
+
+    @property
+    def intraclass_correlation_(self) -> float:
+        between = float(self.group_variance_[0])
+        return between / (between + float(self.noise_variance_))
+
+    def summary(self) -> Summary:
+        """Describe the fitted model in words, the groups among them.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        spread, noise = ", ".join(f"{value**0.5:.3g}" for value in self.group_variance_), self.noise_variance_**0.5
+        words = (
+            f"Random effects of {len(self.model_.groups)} groups: deviations {spread} beside {noise:.3g} of the noise, "
+            f"intraclass correlation {self.intraclass_correlation_:.2f}."
+        )
+        return Summary("\n".join([*lines_of_basis_model(self), words]))
+
+    # --- prediction
+
+    def _moments(self, X: ArrayLike, groups: Any) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of y, with noise."""
+        x = self.encode_rows(X)
+        if isinstance(groups, str) and groups == "marginal":
+            number = np.full(len(x), -1)
+        else:
+            check_consistent_length(x, groups)
+            number = self.model_.number_of(as_labels(groups))
+        with self._threads():
+            return self.model_.predict(x, number)
+
+    @takes_groups
+    def predict(
+        self, X: ArrayLike, groups: ArrayLike, return_std: bool = False
+    ) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict y in groups that are known or new.
+
+        Parameters
+        ----------
+        return_std : bool, default=False
+            Also return standard deviations, of noise and of what is not known about f and the effects.
+
+        Returns
+        -------
+        mean, std : ndarray of shape (n_rows,)
+            In y's units.
+        """
+        mean, std = self._moments(X, groups)
+        return (mean, std) if return_std else mean
+
+    @takes_groups
+    def predict_interval(self, X: ArrayLike, groups: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
+        """Predict central intervals of y.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default=0.9
+            Probability that an interval contains.
+
+        Returns
+        -------
+        lower, upper : ndarray of shape (n_rows,)
+            In y's units.
+        """
+        mean, std = self._moments(X, groups)
+        reach = std * ndtri(0.5 + 0.5 * as_number(level, "level", above=0.0, below=1.0))
+        return mean - reach, mean + reach
+
+    @takes_groups
+    def score(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the variance of y that predictions explain, R².
+
+        Returns
+        -------
+        float
+            1 at best.
+        """
+        return float(r2_score(y, self._moments(X, groups)[0], sample_weight=sample_weight))
+
+
+def fit_effects(
+    basis: Basis,
+    rows: TrainingRows,
+    slopes: NDArray[np.intp],
+    labels: NDArray[Any],
+    group: NDArray[np.intp],
+    initial: InitialHyperparameters,
+) -> FittedMixed:
+    """Fit f and the effects to standardised targets."""
+    inputs, z = basis.inputs(rows.x), np.column_stack([np.ones(len(rows.x)), rows.x[:, slopes]])
+    sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], z, group, len(labels), rows.weight)
+    posterior, scale, effects, evidence = fit_random_effects(sums, initial)
+    assert posterior.outcome is not None and posterior.noise is not None
+    known, noise = replace(posterior, outcome=posterior.outcome.at(evidence)), float(posterior.noise.levels[0])
+    residual = basis.mean_missing_variance(inputs, rows.weight, sums.mean_square)
+    latent = Latent.of(basis, [(known, scale)], residual)
+    return FittedMixed(latent, 0.0, 1.0, labels, slopes, effects, noise, sums.n_samples)
+
+
+def as_labels(groups: ArrayLike) -> NDArray[Any]:
+    """Return labels of groups, numbers or text; or raise."""
+    labels = np.asarray(groups)
+    if labels.ndim != 1:
+        raise ValueError(f"groups must be a vector with a label for every row, got shape {labels.shape}")
+    if labels.dtype.kind == "O":
+        if not all(isinstance(label, str) for label in labels.tolist()):
+            raise TypeError("groups must hold numbers, or text in every row: none may be missing")
+        labels = labels.astype(str)
+    if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and np.isnan(labels).any()):
+        raise TypeError(f"groups must hold numbers or text, and none may be missing, got {labels.dtype}")
+    return labels

@@ -1,0 +1,80 @@
+"""`FittedMixed`: a function of the columns and random effects of groups as frozen data that predicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pydirect._validation import FloatArray, short_repr
+from pydirect.fitted.classification import OfLatent
+from pydirect.fitted.regression import Latent
+from pydirect.linear.random_effects import RandomEffects, with_ones
+from pydirect.persistence.schema import Positive, Shape
+from pydirect.statistics.gaussian import blocks_of
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMixed(OfLatent):
+    """Standardised targets (y − intercept) / scale are f + zᵀb, z a one and the encoded columns ``slopes``."""
+
+    one_dimensional: ClassVar[bool] = True
+
+    latent: Latent
+    intercept: float
+    scale: Annotated[float, Positive]
+    groups: Annotated[NDArray[Any], Shape("n_groups")]
+    slopes: Annotated[NDArray[np.intp], Shape("n_slopes*")]
+    effects: RandomEffects
+    noise: Annotated[float, Positive]
+    n_samples: Annotated[float, Positive]
+
+    __repr__ = short_repr
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        return np.array([self.n_samples * np.log(self.scale)])
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of the noise, in squared units of y."""
+        return self.scale**2 * self.noise
+
+    @property
+    def group_variance(self) -> FloatArray:
+        """Variances of the effects, in squared units of y and of it by those of a slope's column."""
+        return np.asarray(self.noise_variance / self.effects.ratio)
+
+    def number_of(self, labels: NDArray[Any]) -> NDArray[np.intp]:
+        """Numbers of the groups of labels, −1 for new ones."""
+        if (labels.dtype.kind == "U") != (self.groups.dtype.kind == "U"):
+            raise TypeError(f"groups must be {'text' if self.groups.dtype.kind == 'U' else 'numbers'}, as in fit")
+        place = np.minimum(np.searchsorted(self.groups, labels), len(self.groups) - 1)
+        return np.where(self.groups[place] == labels, place, -1)
+
+    def _moments(self, phi: FloatArray, z: FloatArray, group: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        return self.effects.moments(self.posteriors[0], float(self.latent.prior_scale[0]), self.noise, phi, z, group)
+
+    def predict(self, x: FloatArray, group: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of y at encoded rows of groups."""
+        mean, variance = np.empty((2, len(x)))
+        for rows in blocks_of(len(x), 3 * self.latent.n_columns):
+            inputs, phi = self.latent.phi(x[rows])
+            z = np.column_stack([np.ones(len(phi)), x[rows][:, self.slopes]])
+            mean[rows], variance[rows] = self._moments(with_ones(phi), z, group[rows])
+            beyond = self.latent.beyond(inputs, phi)
+            variance[rows] += self.noise + (0.0 if beyond is None else beyond[:, 0])
+        return self.intercept + self.scale * mean, self.scale * np.sqrt(variance)
+
+    def effects_of_groups(self) -> tuple[FloatArray, FloatArray]:
+        """Posterior means and deviations of every group's effects, (n_groups, n_effects), in y's units."""
+        mean, std = np.empty((2, *self.effects.effect.shape))
+        for rows in blocks_of(len(mean), 3 * self.latent.n_columns):
+            group = np.arange(len(mean))[rows]
+            none = np.zeros((len(group), len(self.effects.tilt)))
+            for k, unit in enumerate(np.eye(mean.shape[1])):
+                found = self._moments(none, np.tile(unit, (len(group), 1)), group)
+                mean[rows, k], std[rows, k] = found[0], np.sqrt(found[1])
+        return self.scale * mean, self.scale * std

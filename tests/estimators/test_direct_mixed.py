@@ -1,0 +1,87 @@
+"""`DirectMixedRegressor`: what it finds of groups, predicts for known and new ones, and refuses."""
+
+import numpy as np
+import pytest
+
+from pydirect import DirectMixedRegressor, load
+
+RNG = np.random.default_rng(0)
+X, GROUP = RNG.uniform(-2, 2, (600, 2)), RNG.integers(0, 60, 600)
+INTERCEPT, SLOPE = RNG.normal(size=160), 0.5 * RNG.normal(size=160)
+SMALL = {"n_basis_functions": 60}
+
+
+def targets(x, group, rng):
+    f = np.sin(2 * x[:, 0]) + INTERCEPT[group] + SLOPE[group] * x[:, 1]
+    return 5 + 3 * (f + 0.3 * rng.standard_normal(len(x)))
+
+
+Y = targets(X, GROUP, RNG)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DirectMixedRegressor([1], **SMALL).fit(X, Y, GROUP)
+
+
+def test_variances_and_effects_are_found(model):
+    expected = [9 * INTERCEPT[:60].var(), 9 * SLOPE[:60].var()]
+    np.testing.assert_allclose(model.group_variance_, expected, rtol=0.35)
+    assert model.noise_variance_ == pytest.approx(0.81, rel=0.2)
+    assert model.intraclass_correlation_ == pytest.approx(expected[0] / (expected[0] + 0.81), rel=0.1)
+    effects = model.random_effects_
+    assert effects["group"].tolist() == list(range(60))
+    error = (effects["mean"][:, 0] - 3 * INTERCEPT[:60]) / effects["std"][:, 0]
+    assert np.sqrt(np.mean(error**2)) < 1.3
+    assert "Random effects of 60 groups" in model.summary()
+
+
+def test_intervals_hold_for_known_and_new_groups(model):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2, 2, (4000, 2))
+    for group in (rng.integers(0, 60, 4000), rng.integers(60, 160, 4000)):
+        y = targets(x, group, rng)
+        lower, upper = model.predict_interval(x, group)
+        assert 0.84 < np.mean((lower < y) & (y < upper)) < 0.96
+    mean, std = model.predict(x, group, return_std=True)
+    np.testing.assert_array_equal(model.predict(x, "marginal", return_std=True), (mean, std))
+    assert model.score(X, Y, GROUP) > 0.9
+
+
+def test_names_of_groups_and_columns(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    names = np.array([f"shop {k}" for k in range(60)], dtype=object)[GROUP]
+    named = DirectMixedRegressor(["b"], "linear").fit(frame, Y, names)
+    plain = DirectMixedRegressor([1], "linear").fit(X, Y, np.argsort(np.argsort(np.unique(names)))[GROUP])
+    assert named.group_variance_ == pytest.approx(plain.group_variance_, rel=1e-6)
+    named.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(frame, names), named.predict(frame, names))
+    assert again.random_effects_["group"].tolist() == named.random_effects_["group"].tolist()
+    with pytest.raises(TypeError, match="groups must be text, as in fit"):
+        named.predict(frame, GROUP)
+
+
+def test_weights_are_repetitions():
+    weight = RNG.integers(0, 3, 600)
+    again = np.repeat(np.arange(600), weight)
+    model = DirectMixedRegressor((), "linear").fit(X, Y, GROUP, sample_weight=weight)
+    repeated = DirectMixedRegressor((), "linear").fit(X[again], Y[again], GROUP[again])
+    np.testing.assert_allclose(repeated.predict(X, GROUP), model.predict(X, GROUP), rtol=1e-4)
+
+
+def test_what_cannot_be_groups_is_refused():
+    model = DirectMixedRegressor((), "linear").fit(X, Y, GROUP)
+    with pytest.raises(TypeError, match="groups"):
+        model.predict(X)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.predict(X, GROUP[:-1])
+    with pytest.raises(TypeError, match="none may be missing"):
+        model.fit(X, Y, np.where(GROUP > 0, GROUP, np.nan))
+    with pytest.raises(TypeError, match="none may be missing"):
+        model.fit(X, Y, np.where(GROUP > 0, "shop", None))
+    with pytest.raises(ValueError, match="a label for every row"):
+        model.fit(X, Y, X)
+    with pytest.raises(ValueError, match="slopes must be columns of numbers of X, got 'c'"):
+        DirectMixedRegressor("c", "linear").fit(X, Y, GROUP)
