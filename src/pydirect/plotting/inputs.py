@@ -315,7 +315,8 @@ class MapDisplay(Display):
             else:
                 table[:, own] = values.ravel()
         mean, std, _ = (part.reshape(resolution, resolution) for part in estimator.predict_parts(table))
-        return cls(*grids[::-1], mean, std, np.column_stack([longitude, latitude])).plot(**kwargs)
+        rows = np.column_stack([longitude, latitude])
+        return cls(grids[1], grids[0], mean, std, rows).plot(**kwargs)
 
     def plot(self, ax: Any = None, *, target_name: str = "prediction") -> Self:
         """Draw two maps, with the places of the rows on that of deviations."""
