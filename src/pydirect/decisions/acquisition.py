@@ -24,6 +24,12 @@ def expected_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> Fl
 
     Mockus 1975; Jones, Schonlau & Welch 1998. Where observations are noisy, `best` is the largest posterior *mean* at
     the rows seen, not the largest observation; `improvement_of_draws` also knows how uncertain it is.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import expected_improvement
+    >>> expected_improvement([0.0, 1.0], [1.0, 0.1], best=1.0).round(3)
+    array([0.083, 0.04 ])
     """
     return np.exp(log_expected_improvement(mean, std, best))
 
@@ -32,6 +38,12 @@ def log_expected_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -
     """Return the log of the expected improvement, accurate also where the improvement itself underflows.
 
     Ament et al. 2023, "Unexpected improvements to expected improvement for Bayesian optimization", equation 9.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import log_expected_improvement
+    >>> log_expected_improvement([0.0], [0.01], best=1.0).round(1)  # the improvement itself underflows
+    array([-5014.7])
     """
     mean, std, best = _moments(mean, std, best)
     certain = std == 0
@@ -56,12 +68,26 @@ def _log_h(z: FloatArray) -> FloatArray:
 
 
 def probability_of_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> FloatArray:
-    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it."""
+    """Return the probability P(f > best) of Gaussian f, as `expected_improvement` takes it.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import probability_of_improvement
+    >>> probability_of_improvement([0.0, 1.0], [1.0, 1.0], best=0.0).round(3)
+    array([0.5  , 0.841])
+    """
     return np.exp(log_probability_of_feasibility(mean, std, lower=best))
 
 
 def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) -> FloatArray:
-    """Return the upper confidence bound μ + n_std · σ of Gaussian f."""
+    """Return the upper confidence bound μ + n_std · σ of Gaussian f.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import upper_confidence_bound
+    >>> upper_confidence_bound([0.0, 1.0], [1.0, 0.1])
+    array([2. , 1.2])
+    """
     mean, std, _ = _moments(mean, std, 0.0)
     return mean + as_number(n_std, "n_std", at_least=0.0) * std
 
@@ -69,7 +95,14 @@ def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) 
 def probability_of_feasibility(
     mean: ArrayLike, std: ArrayLike, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf
 ) -> FloatArray:
-    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds."""
+    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import probability_of_feasibility
+    >>> probability_of_feasibility([0.0, 2.0], [1.0, 1.0], upper=0.0).round(3)
+    array([0.5  , 0.023])
+    """
     return np.exp(log_probability_of_feasibility(mean, std, lower, upper))
 
 
@@ -79,6 +112,12 @@ def log_probability_of_feasibility(
     """Return the log of P(lower ≤ g ≤ upper), accurate far from the bounds.
 
     Add it to `log_expected_improvement` for each constraint (Gardner et al. 2014), independent of f and of each other.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import log_probability_of_feasibility
+    >>> log_probability_of_feasibility([0.0, 50.0], [1.0, 1.0], upper=0.0).round().tolist()
+    [-1.0, -1255.0]
     """
     mean, std, _ = _moments(mean, std, 0.0)
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
@@ -106,6 +145,14 @@ def improvement_of_draws(values: ArrayLike, best: ArrayLike) -> FloatArray:
 
     With ``functions = model.sample_functions(n)``, ``functions(X_seen).max(axis=0)`` as `best` is the largest value at
     the rows seen for each draw: where observations are noisy, nobody knows which of them it is (Letham et al. 2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.decisions import improvement_of_draws
+    >>> values = np.array([[0.0, 2.0], [1.0, 1.5]])  # two rows, two draws
+    >>> improvement_of_draws(values, best=1.0)
+    array([0.5 , 0.25])
     """
     drawn, largest = _draws(values, best)
     return np.maximum(drawn - largest, 0.0).mean(axis=1)
@@ -116,6 +163,14 @@ def batch_of_draws(values: ArrayLike, best: ArrayLike, n: int) -> NDArray[np.int
 
     The improvement of a batch is E max(max_j f(x_j) − best, 0) over the draws; greedy choices reach at least 63 % of
     that of the best batch, as it is submodular (Wilson, Hutter & Deisenroth 2018).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.decisions import batch_of_draws
+    >>> values = np.array([[0.0, 2.0], [0.1, 1.9], [1.5, 0.0]])  # the second row tells little beside the first
+    >>> batch_of_draws(values, best=0.0, n=2)
+    array([0, 2])
     """
     drawn, largest = _draws(values, best)
 
@@ -130,7 +185,15 @@ def batch_of_draws(values: ArrayLike, best: ArrayLike, n: int) -> NDArray[np.int
 
 
 def thompson_batch(values: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Choose a batch of `n` rows by Thompson sampling: where the first draw is largest, then the second, and so on."""
+    """Choose a batch of `n` rows by Thompson sampling: where the first draw is largest, then the second, and so on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.decisions import thompson_batch
+    >>> thompson_batch(np.array([[0.0, 2.0], [1.0, 1.5], [0.5, 0.0]]), n=2)
+    array([1, 0])
+    """
     drawn, _ = _draws(values, 0.0)
     if drawn.shape[1] < as_count(n, "n") <= len(drawn):
         raise ValueError(f"values must be of at least n = {n} functions, got {drawn.shape[1]}")
@@ -171,7 +234,14 @@ BLOCK_NUMBERS = 2**22
 
 
 def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
-    """Return which rows are dominated by no other, (n_rows,); of equal rows the first."""
+    """Return which rows are dominated by no other, (n_rows,); of equal rows the first.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import pareto_front
+    >>> pareto_front([[1.0, 3.0], [2.0, 2.0], [1.0, 2.0]])
+    array([ True,  True, False])
+    """
     points = as_float_array(values, "values", ("n_rows", "n_objectives"))
     # A row is dominated only by rows of a larger sum, or an equal one where rounding hides what differs, and a larger
     # first value that differs: those stand before it.
@@ -190,6 +260,12 @@ def hypervolume(values: ArrayLike, reference: ArrayLike) -> float:
 
     - `reference` (n_objectives,): Values that are just worth having; rows that are not above it in every objective add
       nothing.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import hypervolume
+    >>> hypervolume([[1.0, 3.0], [2.0, 2.0]], reference=[0.0, 0.0])
+    5.0
     """
     points, reference = _points(values, reference)
     return _volume(points - reference)
@@ -210,6 +286,12 @@ def hypervolume_improvement(values: ArrayLike, front: ArrayLike, reference: Arra
 
     - `values` (n_rows, n_objectives, n_functions) or (n_rows, n_objectives): Draws at candidates, as
       ``sample_functions`` returns them for several outputs.
+
+    Examples
+    --------
+    >>> from pydirect.decisions import hypervolume_improvement
+    >>> hypervolume_improvement([[3.0, 1.0], [1.0, 1.0]], [[1.0, 3.0], [2.0, 2.0]], reference=[0.0, 0.0])
+    array([1., 0.])
     """
     drawn = np.asarray(values, dtype=np.float64)
     if drawn.ndim == 2:

@@ -64,6 +64,17 @@ def select_batch(
     the model refitted with the new rows, whatever their outcomes, at the kernel, noise and prior scale that it has.
 
     - `costs` (n_candidates,): Positive; candidates are then chosen by their reduction per unit of cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor
+    >>> from pydirect.decisions import select_batch
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = DirectRegressor(local=False).fit(X, np.sin(6 * X[:, 0]))
+    >>> batch = select_batch(model, np.linspace(1, 3, 50)[:, None], n=3)
+    >>> len(batch.indices)
+    3
     """
     as_instance(model, "model", DirectRegressor)
     check_is_fitted(model)
@@ -286,6 +297,17 @@ def greedy_batch(
 
     - `score`: From means and deviations of f, (n_rows,) each, to what is to be largest, such as ``lambda mean, std:
       log_expected_improvement(mean, std, best)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor
+    >>> from pydirect.decisions import Candidates, greedy_batch, upper_confidence_bound
+    >>> X = np.linspace(0, 1, 20)[:, None]
+    >>> model = DirectRegressor(local=False).fit(X, np.sin(6 * X[:, 0]))
+    >>> candidates = Candidates.of(model, np.linspace(0, 2, 40)[:, None])
+    >>> len(greedy_batch(candidates, 3, upper_confidence_bound))
+    3
     """
 
     def scores(chosen: list[int]) -> FloatArray:
