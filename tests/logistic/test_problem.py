@@ -101,7 +101,7 @@ def test_left_out_counts_have_the_probabilities_of_fits_without_them():
     problem = rows(0.0)
     prior = VariancePrior(0.7, 0.0)
     _, ascent = ascended(problem, prior)
-    [left_out] = problem.left_out_log_probabilities(ascent.best.solution.latent)
+    [left_out] = problem.left_out(ascent.best.solution.latent).log_probability
     for i in range(0, N, 9):
         without = replace(problem, weight=problem.weight - (np.arange(N) == i))
         if without.weight[i] == 0:

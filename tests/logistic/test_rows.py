@@ -13,7 +13,7 @@ from pydirect.logistic.ascent import LikelihoodMoments
 from pydirect.logistic.fit import ascend_rows, ascend_stream
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.likelihood import LIKELIHOODS, label_log_probability
-from pydirect.logistic.rows import FACTORS, MEAN_OPTIONS, RotatedFeatures, RowPasses, sharpest
+from pydirect.logistic.rows import FACTORS, MEAN_OPTIONS, RotatedFeatures, RowPasses
 from pydirect.statistics.gaussian import IdentityFeatures
 from pydirect.streams.rows import Rows
 
@@ -172,7 +172,7 @@ def test_probabilities_left_out_are_those_of_fits_without_each_row(make_rows, n,
         row, weight = rows.chosen(np.array([i])), rows.weight - (np.arange(n) == i)  # one repetition less
         without = rest(replace(rows.chosen(np.flatnonzero(weight)), weight=weight[weight > 0]))
         refitted[i] = label_log_probability(row.t, *row.moments(without))[0]
-    [found] = rows.left_out_log_probabilities(posterior)
+    [found] = rows.left_out(posterior).log_probability
     fitted = label_log_probability(rows.t, *rows.moments(posterior))
     np.testing.assert_allclose(found, refitted, atol=0.2 * np.abs(refitted - fitted).max())
     assert abs(found.mean() - refitted.mean()) < 0.1 * (fitted.mean() - refitted.mean()), "far closer than fitted rows"
@@ -183,11 +183,11 @@ def test_a_row_without_weight_has_nothing_to_leave_out(make_rows):
         rows, posterior = make_rows(12, 2, n_functions=n_functions), draw_posterior(2, n_functions, spread=0.1)
         mean, variance = rows.moments(posterior)
         of_rows = LikelihoodMoments(posterior.mean, mean - rows.offset, variance)
-        [found] = rows.left_out_log_probabilities(posterior)
-        np.testing.assert_allclose(*rows.left_out_log_probabilities(of_rows), found, rtol=QUADRATURE)
+        [found] = rows.left_out(posterior).log_probability
+        np.testing.assert_allclose(rows.left_out(of_rows).log_probability[0], found, rtol=QUADRATURE)
         predicted = label_log_probability(rows.t, mean, variance)
         light = replace(rows, weight=1e-12 * rows.weight)
-        np.testing.assert_allclose(*light.left_out_log_probabilities(posterior), predicted, rtol=QUADRATURE)
+        np.testing.assert_allclose(light.left_out(posterior).log_probability[0], predicted, rtol=QUADRATURE)
         assert (found < predicted).all(), "a label is less probable where it was not seen"
 
 
@@ -302,10 +302,10 @@ def test_variances_are_those_of_a_sharper_posterior(converged):
 
 def test_the_factor_is_the_best_of_all_by_left_out_labels(converged):
     rows, ascent = converged
-    factor, left_out = sharpest(rows, ascent)
     solution = ascent.best.solution
+    left, [plain] = rows.left_out(solution.latent, solution.state), rows.left_out(solution.latent).log_probability
     variances = rows.sharpened_variances(solution.state, FACTORS)
-    each = rows.left_out_log_probabilities(solution.latent, variances / variances[:, :1])
-    values = [rows.weight @ log_probability for log_probability in each]
-    assert values[FACTORS.index(factor)] == max(values) == pytest.approx(rows.weight @ left_out)
-    assert values[0] == pytest.approx(rows.weight @ next(rows.left_out_log_probabilities(solution.latent)))
+    np.testing.assert_allclose(left.variance, left.variance[:, :1] * variances / variances[:, :1], rtol=1e-12)
+    values = left.log_probability @ rows.weight
+    assert values[left.place()] == max(values) == pytest.approx(-left.log_loss * rows.weight.sum())
+    assert values[0] == pytest.approx(rows.weight @ plain)

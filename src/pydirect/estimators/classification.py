@@ -55,7 +55,7 @@ KERNEL_LOG_VARIANCE_SD = 0.5
 # Numbers of landmarks that are tried before `n_basis_functions`, as long as the log loss of labels that are left out
 # falls by this fraction.
 SIZES = (128, 384)
-WORTH_ADDING = 0.025
+WORTH_ADDING = 0.04
 # Multiply-adds of a pass over the rows beyond which there are no more landmarks.
 LARGEST_PASS = 3e10
 
@@ -166,22 +166,23 @@ class LabelSearch:
     def __init__(self, max_rows: int) -> None:
         self.max_rows = max_rows
         self.rows: KernelRows | None = None
+        self.record: Any = None
         self.seen: NDArray[np.bool_] = np.empty(0, dtype=bool)
 
     def __call__(self, rows: KernelRows, rng: np.random.Generator) -> Any:
         self.rows, self.seen = rows, np.zeros(len(rows.x), dtype=bool)
-        return self._of(rows, rng, self.seen)
+        kernel, self.record = self._of(rows, rng, seen=self.seen)
+        return kernel, self.record
 
     def among(self, part: NDArray[np.intp], rng: np.random.Generator) -> KernelHyperparameters:
-        """Return the kernel of some of the rows."""
+        """Return the kernel of some of the rows, found as that of all."""
         assert self.rows is not None
-        found: KernelHyperparameters = self._of(self.rows.take(part), rng, None)[0]
+        found: KernelHyperparameters = self._of(self.rows.take(part), rng, like=self.record)[0]
         return found
 
-    def _of(self, rows: KernelRows, rng: np.random.Generator, seen: NDArray[np.bool_] | None) -> Any:
-        options: dict[str, Any] = {"n_threads": rows.n_threads, "tied": rows.tied, "axes": rows.axes}
-        inputs, options["max_rows"] = (rows.x, rows.y, rows.weight), self.max_rows
-        return fit_label_hyperparameters(*inputs, n_linear=rows.n_linear, rng=rng, seen=seen, **options)
+    def _of(self, rows: KernelRows, rng: np.random.Generator, **options: Any) -> Any:
+        options |= {"n_threads": rows.n_threads, "tied": rows.tied, "axes": rows.axes, "max_rows": self.max_rows}
+        return fit_label_hyperparameters(rows.x, rows.y, rows.weight, n_linear=rows.n_linear, rng=rng, **options)
 
 
 def label_variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
@@ -260,23 +261,33 @@ def with_first_size(features: FeaturePlan) -> FeaturePlan:
 
 
 def add_landmarks(
-    maker: ProblemMaker, basis: Basis, features: FeaturePlan, rng: np.random.Generator, max_iter: int
+    maker: ProblemMaker,
+    basis: Basis,
+    features: FeaturePlan,
+    rng: np.random.Generator,
+    max_iter: int,
+    settle: Callable[[Any, Basis], Any] = lambda problem, basis: problem,
 ) -> tuple[Any, Basis]:
-    """Fit, and add landmarks while the log loss of labels that are left out falls."""
+    """Fit, and add landmarks while the log loss of labels that are left out falls.
+
+    `settle` makes of the problem that has all but the last landmarks the one from which these go on.
+    """
     problem: Any = maker.of(basis)
     with maker.progress.stage("inference"):
         problem = problem.at_rest(max_iter)
-    sizes, kernel, rows = landmark_sizes(features), basis.hyperparameters, maker.rows
+    sizes, kernel, rows, settled = landmark_sizes(features), basis.hyperparameters, maker.rows, False
     grows = features.learns_kernel and basis.map.residual_kernel is not None
     for before, size in pairwise(sizes):
         if not grows or problem.stop.is_set() or basis.n_weights < before or len(rows.x) * size**2 > LARGEST_PASS:
             break  # with fewer than were asked for, all rows are landmarks
         assert kernel is not None
+        if size > SIZES[-1]:
+            problem, settled = settle(problem, basis), True
         try:
             with maker.progress.stage("features"):
                 landmarks = choose_landmarks(basis.input_map.transform(rows.x), rows, rng, size)
                 wider = replace(basis, map=NystroemFeatures.at(landmarks, kernel))
-            tried: Any = replace(maker.of(wider), stop=problem.stop)
+            tried: Any = replace(maker.of(wider), stop=problem.stop, amplitude=problem.amplitude)
             with maker.progress.stage("inference"):
                 tried = tried.at_rest(max_iter, problem)
         except KeyboardInterrupt:
@@ -288,7 +299,7 @@ def add_landmarks(
         problem, basis = tried, wider
         if gain < WORTH_ADDING:
             break
-    return problem, basis
+    return problem if settled else settle(problem, basis), basis
 
 
 def infer(

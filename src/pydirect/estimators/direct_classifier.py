@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,7 +40,6 @@ from pydirect.estimators.classification import (
 )
 from pydirect.estimators.left_out import fit_labels
 from pydirect.estimators.summary import Summary, lines_of_basis_model
-from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier, OfLatent
@@ -56,6 +55,7 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
 
+@dataclass(eq=False, repr=False)
 class DirectClassifier(Classifier, OfLabels):
     """Bayesian logistic regression on basis functions, with Gaussian or, on request, discrete weights.
 
@@ -158,34 +158,20 @@ class DirectClassifier(Classifier, OfLabels):
     >>> logit, std = model.predict_logit(X[1::2], return_std=True)
     """
 
-    model_: FittedClassifier
-    features_: Basis
+    model_: FittedClassifier = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassifier}
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        posterior: Any = "gaussian",
-        bound: str = "auto",
-        class_weight: Any = None,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.posterior = posterior
-        self.bound = bound
-        self.class_weight = class_weight
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    posterior: Any = "gaussian"
+    bound: str = "auto"
+    class_weight: Any = None
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _accept(self, model: OfLatent) -> None:
         super()._accept(model)

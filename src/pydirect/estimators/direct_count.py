@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -67,6 +67,7 @@ class CountPlan:
         return self.family != "poisson"
 
 
+@dataclass(eq=False, repr=False)
 class DirectCountRegressor(RegressorMixin, OfLabels):
     """Bayesian regression of counts on basis functions: Poisson or negative binomial, with a log link.
 
@@ -159,30 +160,18 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
     True
     """
 
-    model_: FittedCounts
-    features_: Basis
+    model_: FittedCounts = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedCounts}
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        family: str = "auto",
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.family = family
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    family: str = "auto"
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -28,11 +28,11 @@ from pydirect.estimators.classification import (
     labelled_rows,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier, quantiles_of
-from pydirect.logistic.likelihood import label_log_probability, predictive_log_odds, softmax_log_probability
+from pydirect.logistic.likelihood import predictive_log_odds, softmax_log_probability
 from pydirect.logistic.pool import log_probability_of
 from pydirect.logistic.problem import LabelProblem
 from pydirect.logistic.rows import FACTORS
@@ -40,13 +40,13 @@ from pydirect.tables.encoding import ColumnEncoding
 
 # Shares of all rows, and of those of every class, that the search must not have seen to be scored alone.
 UNSEEN_SHARE, UNSEEN_SHARE_OF_CLASS = 0.5, 0.2
-# Rows from which kernels are learned from halves.
-LEAST_ROWS = 20
-# Factors of the prior variance that are tried in turn on up to so many rows, and the share of the left-out log loss
-# that they must save.
+# Rows from which kernels are learned from halves, and nats of all labels for each input from which they need not be.
+LEAST_ROWS, SURE = 20, 50.0
+# Factors of the kernel's amplitude that are tried in turn on up to so many rows, and what each must gain, in standard
+# errors of the mean log probability of left-out labels.
 AMPLITUDES = (4.0, 16.0)
-MOST_ROWS = 1000
-WORTH_AMPLITUDE = 0.05
+MOST_ROWS = 2000
+STANDARD_ERRORS = 2.5
 
 
 @dataclass(frozen=True)
@@ -56,28 +56,15 @@ class View:
     problem: LabelProblem
     weight: FloatArray
 
-    @cached_property
+    @property
     def scored(self) -> NDArray[np.bool_]:
         """Rows that are scored, (n_rows,)."""
         return self.weight > 0
 
     @cached_property
-    def moments(self) -> tuple[FloatArray, FloatArray]:
-        """Means of the logits of scored rows, each left out, and variances for each factor of the precision."""
-        assert self.problem.ascent is not None
-        rows, solution = self.problem.rotated, self.problem.ascent.best.solution
-        mean, variance = rows.left_out_moments(solution.latent)
-        if mean.shape[1] == 1:
-            return mean[self.scored], variance[self.scored, None]
-        sharp = rows.sharpened_variances(solution.state, FACTORS)[self.scored]
-        relative = sharp / np.maximum(sharp[:, :1], np.finfo(float).tiny)
-        return mean[self.scored], variance[self.scored, None] * relative
-
-    @cached_property
-    def labels(self) -> list[FloatArray]:
-        """Log probabilities of the labels of scored rows for each factor of the precision."""
-        (mean, variance), t = self.moments, self.problem.raw.t[self.scored]
-        return [label_log_probability(t, mean, np.ascontiguousarray(own)) for own in variance.T]
+    def gains(self) -> FloatArray:
+        """Log probabilities of the labels for each factor of the precision, summed up over scored rows."""
+        return self.problem.left_out.log_probability @ self.weight
 
 
 @dataclass(frozen=True)
@@ -88,7 +75,6 @@ class LabelsLeftOut:
     """
 
     views: tuple[View, ...]
-    place: int = 0
 
     @classmethod
     def of(
@@ -97,24 +83,21 @@ class LabelsLeftOut:
         problem: LabelProblem,
         basis: Basis,
         search: LabelSearch,
-        features: FeaturePlan,
         max_iter: int,
         rng: np.random.Generator,
     ) -> LabelsLeftOut:
         """Return the rows that the search did not see, or fits by kernels of both halves."""
         weight, index = problem.raw.weight, class_numbers(maker.rows.y)
-        if (
-            not features.learns_kernel
-            or not isinstance(basis.map, NystroemFeatures)
-            or search.rows is None
-            or len(index) < LEAST_ROWS
-        ):
+        if search.rows is None or basis.map.residual_kernel is None or len(index) < LEAST_ROWS:
             return cls((View(problem, weight),))
         unseen, places = weight.copy(), maker.rows.distinct[0]
         unseen[places[search.seen]] = 0.0
         left, total = np.bincount(index, unseen), np.bincount(index, weight)
         if unseen.sum() >= UNSEEN_SHARE * weight.sum() and (left >= UNSEEN_SHARE_OF_CLASS * total).all():
             return cls((View(problem, unseen * (total / left)[index]),))
+        share = total / total.sum()
+        if -weight.sum() * float(share @ np.log(share)) > SURE * search.rows.x.shape[1]:
+            return cls((View(problem, weight),))
         landmarks, views = basis.map.landmarks, []
         for half in halves(maker.rows.y, rng):
             kernel = search.among(np.flatnonzero(half[places]), rng)
@@ -123,19 +106,18 @@ class LabelsLeftOut:
             views.append(View(fitted, np.where(half, 0.0, weight)))
         return cls(tuple(views))
 
-    def amplified(self, factor: float, max_iter: int) -> LabelsLeftOut:
-        """Return the fits with another prior variance."""
-        return LabelsLeftOut(tuple(View(own.problem.amplified(factor, max_iter), own.weight) for own in self.views))
+    def amplified(self, amplitude: float, max_iter: int) -> LabelsLeftOut:
+        """Return the fits with another amplitude."""
+        return LabelsLeftOut(tuple(View(own.problem.amplified(amplitude, max_iter), own.weight) for own in self.views))
 
-    def sharpened(self) -> LabelsLeftOut:
-        """Return the same with the precision of several classes for which left-out labels are likeliest."""
-        places = range(len(self.views[0].labels))
-        return replace(self, place=min(places, key=lambda place: replace(self, place=place).log_loss))
+    def followed(self, problem: LabelProblem) -> LabelsLeftOut:
+        """Return the same of a problem with more landmarks, where rows left out are of the only fit."""
+        return LabelsLeftOut((replace(self.views[0], problem=problem),)) if len(self.views) == 1 else self
 
-    @property
-    def factor(self) -> float:
-        """What the precision is multiplied by."""
-        return FACTORS[self.place]
+    @cached_property
+    def place(self) -> int:
+        """Which factor of the precision of several classes makes left-out labels likeliest."""
+        return int(np.argmax(np.sum([own.gains for own in self.views], axis=0)))
 
     @cached_property
     def weight(self) -> FloatArray:
@@ -143,21 +125,25 @@ class LabelsLeftOut:
         return np.asarray(np.sum([own.weight for own in self.views], axis=0))
 
     @cached_property
-    def log_loss(self) -> float:
-        """Mean −log probability of left-out labels."""
-        return -sum(float(own.weight[own.scored] @ own.labels[self.place]) for own in self.views) / self.weight.sum()
+    def scores(self) -> FloatArray:
+        """Log probabilities of left-out labels and their weights, (2, n_scored)."""
+        found = [own.problem.left_out.log_probability[self.place, own.scored] for own in self.views]
+        return np.stack([np.concatenate(found), np.concatenate([own.weight[own.scored] for own in self.views])])
 
-    def quantiles(self) -> FloatArray:
-        """Quantiles of the probabilities of left-out labels."""
-        weight = np.concatenate([own.weight[own.scored] for own in self.views])
-        return quantiles_of(np.concatenate([own.labels[self.place] for own in self.views]), weight)
+    def is_better(self, other: LabelsLeftOut) -> bool:
+        """Whether labels are likelier than to other fits of the same rows, by several standard errors."""
+        (own, weight), (known, _) = self.scores, other.scores
+        gain = float(weight @ (own - known) / weight.sum())
+        variance = float(weight @ (own - known - gain) ** 2 / weight.sum())
+        return gain > STANDARD_ERRORS * np.sqrt(variance / len(own))
 
     def classes(self) -> FloatArray:
         """Log probabilities of all classes, (n_rows, n_classes); NaN of rows that are not scored."""
         n, n_functions = self.views[0].problem.raw.t.shape
         found = np.full((n, max(n_functions, 2)), np.nan)
         for own in self.views:
-            mean, variance = own.moments[0], np.ascontiguousarray(own.moments[1][:, self.place])
+            left = own.problem.left_out
+            mean, variance = left.mean[own.scored], np.ascontiguousarray(left.variance[own.scored, self.place])
             if n_functions == 1:
                 found[own.scored] = log_probability_of(predictive_log_odds(mean, variance[:, None]))
             else:
@@ -174,47 +160,53 @@ def fit_labels(
     rng: np.random.Generator,
     progress: Progress,
 ) -> tuple[FittedClassifier, LabelsLeftOut | None]:
-    """The stages of a fit to labelled rows: kernel, landmarks, amplitude and sharpness, weights."""
+    """The stages of a fit to labelled rows: kernel, landmarks, amplitude, more landmarks, sharpness, weights."""
     search = LabelSearch(plan.features.max_search_rows)
     with progress.stage("features"):
         basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-    maker, left = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, progress), None
+    maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, progress)
+    left: LabelsLeftOut | None = None
+
+    def settle(problem: LabelProblem, basis: Basis) -> LabelProblem:
+        nonlocal left
+        if problem.stop.is_set():
+            return problem
+        try:
+            with progress.stage("left out"):
+                left = LabelsLeftOut.of(maker, problem, basis, search, plan.max_iter, rng)
+                if isinstance(plan.posterior, Gaussian) and len(rows.x) <= MOST_ROWS:
+                    problem, left = best_amplitude(problem, left, plan.max_iter)
+        except KeyboardInterrupt:
+            problem.stop.set()  # the fit stands, flagged
+        return problem
+
     if not plan.is_softmax:
         problem = maker.of(basis)
     else:
-        problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
-        if not problem.stop.is_set():
-            try:
-                with progress.stage("left out"):
-                    left = LabelsLeftOut.of(maker, problem, basis, search, plan.features, plan.max_iter, rng)
-                    if isinstance(plan.posterior, Gaussian):
-                        problem, left = best_amplitude(problem, left, plan.max_iter)
-            except KeyboardInterrupt:
-                problem.stop.set()  # the fit stands, flagged
-    sets = np.empty(0)  # of no use where class weights move the odds
-    if left is not None and plan.class_weight is None:
-        sets = left.quantiles()
+        problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter, settle)
+    if left is not None:
+        left = left.followed(problem)
+        if isinstance(plan.posterior, Gaussian):
+            problem = replace(problem, precision_factor=FACTORS[left.place])
+    # of no use where class weights move the odds
+    sets = quantiles_of(*left.scores) if left is not None and plan.class_weight is None else np.empty(0)
     with progress.stage("inference"):
         return infer(plan, labels, problem, basis, sets, rng), left
 
 
 def best_amplitude(problem: LabelProblem, left: LabelsLeftOut, max_iter: int) -> tuple[LabelProblem, LabelsLeftOut]:
-    """Return the fit, and the rows left out, with the prior variance for which left-out labels are likeliest.
-
-    Where rows are many the kernel's own amplitude serves.
-    """
-    first, best, found = left.sharpened(), left.sharpened(), 1.0
-    for amplitude in AMPLITUDES if len(left.weight) <= MOST_ROWS else ():
+    """Return the fit, and the rows left out, with the largest amplitude that makes left-out labels surely likelier."""
+    best, found = left, 1.0
+    for amplitude in AMPLITUDES:
         if problem.stop.is_set():
             break
-        tried = left.amplified(amplitude, max_iter).sharpened()
-        if tried.log_loss >= best.log_loss:
+        tried = best.amplified(amplitude, max_iter)
+        if not tried.is_better(best):
             break
         best, found = tried, amplitude
-    if best.log_loss > (1 - WORTH_AMPLITUDE) * first.log_loss:
-        return replace(problem, precision_factor=first.factor), first
-    whole = best.views[0].problem if len(best.views) == 1 else problem.amplified(found, max_iter)
-    return replace(whole, precision_factor=best.factor), best
+    if found == 1.0:
+        return problem, left
+    return best.views[0].problem if len(best.views) == 1 else problem.amplified(found, max_iter), best
 
 
 def halves(y: FloatArray, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

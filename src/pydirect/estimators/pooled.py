@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -52,6 +52,7 @@ SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
 @described_by(DirectClassifier)
+@dataclass(eq=False, repr=False)
 class PooledClassifier(Classifier):
     """A pool of the kernel model of `DirectClassifier`, boosted trees and others, whose weights left-out labels choose.
 
@@ -102,31 +103,19 @@ class PooledClassifier(Classifier):
     True
     """
 
-    model_: FittedClassPool
+    model_: FittedClassPool = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        trees: Any = "auto",
-        others: Sequence[tuple[str, Any]] | None = None,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.trees = trees
-        self.others = others
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    trees: Any = "auto"
+    others: Sequence[tuple[str, Any]] | None = None
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> ClassificationPlan:
         self._check_columns()
@@ -268,6 +257,7 @@ class PooledClassifier(Classifier):
 
 
 @described_by(DirectRegressor)
+@dataclass(eq=False, repr=False)
 class PooledRegressor(Regressor):
     """The kernel model of `DirectRegressor` with boosted trees beside it: their mean, weighted by left-out squares.
 
@@ -311,36 +301,23 @@ class PooledRegressor(Regressor):
     >>> mean, std = model.predict(X[:3], return_std=True)
     """
 
-    model_: FittedMeanPool
-    posterior = "gaussian"  # of the kernel model
+    model_: FittedMeanPool = field(init=False)
+
+    posterior: ClassVar = "gaussian"  # of the kernel model
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedMeanPool}
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        n_basis_functions: int = 2000,
-        trees: Any = "auto",
-        noise: Any = "auto",
-        local: Any = "auto",
-        target_transform: Any = None,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.trees = trees
-        self.noise = noise
-        self.local = local
-        self.target_transform = target_transform
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    features: Any = "auto"
+    n_basis_functions: int = 2000
+    trees: Any = "auto"
+    noise: Any = "auto"
+    local: Any = "auto"
+    target_transform: Any = None
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def _plan(self) -> RegressionPlan:
         self._check_columns()

@@ -25,7 +25,7 @@ from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
 RISE = 0.03
-RELATIVE_RISE = 1e-5
+RELATIVE_RISE = 3e-5
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
@@ -176,7 +176,9 @@ class Ascent(Generic[Posterior]):
             return
         self._target = State.after(found, self.solution.latent.mean, self.solution.log_variance)
         moved = self._extrapolated(self.solution.state)
-        self._shares = list(SHARES if len(self._memory.steps) > 1 else SHARES[1:])
+        # Where means are the best for every covariance, it was the covariance that went too far.
+        extrapolated = len(self._memory.steps) > 1 and not isinstance(self.solution.latent, LikelihoodMoments)
+        self._shares = list(SHARES if extrapolated else SHARES[1:])
         self._solve_at(moved, 1.0)
 
     def _extrapolated(self, state: State) -> State:

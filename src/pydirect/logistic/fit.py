@@ -29,7 +29,7 @@ from pydirect.logistic.ascent import (
 )
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
-from pydirect.logistic.rows import LabelledRows, RowPasses, sharpest
+from pydirect.logistic.rows import FACTORS, LabelledRows, RowPasses
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
@@ -135,18 +135,19 @@ def ascend_rows(
     max_iter: int,
     stop: threading.Event,
     near: Ascent[FullGaussian] | None = None,
+    moved: float = 0.0,
 ) -> Ascent[FullGaussian]:
     """Fit continuous weights and their prior variance to rows in memory, on a sample of them first where they are many.
 
-    `near` is a fit of the same rows in other features to start from. KeyboardInterrupt is raised before there is a
-    posterior.
+    `near` is a fit of the same rows in other features to start from, with the log of the prior variance `moved`.
+    KeyboardInterrupt is raised before there is a posterior.
     """
     size = rows.start_size
     # Features of unbuffered rows are computed again for every step of the means.
     solve = gaussian_solve(variance_prior, rows.improved if rows.is_held else None)
     found = None if near is None else near.best.solution
     if found is not None and isinstance(found.latent, LikelihoodMoments):
-        state = starting_state(rows, found.state.log_variance, found.latent)
+        state = starting_state(rows, found.state.log_variance + moved, found.latent)
     elif rows.n_samples >= 2 * size:
         raise_if_set(stop)
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
@@ -326,7 +327,7 @@ def finish_decorrelated(
 ) -> LogisticFit[GaussianPosterior]:
     """Return the posteriors of rotated weights, in units of the prior deviation over √prior_variance.
 
-    `precision_factor`: of A in the covariance; see `sharpest`.
+    `precision_factor`: of A in the covariance; see `LeftOut`.
     """
     rest = continuous.best.solution.state
     log_variance = rest.log_variance - float(np.log(prior_variance))
@@ -352,9 +353,12 @@ def fit_passes_decorrelated(
     """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
 
     `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts; its left-out labels
-    choose the factor of the classes' precision, see `sharpest`. Raises KeyboardInterrupt when the
+    choose the factor of the classes' precision, see `LeftOut`. Raises KeyboardInterrupt when the
     user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
     continuous = ascend_stream(passes, sample, variance_prior.scaled(prior_variance), max_iter, passes.stop)
-    factor = sharpest(sample, continuous)[0] if sample.n_functions > 1 and not passes.stop.is_set() else 1.0
+    factor = 1.0
+    if sample.n_functions > 1 and not passes.stop.is_set():
+        solution = continuous.best.solution
+        factor = FACTORS[sample.left_out(solution.latent, solution.state).place()]
     return finish_decorrelated(continuous, prior_variance, passes.stop, factor)

@@ -273,12 +273,13 @@ def fit_label_hyperparameters(
     tied: NDArray[np.intp] | None = None,
     axes: NDArray[np.intp] | None = None,
     seen: NDArray[np.bool_] | None = None,
+    like: HyperparameterSearch | None = None,
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise the bound on the evidence of labels times the priors: a race of starts on few rows, then the best.
 
     `x` holds standardised inputs, of which the linear part sees the first `n_linear`, then their normal scores; `t`,
-    (n_samples, n_problems), labels −1 or 1; `seen`, (n_samples,), is set where a row took part. Amplitudes found are in
-    squared units of `LOGIT_UNIT`.
+    (n_samples, n_problems), labels −1 or 1; `seen`, (n_samples,), is set where a row took part. With `like`, a search,
+    its start and parts are taken over. Amplitudes found are in squared units of `LOGIT_UNIT`.
     """
     index = t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)
     weight = counts_without_classes(x, index, sample_weight)
@@ -294,6 +295,8 @@ def fit_label_hyperparameters(
     chosen = rows_by_class(index, n_searched(len(x), max_rows), rng)
     if seen is not None:
         seen[chosen] = True
+    if like is not None:
+        return search_alike(objective(np.sort(chosen)), scores, axes, like), like
     return search_few_then_many(objective, chosen, scores, len(x), np.arange(0) if axes is None else axes)
 
 
@@ -348,6 +351,23 @@ def search_few_then_many(
         pairs_gain=gains.get(PAIRS),
     )
     return objective_of_best.unpack(best.theta, n_evaluations), record
+
+
+def search_alike(
+    objective: LatentMarginalLikelihood,
+    scores: FloatArray,
+    axes: NDArray[np.intp] | None,
+    like: HyperparameterSearch,
+) -> KernelHyperparameters:
+    """Return a kernel that is found as another was: from the start that won, with the parts that were chosen."""
+    wanted = like.starts[int(np.argmax(like.start_values))]
+    with single_blas_thread(), np.errstate(under="ignore"):
+        starts = {run.name: run for run in starting_points(objective, scores)}
+        run = descend(objective, starts.get(wanted, starts["long"]), RACE_ITERATIONS + ITERATIONS, PATIENCE)
+        if axes is not None and like.axes_chosen is not None:
+            run = race_axes(objective, objective.unpack(run.theta), axes, like.axes_chosen)
+            objective = objective.with_axes(axes, like.axes_chosen)
+    return objective.unpack(run.theta)
 
 
 def rows_by_class(index: NDArray[np.intp], size: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from functools import cached_property
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ from pydirect.logistic.fit import ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import Likelihood
-from pydirect.logistic.rows import LabelledRows, sharpest
+from pydirect.logistic.rows import LabelledRows, LeftOut
 from pydirect.statistics.gaussian import IdentityFeatures
 
 # Times that the likelihood and the weights are improved in turn, and the change of parameters that is none.
@@ -32,6 +33,8 @@ SAME_PARAMETERS = 0.02
 WORTH_DISPERSION = 1e-3
 # Nats, and nats per row, by which a fit may be worse than one rate for all rows: more, and it has run away.
 WORSE, WORSE_PER_ROW = 10.0, 0.05
+# Share of a change of log amplitude by which the log of the best prior variance changes, about.
+SHARE_OF_AMPLITUDE = 0.5
 # Variance of the log rate where it is to be the same for all rows.
 NEGLIGIBLE_VARIANCE = 1e-12
 
@@ -44,7 +47,7 @@ class LabelProblem:
     - `vectors`, (n_weights, n_directions).
     - `ascent`: of continuous weights, when they have been fitted.
     - `precision_factor`: of A in the covariance of the weights.
-    - `left_out`, (n_rows,): log probabilities of the labels, each left out; empty until then.
+    - `amplitude`: factor of the kernel, and so of the weights' prior variance.
     """
 
     raw: LabelledRows
@@ -55,26 +58,38 @@ class LabelProblem:
     stop: threading.Event = field(default_factory=threading.Event)
     ascent: Ascent[FullGaussian] | None = None
     precision_factor: float = 1.0
-    left_out: FloatArray = field(default_factory=lambda: np.empty(0))
+    amplitude: float = 1.0
+
+    @property
+    def prior(self) -> VariancePrior:
+        """Prior of the weights' variance."""
+        return self.variance_prior.scaled(self.amplitude)
 
     def at_rest(self, max_iter: int, near: Self | None = None) -> Self:
         """Return the problem with continuous weights fitted, from those of other features on."""
-        start = None if near is None else near.ascent
-        ascent = ascend_rows(self.rotated, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
-        if self.raw.n_functions > 1:  # at the best precision, as it will be
-            left_out = sharpest(self.rotated, ascent)[1]
-        else:
-            [left_out] = self.rotated.left_out_log_probabilities(ascent.best.solution.latent)
-        return replace(self, ascent=ascent, left_out=left_out)
+        options: dict[str, Any] = {"max_iter": max_iter, "stop": self.stop}
+        if near is not None:
+            options |= {
+                "near": near.ascent,
+                "moved": SHARE_OF_AMPLITUDE * float(np.log(self.amplitude / near.amplitude)),
+            }
+        return replace(self, ascent=ascend_rows(self.rotated, self.prior, **options))
 
-    def amplified(self, factor: float, max_iter: int) -> Self:
-        """Return the problem fitted with another prior variance of the weights, from this fit on."""
-        return replace(self, variance_prior=self.variance_prior.scaled(factor)).at_rest(max_iter, self)
+    def amplified(self, amplitude: float, max_iter: int) -> Self:
+        """Return the problem fitted with another amplitude of the kernel, from this fit on."""
+        return replace(self, amplitude=amplitude).at_rest(max_iter, self)
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What is predicted of every row without it."""
+        assert self.ascent is not None
+        solution = self.ascent.best.solution
+        return self.rotated.left_out(solution.latent, solution.state)
 
     @property
     def log_loss(self) -> float:
-        """Mean −log probability of labels that are left out."""
-        return -float(self.raw.weight @ self.left_out / self.raw.weight.sum())
+        """Mean −log probability of labels that are left out, at the best precision."""
+        return self.left_out.log_loss
 
 
 @dataclass(frozen=True)
@@ -189,9 +204,8 @@ class LatentProblem(LabelProblem):
         rows, start = self.rotated, None
         if near is not None:
             rows, start = replace(rows, model=near.rotated.model, offset=near.rotated.offset), near.ascent
-        rows, ascent = ascend_latent(rows, self.variance_prior, max_iter=max_iter, stop=self.stop, near=start)
-        [left_out] = rows.left_out_log_probabilities(ascent.best.solution.latent)
-        return replace(self, rotated=rows, ascent=ascent, left_out=left_out)
+        rows, ascent = ascend_latent(rows, self.prior, max_iter=max_iter, stop=self.stop, near=start)
+        return replace(self, rotated=rows, ascent=ascent)
 
 
 @dataclass(frozen=True)

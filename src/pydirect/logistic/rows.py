@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pydirect import _core
 from pydirect._dense import gram
 from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
-from pydirect.logistic.ascent import Ascent, BoundEvaluation, LatentGaussian, LikelihoodMoments, State
+from pydirect.logistic.ascent import BoundEvaluation, LatentGaussian, LikelihoodMoments, State
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.likelihood import (
     LIKELIHOODS,
@@ -41,7 +41,9 @@ MANY_FUNCTIONS = 8
 START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
-MEAN_OPTIONS = {"maxiter": 5, "ftol": 1e-6, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 10, "ftol": 1e-6, "gtol": 1e-3}
+# Factors of the precision of several classes among which left-out labels choose.
+FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,30 @@ class RotatedFeatures:
         """Return Φ·vectors."""
         rotated: Block = self.features.transform(x, np.float64, n_threads) @ self.vectors
         return rotated.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows, each left out: means of their logits, and variances for each factor of the precision that is tried."""
+
+    rows: LabelledRows
+    mean: FloatArray  # (n_samples, n_functions)
+    variance: FloatArray  # (n_samples, n_factors), one factor of one function
+
+    @cached_property
+    def log_probability(self) -> FloatArray:
+        """Log probabilities of the labels, (n_factors, n_samples)."""
+        return np.stack([self.rows.log_probability(self.mean, np.ascontiguousarray(v)) for v in self.variance.T])
+
+    def place(self, weight: FloatArray | None = None) -> int:
+        """Return which factor makes labels of given weights, by default the rows' own, likeliest."""
+        return int(np.argmax(self.log_probability @ (self.rows.weight if weight is None else weight)))
+
+    @property
+    def log_loss(self) -> float:
+        """Mean −log probability of the labels with the best factor."""
+        weight = self.rows.weight
+        return -float(weight @ self.log_probability[self.place()] / weight.sum())
 
 
 @dataclass(frozen=True)
@@ -252,8 +278,8 @@ class LabelledRows:
 
         return gradient
 
-    def left_out_moments(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[FloatArray, FloatArray]:
-        """Means (n_samples, n_functions) and variance (n_samples,) of the logits of rows left out, to second order.
+    def left_out(self, latent: LatentGaussian | LikelihoodMoments, state: State | None = None) -> LeftOut:
+        """Return what is predicted of every row without it, to second order; of a state for all `FACTORS`.
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
         that times r. With the row's own K × K curvature in place of h, means of refits were missed by four times more.
@@ -261,22 +287,15 @@ class LabelledRows:
         mean, variance = self.moments(latent)
         terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
-        return mean - (without * one)[:, None] * terms.residual, without
-
-    def left_out_log_probabilities(
-        self, latent: LatentGaussian | LikelihoodMoments, relative: FloatArray | None = None
-    ) -> Iterator[FloatArray]:
-        """Yield log probabilities of the labels, each left out as by `left_out_moments`; (n_samples,).
-
-        Variances are multiplied by each column of `relative`, (n_samples, n_variances).
-        """
-        mean, without = self.left_out_moments(latent)
-        for factor in np.ones((1, len(mean))) if relative is None else relative.T:
-            yield self.log_probability(mean, without * factor)
+        mean = mean - (without * one)[:, None] * terms.residual
+        if state is None or self.n_functions == 1:
+            return LeftOut(self, mean, without[:, None])
+        sharp = self.sharpened_variances(state, FACTORS)
+        return LeftOut(self, mean, without[:, None] * sharp / np.maximum(sharp[:, :1], np.finfo(float).tiny))
 
     def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
         """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
-        eigenvalues, vectors = eigh(state.gram, check_finite=False)
+        eigenvalues, vectors = eigh(state.gram, check_finite=False, driver="evd")
         information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
         variances = 1 / (information + np.exp(-state.log_variance))
         return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
@@ -389,17 +408,3 @@ class RowPasses:
         """Return Φ and the weights of a block of rows."""
         phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
         return phi, np.ones(len(rows)) if rows.weight is None else rows.weight
-
-
-FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-
-
-@single_blas_thread()
-def sharpest(rows: LabelledRows, ascent: Ascent[FullGaussian]) -> tuple[float, FloatArray]:
-    """Return the factor for which left-out labels are likeliest, and their log probabilities with it, (n_samples,)."""
-    solution = ascent.best.solution
-    variances = rows.sharpened_variances(solution.state, FACTORS)
-    relative = variances / np.maximum(variances[:, :1], np.finfo(float).tiny)
-    found = list(rows.left_out_log_probabilities(solution.latent, relative))
-    best = int(np.argmax([rows.weight @ log_probability for log_probability in found]))
-    return FACTORS[best], found[best]
