@@ -327,7 +327,7 @@ def finish_decorrelated(
 ) -> LogisticFit[GaussianPosterior]:
     """Return the posteriors of rotated weights, in units of the prior deviation over √prior_variance.
 
-    `precision_factor`: of A in the covariance; see `LeftOut`.
+    `precision_factor`: of A in the covariance; see `RowsLeftOut`.
     """
     rest = continuous.best.solution.state
     log_variance = rest.log_variance - float(np.log(prior_variance))
@@ -353,7 +353,7 @@ def fit_passes_decorrelated(
     """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
 
     `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts; its left-out labels
-    choose the factor of the classes' precision, see `LeftOut`. Raises KeyboardInterrupt when the
+    choose the factor of the classes' precision, see `RowsLeftOut`. Raises KeyboardInterrupt when the
     user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
     """
     continuous = ascend_stream(passes, sample, variance_prior.scaled(prior_variance), max_iter, passes.stop)

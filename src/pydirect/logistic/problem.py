@@ -23,7 +23,7 @@ from pydirect.logistic.fit import ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import Likelihood
-from pydirect.logistic.rows import LabelledRows, LeftOut
+from pydirect.logistic.rows import LabelledRows, RowsLeftOut
 from pydirect.statistics.gaussian import IdentityFeatures
 
 # Times that the likelihood and the weights are improved in turn, and the change of parameters that is none.
@@ -80,7 +80,7 @@ class LabelProblem:
         return replace(self, amplitude=amplitude).at_rest(max_iter, self)
 
     @cached_property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> RowsLeftOut:
         """What is predicted of every row without it."""
         assert self.ascent is not None
         solution = self.ascent.best.solution

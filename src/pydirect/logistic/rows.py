@@ -65,7 +65,7 @@ class RotatedFeatures:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class RowsLeftOut:
     """Rows, each left out: means of their logits, and variances for each factor of the precision that is tried."""
 
     rows: LabelledRows
@@ -278,7 +278,7 @@ class LabelledRows:
 
         return gradient
 
-    def left_out(self, latent: LatentGaussian | LikelihoodMoments, state: State | None = None) -> LeftOut:
+    def left_out(self, latent: LatentGaussian | LikelihoodMoments, state: State | None = None) -> RowsLeftOut:
         """Return what is predicted of every row without it, to second order; of a state for all `FACTORS`.
 
         Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
@@ -289,9 +289,9 @@ class LabelledRows:
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
         mean = mean - (without * one)[:, None] * terms.residual
         if state is None or self.n_functions == 1:
-            return LeftOut(self, mean, without[:, None])
+            return RowsLeftOut(self, mean, without[:, None])
         sharp = self.sharpened_variances(state, FACTORS)
-        return LeftOut(self, mean, without[:, None] * sharp / np.maximum(sharp[:, :1], np.finfo(float).tiny))
+        return RowsLeftOut(self, mean, without[:, None] * sharp / np.maximum(sharp[:, :1], np.finfo(float).tiny))
 
     def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
         """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
