@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, load
-from pydirect.estimators.dvi import DVIRegressor
+from pydirect.estimators.networks import DVIRegressor
 from pydirect.explain import shapley, shapley_values
 from pydirect.networks.training import TrainingSchedule
 

@@ -12,7 +12,7 @@ from pydirect.noise.local import (
     NOISE,
     POOLING,
     LocalProcess,
-    fit_local_process,
+    NeighbourSets,
 )
 from pydirect.persistence.schema import verify
 
@@ -28,7 +28,7 @@ NEW = RNG.standard_normal((20, 3))
 def fitted(residuals=RESIDUALS, k=K, n_held=100, inputs=INPUTS, weight=WEIGHT):
     held = np.arange(n_held)
     density = norm.logpdf(residuals[held], scale=residuals.std(axis=0) + 1e-300)
-    return fit_local_process(inputs, LENGTHS, residuals, density, weight, k, held)
+    return NeighbourSets.of(inputs, LENGTHS, weight, k, held).fit(residuals, density)
 
 
 def nearest(process, row, k, without=None):

@@ -145,7 +145,8 @@ class DirectRegressor(IncrementalRegressor):
     noise_choice_ : dict of str to float or ndarray of shape (n_outputs,)
         What kinds of noise were compared, and their mean log densities of left-out rows, in y's units.
     calibration_scale_ : float
-        1, or what `calibrate` found.
+        1, or what `calibrate` found; with a learned kernel and fewer than 50 rows, what is not known of the unit of
+        deviations: that of Student-t intervals.
     buffered_rows_ : RowBuffer
         After `partial_fit`, while there are few rows: all of them.
     local_ : LocalProcess or None

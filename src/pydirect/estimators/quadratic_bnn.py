@@ -26,10 +26,9 @@ from pydirect._validation import (
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
-from pydirect.estimators._networks import fit_each, require_inputs
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
-from pydirect.estimators.dvi import DVIRegressor
+from pydirect.estimators.networks import DVIRegressor, fit_each, require_inputs
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs

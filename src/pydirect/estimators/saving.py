@@ -19,8 +19,7 @@ from pydirect.estimators.direct_latent import (
 from pydirect.estimators.direct_mixed import DirectMixedRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor
-from pydirect.estimators.dvi import DVIClassifier, DVIRegressor
-from pydirect.estimators.monte_carlo_bnn import MonteCarloBNNClassifier, MonteCarloBNNRegressor
+from pydirect.estimators.networks import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence.container import CorruptFileError, read

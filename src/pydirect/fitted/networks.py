@@ -15,6 +15,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.fitted.predictor import Components, Predictor, Units
+from pydirect.fitted.regression import mean_noise, outputs_of
 from pydirect.logistic.likelihood import predictive_log_odds
 from pydirect.networks.base import (
     N_NODES,
@@ -31,7 +32,7 @@ from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledPosterior
 from pydirect.persistence.schema import AtLeast, Binds, Digested, OneOf, Positive, Shape
 from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior
-from pydirect.quantized.fitted import FittedNetwork, NetworkBasis, Outputs
+from pydirect.quantized.fitted import FittedNetwork, NetworkBasis
 from pydirect.statistics.gaussian import blocks_of
 
 # Log noise variances of standardised targets are clipped here: their exponentials stay finite.
@@ -158,15 +159,6 @@ class FittedNetworkRegressor(Predictor):
             return self.outputs.width_of_draws(self.outputs.n_draws)
         components = N_DRAWS if self.predictive == "mc" else N_NODES
         return self.outputs.n_inputs + len(self.posteriors) * (8 + 8 * components)
-
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
-        lost: FloatArray = self.n_samples * np.log(self.units.scale)
-        return lost
-
-    def calibrated(self, factor: float) -> Self:
-        return replace(self, units=self.units.calibrated(factor))
 
     def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
         """Return the model with the mean over rows of the expected noise variance."""
@@ -384,16 +376,7 @@ class FittedQuadraticNetwork(Predictor):
     @property
     def mean_noise(self) -> FloatArray:
         """Expected noise variances, standardised, (n_outputs,)."""
-        return np.array([p.noise.variance for p in self.posteriors])
-
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
-        lost: FloatArray = self.n_samples * np.log(self.units.scale)
-        return lost
-
-    def calibrated(self, factor: float) -> Self:
-        return replace(self, units=self.units.calibrated(factor))
+        return mean_noise(self.posteriors)
 
     def inputs(self, x: FloatArray) -> FloatArray:
         """Inputs of the networks, (n_rows, n_network_inputs)."""
@@ -427,16 +410,7 @@ class FittedQuadraticNetwork(Predictor):
 
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedNetwork:
         """The model as integers are made of it."""
-        units = self.units
-        outputs = Outputs(
-            scale=units.scale,
-            offset=units.location,
-            noise=self.mean_noise * units.scale**2,
-            calibration=units.calibration,
-            one_dimensional=units.one_dimensional,
-            n_features_in=n_features_in,
-            feature_names=feature_names,
-        )
+        outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
         basis = NetworkBasis.of(self.input_map, self.rotation, self.posteriors[0].shape)
         return FittedNetwork(basis, list(self.posteriors), outputs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
 
@@ -193,6 +193,15 @@ class Predictor(Digested):
     def covariance(self, x: FloatArray) -> FloatArray:
         """Joint covariance of y at rows, (n_rows, n_rows, n_outputs) or (n_rows, n_rows), in y's units."""
         raise ValueError("return_cov must be False for models other than DirectRegressor's")
+
+    def calibrated(self, factor: float) -> Self:
+        """Return the model with this factor of all predictive deviations."""
+        return replace(cast(Any, self), units=self.units.calibrated(factor))
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
+        return np.asarray(cast(Any, self).n_samples * np.log(self.units.scale))
 
     # What the four above imply; subclasses that know better replace it.
 

@@ -345,10 +345,6 @@ class FittedRegressor(Predictor):
         """Rows that tell of the noise: the sum of the weights over repetitions."""
         return self.n_samples / self.repetitions
 
-    def calibrated(self, factor: float) -> Self:
-        """Return the model with this factor of all predictive deviations."""
-        return replace(self, units=self.units.calibrated(factor))
-
     @property
     def elbo_units(self) -> FloatArray:
         """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
@@ -359,16 +355,7 @@ class FittedRegressor(Predictor):
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
         """The model as integers are made of it, without its local process."""
         latent = self.without_local("quantised models, which hold no training rows,", stacklevel=5).latent
-        units = self.units
-        outputs = Outputs(
-            scale=units.scale,
-            offset=units.location,
-            noise=self.mean_noise * units.scale**2,
-            calibration=units.calibration,
-            one_dimensional=units.one_dimensional,
-            n_features_in=n_features_in,
-            feature_names=feature_names,
-        )
+        outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
         return FittedBasisModel(
             latent.basis, list(latent.posteriors), latent.prior_scale, latent.residual_variance, outputs
         )
@@ -442,6 +429,12 @@ class GappedRegressor(Predictor):
         found = self.model.draws(x, n_samples, rng, noise)
         spread = self.units.calibration * np.sqrt(more)[:, :, None]
         return np.asarray(found + spread * rng.standard_normal(found.shape))
+
+
+def outputs_of(units: Units, noise: FloatArray, n_features_in: int, feature_names: tuple[str, ...]) -> Outputs:
+    """Units of the outputs of a quantised model, whose noise variances (n_outputs,) are standardised."""
+    noise, one_dimensional = noise * units.scale**2, units.one_dimensional
+    return Outputs(units.scale, units.location, noise, units.calibration, one_dimensional, n_features_in, feature_names)
 
 
 def mean_noise(posteriors: Any) -> FloatArray:

@@ -1,8 +1,8 @@
 """Noise of rows: varying, heavy-tailed and Student-t noise, and the local process on residuals."""
 
-from pydirect.noise.local import LocalProcess, fit_local_process
+from pydirect.noise.local import LocalProcess, NeighbourSets
 
 __all__ = [
     "LocalProcess",
-    "fit_local_process",
+    "NeighbourSets",
 ]

@@ -334,42 +334,6 @@ class NeighbourSets:
         return LocalProcess(self.columns, self.inverse_scales, self.centre, u, r, omega, *parameters)
 
 
-def fit_local_process(
-    inputs: FloatArray,
-    length_scales: FloatArray,
-    residuals: FloatArray,
-    log_density: FloatArray,
-    weight: FloatArray,
-    k: int,
-    held: NDArray[np.intp],
-) -> LocalProcess:
-    """Fit a local process where all residuals are known; arguments as of `NeighbourSets`.
-
-    Parameters
-    ----------
-    inputs : ndarray of shape (n_rows, n_inputs)
-        Inputs of the kernel.
-    length_scales : ndarray of shape (n_inputs,)
-        Length-scales of the kernel.
-    residuals : ndarray of shape (n_rows, n_outputs)
-        Leave-one-out residuals.
-    log_density : ndarray of shape (n_rows, n_outputs)
-        Log densities of the rows under the global model without them.
-    weight : ndarray of shape (n_rows,)
-        How many times each row counts.
-    k : int
-        Number of neighbours.
-    held : ndarray of int
-        Rows on which the process is judged.
-
-    Returns
-    -------
-    LocalProcess
-        The process.
-    """
-    return NeighbourSets.of(inputs, length_scales, weight, k, held).fit(residuals, log_density)
-
-
 class Score(NamedTuple):
     """−mean log density of rows that were left out, at these parameters."""
 

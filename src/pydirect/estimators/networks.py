@@ -1,0 +1,859 @@
+"""Estimators of networks with continuous weights: `DVIRegressor`, `MonteCarloBNNRegressor`, and classifiers.
+
+The plan of a fit, training and the stages of regression and classification are the same for all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pydirect._documentation import described_by
+from pydirect._progress import Progress
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_instance, as_number
+from pydirect.estimators._classifier import Classifier, indicators, require_classes
+from pydirect.estimators._estimator import Estimator, of_model
+from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.choices import check_common, generator_of
+from pydirect.features.inputs import InputMap
+from pydirect.features.rows import distinct_rows
+from pydirect.fitted.networks import FittedNetworkClassifier, FittedNetworkRegressor, NetworkOutputs, network_inputs
+from pydirect.fitted.predictor import Units
+from pydirect.monte_carlo.divergence import MODES
+from pydirect.networks.base import EmpiricalBayes, TrainedNetwork, VariationalNetwork
+from pydirect.networks.deterministic import DeterministicNetwork
+from pydirect.networks.sampled import SampledNetwork
+from pydirect.networks.training import LEAST_STEPS, TrainingSchedule, fit_network
+from pydirect.tables.encoding import ColumnEncoding
+
+Network = TypeVar("Network", "NetworkRegressor", "NetworkClassifier")
+
+# Names of the noise, and what networks call it.
+LIKELIHOODS = {"varying": "heteroscedastic", "constant": "homoscedastic", "softplus": "softplus"}
+
+
+def likelihood_of(noise: Any) -> str:
+    """Return what networks call the noise."""
+    return LIKELIHOODS[as_choice(noise, "noise", tuple(LIKELIHOODS))]
+
+
+def as_network_prior(prior: Any) -> Any:
+    """Return the prior as networks take it."""
+    return EmpiricalBayes() if isinstance(prior, str) and as_choice(prior, "prior", ("empirical_bayes",)) else prior
+
+
+def schedule_of(model: NetworkRegressor | NetworkClassifier, default: TrainingSchedule | None = None) -> Any:
+    """Check what all estimators have, and return the schedule, a default one for None."""
+    check_common(model)
+    schedule = (default or TrainingSchedule()) if model.schedule is None else model.schedule
+    as_instance(schedule, "schedule", TrainingSchedule)
+    return schedule
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """How predictions follow from a network's outputs, and how many stored draws of networks they average over."""
+
+    name: str
+    n_draws: int = 0
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What the parameters of a network estimator ask for, checked; ``network`` is one of a single input."""
+
+    network: VariationalNetwork
+    schedule: TrainingSchedule
+    options: dict[str, Any]  # further arguments of `fit_network`
+    random_state: Any
+    predictive: Predictive
+    verbose: int
+
+    @classmethod
+    def of(
+        cls,
+        model: NetworkRegressor | NetworkClassifier,
+        network: VariationalNetwork,
+        inference: str,
+        schedule: TrainingSchedule,
+    ) -> Self:
+        """Check the parameters that all estimators of networks have, and return the plan."""
+        schedule.stages(network.inference(inference))
+        options = {
+            "inference": inference,
+            "n_draws": as_count(model.n_draws, "n_draws"),
+            "initial_scale": as_number(model.initial_scale, "initial_scale", above=0.0),
+            "n_restarts": as_count(model.n_restarts, "n_restarts"),
+        }
+        return cls(network, schedule, options, model.random_state, model._predictive(), model.verbose)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Optimisers in turn."""
+        return tuple(self.schedule.optimizer.split("+"))
+
+    def train(
+        self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_targets: int = 1
+    ) -> tuple[NetworkOutputs, dict[str, float]]:
+        """Standardise rows, and train one network per column of targets; seconds of each stage."""
+        rng, progress = generator_of(self.random_state), Progress(self.verbose)
+        input_map = InputMap.fit(x, weight, rank=False)
+        inputs = network_inputs(input_map, x)
+        network = replace(self.network, n_inputs=inputs.shape[1], n_targets=n_targets)
+
+        def fit(column: FloatArray, interrupted: bool) -> TrainedNetwork:
+            own = network
+            if isinstance(own, SampledNetwork):
+                own = replace(own, seed=int(rng.integers(2**31)))  # of draws that are kept
+            short = {"schedule": TrainingSchedule("adam", n_steps=1), "n_restarts": 1} if interrupted else {}
+            return fit_network(
+                own,
+                inputs,
+                column,
+                sample_weight=weight,
+                random_state=rng,
+                progress=_report if self.verbose else None,
+                **{"schedule": self.schedule} | self.options | short,
+            )
+
+        posteriors = fit_each(columns, progress, fit)
+        return NetworkOutputs(input_map, tuple(posteriors), self.predictive.n_draws), progress.seconds
+
+    def effort(self, n_iter: int, n_rows: int) -> dict[str, Any]:
+        """How long a fit went on, and the field of the schedule that ended it, if one did."""
+        counted = {"adam": "steps", "lbfgs": "iterations"}
+        most = {"adam": self.schedule.steps(n_rows), "lbfgs": self.schedule.max_iter}
+        limit = "n_steps" if self.stages[-1] == "adam" else "max_iter"
+        if n_iter < sum(most[stage] for stage in self.stages):  # no line search of L-BFGS found a better point
+            limit = ""
+        effort = f"{n_iter} {' and '.join(counted[stage] for stage in self.stages)}"
+        return {"limit": limit, "given": getattr(self.schedule, limit, None), "effort": effort}
+
+
+def fit_each(columns: Iterable[Any], progress: Progress, fit: Callable[[Any, bool], Any]) -> list[Any]:
+    """Fit a posterior per output; after an interruption, the remaining ones in as little time as possible.
+
+    `fit`: from a column, and whether an earlier fit was interrupted, to a posterior.
+    """
+    posteriors: list[Any] = []
+    for column in columns:
+        interrupted = any(p.interrupted for p in posteriors)
+        with progress.stage("training"):
+            posteriors.append(fit(column, interrupted))
+    return posteriors
+
+
+def _report(finished: int, total: int, elbo: float) -> None:
+    print(f"  start {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)
+
+
+def predicting_anew(model: Network) -> Network:
+    """Let a fitted model predict as its parameters say, by the same networks."""
+    if hasattr(model, "model_"):
+        fitted, predictive = model.model_, model._predictive()
+        outputs = replace(fitted.outputs, n_draws=predictive.n_draws)
+        model.model_ = replace(fitted, outputs=outputs, predictive=predictive.name)
+    return model
+
+
+def no_zeros(model: Estimator) -> float:
+    """Share of weights that are zero: a Gaussian weight never is."""
+    model._require_fitted()
+    return 0.0
+
+
+def prior_variances_of(posterior: Any) -> Any:
+    """Variances of Gaussian priors; with another law there are none."""
+    if isinstance(posterior, list):
+        return [prior_variances_of(own) for own in posterior]
+    if isinstance(posterior.network, SampledNetwork) and posterior.network.weight_prior:
+        raise AttributeError("priors that are not Gaussian have no prior_variances_")
+    return posterior.prior_variances
+
+
+class NetworkRegressor(Regressor):
+    """A regressor of one network per target; a subclass says in `_plan` and `_predictive` which."""
+
+    model_: FittedNetworkRegressor
+
+    def _plan(self) -> NetworkPlan:
+        raise NotImplementedError
+
+    def _predictive(self) -> Predictive:
+        raise NotImplementedError
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.Columns`.
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        """
+        with self._whole():
+            self._check_columns()
+            plan = self._plan()
+            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
+            self._begin()
+            with self._threads():
+                columns = self._columns_for(table, targets, weight)
+                # Training is not convex: data that differ only by rounding could lead to different optima.
+                x, targets, counts = distinct_rows(columns.encode(table), targets, weight)
+                units, z = Units.fit(targets, counts, one_dimensional)
+                outputs, seconds = plan.train(x, list(z.T), counts)
+                unknown = np.full(units.n_outputs, np.nan)
+                model = FittedNetworkRegressor(outputs, units, plan.predictive.name, float(counts.sum()), unknown)
+                self.model_ = model.with_mean_noise(x, counts)
+            self.columns_, self.fit_seconds_ = columns, seconds
+            self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of predictions take effect at once.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters by name.
+
+        Returns
+        -------
+        Self
+            The estimator.
+        """
+        super().set_params(**params)
+        return predicting_anew(self)
+
+    input_map_ = of_model("outputs.input_map")
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
+
+    def _restored(self) -> None:
+        require_network(self)
+
+    mean_noise_ = of_model("mean_noise")
+
+    @property
+    def prior_variances_(self) -> FloatArray | list[FloatArray]:
+        return prior_variances_of(self.posterior_)
+
+    sparsity_ = property(no_zeros)
+
+
+class NetworkClassifier(Classifier):
+    """A classifier of one network with an output per class; a subclass says in `_plan` and `_predictive` which."""
+
+    model_: FittedNetworkClassifier
+
+    def _plan(self) -> NetworkPlan:
+        raise NotImplementedError
+
+    def _predictive(self) -> Predictive:
+        raise NotImplementedError
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.Columns`.
+        y : array_like of shape (n_samples,)
+            Labels: strings, numbers or booleans.
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row counts; rows of weight zero are left out.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described, or there is only one class.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        """
+        with self._whole():
+            self._check_columns()
+            plan = self._plan()
+            table, given, weight = self._read(X, y, sample_weight)
+            self._begin()
+            with self._threads():
+                columns, used = self._fitted_columns(table, indicators(given, weight), weight), weight > 0
+                classes, index = np.unique(given[used], return_inverse=True)
+                require_classes(classes)
+                # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+                x = np.ascontiguousarray(columns.encode(table)[used])
+                x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight[used])
+                outputs, seconds = plan.train(x, [merged[:, 0]], counts, len(classes))
+                self.model_ = FittedNetworkClassifier(outputs, classes, plan.predictive.name, float(counts.sum()))
+            self.columns_, self.classes_, self.fit_seconds_ = columns, classes, seconds
+            self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
+        return self
+
+    def set_params(self, **params: Any) -> Self:
+        super().set_params(**params)
+        return predicting_anew(self)
+
+    set_params.__doc__ = NetworkRegressor.set_params.__doc__
+
+    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
+        x = self.encode_rows(X)
+        with self._threads():
+            return self.model_.log_proba(x)
+
+    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
+        """Predict the logits: posterior means and, on request, standard deviations.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        return_std : bool, default=False
+            Whether to return standard deviations as well.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
+            Log-odds of the second of two classes; of more classes, each logit minus their mean.
+        std : ndarray of the same shape
+            Standard deviations of the posterior.
+        """
+        x = self.encode_rows(X)
+        with self._threads():
+            mean, std = self.model_.logit(x)
+        return (mean, std) if return_std else mean
+
+    def sample_proba(
+        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
+    ) -> FloatArray:
+        """Predict the classes' probabilities by each of several networks sampled from the posterior.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+        n_samples : int, default=1
+            Number of draws.
+        random_state : Generator, int or None, default=0
+            Source of the random numbers, or its seed.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes, n_samples)
+            Probabilities.
+        """
+        x = self.encode_rows(X)
+        n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
+        with self._threads():
+            return self.model_.sample_proba(x, n_samples, rng)
+
+    input_map_ = of_model("outputs.input_map")
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
+
+    def _restored(self) -> None:
+        require_network(self)
+        self.classes_ = self.model_.classes
+
+    @property
+    def prior_variances_(self) -> FloatArray | list[FloatArray]:
+        return prior_variances_of(self.posterior_)
+
+    sparsity_ = property(no_zeros)
+
+
+def require_network(model: NetworkRegressor | NetworkClassifier) -> None:
+    """Raise unless the parts of a file are of its columns, and of the network of its parameters."""
+    plan, network = model._plan(), model.posteriors_[0].network
+    require_inputs(model.n_features_in_, model.columns_, model.input_map_)
+    of_rows = {name: getattr(network, name) for name in ("n_inputs", "n_targets", "seed") if hasattr(network, name)}
+    if type(network) is not type(plan.network) or network != replace(
+        plan.network, **of_rows, likelihood=network.likelihood
+    ):
+        raise ValueError("posteriors are not of the network's shape")
+    if network.likelihood != plan.network.likelihood:
+        raise ValueError(f"posteriors must be of networks for {plan.network.likelihood}, got {network.likelihood}")
+
+
+def require_inputs(n_features_in: int, columns: ColumnEncoding, inputs: InputMap) -> None:
+    """Raise unless the columns of a file are those of X, and its input map takes them."""
+    if columns.n_columns != n_features_in or len(inputs.mean) != columns.n_encoded:
+        raise ValueError(f"columns and input map must take {n_features_in} columns")
+
+
+# --- deterministic variational inference
+
+REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
+CLASSIFIER_PREDICTIVES = ("qmc", "delta")
+
+
+@dataclass(eq=False, repr=False)
+class DVIRegressor(NetworkRegressor):
+    """Bayesian neural network with Gaussian weights, trained by deterministic variational inference (DVI).
+
+    Means and variances of the activations are propagated in closed form, so that the evidence lower bound and its
+    gradient carry no sampling noise (Wu et al. 2019, "Deterministic variational inference for robust Bayesian neural
+    networks", ICLR). The noise may depend on the inputs; empirical Bayes finds the prior variance of each layer.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : sequence of int, default=(50,)
+        Units of each hidden layer.
+    activation : {"relu", "heaviside"}, default="relu"
+        Heaviside units have a gradient only through their moments: ``inference="dvi"`` only.
+    noise : {"varying", "constant", "softplus"}, default="varying"
+        Whether the noise variance is the exponential or the softplus of an output of the network, which depends on
+        the inputs, or one learned number.
+    covariance : {"full", "diagonal"}, default="full"
+        Of the activations. ``"diagonal"`` (dDVI) is cheaper for two or more hidden layers, and less exact.
+    kernel : {"exact", "paper", "fast"}, default="exact"
+        Covariance of two units: exact up to rounding, the published approximation, or accurate to six digits.
+    skip_connections : bool, default=False
+        Add the pre-activations of a hidden layer to those of the next one where both have the same width; at least one
+        such pair is required.
+    prior : "empirical_bayes", EmpiricalBayes or float, default="empirical_bayes"
+        Prior variance of the weights: estimated for each weight matrix and bias vector, under the paper's hyperprior
+        or another one, or one fixed number.
+    inference : {"dvi", "mcvi", "rmcvi", "map"}, default="dvi"
+        The deterministic bound, or a baseline: the bound estimated from draws of weights (``"mcvi"``) or of
+        pre-activations (``"rmcvi"``), or the posterior mode (``"map"``).
+    n_draws : int, default=10
+        Draws per step for ``"mcvi"`` and ``"rmcvi"``.
+    schedule : TrainingSchedule, optional
+        Optimisers, steps and batches; by default ``TrainingSchedule()``. L-BFGS improves predictions where there is
+        almost no noise, and harms them where the noise depends on the inputs. On small data sets the bound still rises
+        after Adam's 3000 steps: 10 000 gained 0.2 nats per held-out row of simulated buildings, which have almost no
+        noise, under empirical Bayes and with a fixed prior; on four measured data sets they gained nothing or lost.
+    initial_scale : float, default=0.05
+        Initial posterior standard deviations, relative to the initial spread of the means.
+    n_restarts : int, default=1
+        Number of random starts; the one with the highest bound is kept. Where the noise depends on the inputs, another
+        one may predict better.
+    predictive : {"quadrature", "moment", "mc"}, default="quadrature"
+        Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
+        log noise variance, exact in the limit; one Gaussian with the same two moments, as published; or a mixture over
+        draws of the outputs.
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
+    n_threads : int, optional
+        By default OpenMP's number. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the starts and of the batches.
+    verbose : int, default=0
+        1 reports stages on standard error.
+
+    Attributes
+    ----------
+    posterior_ : DeterministicPosterior, or a list of them for several outputs
+        One network per output.
+    prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
+        Prior variance of the weights and of the biases of each layer in turn.
+    elbo_ : float
+        Evidence lower bound of the targets in their own units, in nats, summed over outputs: under empirical Bayes
+        together with the log density of the prior variances; for ``inference="map"`` the log density of the mode.
+    elbo_trace_ : ndarray of shape (n_checks,), or a list of them
+        Of the start that was kept.
+    n_iter_ : int
+        Steps of Adam and iterations of L-BFGS.
+    converged_ : bool
+        For Adam, whether the bound per row rose in the last quarter of the checks by less than 0.05 nats times the sum
+        of the step sizes there. If not, more steps help.
+    interrupted_ : bool
+        Whether Ctrl-C ended the fit early.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Expected noise variance in squared units of y, averaged over the training rows.
+    calibration_scale_ : float
+        1, or the scale found by `calibrate`.
+    fit_seconds_ : dict of str to float
+        Seconds of each stage.
+    posteriors_ : list
+        `posterior_` as a list, one per output.
+    columns_ : ColumnEncoding
+        From tables to the rows of numbers that the model takes, by ``columns_.encode(X)``.
+    input_map_ : InputMap
+        Standardisation of the columns.
+    sparsity_ : float
+        Expected fraction of weights that are exactly zero in a posterior sample.
+    n_samples_ : float
+        Sum of the weights of the training rows.
+    mean_noise_ : ndarray of shape (n_outputs,)
+        Noise variance averaged over the training rows, in units of ``y_scale_`` squared.
+    y_mean_ : ndarray of shape (n_outputs,)
+        Mean of the training targets, as they were modelled.
+    y_scale_ : ndarray of shape (n_outputs,)
+        Their standard deviation, one where it is zero: units of the posterior.
+    model_ : FittedNetworkRegressor
+        The fitted model as frozen data.
+    n_features_in_ : int
+        Number of columns of X.
+
+    Notes
+    -----
+    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9 for any `predictive`, with
+    the noise variance E exp(l) = exp(E l + Σ_ll / 2) for varying noise. `predict_distribution` and what follows
+    from it (intervals, quantiles, densities) give those of its components, 20 nodes for ``"quadrature"``: the same mean
+    for ``"quadrature"`` and ``"moment"``, and the same standard deviation for ``"moment"``. Where Σ_ll is large, this
+    expectation is dominated by a tail that 20 nodes, or any number of draws, miss: far from the data the distribution's
+    standard deviation is smaller.
+
+    With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
+    as Gaussian with these moments, as the bound does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DVIRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (200, 1))
+    >>> y = X[:, 0] + (0.05 + 0.3 * (X[:, 0] > 0)) * rng.standard_normal(200)
+    >>> model = DVIRegressor(hidden_layer_sizes=(20,)).fit(X, y)
+    >>> mean, epistemic, aleatoric = model.predict_parts([[-0.5], [0.5]])
+    >>> bool(aleatoric[1] > 3 * aleatoric[0])
+    True
+    """
+
+    hidden_layer_sizes: Any = (50,)
+    activation: str = "relu"
+    noise: str = "varying"
+    covariance: str = "full"
+    kernel: str = "exact"
+    skip_connections: bool = False
+    prior: Any = "empirical_bayes"
+    inference: str = "dvi"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    predictive: str = "quadrature"
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
+
+    def _plan(self) -> NetworkPlan:
+        return _dvi_plan(self, 1, likelihood_of(self.noise))
+
+    def _predictive(self) -> Predictive:
+        return Predictive(as_choice(self.predictive, "predictive", REGRESSOR_PREDICTIVES))
+
+
+@described_by(DVIRegressor)
+@dataclass(eq=False, repr=False)
+class DVIClassifier(NetworkClassifier):
+    """Bayesian neural network for classes, with Gaussian weights, trained by deterministic variational inference (DVI).
+
+    Means and covariances of the logits are propagated in closed form. The expected log-likelihood of the softmax is
+    replaced by a tight lower bound (Knowles and Minka 2011): the published second-order expansion (Wu et al. 2019,
+    appendix B.4) rewards large variances of logits that are far apart, and training exploits that; it is available only
+    from `DeterministicNetwork` with ``likelihood="classification"``. The cost grows with the square of the number of
+    classes: with 50 units, thirty classes take 0.03 to 0.05 ms per row and step, a hundred 0.2 to 0.3 ms, more where
+    the logits' variances are large.
+
+    Parameters
+    ----------
+    predictive : {"qmc", "delta"}, default="qmc"
+        How expectations of the softmax over the logits' Gaussian are computed: by quasi-random points, the same for all
+        rows (for two classes by quadrature over their log-odds), or to second order in the covariance (eq. 23), which
+        is scaled down where probabilities would be negative.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, in ascending order.
+    elbo_ : float
+        Lower bound on the log-probability of the labels, in nats.
+    posterior_ : DeterministicPosterior
+        The network.
+    posteriors_ : list
+        `posterior_` as a list of one.
+    prior_variances_ : ndarray of shape (2 n_layers,)
+        Prior variance of the weights and of the biases of each layer in turn.
+    elbo_trace_ : ndarray of shape (n_checks,)
+        Of the start that was kept.
+    converged_ : bool
+        As of `DVIRegressor`.
+    model_ : FittedNetworkClassifier
+        The fitted model as frozen data.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pydirect import DVIClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = DVIClassifier(hidden_layer_sizes=(20,)).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    hidden_layer_sizes: Any = (50,)
+    activation: str = "relu"
+    covariance: str = "full"
+    kernel: str = "exact"
+    skip_connections: bool = False
+    prior: Any = "empirical_bayes"
+    inference: str = "dvi"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    predictive: str = "qmc"
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
+
+    def _plan(self) -> NetworkPlan:
+        return _dvi_plan(self, 2, "tilted_classification")
+
+    def _predictive(self) -> Predictive:
+        return Predictive(as_choice(self.predictive, "predictive", CLASSIFIER_PREDICTIVES))
+
+
+def _dvi_plan(model: DVIRegressor | DVIClassifier, n_targets: int, likelihood: str) -> NetworkPlan:
+    schedule = schedule_of(model)
+    network = DeterministicNetwork(
+        1,
+        model.hidden_layer_sizes,
+        n_targets,
+        likelihood=likelihood,
+        activation=model.activation,
+        covariance=model.covariance,
+        kernel=model.kernel,
+        skip=as_flag(model.skip_connections, "skip_connections"),
+        prior=as_network_prior(model.prior),
+    )
+    return NetworkPlan.of(model, network, model.inference, schedule)
+
+
+# --- Monte Carlo
+
+SAMPLINGS = ("weights", "pre_activations")
+DEFAULT_SCHEDULE = TrainingSchedule(n_steps=LEAST_STEPS)
+
+
+@described_by(DVIRegressor)
+@dataclass(eq=False, repr=False)
+class MonteCarloBNNRegressor(NetworkRegressor):
+    """Bayesian neural network with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
+
+    Every weight is w = M + σ ξ. The expected log-likelihood is estimated from draws of the hidden layers; the output
+    layer is integrated over in closed form where possible; the divergence from the prior needs no draws, or reduces
+    them to sums before its gradient is taken (Nazarovs et al. 2021, "Graph reparameterizations for enabling 1000+ Monte
+    Carlo iterations in Bayesian deep neural networks", UAI). Rectified linear units.
+
+    Parameters
+    ----------
+    noise : {"varying", "constant", "softplus"}, default="varying"
+        As in `DVIRegressor`.
+    posterior : {"normal", "laplace", "logistic", "radial"}, default="normal"
+        Law of ξ. Radial: the weights of a matrix, or the biases of a layer, have a uniform direction and a normal
+        length.
+    prior : "empirical_bayes", EmpiricalBayes, float or tuple, default="empirical_bayes"
+        Gaussian, with a variance estimated for each weight matrix and bias vector or one fixed number; or the name of
+        another law and its parameters, for example ``("laplace", 0.0, 1.0)``, where `kl_mode` supports it.
+    kl_mode : {"exact", "direct", "shared", "independent", "fixed", "naive"}, default="exact"
+        How the divergence is computed: exactly, or from draws of several kinds, fresh at every step or, for
+        ``"fixed"``, made once; see `MonteCarloDivergence`.
+    n_kl_draws : int, default=100
+        Draws per weight in all modes but ``"exact"``.
+    n_draws : int, default=10
+        Draws of the network per step.
+    sampling : {"weights", "pre_activations"}, default="weights"
+        What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
+        reparameterisation), which have a smaller variance; for normal weights only.
+    exact_last_layer : bool, default=True
+        Integrate over the output layer's weights in closed form, for constant noise or normal weights.
+    schedule : TrainingSchedule, optional
+        Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
+        the network, too, are then kept from the first step.
+    n_restarts : int, default=1
+        Number of random starts; the one with the highest bound is kept.
+    n_predictive_draws : int, default=200
+        Number of sampled networks that predictions average over, the same for all rows and calls.
+    random_state : int, RandomState or None, default=0
+        Seed of the starts, batches and draws.
+
+    Attributes
+    ----------
+    posterior_ : SampledPosterior, or a list of them for several outputs
+        One network per output.
+    prior_variances_ : ndarray of shape (2 n_layers,), or a list of them
+        Prior variance of the weights and of the biases of each layer in turn; only for Gaussian priors.
+    elbo_ : float
+        Evidence lower bound of the targets in their own units, in nats, summed over outputs, estimated from 100 draws
+        of the networks that training has not seen.
+    elbo_trace_ : ndarray of shape (n_checks,), or a list of them
+        Of the start that was kept, with training's own draws: for L-BFGS it is higher than with fresh ones.
+    n_iter_ : int
+        Number of iterations.
+    noise_variance_ : float or ndarray of shape (n_outputs,)
+        Expected noise variance in squared units of y, averaged over the training rows; its logarithm is treated as
+        Gaussian with the moments of the draws.
+
+    Notes
+    -----
+    `predict_distribution` gives a mixture of Gaussians, one per sampled network, with the moments that `predict` gives.
+
+    The draws kept for L-BFGS are far fewer than the weights, which adapt to them: the objective is then no bound on the
+    evidence, and predictions suffer. ``elbo_`` is free of this bias; an `OverfittedDrawsWarning` is issued when the
+    objective was too high by more than one nat per row. Fresh draws have no such bias.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import MonteCarloBNNRegressor, TrainingSchedule
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (200, 1))
+    >>> y = np.abs(X[:, 0]) + 0.05 * rng.standard_normal(200)
+    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", schedule=TrainingSchedule(n_steps=1000)).fit(X, y)
+    >>> bool(abs(model.predict([[0.5]])[0] - 0.5) < 0.1)
+    True
+    """
+
+    hidden_layer_sizes: Any = (50,)
+    noise: str = "varying"
+    posterior: str = "normal"
+    prior: Any = "empirical_bayes"
+    kl_mode: str = "exact"
+    n_kl_draws: int = 100
+    n_draws: int = 10
+    sampling: str = "weights"
+    exact_last_layer: bool = True
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    n_predictive_draws: int = 200
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
+
+    def _plan(self) -> NetworkPlan:
+        return _monte_carlo_plan(self, 1, likelihood_of(self.noise), exact_last_layer=self.exact_last_layer)
+
+    def _predictive(self) -> Predictive:
+        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
+
+
+@described_by(MonteCarloBNNRegressor)
+@dataclass(eq=False, repr=False)
+class MonteCarloBNNClassifier(NetworkClassifier):
+    """Bayesian neural network for classes with normal, Laplace, logistic or radial weights, trained by Monte Carlo.
+
+    The softmax is averaged over sampled networks, its logarithm in training and itself in prediction. The output
+    layer's weights are always drawn. Source as of `MonteCarloBNNRegressor`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, in ascending order.
+    elbo_ : float
+        Lower bound on the log-probability of the labels, in nats, estimated from 100 fresh draws.
+    posterior_ : SampledPosterior
+        The network.
+    posteriors_ : list
+        `posterior_` as a list of one.
+    prior_variances_ : ndarray of shape (2 n_layers,)
+        Prior variance of the weights and of the biases of each layer in turn; only for Gaussian priors.
+    elbo_trace_ : ndarray of shape (n_checks,)
+        Of the start that was kept.
+    n_iter_ : int
+        Steps of Adam and iterations of L-BFGS.
+    converged_ : bool
+        As of `DVIRegressor`.
+    model_ : FittedNetworkClassifier
+        The fitted model as frozen data.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from pydirect import MonteCarloBNNClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MonteCarloBNNClassifier((20,)).fit(X[::2], y[::2])
+    >>> model.score(X[1::2], y[1::2]) > 0.9
+    True
+    """
+
+    hidden_layer_sizes: Any = (50,)
+    posterior: str = "normal"
+    prior: Any = "empirical_bayes"
+    kl_mode: str = "exact"
+    n_kl_draws: int = 100
+    n_draws: int = 10
+    sampling: str = "weights"
+    schedule: TrainingSchedule | None = None
+    initial_scale: float = 0.05
+    n_restarts: int = 1
+    n_predictive_draws: int = 200
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
+
+    def _plan(self) -> NetworkPlan:
+        return _monte_carlo_plan(self, 2, "classification", exact_last_layer=False)  # the softmax has no closed form
+
+    def _predictive(self) -> Predictive:
+        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
+
+
+def _monte_carlo_plan(
+    model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str, exact_last_layer: bool
+) -> NetworkPlan:
+    schedule = schedule_of(model, DEFAULT_SCHEDULE)
+    inference = _inference_of(model.sampling, schedule.optimizer, model.posterior, model.kl_mode)
+    prior, weight_prior = model.prior, tuple[Any, ...]()
+    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):  # another law than Gaussians
+        prior, weight_prior = "empirical_bayes", tuple(prior)
+    network = SampledNetwork(
+        1,
+        model.hidden_layer_sizes,
+        n_targets,
+        likelihood=likelihood,
+        prior=as_network_prior(prior),
+        posterior=model.posterior,
+        weight_prior=weight_prior,
+        kl_mode=model.kl_mode,
+        n_kl_draws=model.n_kl_draws,
+        exact_last_layer=exact_last_layer,
+    )
+    return NetworkPlan.of(model, network, inference, schedule)
+
+
+def _inference_of(sampling: str, optimizer: str, posterior: str, kl_mode: str) -> str:
+    """Return the name of the inference, as `fit_network` takes it, if these choices go together."""
+    as_choice(sampling, "sampling", SAMPLINGS)
+    as_choice(kl_mode, "kl_mode", MODES)
+    if sampling != "weights" and (optimizer != "adam" or posterior != "normal"):
+        raise ValueError(
+            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+            f"{sampling!r} with posterior={posterior!r} and optimizer={optimizer!r}"
+        )
+    if kl_mode != "fixed" and optimizer != "adam":
+        raise ValueError(f"optimizer must be 'adam' for kl_mode={kl_mode!r}, got {optimizer!r}")
+    if "lbfgs" in optimizer:  # which needs the same draws at every step
+        return "kept"
+    return "mcvi" if sampling == "weights" else "rmcvi"
