@@ -433,8 +433,15 @@ class GappedRegressor(Predictor):
 
 def outputs_of(units: Units, noise: FloatArray, n_features_in: int, feature_names: tuple[str, ...]) -> Outputs:
     """Units of the outputs of a quantised model, whose noise variances (n_outputs,) are standardised."""
-    noise, one_dimensional = noise * units.scale**2, units.one_dimensional
-    return Outputs(units.scale, units.location, noise, units.calibration, one_dimensional, n_features_in, feature_names)
+    return Outputs(
+        scale=units.scale,
+        offset=units.location,
+        noise=noise * units.scale**2,
+        calibration=units.calibration,
+        one_dimensional=units.one_dimensional,
+        n_features_in=n_features_in,
+        feature_names=feature_names,
+    )
 
 
 def mean_noise(posteriors: Any) -> FloatArray:
