@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
+from pydirect._validation import FloatArray
 from pydirect._warnings import warn
-from pydirect.predictive.gaussian_mixture import FloatArray, PredictiveDistribution, finite_array
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution, finite_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution
 
 __all__ = [

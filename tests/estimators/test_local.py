@@ -89,7 +89,7 @@ def test_repeated_rows_and_rows_without_weight_count_as_in_the_fit(model):
 
 @pytest.mark.slow
 def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
-    monkeypatch.setattr("pydirect.noise.problem.LARGEST_SKETCHED", 0.0)
+    monkeypatch.setattr("pydirect.noise.fit.LARGEST_SKETCHED", 0.0)
     exact = DirectRegressor(**SMALL).fit(X, Y)
     np.testing.assert_allclose(model.local_.r, exact.local_.r, rtol=0.1, atol=1e-6)
     assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem
-from pydirect.noise.problem import LARGEST_SKETCHED, RowMoments
+from pydirect.noise.fit import LARGEST_SKETCHED, RowMoments
 from pydirect.statistics import collect_statistics, decorrelate
 
 RNG = np.random.default_rng(0)

@@ -50,10 +50,9 @@ from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
-from pydirect.noise.fit import choose_noise, fit_varying_noise, looks_constant
+from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
-from pydirect.noise.problem import NoiseProblem
 from pydirect.noise.student_t import fit_student_t, warn_of_gross
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform

@@ -27,7 +27,7 @@ from pydirect import _core
 from pydirect._threads import ordered_map, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
-from pydirect.noise.problem import NoiseProblem, RowMoments
+from pydirect.noise.fit import NoiseProblem, RowMoments
 from pydirect.persistence.schema import AtLeast, AtMost, Indices, Positive, Shape
 
 Float32Array = NDArray[np.float32]

@@ -22,9 +22,8 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.posterior import FactoredPosterior
-from pydirect.noise.fit import NoiseFit, squares_of
+from pydirect.noise.fit import Fitted, NoiseFit, NoiseProblem, RowMoments, squares_of
 from pydirect.noise.model import STUDENT_T, TAILS, LogNoise, NoiseModel
-from pydirect.noise.problem import Fitted, NoiseProblem, RowMoments
 from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 
 DEGREES = 3.0

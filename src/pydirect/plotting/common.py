@@ -8,7 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect.predictive.gaussian_mixture import FloatArray, finite_array
+from pydirect._validation import FloatArray
+from pydirect.predictive.gaussian_mixture import finite_array
 
 # Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
 BLUE, VERMILION, BAND, INK = "#0072B2", "#D55E00", "#BFD9EA", "#333333"

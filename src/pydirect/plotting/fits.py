@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.signal import lfilter
 
+from pydirect._validation import FloatArray
 from pydirect.direct.sequential_posterior import HARMLESS_COARSENESS
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.plotting.common import (
@@ -25,7 +26,7 @@ from pydirect.plotting.common import (
     series_names,
     vector,
 )
-from pydirect.predictive.gaussian_mixture import FloatArray, finite_array
+from pydirect.predictive.gaussian_mixture import finite_array
 
 # Levels that stand for a Gaussian weight in pictures.
 GAUSSIAN_LEVELS = 15

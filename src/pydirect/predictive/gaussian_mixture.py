@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erf, logsumexp, ndtr, ndtri
 
-__all__ = ["PredictiveDistribution"]
+from pydirect._validation import FloatArray, as_count, as_number
 
-FloatArray: TypeAlias = NDArray[np.float64]
+__all__ = ["PredictiveDistribution"]
 
 _EPS = float(np.finfo(np.float64).eps)
 _SMALLEST_SCALE = float(np.sqrt(np.finfo(np.float64).tiny))
@@ -106,11 +106,9 @@ class PredictiveDistribution:
 
         The density is divided by ``abs(scale)``.
         """
-        scale, shift = float(scale), float(shift)
-        if not np.isfinite(scale) or scale == 0.0:
-            raise ValueError(f"scale must be finite and not zero, got {scale}")
-        if not np.isfinite(shift):
-            raise ValueError(f"shift must be finite, got {shift}")
+        scale, shift = as_number(scale, "scale"), as_number(shift, "shift")
+        if scale == 0.0:
+            raise ValueError("scale must not be zero")
         return PredictiveDistribution(self.weights, scale * self.means + shift, scale**2 * self.variances)
 
     def __repr__(self) -> str:
@@ -174,8 +172,7 @@ class PredictiveDistribution:
 
     def interval(self, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Central intervals, with equal probability below and above, (n,)."""
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must be strictly between 0 and 1, got {level}")
+        as_number(level, "level", above=0.0, below=1.0)
         bounds = self._tail_quantiles(np.full(2, 0.5 * (1.0 - level)), np.array([False, True]))
         return bounds[:, 0], bounds[:, 1]
 
@@ -192,10 +189,8 @@ class PredictiveDistribution:
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
         """Independent draws from the distribution of each row, (n_samples, n)."""
-        if isinstance(n_samples, bool) or not isinstance(n_samples, (int, np.integer)) or n_samples < 0:
-            raise ValueError(f"n_samples must be a non-negative integer, got {n_samples!r}")
         rng = np.random.default_rng(rng)
-        component = self._sample_components(int(n_samples), rng)
+        component = self._sample_components(as_count(n_samples, "n_samples", 0), rng)
         rows = np.arange(self.n_rows)
         return self.means[rows, component] + self.scales[rows, component] * rng.standard_normal(component.shape)
 
