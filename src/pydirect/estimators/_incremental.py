@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -208,9 +207,6 @@ class IncrementalRegressor(Regressor):
         units, rows = fit_units(plan, given, known)
         self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
 
-    def _changed_parameters(self, plan: RegressionPlan, fixed: Basis) -> list[str]:
-        return changed_features(self.features, plan.features, fixed)
-
     def _require_same_features(self, plan: RegressionPlan) -> None:
         require_same_features(self.features, plan.features, self.features_)
 
@@ -301,7 +297,9 @@ class IncrementalRegressor(Regressor):
                 raise ValueError("posterior must be 'gaussian' for sums with noise")
             if statistics.fingerprint != self.features_.fingerprint:
                 raise ValueError("statistics must be of the model's feature map, got those of another")
-            self._fit_noisy(plan, statistics)
+            with self._whole() as progress, progress.stage("inference"):
+                self._accept(fit_noisy_sums(plan, self.features_, statistics), progress.seconds)
+            self._one_dimensional, self.noisy_statistics_ = True, statistics
         else:
             as_instance(statistics, "statistics", RunningStatistics)
             statistics = statistics.with_features(self.features_)
@@ -490,7 +488,7 @@ class IncrementalRegressor(Regressor):
         many = len(buffer) > self._most_buffered(plan)
         earlier: Basis | None = getattr(self, "features_", None)
         learn |= many or len(buffer) >= GROWTH * buffer.n_learned
-        learn |= earlier is None or bool(self._changed_parameters(plan, earlier))
+        learn |= earlier is None or bool(changed_features(self.features, plan.features, earlier))
         rows = buffer.rows
         weight = None if (rows.weight == 1).all() else rows.weight
         with progress.stage("features"):
@@ -599,7 +597,8 @@ class IncrementalRegressor(Regressor):
                         "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
                         "statistics of your own with RunningStatistics.save"
                     )
-                source = as_source(X, y, sample_weight, codes=self._codes())
+                gaps = self._column_options().missing != "raise"
+                source = as_source(X, y, sample_weight, codes=Codebook(gaps=gaps) if self._takes_tables() else None)
                 run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
             statistics = self._collected(plan, run, sample_rows, keep_features)
             spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
@@ -607,9 +606,6 @@ class IncrementalRegressor(Regressor):
             self._fit_to(plan, statistics, progress)
             self._warn_if_unfinished()
         return self
-
-    def _codes(self) -> Codebook | None:
-        return Codebook(gaps=self._column_options().missing != "raise") if self._takes_tables() else None
 
     def _collected(
         self, plan: RegressionPlan, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool
@@ -652,7 +648,7 @@ class IncrementalRegressor(Regressor):
         self, plan: RegressionPlan, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool
     ) -> None:
         """Take over the feature map of a checkpoint."""
-        changed = self._changed_parameters(plan, basis)
+        changed = changed_features(self.features, plan.features, basis)
         if saved.statistics.block_dtype != plan.block_dtype:
             changed.append("features__block_dtype")
         if changed:
@@ -747,14 +743,6 @@ class IncrementalRegressor(Regressor):
         return NoisyStatistics.release(
             self.features_, encoded, given, y_bounds=bounds, norm_bound=bound, mu=mu, rng=rng
         )
-
-    def _fit_noisy(self, plan: RegressionPlan, noisy: NoisyStatistics) -> None:
-        begin = time.perf_counter()
-        with self._threads():
-            model = fit_noisy_sums(plan, self.features_, noisy)
-        self._one_dimensional = True
-        self._accept(model, {"inference": time.perf_counter() - begin})
-        self.noisy_statistics_ = noisy
 
 
 def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | None) -> bool:

@@ -26,6 +26,7 @@ from pydirect._validation import (
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import as_prior
+from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
 from pydirect.estimators.networks import DVIRegressor, fit_each, require_inputs
@@ -251,9 +252,7 @@ class QuadraticBNNRegressor(Regressor):
                 if one_dimensional and columns.is_plain and few:
                     coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
                     self._coreset_of_fit = coreset
-            self.columns_, self.model_, self.fit_seconds_ = columns, model, seconds
-            self._warn_if_unfinished()
-        return self
+            return self._accept(columns, model, seconds)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to these rows and all earlier ones, represented by a coreset.
@@ -307,9 +306,8 @@ class QuadraticBNNRegressor(Regressor):
                 coreset = earlier.update(x, targets, sample_weight=weight)
             model, seconds = plan.train(coreset.x, coreset.y[:, None], coreset.weight, True, starts)
         self._begin()
-        self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, seconds
-        self._warn_if_unfinished()
-        return self
+        self.coreset_ = coreset
+        return self._accept(columns, model, seconds)
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
         """Fit to data that need not fit into memory, in one pass that keeps a coreset.
@@ -354,10 +352,12 @@ class QuadraticBNNRegressor(Regressor):
             model, seconds = plan.train(coreset.x, targets, coreset.weight, source.one_dimensional)
         self._begin()
         self._set_input_names(n_columns, names)
-        self.columns_ = ColumnEncoding.of_numbers(n_columns, names)
-        self.model_, self.coreset_ = model, coreset
-        self.fit_seconds_ = {**seconds, "coreset": progress.seconds["coreset"]}
-        self._warn_if_unfinished()
+        self.coreset_, seconds["coreset"] = coreset, progress.seconds["coreset"]
+        return self._accept(ColumnEncoding.of_numbers(n_columns, names), model, seconds)
+
+    def _accept(self, columns: ColumnEncoding, model: FittedQuadraticNetwork, seconds: dict[str, float]) -> Self:
+        self.columns_, self.model_, self.fit_seconds_ = columns, model, seconds
+        self._warn_if_unfinished(stacklevel=4)
         return self
 
     def _begin(self) -> None:
@@ -369,10 +369,10 @@ class QuadraticBNNRegressor(Regressor):
         as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
         for name in ("whiten", "fit_prior_scale"):
             as_flag(getattr(self, name), name)
+        for name in ("n_restarts", "max_iter"):
+            as_count(getattr(self, name), name)
         self._check_columns()
         check_common(self)
-        as_count(self.n_restarts, "n_restarts")
-        as_count(self.max_iter, "max_iter")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
         as_choice(self.engine, "engine", NETWORK_ENGINES)
         check_regrids(self.n_regrids, self.n_levels, as_prior(self.prior))
@@ -382,13 +382,8 @@ class QuadraticBNNRegressor(Regressor):
 
     # --- results
 
-    @property
-    def input_map_(self) -> InputMap:
-        return self.model_.input_map
-
-    @property
-    def rotation_(self) -> InputRotation:
-        return self.model_.rotation
+    input_map_ = of_model("input_map")
+    rotation_ = of_model("rotation")
 
     @property
     def coefs_(self) -> list[Any]:

@@ -143,11 +143,7 @@ class FittedClassifier(OfLatent):
 
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
         """Return the model as data that `pydirect.quantize` takes."""
-        outputs = Outputs.of_logits(self.intercept, self.classes, n_features_in, feature_names)
-        latent = self.latent
-        return FittedBasisModel(
-            latent.basis, list(latent.posteriors), latent.prior_scale, latent.residual_variance, outputs
-        )
+        return self.latent.quantizable(Outputs.of_logits(self.intercept, self.classes, n_features_in, feature_names))
 
 
 @dataclass(frozen=True, eq=False)

@@ -153,6 +153,10 @@ class Latent:
         residual = residual_covariance(self.basis, inputs, phi, self.residual_variance, resolve_n_threads())
         return np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()])
 
+    def quantizable(self, outputs: Outputs) -> FittedBasisModel:
+        """The functions as integers are made of them, and their units."""
+        return FittedBasisModel(self.basis, list(self.posteriors), self.prior_scale, self.residual_variance, outputs)
+
     def cumulants(self, x: FloatArray) -> FloatArray:
         """First four cumulants of f, (4, n_rows, n_outputs)."""
         inputs, phi = self.phi(x)
@@ -356,9 +360,7 @@ class FittedRegressor(Predictor):
         """The model as integers are made of it, without its local process."""
         latent = self.without_local("quantised models, which hold no training rows,", stacklevel=5).latent
         outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
-        return FittedBasisModel(
-            latent.basis, list(latent.posteriors), latent.prior_scale, latent.residual_variance, outputs
-        )
+        return latent.quantizable(outputs)
 
 
 @dataclass(frozen=True, eq=False)

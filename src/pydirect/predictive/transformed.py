@@ -262,8 +262,3 @@ class TransformedDistribution:
 
 
 Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
-
-
-def mapped(base: PredictiveDistribution, scale: TargetScale, low: float, high: float, spread: float) -> Distribution:
-    """Return the distribution of y where that of z is a mixture."""
-    return base if scale.name == "identity" else TransformedDistribution(base, scale, low, high, spread)
