@@ -12,8 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._validation import FloatArray, as_sample_weight
-from pydirect.estimators._estimator import Estimator
-from pydirect.estimators.choices import as_features, as_posterior
+from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.classification import OfLatent
@@ -26,13 +25,6 @@ class OfLabels(Estimator):
     features: Any
     features_: Basis
 
-    def _takes_tables(self) -> bool:
-        try:
-            kind = as_features(self.features, as_posterior(getattr(self, "posterior", "gaussian")))[0]
-        except (TypeError, ValueError):  # raised again, at the fit
-            return True
-        return kind not in ("precomputed", "transformer")
-
     def _restored(self) -> None:
         super()._restored()
         self._accept(self.model_)
@@ -40,29 +32,18 @@ class OfLabels(Estimator):
     def _accept(self, model: OfLatent) -> None:
         self.model_, self.features_ = model, model.basis
 
-    @property
-    def intercept_(self) -> Any:
-        return self.model_.intercept
+    intercept_ = of_model("intercept")
+    prior_scale_ = of_model("latent.prior_scale")
+    coefficients_ = of_model("latent.coefficients")
+    mean_missing_variance_ = of_model("latent.residual_variance")
 
     @property
-    def prior_scale_(self) -> FloatArray:
-        return np.asarray(self.model_.latent.prior_scale)
-
-    @property
-    def coefficients_(self) -> FloatArray:
-        return np.asarray(self.model_.latent.coefficients)
-
-    @property
-    def coef_(self) -> FloatArray:
+    def coef_(self) -> Any:
         return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
 
     @property
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
-
-    @property
-    def mean_missing_variance_(self) -> float:
-        return float(self.model_.latent.residual_variance)
 
     @property
     def search_(self) -> HyperparameterSearch | None:

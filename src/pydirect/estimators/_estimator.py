@@ -34,9 +34,11 @@ from pydirect.estimators.choices import (
     Nystroem,
     Polynomial,
     Sequential,
+    as_features,
     as_posterior,
     content,
 )
+from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.own_kernel import kernel_of, text_of
 from pydirect.fitted.predictor import check_target_size
 from pydirect.networks.base import EmpiricalBayes
@@ -186,7 +188,7 @@ class TableRows(NamedTuple):
 
 
 class Estimator(BaseEstimator):
-    """What every estimator shares; a subclass says in `_takes_tables` whether text and gaps are welcome.
+    """What every estimator shares; text and gaps are welcome unless features are taken as they are given.
 
     A fitted estimator has ``model_``, the fitted model as data, and ``columns_``, from tables to rows of numbers.
     """
@@ -200,7 +202,11 @@ class Estimator(BaseEstimator):
     model_: Any
 
     def _takes_tables(self) -> bool:
-        return True
+        try:
+            posterior = as_posterior(getattr(self, "posterior", "gaussian"))
+            return as_features(getattr(self, "features", "auto"), posterior)[0] not in GIVEN_MAPS
+        except (TypeError, ValueError):  # raised again, at the fit, unless names mean something else
+            return True
 
     def _column_options(self) -> Columns:
         """Return which columns are categories, and what becomes of missing numbers."""

@@ -14,7 +14,6 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_generator
 from pydirect.estimators._estimator import of_model, refuse_ignored
 from pydirect.estimators._incremental import IncrementalRegressor
-from pydirect.estimators.choices import as_features, as_posterior
 from pydirect.estimators.regression import (
     choose_scale,
     collect,
@@ -197,13 +196,6 @@ class DirectRegressor(IncrementalRegressor):
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.target_transform in ("log", "sqrt", "cbrt", "logit")
         return tags
-
-    def _takes_tables(self) -> bool:
-        try:
-            kind = as_features(self.features, as_posterior(self.posterior))[0]
-        except (TypeError, ValueError):  # raised again, at the fit
-            return True
-        return kind not in ("precomputed", "transformer")
 
     @takes_rows
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

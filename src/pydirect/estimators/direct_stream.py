@@ -14,7 +14,7 @@ from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
 from pydirect.estimators._estimator import of_model, warn_of_gaps
 from pydirect.estimators._regressor import Regressor
-from pydirect.estimators.choices import Gaussian, RegressionPlan, as_features, check_common, feature_plan
+from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
 from pydirect.estimators.summary import Summary, summary_of_stream
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
@@ -128,12 +128,6 @@ class DirectStreamRegressor(Regressor):
         self.verbose = verbose
 
     # --- parameters
-
-    def _takes_tables(self) -> bool:
-        try:
-            return as_features(self.features, Gaussian())[0] not in ("precomputed", "transformer")
-        except (TypeError, ValueError):  # raised again, at the first row
-            return True
 
     def _plan(self) -> StreamPlan:
         self._check_columns()
