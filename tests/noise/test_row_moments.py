@@ -64,6 +64,6 @@ def test_rows_are_computed_once(moments, monkeypatch):
     rows = np.arange(50)
     first = moments.at(rows)
     monkeypatch.setattr(moments.posterior.__class__, "moments", None)
-    monkeypatch.setattr(RowMoments, "_project", None)
+    monkeypatch.setattr(RowMoments, "_projection", None)
     for one, other in zip(first, moments.at(rows[::-1]), strict=True):
         np.testing.assert_array_equal(one, other[::-1])

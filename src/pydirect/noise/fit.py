@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import digamma, ndtri
 from scipy.stats import kurtosis
 
+from pydirect._dense import product
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
@@ -115,10 +116,10 @@ class RowMoments:
         return posterior_for_rows(self.rotated, 1 / self.noise, self.prior_variance)
 
     @cached_property
-    def _project(self) -> Callable[[FloatArray, int], FloatArray]:
-        """From inputs of the map to means and square roots of variances along random signs."""
+    def _projection(self) -> FloatArray:
+        """Weights of functions at inputs for means and square roots of variances along random signs."""
         sketch = self.posterior.sketch(self.rng, N_SIGNS)
-        return self.basis.projection(np.hstack([self.posterior.coefficients, *sketch]))
+        return self.basis.weights_of_functions(np.hstack([self.posterior.coefficients, *sketch]))
 
     def at(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance at rows, (n_chosen, n_outputs) each."""
@@ -127,7 +128,8 @@ class RowMoments:
             with single_blas_thread():
                 for block in blocks_of(len(new), self.basis.n_weights):
                     chosen = new[block]
-                    values = self._project(self.basis.inputs(self.x[chosen]), self.n_threads)
+                    functions = self.basis.map.functions(self.basis.inputs(self.x[chosen]), self.n_threads)
+                    values = product(functions, self._projection, self.n_threads)
                     self.mean[chosen] = values[:, :n_outputs]
                     signs = values[:, n_outputs:].reshape(len(chosen), n_outputs, N_SIGNS)
                     self.variance[chosen] = np.einsum("ijk,ijk->ij", signs, signs)
@@ -144,7 +146,8 @@ class RowMoments:
             for block in blocks_of(len(new), self.basis.n_weights):
                 chosen = new[block]
                 inputs = self.basis.inputs(self.x[chosen])
-                phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, self.n_threads))
+                functions = self.basis.map.functions(inputs, self.n_threads)
+                phi = np.ascontiguousarray(self.basis.map.whiten(functions, self.n_threads))
                 self.mean[chosen], self.variance[chosen] = self.posterior.moments(phi)
                 missing = self.basis.missing_variance(inputs, phi, self.residual_variance)
                 self.missing[chosen] = 0.0 if missing is None else missing
@@ -364,13 +367,14 @@ class NoiseFit:
             self.compared = np.sort(self.rng.choice(everything, MAX_COMPARED_ROWS, replace=False))
         self.noise, self.of_constant = moments.noise, moments
         # With constant noise, of every output.
-        self.constant = list(map(Mean, problem.fitted, self.constant_left_out(self.compared)))
+        self.constant = list(map(Mean, problem.fitted, self._left_out(self.compared, *moments.at(self.compared))))
 
     def constant_left_out(self, rows: NDArray[np.intp]) -> list[LeaveOneOut]:
         """Predict rows without themselves by the fit with constant noise, for every output."""
-        moments = self.of_constant.at(rows)
+        return self._left_out(rows, *self.of_constant.at(rows))
+
+    def _left_out(self, rows: NDArray[np.intp], mean: FloatArray, variance: FloatArray) -> list[LeaveOneOut]:
         one = self.one[rows, None] / self.noise
-        mean, variance = moments
         outputs = [slice(k, k + 1) for k in range(len(self.noise))]
         return [leave_one_out(self.y[rows][:, k], mean[:, k], variance[:, k], one[:, k]) for k in outputs]
 
