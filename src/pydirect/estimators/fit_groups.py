@@ -189,7 +189,7 @@ def fit_groups(
     model : DirectRegressor
         Parameters, with ``posterior="gaussian"`` and without ``noise="varying"``, ``"student_t"`` and a number for
         ``local``; a number for ``noise`` is that of every group. Of `n_basis_functions` at
-        most 500 are used. It is not changed.
+        most 500 are used. ``target_transform="auto"`` means y itself. It is not changed.
     X : array_like of shape (n_samples, n_features_in)
         Without the column of groups.
     y : array_like of shape (n_samples,)
