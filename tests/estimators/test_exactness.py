@@ -127,7 +127,7 @@ def test_nystroem_with_every_row_a_landmark_is_the_exact_gaussian_process(data, 
         lambda a, b: scale2 * one(a, b), inputs, (y - y_mean) / y_scale, sigma2 / counts, others
     )
     np.testing.assert_allclose(mean, y_mean + y_scale * expected, rtol=1e-6, atol=1e-6 * y_scale)
-    np.testing.assert_allclose(std, y_scale * np.sqrt(variance + sigma2), rtol=1e-8)
+    np.testing.assert_allclose(std, model.calibration_scale_ * y_scale * np.sqrt(variance + sigma2), rtol=1e-8)
 
 
 @pytest.mark.parametrize("posterior", [MeanField(), Sequential(keep_factor=True)], ids=str)

@@ -43,7 +43,7 @@ from pydirect.estimators.target_transform import (
     promising,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import choose_landmarks, fit_basis
+from pydirect.features.fitting import FeaturePlan, choose_landmarks, fit_basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
@@ -164,21 +164,20 @@ class _SmallFit:
     rows: TrainingRows
 
     @property
+    def features(self) -> FeaturePlan:
+        """Features of small models."""
+        return replace(self.plan.features, n_functions=min(self.plan.features.n_functions, MAX_FEATURES))
+
+    @property
     def rng(self) -> np.random.Generator:
         """The generator of every fit, always in the same state."""
         return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
 
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
         """Learn one kernel from few rows of an output's targets on several scales."""
-        plan, x, weight = self.plan.features, self.rows.x, self.rows.weight
-        length_scale: Any = plan.length_scale
-        if np.ndim(length_scale) > 0 and len(length_scale) == self.given.columns.n_columns:
-            length_scale = np.asarray(length_scale)[self.given.columns.origins]
-        size = min(plan.n_functions, MAX_FEATURES)
-        plan = replace(plan, n_functions=size, length_scale=length_scale, parameters={})
-        search = partial(search_kernel, max_rows=min(plan.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
-        rows = TrainingRows(x, Units.fit(on_scales(y, scales), weight, False)[1], weight)
-        return fit_basis(plan, rows, ColumnEncoding.of_numbers(x.shape[1]), search, self.rng, resolve_n_threads())
+        search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+        rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
+        return fit_basis(self.features, rows, self.given.columns, search, self.rng, resolve_n_threads())
 
     def own_kernel(self, scale: TargetScale) -> tuple[Basis, Basis]:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
@@ -186,17 +185,18 @@ class _SmallFit:
         basis = fit_features(plan, self.given, *fit_units(plan, self.given), rng)
         assert basis.hyperparameters is not None and isinstance(basis.map, NystroemFeatures)
         inputs = basis.inputs(self.rows.x)
-        landmarks = choose_landmarks(inputs, self.rows, rng, min(self.plan.features.n_functions, MAX_FEATURES))
+        landmarks = choose_landmarks(inputs, self.rows, rng, self.features.n_functions)
         return basis, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters))
 
     def fit(
         self, basis: Basis, y: FloatArray, scales: Sequence[TargetScale], noise: str = "constant"
     ) -> tuple[FittedRegressor, list[OnScale]]:
         """Fit a model with an output for each scale, and predict all rows without themselves."""
-        features = replace(self.plan.features, n_functions=min(self.plan.features.n_functions, MAX_FEATURES))
-        plan = replace(self.plan, features=features, transform=None, local=None, block_dtype="float64", noise=noise)
+        plan = replace(
+            self.plan, features=self.features, transform=None, local=None, block_dtype="float64", noise=noise
+        )
         units, z = Units.fit(on_scales(y, scales), self.rows.weight, False)
-        rows = TrainingRows(self.rows.x, z, self.rows.weight)
+        rows = replace(self.rows, y=z)
         with ignored():
             sums = collect([plan], replace(basis, target_scale=units.scale), rows, Progress(0))
             fitted = infer(plan, units, sums, self.rng)
