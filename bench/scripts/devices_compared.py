@@ -2,11 +2,12 @@
 
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     pip install emlearn m2cgen
-    python bench/scripts/devices_compared.py [--sets yacht,energy] [--budgets 1024,4096] [--folds 2]
+    python bench/scripts/devices_compared.py [--sets yacht,energy] [--budgets 1024,4096] [--folds 1] [--methods ...]
 
-`fit_quantized` makes an integer model of so many bytes of tables. What it takes in flash, tables and code, is the limit
-for the others, each of which is sized to it and chosen by RMSE on held-out rows of the training rows (one to 32 trees,
-the rate and leaves of boosting, depth and weight decay of the network), then fitted to all of them:
+Every method has the same bytes of flash, tables and code as linked. `fit_quantized` gets them as `max_flash`, and what
+the linker shows to be left over once more; the others are sized to them and chosen by RMSE on held-out rows of the
+training rows (one to 32 trees, the rate and leaves of boosting, depth and weight decay of the network), then fitted to
+all of them:
 
 - emlearn: random forest or extremely randomised trees, `method="loadable"`: inputs and thresholds of 16 bits,
   8 bytes per node, leaves in float32;
@@ -22,7 +23,8 @@ included, built with -Os for a Cortex-M4 with its single-precision unit. All tak
 on the row and is computed on the device; the others have none and get one constant, their RMSE on the held-out rows.
 Instructions are counted by QEMU (`-icount`), means over 16 rows; most take a Cortex-M4 one cycle, loads and branches
 two or more. Folds begin at 5 (from zero): pydirect's settings were chosen on those before. A line is a row of a table:
-set, bytes of pydirect's tables, then RMSE (NLPD), bytes of flash and thousands of instructions of each method.
+set, bytes of flash, then RMSE (NLPD; share of rows in 90 % intervals), linked bytes and thousands of instructions of
+each method, or a dash where nothing fits. Sets of more rows than `--rows` are cut to them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ QEMU = ["qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting-confi
 SHIFT = 6  # QEMU takes 2 ** 6 ns for an instruction, ...
 TICK = 40  # ... and SysTick of this board counts once in 40 ns
 TIMED_ROWS = 16
-LARGE = 5000  # so many rows are split once, not thrice, and networks are fitted to batches
+LARGE = 5000  # of more rows networks are fitted to batches
+ESTIMATE = 256  # estimates of flash, of counts on a Cortex-M0+, are higher by about this
+FEW = 400  # of more rows one split chooses, not three
 
 # The vector table: stack, and where to start; the floating-point unit is off until then.
 START = """
@@ -320,10 +324,10 @@ def largest(used: Callable[[int], int], budget: int, most: int) -> int | None:
     return best
 
 
-def select(method: str, budget: int, x: np.ndarray, y: np.ndarray) -> tuple[Device, float]:
-    """The best model within the budget by held-out rows, fitted to all rows, and its held-out RMSE."""
+def select(method: str, budget: int, x: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
+    """Source of the best model within the budget by held-out rows, fitted to all rows, and its held-out RMSE."""
     rng, n_held = np.random.default_rng(0), len(x) // 5
-    splits = [rng.permutation(len(x)) for _ in range(1 if len(x) > LARGE else 3)]
+    splits = [rng.permutation(len(x)) for _ in range(1 if len(x) > FEW else 3)]
     found: list[tuple[float, Fit, int]] = []
     for fit, sketch in candidates(method, len(x)):
         size = largest(lambda k, sketch=sketch: flash(sketch(k, x, y)), budget, len(x))
@@ -331,38 +335,61 @@ def select(method: str, budget: int, x: np.ndarray, y: np.ndarray) -> tuple[Devi
             errors = [fit(size, x[o[n_held:]], y[o[n_held:]]).mean(x[o[:n_held]]) - y[o[:n_held]] for o in splits]
             found.append((float(np.sqrt(np.mean(np.square(errors)))), fit, size))
     if not found:
-        sys.exit(f"no model of {method} fits into {budget} bytes")
+        return None
     error, fit, size = min(found, key=lambda f: f[0])
-    return fit(size, x, y), error
+    return fit(size, x, y).source, error
+
+
+def quantised(budget: int, x: np.ndarray, y: np.ndarray) -> str | None:
+    """The header of the largest model whose linked flash is within the budget."""
+    best, limit = None, budget + ESTIMATE
+    for _ in range(4):
+        try:
+            source = pydirect_source(fit_quantized(DirectRegressor(), x, y, max_flash=limit))
+        except ValueError:  # nothing is so small by the estimate
+            limit += ESTIMATE // 2
+            continue
+        left = budget - flash(source)
+        if left < 0:
+            limit += left
+        else:
+            best, limit = source, limit + left
+            if left < 0.05 * budget:
+                break
+    return best
 
 
 def scores(out: np.ndarray, std: np.ndarray | float, y: np.ndarray) -> list[float]:
-    """RMSE, and NLPD of a Gaussian."""
-    density = 0.5 * np.log(2 * np.pi * np.square(std)) + 0.5 * ((y - out) / std) ** 2
-    return [float(np.sqrt(np.mean((out - y) ** 2))), float(np.mean(density))]
+    """RMSE, NLPD of a Gaussian, and the share of rows in its 90 % intervals."""
+    error = y - out
+    density = 0.5 * np.log(2 * np.pi * np.square(std)) + 0.5 * (error / std) ** 2
+    inside = np.abs(error) <= 1.6449 * np.asarray(std)
+    return [float(np.sqrt(np.mean(error**2))), float(np.mean(density)), float(np.mean(inside))]
 
 
-def compare(x: np.ndarray, y: np.ndarray, test: np.ndarray, budget: int) -> dict[str, list[float]]:
-    """RMSE, NLPD, flash and instructions of all methods on a fold."""
-    train, held = (x[~test], y[~test]), (x[test], y[test])
-    source = pydirect_source(fit_quantized(DirectRegressor(), *train, max_bytes=budget))
-    limit = flash(source)
-    out, count = emulate(source, held[0])
-    results = {"pydirect": [*scores(out[:, 0], out[:, 1], held[1]), limit, count]}
-    for method in METHODS[1:]:
-        model, deviation = select(method, limit, *train)
-        out, count = emulate(model.source, held[0])
-        results[method] = [*scores(out[:, 0], deviation, held[1]), flash(model.source), count]
-    return results
+def measure(method: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, budget: int) -> list[float] | None:
+    """RMSE, NLPD, coverage, flash and instructions of a method on a fold, if a model fits."""
+    train, deviation = (x[~test], y[~test]), None
+    if method == "pydirect":
+        source = quantised(budget, *train)
+    else:
+        found = select(method, budget, *train)
+        source, deviation = (None, None) if found is None else found
+    if source is None:
+        return None
+    out, count = emulate(source, x[test])
+    return [*scores(out[:, 0], out[:, 1] if deviation is None else deviation, y[test]), flash(source), count]
 
 
 def main() -> None:
     """Print a line for each set and budget."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default=",".join(SETS), help="comma-separated file names")
-    parser.add_argument("--budgets", default="1024,4096", help="bytes of pydirect's tables, comma-separated")
+    parser.add_argument("--budgets", default="1024,2048,4096,16384", help="bytes of flash, comma-separated")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--first-fold", type=int, default=5)
-    parser.add_argument("--folds", type=int, default=2)
+    parser.add_argument("--folds", type=int, default=1)
     arguments = parser.parse_args()
     for package in ("emlearn", "m2cgen"):
         imported(package)
@@ -371,20 +398,23 @@ def main() -> None:
             sys.exit(f"no {program}: apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm")
     COMPILE.append(f"-I{Path(imported('emlearn').__file__).parent}")
     folder = data_directory()
-    print(f"| set | bytes | {' | '.join(METHODS)} |")
+    methods = arguments.methods.split(",")
+    print(f"| set | bytes | {' | '.join(methods)} |")
     for name in arguments.sets.split(","):
         data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
+        rows = np.sort(np.random.default_rng(0).permutation(len(data["y"]))[: arguments.rows])
+        x, y, masks = data["X"][rows], data["y"][rows], data["test_mask"].T[:, rows]
         for budget in map(int, arguments.budgets.split(",")):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                folds = [
-                    compare(data["X"], data["y"], test, budget)
-                    for test in data["test_mask"].T[arguments.first_fold :][: arguments.folds]
-                ]
             line = f"| {name} | {budget}"
-            for method in METHODS:
-                found = np.mean([f[method] for f in folds], axis=0)
-                line += f" | {found[0]:.4g} ({found[1]:.2f}), {found[2]:.0f}, {found[3] / 1000:.1f}"
+            for method in methods:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    chosen = masks[arguments.first_fold :][: arguments.folds]
+                    found = [measure(method, x, y, test, budget) for test in chosen]
+                m = np.mean([f for f in found if f is not None], axis=0) if all(found) else None
+                line += " | -"
+                if m is not None:
+                    line = f"{line[:-1]}{m[0]:.4g} ({m[1]:.2f}; {m[2]:.2f}), {m[3]:.0f}, {m[4] / 1000:.1f}"
             print(line + " |", flush=True)
 
 

@@ -19,8 +19,8 @@ integers, with the bytes of their weights (frequencies take the same in all) and
 
 networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
 posterior, samples of it in double precision, and the same samples in integers, with the bytes of their tables.
-"off" is the largest difference of a sample's function between the last two, in standard deviations of y; "bound" what
-`rounding_bound` says at these rows, the largest of them; "in range" the part of the rows where nothing is cut off.
+"off" is the largest difference of a sample's function between the last two, in standard deviations of y; "in range" the
+part of the rows where nothing is cut off.
 
 throughput: predictions a second of a model of 1000 frequencies and 16 samples, features evaluated and multiplied: NumPy
 in float32 (sines, cosines, ``Phi @ W``) beside the integer-only kernels with int8 and int16 features, and sums by level
@@ -44,7 +44,15 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import DirectRegressor, Fourier, QuadraticBNNRegressor, Sequential, SpikeAndSlabPrior, fit_quantized  # noqa: E402
+from pydirect import (  # noqa: E402
+    DirectRegressor,
+    Fourier,
+    QuadraticBNNRegressor,
+    Sequential,
+    SpikeAndSlabPrior,
+    _core,
+    fit_quantized,
+)
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
@@ -53,7 +61,6 @@ from pydirect.quantized.compile import (  # noqa: E402
     build_program,
     lay_out,
 )
-from pydirect.quantized.model import FloatEngine  # noqa: E402
 
 NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
@@ -185,7 +192,7 @@ def networks(arguments: argparse.Namespace) -> None:
     """Print the table of networks."""
     folder, sizes = data_directory(), tuple(int(n) for n in arguments.sizes.split(","))
     print(f"{arguments.samples} samples of a network {sizes}; RMSE (NLPD)")
-    print("set            posterior            samples           integers  ratio  bytes     off   bound  in range")
+    print("set            posterior            samples           integers  ratio  bytes     off  in range")
     for name in arguments.sets.split(","):
         data, rows = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False), []
         for test in data["test_mask"].T[: arguments.folds]:
@@ -197,13 +204,12 @@ def networks(arguments: argparse.Namespace) -> None:
             double = integer.with_arithmetic("float")
             off = np.abs(integer.functions(held[0]) - double.functions(held[0])).max() / y.std()
             inside = integer.in_range(held[0])
-            bound = integer.rounding_bound(held[0])[inside].max() / y.std()
             found = [value for m in (model, double, integer) for value in scores(m, *held)]
-            rows.append([*found, integer.n_bytes, off, bound, inside.mean()])
-        (*scored, n_bytes, off, bound, inside) = np.mean(rows, axis=0)
+            rows.append([*found, integer.n_bytes, off, inside.mean()])
+        (*scored, n_bytes, off, inside) = np.mean(rows, axis=0)
         columns = (f"{rmse:.4g} ({density:.3f})" for rmse, density in np.reshape(scored, (3, 2)))
         line = "".join(f"{column:>19s}" for column in columns) + f"{scored[4] / scored[0]:7.3f}{n_bytes:7.0f}"
-        print(f"{name:10s}{line}{off:8.4f}{bound:8.3f}{inside:10.3f}", flush=True)
+        print(f"{name:10s}{line}{off:8.4f}{inside:10.3f}", flush=True)
 
 
 def median_seconds(call: Any, repeats: int) -> float:
@@ -231,7 +237,7 @@ def throughput(arguments: argparse.Namespace) -> None:
     phi_double = features.transform(x)
     block = 1024  # rows that NumPy takes at a time: their features stay in the cache
     print(f"{d} inputs, {f} frequencies, {s} samples; thousands of predictions a second, and times NumPy")
-    print("zeros      NumPy          int8              int16        float64 sums by level of a given Phi")
+    print("zeros      NumPy          integers        float64 sums by level of a given Phi")
     for zeros in ZEROS:
         codes = rng.integers(1, 15, (2 * f, s)).astype(np.uint8)
         codes[codes <= 7] -= 1
@@ -248,13 +254,11 @@ def throughput(arguments: argparse.Namespace) -> None:
 
         base = n / median_seconds(numpy_path, arguments.repeats) / 1e3
         line = f"{100 * zeros:4.0f} % {base:10.0f}"
-        for bits in (8, 16):
-            basis = Basis(InputMap.identity(d), features)
-            program = build_program(basis, layout, codes, levels, s, output, feature_bits=bits)
-            rate = n / median_seconds(lambda program=program: program.run(x), arguments.repeats) / 1e3
-            line += f" {rate:10.0f} ({rate / base:4.1f}x)"
-        sums = FloatEngine(codes, levels)
-        rate = n / median_seconds(lambda sums=sums: sums.sums(phi_double), arguments.repeats) / 1e3
+        program = build_program(Basis(InputMap.identity(d), features), layout, codes, levels, s, output)
+        rate = n / median_seconds(lambda program=program: program.run(x), arguments.repeats) / 1e3
+        line += f" {rate:10.0f} ({rate / base:4.1f}x)"
+        sums, out = _core.SamplesDouble(codes, levels), np.empty((len(phi_double), s))
+        rate = n / median_seconds(lambda sums=sums, out=out: sums.sums(phi_double, out, 1), arguments.repeats) / 1e3
         print(line + f" {rate:14.0f}", flush=True)
 
 

@@ -50,7 +50,7 @@ def test_a_header_is_written_and_reported(tmp_path, fit, data, capsys, run):
     assert run("export", model, "-o", tmp_path / "m.h", "--integer", "--data", data, "--prefix", "plant") == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    for line in ("integer", "non-zero weights", "operations per row", "largest sum", "difference", "C99"):
+    for line in ("integer", "non-zero weights", "instructions per row", "largest sum", "difference", "C99"):
         assert line in captured.out
     text = (tmp_path / "m.h").read_text()
     assert "x[1] = colour=green" in text and "plant_predict(" in text
@@ -75,14 +75,13 @@ def test_the_name_of_the_output_selects_a_graph(tmp_path, fit, capsys, run):
     np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [["--single"], ["--method", "draw", "--interval", "0.5"], ["--format", "c"]])
-def test_options_of_floating_point_headers(tmp_path, fit, options, capsys, run):
+@pytest.mark.parametrize("options", [["--method", "draw", "--interval", "0.5"], ["--format", "c"]])
+def test_options_of_headers(tmp_path, fit, options, capsys, run):
     assert run("export", fit(*LINEAR), "-o", tmp_path / "m", *options) == 0
     text = (tmp_path / "m").read_text()
-    assert ("typedef float" in text) == ("--single" in options)
     assert ("_LEVEL 0.5" in text) == ("0.5" in options)
     out = capsys.readouterr().out
-    assert "float" in out
+    assert "integer" in out
     assert re.search(r"^tables +(\d+) bytes", out, re.MULTILINE)[1] == re.search(r"   tables: (\d+) bytes", text)[1]
 
 
@@ -103,6 +102,12 @@ def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
     out = capsys.readouterr().out
     assert "integer" in out
     assert int(re.search(r"(\d+) bytes \(", out)[1]) <= 600
+    limits = ["--max-flash", 1900, "--max-stack", 500, "--max-instructions", 9000]
+    assert run("export", model, "-o", output, *limits, "--data", data) == 0
+    flash, stack, instructions = map(
+        int, re.search(r"about (\d+) .* (\d+) of stack, (\d+)", capsys.readouterr().out).groups()
+    )
+    assert flash <= 1900 and stack <= 500 and instructions <= 9000
     assert_refused("export", model, "-o", output, "--max-bytes", 600, message="--max-bytes: needs --data")
     arguments = ["export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw"]
     assert_refused(*arguments, message="--max-bytes: not with")
@@ -142,18 +147,16 @@ def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, 
     assert "_N_OUTPUTS 2" in output.read_text()
 
 
-def test_the_number_of_weights_and_the_bits_of_features_are_limited(tmp_path, fit, data, capsys, run, assert_refused):
+def test_the_number_of_weights_is_limited(tmp_path, fit, data, capsys, run):
     model, output = fit(*LINEAR), tmp_path / "m.h"
-    arguments = ["--max-nonzero", 6, "--feature-bits", 8, "--samples", 4]
+    arguments = ["--max-nonzero", 6, "--samples", 4]
     assert run("export", model, "-o", output, *arguments, "--data", data) == 0
-    assert "_ONE 127" in output.read_text()
     assert int(re.search(r"non-zero weights\s+(\d+)", capsys.readouterr().out)[1]) <= 6 * 4
-    assert_refused("export", model, "-o", output, "--feature-bits", 8, message="--feature-bits: only with")
 
 
 def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refused):
     message = assert_refused("export", fit(), "-o", tmp_path / "m.h", message="")
-    assert "OUT.onnx" in message and "--max-bytes BYTES --data TABLE" in message
+    assert "OUT.onnx" in message and "--max-flash BYTES --data TABLE" in message
 
 
 def test_networks_in_integers_need_rows(tmp_path, capsys, run, assert_refused):
@@ -164,14 +167,12 @@ def test_networks_in_integers_need_rows(tmp_path, capsys, run, assert_refused):
     network = pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1)
     network.fit(frame, frame["x0"] ** 2).save(model)
     arguments = ["export", model, "-o", output, "--integer"]
-    assert_refused(*arguments, message="a network needs --data")
+    assert_refused(*arguments, message="integers of a network need --data")
     assert run(*arguments, "--data", table) == 0
     assert "proved" in capsys.readouterr().out and "typedef int32_t pydirect_input;" in output.read_text()
     for limit in ("--max-bytes", "--max-nonzero"):
         limited = ["export", model, "-o", output, limit, 600, "--data", table, "--target", "x0"]
         assert_refused(*limited, message=f"{limit}: not for a network")
-    message = assert_refused(*arguments, "--data", table, "--feature-bits", 8, message="")
-    assert "feature_bits must be 16" in message and "--max-bytes" not in message
 
 
 def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refused):
@@ -208,7 +209,6 @@ def test_wrong_usage_is_refused(tmp_path, fit, data, assert_refused):
     assert_refused("export", model, "-o", tmp_path / "none" / "m.h", message="existing directory")
     output = tmp_path / "m.h"
     assert_refused("export", model, "-o", output, "--prefix", "1x", message="prefix must be")
-    assert_refused("export", model, "-o", output, "--single", "--integer", message="--single: not with")
     assert_refused("export", model, "-o", output, "--samples", "0", message="expected an integer")
     assert_refused("export", data, "-o", output, message="not a pydirect file")
     assert not output.exists()

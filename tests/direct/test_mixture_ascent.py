@@ -8,23 +8,19 @@ from mixtures import (
     correlated_problem,
     elbo_by_definition,
     entropy_of,
-    enumerated,
     log_prior_of_hypotheses,
-    masses,
-    prior_of_hypotheses,
-    problem_with_noise,
     random_mixture,
     random_state,
 )
 from scipy.special import softmax, xlogy
 
 from pydirect import GaussianStatistics, fit_mixture
-from pydirect.direct import mixture_ascent, mixture_posterior, pairwise_entropy
+from pydirect.direct import mixture_ascent, pairwise_entropy
 from pydirect.direct.mean_field import MeanFieldRegression
 from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
-from pydirect.testing import enumerate_mixture, finite_difference_gradient, monte_carlo_mean
+from pydirect.testing import enumerate_mixture, finite_difference_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
@@ -147,58 +143,6 @@ def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_proble
     assert posterior.interrupted and not posterior.converged
     assert posterior.elbo == pairwise.elbo
     np.testing.assert_array_equal(posterior.component_q, pairwise.component_q)
-
-
-def test_stochastic_prior_gradients_are_unbiased():
-    prior = PRIORS["stochastic"]
-    levels = np.array([-1.0, 0.0, 1.0])
-    table = prior.table(levels, 3)
-    alpha, q = random_mixture(b=3, concentration=2.0)
-    log_prior = prior_of_hypotheses(prior, levels, 3)
-
-    def bound(a, x):
-        return sum(w * table.expectation(component) for w, component in zip(a, x, strict=True))
-
-    exact = [
-        finite_difference_gradient(lambda x: masses(x, q) @ log_prior - bound(x, q), alpha),
-        finite_difference_gradient(lambda x: masses(alpha, x) @ log_prior - bound(alpha, x), q).ravel(),
-    ]
-    rng = np.random.default_rng(0)
-    draws = []
-    for _ in range(400):
-        indices = mixture_posterior.sample_indices(alpha, q, 50, rng)
-        d_alpha, d_q = mixture_ascent._exact_prior_gradient(table, alpha, q, indices, 1)
-        draws.append(np.concatenate([d_alpha, d_q.ravel()]))
-    mean, error = monte_carlo_mean(draws)
-    assert (np.abs(mean - np.concatenate(exact)) <= 5 * error + 1e-7).all()
-
-
-def test_both_stochastic_terms_train_together(make_problem):
-    problem = correlated_problem(make_problem)
-    prior = PRIORS["stochastic"]
-    posterior = fit_mixture(
-        problem.statistics, problem.levels, prior, [0.1], n_components=2, entropy="stochastic", n_samples=300
-    )
-    truth = elbo_by_definition(
-        problem_with_noise(problem, [0.1]), enumerated(posterior), prior_of_hypotheses(prior, problem.levels, 5)
-    )
-    assert posterior.elbo <= truth + 1e-9
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_stochastic_steps_never_end_below_their_start(make_problem, seed):
-    problem = correlated_problem(make_problem, seed=seed)
-    pairwise, stochastic = (
-        fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy, n_samples=50)
-        for entropy in ("pairwise", "stochastic")
-    )
-    assert stochastic.elbo >= pairwise.elbo
-    assert stochastic.n_iter > pairwise.n_iter
-    assert stochastic.elbo == pytest.approx(
-        mixture_ascent.energy(climb_of(problem), stochastic.alpha, stochastic.component_q)[0]
-        + stochastic.entropy_bracket[0],
-        abs=1e-6,
-    )
 
 
 @pytest.mark.parametrize("prior", [None, *PRIORS.values()], ids=["factorised", *PRIORS])

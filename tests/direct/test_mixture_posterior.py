@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 from mixtures import entropy_of, enumerated, indices_of_hypotheses, random_mixture
-from scipy.special import logsumexp
 
-from pydirect import MixturePrior, _core
+from pydirect import _core
 from pydirect.direct import mixture_posterior, pairwise_entropy
-from pydirect.direct.mixture_posterior import score_gradient, stochastic_entropy, taylor_entropy
+from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.testing import enumerate_predictive_moments, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -22,16 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
     ],
 )
 def test_level_indices_are_checked(fitted, indices, error, message):
-    alpha, q = fitted.alpha, fitted.component_q
-    table = MixturePrior(("gaussian",)).table([-1.0, 0.0, 1.5], 4)
-    for call in (
-        lambda: fitted.log_mass(indices),
-        lambda: score_gradient(alpha, q, indices, np.zeros(2), np.zeros((4, 3))),
-        lambda: stochastic_entropy(alpha, q, indices),
-        lambda: table.log_mass_of(indices),
-    ):
-        with pytest.raises(error, match=message):
-            call()
+    with pytest.raises(error, match=message):
+        fitted.log_mass(indices)
 
 
 def test_level_indices_may_be_of_any_integers(fitted):
@@ -129,39 +120,6 @@ def test_taylor_gradients_agree_with_finite_differences():
         np.testing.assert_allclose(got, finite_difference_gradient(function, at), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("control", [False, True], ids=["eq. 11", "control variate"])
-def test_stochastic_entropy_gradient_is_unbiased(control):
-    alpha, q = random_mixture(b=3, concentration=2.0)
-    rng = np.random.default_rng(0)
-    batches = []
-    for _ in range(400):
-        indices = mixture_posterior.sample_indices(alpha, q, 50, rng)
-        if control:
-            values, d_alpha, d_q = stochastic_entropy(alpha, q, indices)
-        else:
-            at = np.arange(3)
-            log_q = logsumexp(np.log(alpha) + np.log(q[:, at, indices]).sum(axis=2).T, axis=1)
-            d_alpha, d_q = (-g for g in score_gradient(alpha, q, indices, log_q + 1, np.zeros(q.shape[1:])))
-            values = -log_q
-        batches.append(np.concatenate([[values.mean()], d_alpha, d_q.ravel()]))
-    mean, error = monte_carlo_mean(batches)
-    exact = np.concatenate(
-        [
-            [entropy_of(alpha, q)],
-            finite_difference_gradient(lambda x: entropy_of(x, q), alpha),
-            finite_difference_gradient(lambda x: entropy_of(alpha, x), q).ravel(),
-        ]
-    )
-    assert (np.abs(mean - exact) <= 5 * error + 1e-7).all()
-
-
-def test_the_control_variate_lowers_the_variance():
-    alpha, q = random_mixture(b=8, concentration=2.0)
-    indices = mixture_posterior.sample_indices(alpha, q, 4000, np.random.default_rng(0))
-    masses_of = _core.component_log_masses(indices, mixture_posterior.log_table(q), 1) + np.log(alpha)
-    assert stochastic_entropy(alpha, q, indices)[0].var() < 0.2 * logsumexp(masses_of, axis=1).var()
-
-
 def test_samplers_of_the_core_are_sums_over_levels():
     q = random_mixture(r=3, b=70, m=5)[1]
     rng = np.random.default_rng(0)
@@ -175,13 +133,3 @@ def test_samplers_of_the_core_are_sums_over_levels():
     _core.sum_by_level(indices, coefficients, out, 2)
     expected = np.stack([(coefficients.T @ (indices == k)).T for k in range(5)], axis=1)
     np.testing.assert_allclose(out, expected, atol=1e-12)
-
-
-def test_score_gradients_check_their_tables(fitted):
-    indices = np.zeros((2, 4), np.uint8)
-    for values, additive, message in (
-        (np.zeros(3), np.zeros((4, 3)), "values must have shape"),
-        (np.zeros(2), np.zeros((4, 2)), "additive must have shape"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            score_gradient(fitted.alpha, fitted.component_q, indices, values, additive)

@@ -6,7 +6,7 @@ import pytest
 import pydirect
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Fourier, MixturePrior, Sequential, fit_many
 from pydirect.direct import CoarseLevelsWarning
-from pydirect.quantized.integers import IntegerArithmeticError
+from pydirect.quantized.program import IntegerArithmeticError
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((120, 3))

@@ -239,45 +239,6 @@ int main(void)
     }
 }
 """
-FLOAT_MAIN = r"""
-#include <stdio.h>
-#include "model.h"
-int main(void)
-{
-    double row[M_N_FEATURES_IN];
-    m_real x[M_N_FEATURES_IN], mean[M_N_OUTPUTS], std[M_N_OUTPUTS], lower[M_N_OUTPUTS], upper[M_N_OUTPUTS];
-    m_real low[M_N_OUTPUTS], high[M_N_OUTPUTS];
-    int i;
-    if (m_self_test() != 0) {
-        return 3;
-    }
-    for (;;) {
-        for (i = 0; i < M_N_FEATURES_IN; ++i) {
-            if (scanf("%lf", row + i) != 1) {
-                return 0;
-            }
-            x[i] = (m_real)row[i];
-        }
-        m_predict(x, mean, std);
-        m_predict_interval(x, lower, upper);
-        m_predict_function_interval(x, low, high);
-        for (i = 0; i < M_N_OUTPUTS; ++i) {
-            printf("%.17g %.17g %.17g %.17g ", (double)mean[i], (double)std[i], (double)lower[i], (double)upper[i]);
-            printf("%.17g %.17g ", (double)low[i], (double)high[i]);
-        }
-#ifdef M_N_CLASSES
-        {
-            m_real p[M_N_CLASSES];
-            m_predict_proba(x, p);
-            for (i = 0; i < M_N_CLASSES; ++i) {
-                printf("%.17g ", (double)p[i]);
-            }
-        }
-#endif
-        printf("\n");
-    }
-}
-"""
 SELF_TEST_MAIN = '#include "model.h"\nint main(void) { return m_self_test(); }\n'
 
 
@@ -291,7 +252,6 @@ C_SIZES = {
     "int64_t": 8,
     "uint64_t": 8,
     "float": 4,
-    "double": 8,
 }
 
 
@@ -351,7 +311,6 @@ def c():
     return SimpleNamespace(
         STRICT=STRICT,
         INTEGER_MAIN=INTEGER_MAIN,
-        FLOAT_MAIN=FLOAT_MAIN,
         SELF_TEST_MAIN=SELF_TEST_MAIN,
         run_checked=run_checked,
         compile_and_run=compile_and_run,

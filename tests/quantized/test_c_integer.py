@@ -13,8 +13,7 @@ from pydirect import Fourier, Sequential
 from pydirect.quantized.c_header import header, integer_body
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.device import FixedPointModel
-from pydirect.quantized.integers import AccumulatorOverflowError
-from pydirect.quantized.program import Group, IntegerProgram
+from pydirect.quantized.program import AccumulatorOverflowError, Group, IntegerProgram
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -38,7 +37,7 @@ def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     np.testing.assert_array_equal(std, quantised.program.std(totals)[:, 0])
 
 
-def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=False, fourier=9, linear=2, constant=1,
+def random_program(rng, *, bits=4, frequency=np.int16, shifts=False, fourier=9, linear=2, constant=1,
                    n_samples=5, n_outputs=1, zeros=0.0):  # fmt: skip
     """An integer program of any numbers whose sums fit; its packed codes."""
     d = 4
@@ -65,7 +64,6 @@ def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=F
         linear=np.sort(rng.choice(d, linear, replace=False)).astype(np.int32),
         linear_limit=20480,
         groups=tuple(Group(kind, int(a), int(b), gain, shift) for kind, a, b, gain, shift in kinds if b > a),
-        feature_bits=feature_bits,
         codes=codes,
         multipliers=multipliers.astype(np.int32),
         n_outputs=n_outputs,
@@ -81,12 +79,12 @@ def random_program(rng, *, bits=4, feature_bits=16, frequency=np.int16, shifts=F
 
 LAYOUTS = [
     {"bits": 4, "zeros": 0.93, "fourier": 60},
-    {"bits": 4, "n_outputs": 2, "feature_bits": 8, "frequency": np.int8, "shifts": True},
+    {"bits": 4, "n_outputs": 2, "frequency": np.int8, "shifts": True},
     {"bits": 3, "frequency": np.int32, "linear": 0, "constant": 0},
-    {"bits": 2, "feature_bits": 8, "fourier": 0, "linear": 3, "n_outputs": 3},
+    {"bits": 2, "fourier": 0, "linear": 3, "n_outputs": 3},
     {"bits": 8, "n_samples": 1},
     {"bits": 8, "zeros": 0.995, "shifts": True, "fourier": 200, "n_outputs": 2},
-    {"bits": 3, "zeros": 0.5, "feature_bits": 8, "constant": 0},
+    {"bits": 3, "zeros": 0.5, "constant": 0},
 ]
 
 
@@ -132,7 +130,7 @@ def test_integer_headers_of_networks(tmp_path, c, small, sizes, options, target,
     ("features", "options"),
     [
         ("fourier", {"levels": "model"}),
-        ("fourier", {"levels": "even", "feature_bits": 8, "frequency_bits": 8}),
+        ("fourier", {"levels": "even", "frequency_bits": 8}),
         ("fourier", {"levels": "even", "n_levels": 3}),  # all of them powers of two
         ("fourier", {"levels": "even", "n_levels": 7, "layout": "dense"}),  # three bits
         ("fourier", {"levels": "power_of_two", "frequency_bits": 32}),

@@ -19,7 +19,7 @@ from pydirect.quantized.device import (
     power_of_two,
     ratio,
 )
-from pydirect.quantized.integers import AccumulatorOverflowError
+from pydirect.quantized.program import AccumulatorOverflowError
 
 
 def test_counts_of_a_sensor_reach_the_same_inputs(data, raw):

@@ -13,8 +13,8 @@ from pydirect import (
     fit_quantized,
 )
 from pydirect.estimators import TargetWarning
-from pydirect.quantized.integers import IntegerArithmeticError
 from pydirect.quantized.predictors import load_quantized
+from pydirect.quantized.program import IntegerArithmeticError
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
@@ -82,8 +82,7 @@ def test_too_few_bytes_for_a_model_are_refused(data):
         ({"max_nonzero": 2}, "max_nonzero must be at least 3, got 2"),
         ({"n_samples": 0}, "n_samples must be at least 1, got 0"),
         ({"n_samples": 17}, "n_samples must be at most 16, got 17"),
-        ({"feature_bits": "8"}, "feature_bits must be an integer, got '8'"),
-        ({"feature_bits": 12}, "feature_bits must be 8 or 16, got 12"),
+        ({"frequency_bits": "8"}, "frequency_bits must be an integer, got '8'"),
         ({"frequency_bits": 32}, "frequency_bits must be 8 or 16, got 32"),
     ],
 )

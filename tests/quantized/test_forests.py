@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectClassifier, DirectRegressor
 from pydirect.features.maps import ForestFeatures
 from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.compile import INPUT_UNIT
 from pydirect.quantized.fit_quantized import _candidates, _fits
-from pydirect.quantized.forests import RIDGE, growing_forest
-from pydirect.quantized.integers import AccumulatorOverflowError
 from pydirect.quantized.predictors import load_quantized
-from pydirect.quantized.task import Form, TargetTask
+from pydirect.quantized.program import ONE, AccumulatorOverflowError
+from pydirect.quantized.proposals import RIDGE, growing_forest
+from pydirect.quantized.task import Form, LabelTask, TargetTask
 
 
 def rows(n=150, d=3, seed=0):
@@ -36,7 +36,7 @@ def forest(task):
     """Quantised forest of six trees for two outputs, and its X."""
     own, x = task
     make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
-    return own.cast(make(6), [Form(3, unit_levels("even", 15), 16, 8)])[0], x
+    return own.cast(make(6), [Form(3, unit_levels("even", 15), 8)])[0], x
 
 
 def test_leaves_are_the_answers_to_the_questions_of_every_level():
@@ -94,7 +94,7 @@ def test_totals_are_sums_of_the_leaves_that_rows_reach(forest):
                 used = np.clip(row[program.inputs_of(group)], -program.linear_limit, program.linear_limit)
                 acc[g] += used @ weights[group.begin : group.end]
             else:
-                acc[g] += program.one * weights[group.begin]
+                acc[g] += ONE * weights[group.begin]
         assert (np.abs(acc).max(axis=1) <= program.prove().accumulators).all()
         gains = np.array([[group.gain, group.shift] for group in program.groups])
         rounded = np.sign(acc) * ((np.abs(acc) + (2 ** gains[:, 1:] >> 1)) >> gains[:, 1:])
@@ -117,6 +117,24 @@ def test_headers_give_the_integers_of_python(forest, c, tmp_path, counts):
     assert c.stored_bytes((tmp_path / "model.h").read_text()) == report["bytes"]["total"]
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_headers_of_forests_of_classes_name_them_and_give_their_probabilities(task, c, tmp_path, n_classes):
+    x = task[1]
+    labels = np.array(["off", "idle", "on"])[
+        np.digitize(x[:, 1], np.quantile(x[:, 1], [0.4, 0.7]) if n_classes > 2 else [100])
+    ]
+    own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"))
+    (model,) = own.cast(
+        growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [Form(2, unit_levels("even", 15), 8)]
+    )
+    assert model.program.forest.n_leaves == 3 * 16
+    model.to_c(tmp_path / "model.h", prefix="m")
+    rows = c.far_and_near(x)
+    c.check_integers(model.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
+    text = (tmp_path / "model.h").read_text()
+    assert all(f"class {k} = {name}" in text for k, name in enumerate(np.unique(labels))) and "x[1] = b" in text
+
+
 @pytest.mark.parametrize("arithmetic", ["integer", "float"])
 def test_graphs_give_what_python_gives(forest, tmp_path, arithmetic):
     pytest.importorskip("onnx")
@@ -133,21 +151,24 @@ def test_graphs_give_what_python_gives(forest, tmp_path, arithmetic):
     np.testing.assert_allclose(std, expected[1], rtol=1e-9)
 
 
-def test_saved_forests_predict_the_same_bits(forest, tmp_path):
-    model, x = forest
+@pytest.mark.parametrize("n_trees", [0, 6])
+def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_path, n_trees):
+    own, x = task
+    model = forest[0]
+    if not n_trees:  # what is left is linear
+        make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
+        (model,) = own.cast(make(0), [Form(2, unit_levels("even", 15), 8)])
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(load_quantized(tmp_path / "m").totals(x), model.totals(x))
-
-
-def test_float_headers_of_forests_are_refused(forest, tmp_path):
-    with pytest.raises(ValueError, match="with_arithmetic"):
-        forest[0].with_arithmetic("float").to_c(tmp_path / "m.h")
+    pytest.importorskip("onnx")
+    for arithmetic in ("float", "integer"):
+        model.with_arithmetic(arithmetic).to_onnx(tmp_path / f"{arithmetic}.onnx")
 
 
 def test_more_room_only_adds_candidates(task):
     own = task[0]
     part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))
-    forms = [Form(n, unit_levels("even", 15), 16, 8) for n in (1, 2)]
+    forms = [Form(n, unit_levels("even", 15), 8) for n in (1, 2)]
     limits = [{"max_bytes": 500}, {"max_bytes": 900}, {"max_bytes": 900, "max_stack": 270, "max_instructions": 9000}]
     small, large, limited = (_candidates(part, held, forms, m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)

@@ -62,13 +62,10 @@ def test_integer_graph_gives_the_integers_of_python(tmp_path, fitted, name):
         np.testing.assert_array_equal(got[key], expected)
 
 
-@pytest.mark.parametrize("feature_bits", [8, 16])
 @pytest.mark.parametrize("frequency_bits", [8, 16, 32])
-def test_integer_graphs_of_every_width(tmp_path, fitted, feature_bits, frequency_bits):
+def test_integer_graphs_of_every_width(tmp_path, fitted, frequency_bits):
     model, X = fitted("housing")
-    quantised = quantize(
-        model, 5, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits, method="draw"
-    )
+    quantised = quantize(model, 5, arithmetic="integer", frequency_bits=frequency_bits, method="draw")
     quantised.to_onnx(tmp_path / "m.onnx")
     rows = near_and_far(X).astype(np.float32)
     rows[0, 0] = np.nan
@@ -150,23 +147,9 @@ def test_classifiers_in_integers_have_probabilities(tmp_path, small):
 def test_probabilities_stay_probabilities_far_out(tmp_path, small):
     for target in ("sign", "three"):
         quantised = quantize(small(small.classifier("linear", posterior="sequential"), target), 3)
-        for dtype in (np.float64, np.float32):
-            quantised.to_onnx(tmp_path / "m.onnx", dtype=dtype)
-            rows = (small.X[:5] + np.array([[1e6], [-1e6], [1e3], [-1e3], [0]])).astype(dtype)
-            p = run(tmp_path / "m.onnx", rows)["probabilities"]
-            np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-5)
-
-
-def test_single_precision_agrees_to_its_rounding(tmp_path, fitted):
-    model, X = fitted("airfoil")
-    quantised = quantize(model, 8)
-    quantised.to_onnx(tmp_path / "m.onnx", dtype=np.float32)
-    rows = X[:50].astype(np.float32)
-    got = run(tmp_path / "m.onnx", rows)
-    mean, std = quantised.predict(rows.astype(float), return_std=True)
-    assert got["mean"].dtype == np.float32
-    np.testing.assert_allclose(got["mean"][:, 0], mean, atol=2e-3 * np.std(mean))
-    np.testing.assert_allclose(got["std"][:, 0], std, rtol=2e-3)
+        quantised.to_onnx(tmp_path / "m.onnx")
+        rows = small.X[:5] + np.array([[1e6], [-1e6], [1e3], [-1e3], [0]])
+        np.testing.assert_allclose(run(tmp_path / "m.onnx", rows)["probabilities"].sum(axis=1), 1.0, rtol=1e-5)
 
 
 def test_codes_take_four_bits_and_are_gathered_not_dequantised(tmp_path, fitted):
@@ -209,13 +192,6 @@ def test_without_onnx_the_extra_is_named(tmp_path, small, monkeypatch):
     with pytest.raises(ImportError, match=r'pip install "pydirect\[onnx\]"'):
         quantised.to_onnx(tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_types_other_than_float64_and_float32_are_refused(tmp_path, small):
-    model = quantize(small(small.regressor("linear")), 4)
-    for dtype in ("foo", np.int32, "float16"):
-        with pytest.raises(ValueError, match="dtype must be float64 or float32"):
-            model.to_onnx(tmp_path / "m.onnx", dtype=dtype)
 
 
 PRODUCT = {"product_amplitude": 0.4, "product_rates": np.array([0.0, 1.7])}

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydirect import quantize
+from pydirect import _core, quantize
 from pydirect.quantized.device import RawInputs
-from pydirect.quantized.integers import (
+from pydirect.quantized.program import (
     INT32_MAX,
     ONE,
     SINE_ERROR,
     AccumulatorOverflowError,
+    Group,
     IntegerArithmeticError,
+    IntegerProgram,
     integer_sqrt,
     round_shift,
     turn_sine,
 )
-from pydirect.quantized.model import FloatEngine
-from pydirect.quantized.program import Group, IntegerProgram
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 30))
@@ -38,13 +38,12 @@ def test_integer_square_roots_are_exact(v):
         assert int(integer_sqrt(np.array([value], dtype=np.int64))[0]) == math.isqrt(value)
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-def test_sines_from_the_table_are_within_their_bound_and_symmetric(bits):
+def test_sines_from_the_table_are_within_their_bound_and_symmetric():
     phase = np.concatenate([np.arange(0, 2**32, 65537), 2**30 * np.arange(4), 2**30 * np.arange(1, 5) - 1])
-    value = turn_sine(phase, bits)
-    assert np.abs(value / ONE[bits] - np.sin(2 * np.pi * phase / 2**32)).max() <= SINE_ERROR[bits]
-    np.testing.assert_array_equal(turn_sine(phase + 2**31, bits), -value)
-    assert np.abs(value).max() <= ONE[bits]
+    value = turn_sine(phase)
+    assert np.abs(value / ONE - np.sin(2 * np.pi * phase / 2**32)).max() <= SINE_ERROR
+    np.testing.assert_array_equal(turn_sine(phase + 2**31), -value)
+    assert np.abs(value).max() <= ONE
 
 
 def python_inputs(program, x):
@@ -64,13 +63,10 @@ def python_totals(program, x):
     for w in program.frequencies.tolist():
         phase = sum((wi * qi) << int(s) for wi, qi, s in zip(w, q, program.phase_shift, strict=True)) % 2**32
         for at in ((phase + 2**30) % 2**32, phase):
-            phi.append(int(turn_sine(np.array([at]), program.feature_bits)[0]))
+            phi.append(int(turn_sine(np.array([at]))[0]))
     for i in program.linear:
-        value = max(min(q[i], program.linear_limit), -program.linear_limit)
-        if program.feature_bits == 8:
-            value = max(min((abs(value) + 128) >> 8, 127), 0) * (1 if value >= 0 else -1)
-        phi.append(value)
-    phi += [program.one] * any(g.kind == "constant" for g in program.groups)
+        phi.append(max(min(q[i], program.linear_limit), -program.linear_limit))
+    phi += [ONE] * any(g.kind == "constant" for g in program.groups)
     totals = []
     for column in program.codes.T.tolist():
         total = 0
@@ -84,10 +80,9 @@ def python_totals(program, x):
     return totals
 
 
-@pytest.mark.parametrize("feature_bits", [8, 16])
 @pytest.mark.parametrize("frequency_bits", [8, 16, 32])
-def test_integer_programs_equal_unbounded_integers(data, raw, feature_bits, frequency_bits):
-    model = quantize(raw, 4, arithmetic="integer", feature_bits=feature_bits, frequency_bits=frequency_bits)
+def test_integer_programs_equal_unbounded_integers(data, raw, frequency_bits):
+    model = quantize(raw, 4, arithmetic="integer", frequency_bits=frequency_bits)
     x = np.vstack([data()[0][:5], [[1e30, -1e30, 10.0]], [[10.0, 12.0, 13.0]]])
     expected = [python_totals(model.program, row) for row in x]
     np.testing.assert_array_equal(model.program.totals(x)[:, 0], expected)
@@ -176,7 +171,6 @@ def linear_program(multipliers, limits):
         linear=np.arange(n, dtype=np.int32),
         linear_limit=32767,
         groups=(Group("linear", 0, n),),
-        feature_bits=16,
         codes=np.arange(n, dtype=np.uint8)[:, None],
         multipliers=np.array(multipliers, dtype=np.int32),
         n_outputs=1,
@@ -238,7 +232,6 @@ def test_networks_beyond_the_range_of_integers_name_the_layer(network):
             replace(program, **change).prove()
     basis = quantised.basis
     for change, message in (
-        ({"feature_bits": 8}, "feature_bits must be 16 for a network"),
         ({"basis": replace(basis, reach=basis.reach * [1, 1, 1e4])}, "inputs of layer 3 below 32767"),
         ({"basis": replace(basis, matrix=basis.matrix * 1e20)}, "nearly multiples of each other"),
         ({"spread": quantised.spread * 1e12}, "do not hold the weights of layer 1"),
@@ -255,10 +248,9 @@ RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}
 
 
 @pytest.mark.parametrize("levels", ["even", "power_of_two"])
-@pytest.mark.parametrize("feature_bits", [8, 16])
-def test_kernels_give_the_reference_at_every_level_and_for_any_threads(data, raw, at_every_level, levels, feature_bits):
+def test_kernels_give_the_reference_at_every_level_and_for_any_threads(data, raw, at_every_level, levels):
     x = data()[0]
-    model = quantize(raw, 16, X=x, levels=levels, feature_bits=feature_bits)
+    model = quantize(raw, 16, X=x, levels=levels)
     rows = np.random.default_rng(1).standard_normal((773, 3)) * 20
     got = at_every_level(lambda: model.program.run(rows))
     np.testing.assert_array_equal(got, model.program.totals(rows))
@@ -270,7 +262,13 @@ def test_sums_by_level_have_the_same_bits_at_every_level_and_are_sums(at_every_l
     rng = np.random.default_rng(0)
     codes, levels = rng.integers(0, 15, (70, 6)).astype(np.uint8), np.linspace(-3, 3, 15)
     phi = rng.standard_normal((531, 70))
-    engine = FloatEngine(codes, levels)
-    got = at_every_level(lambda: engine.sums(phi))
-    np.testing.assert_array_equal(engine.sums(phi, 0, 3), got)
+    samples = _core.SamplesDouble(codes, levels)
+
+    def sums(n_threads=1):
+        out = np.empty((531, 6))
+        samples.sums(phi, out, n_threads)
+        return out
+
+    got = at_every_level(sums)
+    np.testing.assert_array_equal(sums(3), got)
     np.testing.assert_allclose(got, phi @ levels[codes], atol=1e-12)

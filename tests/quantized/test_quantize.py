@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Fourier, MeanField, QuadraticBNNRegressor, Sequential, SpikeAndSlabPrior, quantize
-from pydirect.quantized.integers import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.predictors import load_quantized
+from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
 
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
@@ -36,7 +36,6 @@ def test_models_without_an_integer_form_say_what_to_do(data, fit):
         ({"levels": "even"}, "X must be given"),
         ({"n_levels": 7}, "n_levels must come with levels="),
         ({"arithmetic": "int"}, "arithmetic must be one of"),
-        ({"feature_bits": 4}, "feature_bits must be 8 or 16"),
         ({"frequency_bits": 4}, "frequency_bits must be"),
         ({"X": np.zeros((3, 2))}, "X must have shape"),
     ],

@@ -10,14 +10,13 @@ from pydirect import DirectRegressor, Fourier, MeanField, Sequential, quantize
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
-@pytest.mark.parametrize("feature_bits", [8, 16])
 @pytest.mark.parametrize(
     "options",
     [RAW, RAW | {"posterior": Sequential(levels="power_of_two")}, {"posterior": "sequential", "features": "linear"}],
 )
-def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_bits):
+def test_the_error_of_integers_is_within_its_bound(data, fit, options):
     x, y = data()
-    model = fit(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer", feature_bits=feature_bits)
+    model = fit(DirectRegressor(**options), x, y).quantize(8, arithmetic="integer")
     rows = x.mean(axis=0) + np.random.default_rng(2).uniform(-4.9, 4.9, (400, 3)) * x.std(axis=0)
     error = np.abs(model.functions(rows) - model.with_arithmetic("float").functions(rows)).max(axis=(0, 2))
     assert (error <= model.rounding_bound()).all()
@@ -26,15 +25,14 @@ def test_the_error_of_integers_is_within_its_bound(data, fit, options, feature_b
     mean, std = model.predict(rows, return_std=True)
     exact_mean, exact_std = model.with_arithmetic("float").predict(rows, return_std=True)
     assert (np.abs(mean - exact_mean) <= model.rounding_bound()).all()
-    np.testing.assert_allclose(std, exact_std, rtol=5e-3 if feature_bits == 16 else 0.15)
+    np.testing.assert_allclose(std, exact_std, rtol=5e-3)
 
 
-@pytest.mark.parametrize("feature_bits", [8, 16])
 @pytest.mark.parametrize("features", ["fourier", "linear"])
 @pytest.mark.parametrize(
     "levels", [[-1.0, 0.003, 1.0], [-1.0, -0.5, -0.003, 0.003, 0.5, 1.0], [-0.9, -0.31, 0.0, 0.0029, 0.17]]
 )
-def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, features, levels, feature_bits):
+def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, features, levels):
     x, y = data()
     y = y if len(levels) > 3 else 0.003 * x[:, 0]  # small weights: the tiny level is the best one of three
     features = Fourier(rank_inputs=False) if features == "fourier" else features
@@ -43,7 +41,7 @@ def test_the_error_is_within_its_bound_for_levels_of_any_values(data, fit, featu
     model = fit(DirectRegressor(**options), x, y)
     rows = x.mean(axis=0) + np.random.default_rng(3).uniform(-7.99, 7.99, (1000, 3)) * x.std(axis=0)
     for method in ("draw", "most_probable"):
-        quantised = quantize(model, 4, method, feature_bits=feature_bits, frequency_bits=8)
+        quantised = quantize(model, 4, method, frequency_bits=8)
         assert features == "linear" or len(quantised.program.groups) > 1
         error = np.abs(quantised.functions(rows) - quantised.with_arithmetic("integer").functions(rows)).max(
             axis=(0, 2)
@@ -73,31 +71,20 @@ def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
     assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
 
 
-def test_the_error_of_networks_in_integers_is_within_its_bound(network, network_name):
+def test_networks_in_integers_are_near_those_in_floating_point(network, network_name):
     model, x = network(network_name)
     quantised = quantize(model, 4, "draw", X=x, arithmetic="integer")
     exact = quantised.with_arithmetic("float")
-    rows = x + np.random.default_rng(5).standard_normal(x.shape) * np.repeat([0.0, 1.0], len(x) // 2)[:, None]
-    inside = quantised.in_range(rows)
-    assert inside[: len(x) // 2].all() and not quantised.in_range(x + 1e4).any()
-    error = np.abs(quantised.functions(rows) - exact.functions(rows)).max(axis=2)
-    bound = quantised.rounding_bound(rows)
-    assert (error <= bound)[inside].all() and (bound <= quantised.rounding_bound() * (1 + 1e-12))[inside].all()
-    # The bound adds up worst cases: at a row it is not much beyond what a few dozen terms can do.
-    assert bound[inside].max() < 100 * error[inside].max()
-    assert error[: len(x) // 2].max() < 0.02 * model.y_scale_.min()
-    (mean, std), (float_mean, float_std) = (m.predict(rows, return_std=True) for m in (quantised, exact))
-    assert (np.abs(mean - float_mean) <= bound)[inside].all()
-    np.testing.assert_allclose(std[: len(x) // 2], float_std[: len(x) // 2], rtol=0.02)
+    assert quantised.in_range(x).all() and not quantised.in_range(x + 1e4).any()
+    assert (np.abs(quantised.functions(x) - exact.functions(x)).max(axis=(0, 2)) < 0.02 * model.y_scale_).all()
+    np.testing.assert_allclose(
+        quantised.predict(x, return_std=True)[1], exact.predict(x, return_std=True)[1], rtol=0.02
+    )
     for level, interval in ((0.8, "predict_interval"), (0.5, "predict_function_interval")):
         ends = zip(getattr(quantised, interval)(x, level), getattr(exact, interval)(x, level), strict=True)
         assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
-
-
-def test_bounds_of_linear_models_are_the_same_at_all_rows(data, raw):
-    model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
-    np.testing.assert_array_equal(model.rounding_bound(x[:3]), np.tile(model.rounding_bound(), (3, 1)))
-    assert model.in_range(x).all() and not model.in_range(x + 1e3).any()
+    with pytest.raises(ValueError, match="model must be linear in basis functions"):
+        quantised.rounding_bound()
 
 
 def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):

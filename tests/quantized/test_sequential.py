@@ -11,8 +11,8 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
-from pydirect.quantized.integers import IntegerArithmeticError
 from pydirect.quantized.predictors import load_quantized
+from pydirect.quantized.program import IntegerArithmeticError
 from pydirect.statistics.gaussian import collect_statistics
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")

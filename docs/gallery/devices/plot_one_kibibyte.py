@@ -46,12 +46,12 @@ for name, expected in {"the large model": large.predict(X[quiet]), "the device":
 print(f"hours of alarm: {alarm[later].sum()}, of which quiet: {alarm[quiet].sum()}")
 
 # %%
-# What it costs: estimates of flash, code included, and of stack on a Cortex-M0+, and the operations of a prediction. On
-# an emulated Cortex-M4, `bench/scripts/devices_compared.py` counts the instructions of such models.
+# What it costs: estimates of flash, code included, of stack and of instructions on a Cortex-M0+. On an
+# emulated Cortex-M4, `bench/scripts/devices_compared.py` counts the instructions of such models.
 
 report = tiny.report(device)
 print(f"tables {report['bytes']['total']} bytes, flash {report['flash']}, stack {report['stack']}")
-print(", ".join(f"{report[name]} {name}" for name in ("additions", "multiplications", "table_lookups")))
+print(f"{report['instructions']} instructions per prediction")
 
 # %%
 # One C99 header is all that the device needs. It carries rows and the integers that Python found for them, as a

@@ -15,11 +15,12 @@ from pydirect.cli.tables import Frame, InputTable
 from pydirect.estimators.choices import Nystroem
 
 FORMATS = {".h": "c", ".onnx": "onnx"}
+LIMITS = ("max_flash", "max_bytes", "max_stack", "max_instructions", "max_nonzero")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command."""
-    from pydirect.quantized.export import to_c
+    from pydirect.quantized.c_header import to_c
 
     _check_options(args)
     model, targets = load_for_tables(args.model)
@@ -30,25 +31,24 @@ def run(args: argparse.Namespace) -> int:
         frame, y = inputs.frame, _targets(args, model, table, targets)
         X = model.columns_.encode(frame)
     quantised = _quantised(args, model, X, y)
-    n_bytes = None
     if args.format == "onnx":
-        quantised.to_onnx(args.output, dtype="float32" if args.single else "float64")
+        quantised.to_onnx(args.output)
     else:
-        n_bytes = to_c(
+        to_c(
             quantised,
             args.output,
             prefix=args.prefix or "pydirect",
             level=args.interval or 0.9,
-            real="float" if args.single else "double",
             X=X,
             columns=model.columns_.names_out,
         )
-    print_lines(_summary(args, model, quantised, n_bytes, frame))
+    print_lines(_summary(args, model, quantised, frame))
     return 0
 
 
 def _check_options(args: argparse.Namespace) -> None:
     args.format = args.format or FORMATS.get(args.output.suffix.lower(), "c")
+    args.integer = args.integer or args.format == "c"
     check_output(args.output, args.model, *([] if args.data is None else [args.data]))
     for name in ("prefix", "interval"):
         if args.format == "onnx" and getattr(args, name) is not None:
@@ -56,21 +56,17 @@ def _check_options(args: argparse.Namespace) -> None:
     if limit := _limit(args):
         if args.data is None:
             raise CommandError(f"{limit}: needs --data, the table that the model was fitted to")
-        if args.levels == "model" or args.method is not None or args.single:
-            raise CommandError(f"{limit}: not with --levels model, --method or --single")
+        if args.levels == "model" or args.method is not None:
+            raise CommandError(f"{limit}: not with --levels model or --method")
     elif args.target is not None:
-        raise CommandError("--target: only with --max-bytes or --max-nonzero")
+        raise CommandError("--target: only with a limit such as --max-flash")
     elif args.levels in ("even", "power_of_two") and args.data is None:
         raise CommandError(f"--levels {args.levels}: needs --data, rows at which predictions should agree")
-    if args.integer and args.single:
-        raise CommandError("--single: not with --integer")
-    if args.feature_bits is not None and not (args.integer or limit):
-        raise CommandError("--feature-bits: only with --integer, --max-bytes or --max-nonzero")
 
 
 def _limit(args: argparse.Namespace) -> str:
-    """Return the option that limits the size; empty without one."""
-    return "--max-bytes" if args.max_bytes is not None else "--max-nonzero" if args.max_nonzero is not None else ""
+    """Return the first option that limits the size; empty without one."""
+    return next((f"--{name.replace('_', '-')}" for name in LIMITS if getattr(args, name) is not None), "")
 
 
 def _check_form(args: argparse.Namespace, model: Any) -> None:
@@ -88,10 +84,10 @@ def _check_form(args: argparse.Namespace, model: Any) -> None:
     if args.format == "c" and not _limit(args) and nystroem:
         raise CommandError(
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
-            "small model to the same table with --max-bytes BYTES --data TABLE, or fit with --features fourier"
+            "small model to the same table with --max-flash BYTES --data TABLE, or fit with --features fourier"
         )
     if args.integer and args.data is None and _is_network(model):
-        raise CommandError("--integer: a network needs --data, rows like those that it was fitted to")
+        raise CommandError("integers of a network need --data, rows like those that it was fitted to")
 
 
 def _is_network(model: Any) -> bool:
@@ -133,7 +129,7 @@ def _unfitted(model: Any) -> Any:
 
 
 def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np.ndarray | None) -> Any:
-    from pydirect.quantized.integers import IntegerArithmeticError
+    from pydirect.quantized.program import IntegerArithmeticError
     from pydirect.quantized.quantize import quantize
 
     if _limit(args):
@@ -144,11 +140,9 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
             _unfitted(model),
             X,
             y,
-            max_bytes=args.max_bytes,
-            max_nonzero=args.max_nonzero,
             n_samples=args.samples,
             levels=args.levels or "even",
-            feature_bits=args.feature_bits or 16,
+            **{name: getattr(args, name) for name in LIMITS},
         )
     try:
         return quantize(
@@ -158,17 +152,14 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
             X=X,
             levels=args.levels or "model",
             arithmetic="integer" if args.integer else "float",
-            feature_bits=args.feature_bits or 16,
         )
     except IntegerArithmeticError as error:
-        hint = "" if _is_network(model) else "; --max-bytes BYTES --data TABLE fits a model that is made for it"
+        hint = "" if _is_network(model) else "; --max-flash BYTES --data TABLE fits a model that is made for it"
         raise CommandError(f"{error}{hint}") from None
 
 
-def _summary(
-    args: argparse.Namespace, model: Any, quantised: Any, n_bytes: int | None, X: Frame | None
-) -> list[tuple[str, str]]:
-    from pydirect.quantized.export import memory_lines, size_lines
+def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: Frame | None) -> list[tuple[str, str]]:
+    from pydirect.quantized.c_header import memory_lines, size_lines
 
     report = quantised.report()
     lines = [
@@ -176,7 +167,7 @@ def _summary(
         ("arithmetic", quantised.arithmetic),
         ("samples", f"{quantised.n_samples} of {report['n_basis_functions']} weights, {report['bits']} bits each"),
         # A graph stores its tables in types of its own: only the size of the file is known.
-        *size_lines(report, n_bytes)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
+        *size_lines(report)[1 if args.format == "onnx" and "basis" in report["bytes"] else 0 :],
         *(memory_lines(report) if args.format == "c" else []),
     ]
     if quantised.arithmetic == "integer":

@@ -95,18 +95,19 @@ model: model file
 --samples S: posterior samples to keep (default: 16)
 --method {{moments,draw,most_probable}}: how samples are chosen: to match the posterior's mean and variance, at random,
     or the most probable one (default: moments)
---integer: integer arithmetic up to the last step
+--integer: integer arithmetic up to the last step, always in C
 --levels {{model,even,power_of_two}}: levels of the weights: the model's own, or new ones shared by all weights, for
-    which --data is needed (default: model, with --max-bytes even)
---max-bytes BYTES: fit the best integer model of at most this size
+    which --data is needed (default: model, with a limit even)
+--max-flash BYTES: fit the best integer model that takes at most this flash, code included
+--max-bytes BYTES: fit the best integer model of at most this size, code not included
+--max-stack BYTES: fit the best integer model whose predictions take at most this stack
+--max-instructions N: fit the best integer model whose predictions take at most this number of instructions
 --max-nonzero K: fit the best integer model with at most K nonzero weights per sample
---feature-bits {{8,16}}: bits per basis function in integer arithmetic (default: 16)
 --data TABLE: CSV or Parquet file with rows like those the model will see
 --target NAME*: target column of --data for a model of limited size; repeatable (default: those of the model, which a
     model saved from Python does not name){_READING}
 --prefix NAME: prefix of all names in C (default: pydirect)
 --interval P: probability of the interval in C (default: {DEFAULT_LEVEL})
---single: floating point in single precision
 """
 _DEMO = """
 --plot IMAGE: picture of the intervals
@@ -138,8 +139,8 @@ _COMMANDS = {
     "export": (
         "write a model as C or ONNX, with weights of a few bits",
         "Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
-        "mean and standard deviation, and report its size. With --max-bytes or --max-nonzero "
-        "the best integer model of that size is fitted anew to the rows of --data.",
+        "mean and standard deviation, and report its size. With limits such as --max-flash "
+        "the best integer model within them is fitted anew to the rows of --data.",
         None,
         _EXPORT,
     ),
@@ -181,9 +182,10 @@ _level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("data", "model", "--data", "--output", "--checkpoint", "--plot"), Path),
     **dict.fromkeys(("--hidden", "--n-basis-functions", "--degree", "--threads"), _positive),
-    **dict.fromkeys(("--samples", "--max-bytes", "--max-nonzero"), _positive),
+    **dict.fromkeys(("--samples", "--max-flash", "--max-bytes", "--max-stack"), _positive),
+    **dict.fromkeys(("--max-instructions", "--max-nonzero"), _positive),
     **{"--test-fraction": _fraction, "--interval": _level, "--seed": _natural},
-    **{"--feature-bits": int, "--set": _setting},
+    "--set": _setting,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "fit": {"task": "auto", "model": "direct", "on_missing": "impute", "seed": 0},

@@ -178,9 +178,9 @@ class RawPolicy:
             np.logspace(-1, 1, self.n_noise_levels) if self.noise == "grid" and self.n_noise_levels > 1 else np.ones(1)
         )
 
-    def begin(self, statistics: TargetStatistics, initial: InitialHyperparameters, seed: int) -> RawFit:
-        """Find a target's noise variance and prior scale by evidence; `seed`: of a sampled entropy."""
-        return RawFit(self, statistics, initial, seed, *initial.by_evidence_of_all_rows(statistics))
+    def begin(self, statistics: TargetStatistics, initial: InitialHyperparameters) -> RawFit:
+        """Find a target's noise variance and prior scale by evidence."""
+        return RawFit(self, statistics, initial, *initial.by_evidence_of_all_rows(statistics))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,6 @@ class RawFit:
     policy: RawPolicy
     statistics: TargetStatistics
     initial: InitialHyperparameters
-    seed: int
     noise: float
     prior_sd: float
 
@@ -276,7 +275,6 @@ class RawFit:
                 start=posterior,
                 n_components=1 if interrupted else policy.n_components,
                 entropy=policy.entropy,
-                random_state=self.seed,
                 **fit._options(),
             )
 

@@ -15,7 +15,6 @@ from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.direct.mixture_ascent import (
     Climb,
     MixtureState,
-    ascend_stochastic,
     ascend_taylor,
     fit_factorized,
     split_components,
@@ -41,12 +40,10 @@ def fit_mixture(
     *,
     n_components: int = 5,
     entropy: str = "pairwise",
-    n_samples: int = 3000,
     optimizer: str = "pipeline",
     start: MeanFieldPosterior | MixturePosterior | None = None,
     max_iter: int = 1000,
     tolerance: float = 1e-2,
-    random_state: int = 0,
     n_threads: int | None = None,
 ) -> MixturePosterior:
     """Fit a mixture of factorised posteriors from statistics alone.
@@ -71,31 +68,25 @@ def fit_mixture(
     n_components : int, default=5
         Largest number of components; fewer where fewer weights are undecided. 1 fits a factorised posterior, under
         either kind of prior.
-    entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
-        Of the mixture: the bound of `pairwise_entropy` (default), that of `taylor_entropy` (Theorem 3) with its centre
-        optimised too, by L-BFGS, or unbiased gradients from samples (eq. 11), by Adam from the pairwise fit; where the
-        pairwise bound of what that finds is lower, the pairwise fit stays.
-    n_samples : int, default=3000
-        Number of samples per step of ``"stochastic"``.
+    entropy : {"pairwise", "taylor"}, default="pairwise"
+        Of the mixture: the bound of `pairwise_entropy` (default), or that of `taylor_entropy` (Theorem 3), whose centre
+        is optimised too, by L-BFGS.
     optimizer : str, default="pipeline"
         As in `fit_mean_field`.
     start : MeanFieldPosterior or MixturePosterior, optional
         A posterior of at most `n_components` components, with the same numbers of levels and noise levels, to rise
         from instead of fitting a factorised one. One component is then split; the number of several stays.
     max_iter : int, default=1000
-        Largest number of iterations of any one stage; of ``"stochastic"`` at most 100 steps are taken.
+        Largest number of iterations of any one stage.
     tolerance : float, default=1e-2
         Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
-    random_state : int, default=0
-        Seed of the samples of ``"stochastic"``.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.
 
     Returns
     -------
     MixturePosterior
-        ``elbo`` is a lower bound of log p(y): for ``"stochastic"``, which does not know its entropy, with the pairwise
-        bound of it.
+        ``elbo`` is a lower bound of log p(y).
 
     Raises
     ------
@@ -122,7 +113,6 @@ def fit_mixture(
     n_components = as_component_count(n_components)
     as_choice(entropy, "entropy", ENTROPIES)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
-    as_count(n_samples, "n_samples", 2)
     as_count(max_iter, "max_iter")
     tolerance = as_number(tolerance, "tolerance", above=0.0)
     target = as_target_statistics(statistics)
@@ -142,12 +132,7 @@ def fit_mixture(
     if n_components > 1 and not state.interrupted:
         if len(state.alpha) == 1:
             state = split_components(state, climb, n_components)
-        if entropy == "taylor":
-            state = ascend_taylor(state, climb)
-        else:
-            state = climb.ascend(state)
-            if entropy == "stochastic" and not state.interrupted:
-                state = ascend_stochastic(state, climb, n_samples, random_state)
+        state = ascend_taylor(state, climb) if entropy == "taylor" else climb.ascend(state)
     posterior = _posterior(state, climb)
     warn_at_edge(posterior.noise)
     return posterior

@@ -10,29 +10,22 @@ from scipy.special import softmax
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_generator, as_instance
+from pydirect._validation import FloatArray, as_instance
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_regression
 from pydirect.direct.mixture_posterior import (
     SMALLEST_ALPHA,
     SMALLEST_MASS,
     MixturePosterior,
-    pairwise_entropy,
-    sample_indices,
-    score_gradient,
-    stochastic_entropy,
     taylor_entropy,
 )
 from pydirect.distributions.categorical import FactorizedCategorical, padded
 from pydirect.distributions.priors import MixturePriorTable
-from pydirect.optimize.gradient import Adam, lbfgs, through_softmax
+from pydirect.optimize.gradient import lbfgs, through_softmax
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.optimize.quadratic import MOVE_THRESHOLD, SMALL_PROBLEM
 
 # A weight is split where both halves keep this much of its mass.
 SMALLEST_HALF = 0.01
-# Steps of stochastic gradients, and how far each moves a logit.
-STOCHASTIC_STEPS = 100
-STEP_SIZE = 0.005
 # Rounds between weights and responsibilities of a mixture prior.
 PRIOR_ROUNDS = 20
 
@@ -254,7 +247,7 @@ def _halves(q: FloatArray, levels: FloatArray) -> tuple[FloatArray, NDArray[np.i
     return between[rows, cut], cut, log_small, np.diff(levels, axis=1)[rows, cut]
 
 
-# Gradients in logits: along the Taylor bound, or with sampled entropies
+# Gradients in logits, along the Taylor bound
 
 
 def energy(climb: Climb, alpha: FloatArray, q: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
@@ -341,57 +334,3 @@ def ascend_taylor(state: MixtureState, climb: Climb) -> MixtureState:
     total = replace(state.outcome, elbo=objective(best)[0], interrupted=outcome.interrupted)
     total.add((len(trace), outcome.converged, trace))
     return MixtureState(alpha, q, energy(climb, alpha, q)[3], total)
-
-
-def ascend_stochastic(state: MixtureState, climb: Climb, n_samples: int, random_state: int) -> MixtureState:
-    """Adam on all logits (Kingma & Ba 2015), with fresh samples at every step and steps that shrink to nothing.
-
-    The entropy is not known: what the steps gain is judged by the pairwise bound of it, and where that is lower, where
-    they started is kept.
-    """
-    rng = as_generator(random_state)
-    alpha, q = state.alpha, state.q
-    allowed = np.isfinite(np.broadcast_to(climb.priors(q)[0], q.shape))
-    table = climb.table if climb.table is not None and climb.table.bound == "stochastic" else None
-    parameters = [np.log(alpha), np.where(allowed, np.log(np.maximum(q, SMALLEST_MASS)), -np.inf)]
-    ascents = [Adam(p.shape) for p in parameters]
-    trace: list[float] = []
-    interrupted = False
-    n_steps = min(climb.max_iter, STOCHASTIC_STEPS)
-    try:
-        with single_blas_thread():
-            for step in range(n_steps):
-                value, d_alpha, d_q, _ = energy(climb, alpha, q)
-                indices = sample_indices(alpha, q, n_samples, rng)
-                entropy, h_alpha, h_q = stochastic_entropy(alpha, q, indices, climb.n_threads)
-                trace.append(value + float(entropy.mean()))
-                d_alpha, d_q = d_alpha + h_alpha, d_q + h_q
-                if table is not None:
-                    p_alpha, p_q = _exact_prior_gradient(table, alpha, q, indices, climb.n_threads)
-                    d_alpha, d_q = d_alpha + p_alpha, d_q + p_q
-                gradients = [through_softmax(alpha, d_alpha), through_softmax(q, d_q)]
-                for p, g, adam in zip(parameters, gradients, ascents, strict=True):
-                    adam.step = STEP_SIZE * (1 - step / n_steps)
-                    p += adam(g)
-                alpha, q = softmax(parameters[0]), softmax(parameters[1], axis=2)
-    except KeyboardInterrupt:
-        interrupted = True
-    value, _, _, q_noise = energy(climb, alpha, q)
-    elbo = value + pairwise_entropy(alpha, q)[0]
-    outcome = replace(state.outcome, elbo=max(elbo, state.elbo), interrupted=interrupted)
-    outcome.add((len(trace), state.converged and not interrupted, np.array(trace)))
-    return MixtureState(alpha, q, q_noise, outcome) if elbo > state.elbo else replace(state, outcome=outcome)
-
-
-def _exact_prior_gradient(
-    table: MixturePriorTable, alpha: FloatArray, q: FloatArray, indices: NDArray[np.uint8], n_threads: int
-) -> tuple[FloatArray, FloatArray]:
-    """Unbiased gradient of ``E_q log p`` less that of its bound, which the energy has already."""
-    bounds, offsets = priors_of_components(table, q)
-    finite = np.where(np.isfinite(bounds), bounds, 0.0)
-    average = np.einsum("i,ijw->jw", alpha, finite)
-    gradient_alpha, gradient_q = score_gradient(
-        alpha, q, indices, table.log_mass_of(indices, n_threads), average, n_threads
-    )
-    gradient_alpha -= np.einsum("ijw,ijw->i", q, finite) + offsets
-    return gradient_alpha, gradient_q - alpha[:, None, None] * finite

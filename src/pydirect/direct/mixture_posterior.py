@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, softmax, xlogy
+from scipy.special import logsumexp, xlogy
 
 from pydirect import _core
 from pydirect._dense import product
@@ -25,7 +25,7 @@ from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.schema import LogMasses, Positive, Probabilities, Shape
 
-ENTROPIES = ("pairwise", "taylor", "stochastic")
+ENTROPIES = ("pairwise", "taylor")
 # What a component keeps of its weight where it has none left: it may come back.
 SMALLEST_ALPHA = 1e-300
 SMALLEST_MASS = 1e-12
@@ -100,64 +100,6 @@ def taylor_entropy(
     return value, -log_a - 2.0 * pairs @ alpha, gradient_q, gradient_centre
 
 
-def score_gradient(
-    alpha: FloatArray,
-    q: FloatArray,
-    indices: NDArray[np.uint8],
-    values: FloatArray,
-    additive: FloatArray,
-    n_threads: int = 1,
-) -> tuple[FloatArray, FloatArray]:
-    """Unbiased gradient of ``E_q f`` in the probabilities of a mixture, from values of a fixed f at samples of it.
-
-    ``∇ E f = E[(f − h) ∇ log q] + ∇ E h`` for an additive h, whose expectation is exact: the closer h is to f, the
-    smaller the variance. With f = log q + 1 this is minus eq. 11's gradient of the entropy, and that formula itself
-    when h is zero.
-
-    `alpha`, (n_components,). `q`, (n_components, n_weights, n_levels). `indices`, (n_samples, n_weights): samples.
-    `values`, (n_samples,): f of each. `additive`, (n_weights, n_levels): h, of which the values of a sample's weights
-    are summed. Returns the gradients in `alpha` and `q`, of all entries as if they were free. Raises ValueError,
-    TypeError when an argument has a wrong shape, type or range.
-    """
-    r, b, m = q.shape
-    indices = as_level_indices(indices, "indices", b, m)
-    n = len(indices)
-    alpha = as_float_array(alpha, "alpha", (r,))
-    values = as_float_array(values, "values", (n,))
-    additive = as_float_array(additive, "additive", (b, m))
-    rest = values - _core.component_log_masses(indices, np.ascontiguousarray(additive[:, :, None]), n_threads)[:, 0]
-    masses = _core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha)
-    shares = softmax(masses, axis=1) * rest[:, None] / n
-    sums = np.zeros((b, m, r))
-    _core.sum_by_level(indices, np.ascontiguousarray(shares), sums, n_threads)
-    own = np.einsum("ijw,jw->ij", q, additive)
-    total = own.sum(axis=1)
-    others = (total[:, None] - own)[:, :, None]
-    gradient_q = np.divide(sums.transpose(2, 0, 1), q, out=np.zeros_like(q), where=q > 0)
-    return shares.sum(axis=0) / alpha + total, gradient_q + alpha[:, None, None] * (additive + others)
-
-
-def stochastic_entropy(
-    alpha: FloatArray, q: FloatArray, indices: NDArray[np.uint8], n_threads: int = 1
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Estimate the entropy of a mixture and its gradient from samples of it (eq. 11).
-
-    The variance is reduced by the entropy of the marginals, which is exact.
-
-    `alpha`, `q`, `indices`: as in `score_gradient`. Returns `values`, (n_samples,): their mean is the estimate;
-    `gradient_alpha, gradient_q`. Raises ValueError, TypeError when an argument has a wrong shape, type or range.
-    """
-    indices = as_level_indices(indices, "indices", *q.shape[1:])
-    alpha = as_float_array(alpha, "alpha", q.shape[:1])
-    log_q = logsumexp(_core.component_log_masses(indices, log_table(q), n_threads) + np.log(alpha), axis=1)
-    marginal = np.einsum("i,ijw->jw", alpha, q)
-    log_marginal = np.log(np.maximum(marginal, SMALLEST_MASS))
-    of_marginals = _core.component_log_masses(indices, np.ascontiguousarray(log_marginal[:, :, None]), n_threads)[:, 0]
-    additive = log_marginal + 1.0 / len(marginal)  # h = Σ_j log q_j + 1
-    gradient_alpha, gradient_q = score_gradient(alpha, q, indices, log_q + 1.0, additive, n_threads)
-    return of_marginals - log_q - float((marginal * log_marginal).sum()), -gradient_alpha, -gradient_q
-
-
 def log_table(q: FloatArray) -> FloatArray:
     """Return log q as the compiled samplers want it, (n_weights, n_levels, n_components)."""
     with np.errstate(divide="ignore"):
@@ -177,8 +119,7 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     """A fitted mixture of factorised posteriors, and a factorised posterior of the noise.
 
     The trace of the ELBO is under the bound or estimate that each stage ascends; the last is exact, those before are of
-    A in single precision, and may lie above it by as much as that rounds. With the stochastic entropy, which takes a
-    fixed number of steps, it has converged when the pairwise fit before them has.
+    A in single precision, and may lie above it by as much as that rounds.
     """
 
     levels: Annotated[FloatArray, Shape("n_weights or 1", "n_levels")]

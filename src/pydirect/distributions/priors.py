@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp, softmax, xlogy
 
-from pydirect import _core
 from pydirect._validation import (
     FloatArray,
     as_choice,
     as_float_array,
     as_float_array_unbounded,
-    as_level_indices,
     as_number,
 )
 from pydirect.distributions.categorical import as_levels
@@ -272,7 +270,7 @@ def as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> F
     return array
 
 
-PRIOR_BOUNDS = ("log_sum_exp", "jensen", "stochastic")
+PRIOR_BOUNDS = ("log_sum_exp", "jensen")
 
 
 @dataclass(frozen=True)
@@ -288,11 +286,10 @@ class MixturePrior:
     groups : array_like of int, shape (n_weights,), optional
         Weights with equal numbers choose a component together, groups independently of each other. One group of all
         weights by default. `DirectRegressor` with ``features="linear"`` also takes one number per column of X.
-    bound : {"log_sum_exp", "jensen", "stochastic"}, default="log_sum_exp"
+    bound : {"log_sum_exp", "jensen"}, default="log_sum_exp"
         Of ``E_q log p``. ``"jensen"``: ``Σ_k π_k Σ_j q_jᵀ log p_j^(k)`` (Theorem 4). ``"log_sum_exp"`` (default):
         ``log Σ_k π_k exp Σ_j q_jᵀ log p_j^(k)``, Jensen's inequality with the best responsibilities instead of π, hence
-        never looser. ``"stochastic"``: unbiased gradients from samples, where the entropy is ``"stochastic"`` too and
-        the posterior has several components; log-sum-exp elsewhere.
+        never looser.
 
     Examples
     --------
@@ -429,26 +426,3 @@ class MixturePriorTable:
     def offset(self, responsibilities: FloatArray) -> float:
         """``Σ_g Σ_k ρ_gk log (π_k / ρ_gk)``: what the bound has beside the expectation of `effective`."""
         return float((responsibilities * self.log_weights).sum() - xlogy(responsibilities, responsibilities).sum())
-
-    def expectation(self, q: FloatArray) -> float:
-        """Bound of ``E_q log p`` for a factorised q, (n_weights, n_levels)."""
-        scores = self.scores(q)
-        if self.bound == "jensen":
-            return float((scores @ np.exp(self.log_weights)).sum())
-        return float(logsumexp(self.log_weights + scores, axis=1).sum())
-
-    def log_mass_of(self, indices: NDArray[np.uint8], n_threads: int = 1) -> FloatArray:
-        """``log p(w)``, exactly, of weight vectors given as level indices (n_samples, n_weights); (n_samples,).
-
-        Raises ValueError, TypeError when `indices` has another shape or type, or an index no level.
-        """
-        k, _, m = self.log_masses.shape
-        indices = as_level_indices(indices, "indices", len(self.groups), m)
-        table = np.broadcast_to(self.log_masses, (k, len(self.groups), m)).transpose(1, 2, 0)
-        total = np.zeros(len(indices))
-        for group in range(self.n_groups):
-            members = np.flatnonzero(self.groups == group)
-            chosen, masses = np.ascontiguousarray(indices[:, members]), np.ascontiguousarray(table[members])
-            sums = _core.component_log_masses(chosen, masses, n_threads)
-            total += logsumexp(sums + self.log_weights, axis=1)
-        return total

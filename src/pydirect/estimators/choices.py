@@ -204,7 +204,7 @@ class MeanField(Choice):
     n_components : int, default=1
         Number of components: more than one make the posterior a mixture, which represents correlations between
         weights; see `pydirect.fit_mixture`. Regression only.
-    entropy : {"pairwise", "taylor", "stochastic"}, default="pairwise"
+    entropy : {"pairwise", "taylor"}, default="pairwise"
         How the entropy of a mixture is bounded.
     n_noise_levels : int, default=15
         Number of values of the noise variance with ``noise="grid"``.

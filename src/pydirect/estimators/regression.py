@@ -378,7 +378,7 @@ def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.G
     if isinstance(posterior, Sequential):
         return list(_sequential_policy(posterior, sums.basis).fit(statistics, starts, seeds))
     policy = _raw_policy(plan, posterior, sums.basis)
-    return list(finish([policy.begin(*each) for each in zip(statistics, starts, seeds, strict=True)]))
+    return list(finish([policy.begin(*each) for each in zip(statistics, starts, strict=True)]))
 
 
 def lost_digits(basis: Basis, n_rows: float, models: Sequence[FittedRegressor], dtype: str) -> bool:

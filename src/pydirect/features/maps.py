@@ -486,8 +486,8 @@ class ForestFeatures(FeatureMap):
     """
 
     kind: ClassVar[str] = "forest"
-    columns: Annotated[NDArray[np.intp], Shape("n_trees", "depth")]
-    thresholds: Annotated[FloatArray, Shape("n_trees", "depth")]
+    columns: Annotated[NDArray[np.intp], Shape("n_trees*", "depth")]
+    thresholds: Annotated[FloatArray, Shape("n_trees*", "depth")]
     amplitude: float
     linear_scale: Annotated[FloatArray, Shape("n_inputs")]
     constant: float

@@ -3,9 +3,9 @@
 from pydirect.quantized.device import FixedPointModel as FixedPointModel
 from pydirect.quantized.device import RawInputs as RawInputs
 from pydirect.quantized.fit_quantized import NoModelError, fit_quantized
-from pydirect.quantized.integers import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.model import QuantizedModel as QuantizedModel
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedRegressor, load_quantized
+from pydirect.quantized.program import AccumulatorOverflowError, IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.program import IntegerProgram as IntegerProgram
 from pydirect.quantized.quantize import quantize
 

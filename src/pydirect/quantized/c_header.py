@@ -1,34 +1,32 @@
-"""C99 headers: their text, and bodies for integer programs and for floating point."""
+"""C99 headers of integer programs."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray
-from pydirect.features.inputs import LARGEST, InputMap
-from pydirect.features.kernel import LINEAR_REACH
-from pydirect.features.maps import ForestFeatures, FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect import __version__
+from pydirect._validation import FloatArray, as_number
+from pydirect.persistence.container import atomic_open
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
-from pydirect.quantized.fitted import LinearBasis, NetworkBasis
-from pydirect.quantized.integers import gaussian_z, half_width, lower_quantile
-from pydirect.quantized.model import FloatPath, QuantizedModel
-from pydirect.quantized.program import IntegerProgram, NetworkProgram
+from pydirect.quantized.fitted import NetworkBasis
+from pydirect.quantized.model import QuantizedModel
+from pydirect.quantized.program import ONE, IntegerProgram, NetworkProgram, gaussian_z, lower_quantile
 
 WIDTH = 116
 # Counters of the generated code have 16 bits.
 LARGEST_COUNT = 65535
 C_TYPES = {np.dtype(f"{sign}int{bits}"): f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-C_TYPES |= {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+C_TYPES |= {np.dtype(np.float32): "float"}
 Tables = dict[str, NDArray[Any]]
 
 
@@ -66,16 +64,11 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
     """Return literals that compile to exactly these numbers."""
     kind, numbers = values.dtype, values.tolist()
     if kind.kind == "f":
-        return (_decimal(v, 17) if kind == np.float64 else f"{_decimal(v, 9)}f" for v in numbers)
+        return (text + ("f" if re.search(r"[.e]", text) else ".0f") for text in (f"{v:.9g}" for v in numbers))
     if kind.itemsize < 4:
         return map(str, numbers)
     macro, least = C_TYPES[kind][:-2].upper(), -(2**31) if kind == np.int32 else None  # which has no literal
     return (f"{macro}_C({v})" if v != least else "-INT32_C(2147483647) - 1" for v in numbers)
-
-
-def _decimal(value: float, digits: int) -> str:
-    text = f"{value:.{digits}g}"
-    return text if re.search(r"[.e]", text) else text + ".0"
 
 
 def require_counts(counts: Mapping[str, int]) -> None:
@@ -160,7 +153,6 @@ def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
             "fourier": program.n_frequencies > 0,
             "forest": program.forest is not None,
             "linear": len(program.linear) > 0,
-            "wide": program.feature_bits == 16,
         }
     found |= {
         "shifts": program.powers_of_two,
@@ -169,12 +161,8 @@ def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
         "classes": probabilities is not None,
         "two_classes": probabilities is not None and probabilities.n_classes == 2,
     }
-    return _code_conditions(packed) | {name for name, holds in found.items() if holds}
-
-
-def _code_conditions(packed: PackedCodes) -> set[str]:
-    holds = {"stored": packed.n_bytes > 0, "bytes": packed.bits == 8}
-    return {packed.layout, f"bits{packed.bits}", *(name for name, true in holds.items() if true)}
+    found |= {"stored": packed.n_bytes > 0, "bytes": packed.bits == 8}
+    return {packed.layout, f"bits{packed.bits}", *(name for name, holds in found.items() if holds)}
 
 
 def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[str, int | str]:
@@ -217,9 +205,9 @@ def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[
         values |= {
             "N_FREQUENCIES": program.n_frequencies,
             "N_LINEAR": len(program.linear),
-            "FIRST_LINEAR": 2 * program.n_frequencies + program.n_leaves,
+            "FIRST_LINEAR": program.first_linear,
             "N_GROUPS": len(program.groups),
-            "ONE": program.one,
+            "ONE": ONE,
             "LINEAR_LIMIT": program.linear_limit,
         }
         if program.forest is not None:
@@ -268,230 +256,167 @@ def _test_tables(device: FixedPointModel, rows: NDArray[np.generic]) -> list[str
     return [table(f"pd_test_{name}", a) for name, a in tables.items()]
 
 
-# Standardised inputs are clipped here: their squares stay finite.
-LARGEST_SINGLE = 1e15
-# Largest sum of a network, hidden or in units of the output: the sum of 256 samples' squares stays finite.
-LARGEST_SUM = 1e17
-# Inputs of a network are not clipped below this, 16 standard deviations.
-LEAST_CUT_OFF = 8.0
-# A margin of two powers of ten at either end of the normal numbers, for products with basis functions.
-RANGE = (1e-36, 1e36)
+N_TESTS = 8
 
 
-def require_single(model: QuantizedModel) -> None:
-    """Raise ValueError when units of X or y, or their squares, are non-zero and beyond single precision."""
-    m = model.basis.input_map
-    target = "real='double' or dtype=float64, or scale y"
-    inputs = "real='double' or dtype=float64, or scale X"
-    values: tuple[tuple[str, FloatArray, bool, str], ...] = (
-        ("squared units of the outputs", model.scale**2, True, target),
-        ("noise variances", model.noise, True, target),
-        ("offsets of the outputs", model.offset, False, target),
-        ("scales of the columns", m.scale[m.kept], True, inputs),
-        ("means of the columns", m.mean[m.kept], False, inputs),
-    )
-    for name, array, both, hint in values:
-        size = np.abs(array[array != 0])
-        if (size > RANGE[1]).any() or (both and (size < RANGE[0]).any()):
-            least, largest = size.min(), size.max()
-            raise ValueError(
-                f"{name} must be between {RANGE[0]:g} and {RANGE[1]:g} in single precision, got {least:.3g} to "
-                f"{largest:.3g}: use {hint}"
-            )
+SINGLE_MAX = float(np.finfo(np.float32).max)
 
 
-def largest_network_input(model: QuantizedModel, basis: NetworkBasis) -> float:
-    """Return where network inputs are clipped in single precision, so that no sum exceeds `LARGEST_SUM`."""
-    weights = np.abs(model.network_weights).reshape(model.packed.shape[1], -1)
-    limits = basis.largest * 2.0 ** -np.arange(60)
-    *hidden, out = basis.shape.sums(weights, np.repeat(limits[:, None], basis.shape.n_inputs, axis=1))
-    out = out * np.repeat(np.maximum(np.abs(model.scale), 1.0), model.n_samples)[:, None, None]
-    largest = np.max([a.max(axis=(0, 2)) for a in (*hidden, out)], axis=0)  # nothing is negative
-    fits = limits[largest <= LARGEST_SUM]
-    return max(float(fits.max(initial=0.0)), min(LEAST_CUT_OFF, basis.largest))
+def to_c(
+    model: QuantizedModel,
+    path: str | Path,
+    *,
+    prefix: str = "pydirect",
+    level: float = 0.9,
+    counts_per_unit: ArrayLike | None = None,
+    zero_count: ArrayLike = 0.0,
+    output_counts_per_unit: ArrayLike | None = None,
+    X: ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Write a quantised model in integers as one self-contained C99 header, which needs no library.
 
+    It allocates no memory. Its functions are ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower,
+    upper)``, ``prefix_predict_function_interval(x, lower, upper)``, for a classifier, whose mean is that of the logits,
+    ``prefix_predict_proba(x, probability)``, and ``prefix_self_test()``, which returns 0 when the results are those of
+    Python. The comment at the top declares them. Their numbers are ``float``, or with `counts_per_unit` ``int32_t``,
+    without any floating point: rows and results are counts.
 
-# Largest tables for a header.
-MAX_BYTES = 4 * 2**20
-# Relative agreement that the self-test requires.
-TOLERANCE = {"double": 1e-6, "float": 1e-3}
+    Results are the integers of `QuantizedModel.fixed_point`, divided by the counts per unit where they are
+    ``float``; probabilities of a classifier are ``uint16_t`` in units of 2^-15, and ``prefix_predict_class(x)`` is the
+    index of the most probable class by the mean logit.
 
+    Parameters
+    ----------
+    path : str or Path
+        Path of the file.
+    prefix : str, default="pydirect"
+        Prefix of all names; in capitals for macros.
+    level : float, default=0.9
+        Probability of intervals.
+    counts_per_unit : array_like of shape (n_features_in,) or number, optional
+        The integers of the device's sensors are ``zero_count + counts_per_unit · x``.
+    zero_count : array_like of shape (n_features_in,) or number, default=0.0
+        See `counts_per_unit`.
+    output_counts_per_unit : array_like of shape (n_outputs,) or positive number, optional
+        How many counts make a unit of a result, such as 1000 or 2**16. By default a power of ten
+        that gives the smallest standard deviation four digits; for a classifier's logits 2**16.
+    X : array_like of shape (n_rows, n_features_in), optional
+        Rows for the self-test, of which the first 8 are used; by default random rows like those of training.
+    columns : sequence of str, optional
+        Names of all inputs for the comment at the top; by default those of the data frame of the fit.
 
-@dataclass
-class Parts:
-    """What the templates of a header are filled with."""
-
-    conditions: set[str]
-    macros: dict[str, int | str]
-    tables: Tables
-
-
-def float_body(model: QuantizedModel, rows: FloatArray, level: float, real: str) -> tuple[str, int]:
-    """Return the body of a header that predicts in floating point, and the number of bytes of its tables.
-
-    `rows`, (n_tests, n_features_in): rows for the self-test. `level`: probability of intervals. `real`: {"double",
-    "float"}.
+    Raises
+    ------
+    AccumulatorOverflowError
+        When a sum of the integer arithmetic could overflow its type.
+    ValueError
+        When an argument is invalid, or the model has no integer-only form (`IntegerArithmeticError`), with a hint.
+    OSError
+        When the file cannot be written.
     """
-    basis, input_map = model.basis, model.basis.input_map
-    network = isinstance(basis, NetworkBasis)
-    n_functions = basis.shape.n_inputs if isinstance(basis, NetworkBasis) else basis.features.n_weights
-    counts = {"n_features_in": model.n_features_in, "columns and normal scores": input_map.n_outputs}
-    require_counts(counts | {"basis functions": n_functions, "columns of codes": model.packed.shape[1]})
-    # Networks read the weights sample by sample, which the sparse layout does not allow.
-    packed = PackedCodes.pack(model.codes, model.packed.bits) if network else model.packed
-    largest = LARGEST if real == "double" else LARGEST_SINGLE
-    macros: dict[str, int | str] = {
-        "N_FEATURES_IN": model.n_features_in,
-        "N_OUTPUTS": model.n_outputs,
-        "N_SAMPLES": model.n_samples,
-        "LEVEL": repr(float(level)),
-        "Z": f"((pd_real){half_width(level)!r})",
-        "LOW": f"((pd_real){(1 - level) / 2!r})",
-        "N_COLUMNS": packed.shape[1],
-        "CODE_BYTES": packed.n_bytes,
-        "CALIBRATION": f"((pd_real){model.calibration!r})",
-        "LARGEST": f"((pd_real){largest!r})",
-        "TOLERANCE": f"((pd_real){TOLERANCE[real]!r})",
-        "N_TESTS": len(rows),
-    }
-    tables = {"levels": model.levels, "offset": model.offset, "scale": model.scale, "noise": model.noise}
-    parts = Parts(_code_conditions(packed), macros, tables)
-    _add_input_map(input_map, parts)
-    if real == "float":
-        # The mean is stored in two parts: its rounding may be large compared with the column's spread.
-        parts.conditions.add("single")
-        mean = tables["input_mean"]
-        tables["input_mean_rest"] = mean - mean.astype(np.float32)
-    if isinstance(basis, NetworkBasis):
-        _add_network(model, basis, real, parts)
+    prefix = checked_prefix(prefix)
+    as_number(level, "level", above=0.0, below=1.0)
+    names = tuple(model.feature_names if columns is None else columns)
+    if names and (len(names) != model.n_features_in or not all(isinstance(name, str) for name in names)):
+        raise ValueError(f"columns must be {model.n_features_in} names, got {columns!r}")
+    model = model.with_arithmetic("integer")
+    require_inputs(model)
+    rows = _test_rows(model, X)
+    counts = {"counts_per_unit": counts_per_unit, "zero_count": zero_count}
+    device = model.fixed_point(level=level, output_counts_per_unit=output_counts_per_unit, **counts)
+    tests = rows.astype(np.float32) if device.raw is None else device.raw.counts(rows)
+    text = header(_comment(model, names, prefix, device), integer_body(device, model.packed, tests), prefix)
+    with atomic_open(path) as file:
+        file.write(text.encode("ascii"))
+
+
+def require_inputs(model: QuantizedModel) -> None:
+    inputs = model.program.n_inputs if model.arithmetic == "integer" else len(model.basis.input_map.kept)
+    if not inputs or not len(model.codes):
+        raise ValueError("model must depend on an input to be exported, got one that is constant")
+
+
+def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
+    """Return rows for the self-test, rounded to single precision; rows that it cannot hold are refused."""
+    if X is None:
+        m = model.basis.input_map
+        rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
+        rows[-1] += 20 * m.scale  # far from all training data
     else:
-        _add_basis(model, basis, largest, parts)
-    conditions, macros, tables = parts.conditions, parts.macros, parts.tables
+        rows = model.rows(X)[:N_TESTS]
+    if np.abs(rows).max(initial=0.0) > SINGLE_MAX:
+        raise ValueError(f"X must be at most {SINGLE_MAX:.3g} in magnitude, what single precision holds")
+    return np.ascontiguousarray(rows.astype(np.float32), dtype=np.float64)
+
+
+def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device: FixedPointModel) -> str:
+    """Return the comment at the top."""
+    report = model.report(device)
+    counted = "weights" if isinstance(model.basis, NetworkBasis) else "basis functions"
+    lines = [
+        f"Generated by pydirect {__version__}: a Bayesian model as {model.n_samples} posterior samples of "
+        f"{report['bits']}-bit integers.",
+        "",
+        f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} {counted}; "
+        f"{model.arithmetic} arithmetic.",
+        *(f"   {name}: {value}" for name, value in [*size_lines(report), *memory_lines(report)]),
+    ]
+    classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
+    named = [*_inputs(model, columns, device), *classes]
+    lines += [f"   {ascii(text)[1:-1]}" for text in named]
+    lines += ["", *(f"   {line}" for line in _signatures(model, prefix, device))]
+    floats = "" if device.raw is not None else " They are multiplied by the value of a count, a float."
+    lines += [
+        "",
+        "   No library is needed, except the compiler's helper on cores without a 64-bit product. Results are",
+        "   integers, proved to fit for any x; each mean and standard deviation is within one count of exact",
+        f"   arithmetic.{floats}",
+        *(f"   Output {k}: a count is 1/{n:.17g} of a unit." for k, n in enumerate(device.counts_per_unit.tolist())),
+    ]
+    return "\n".join(lines)
+
+
+def _inputs(model: QuantizedModel, columns: Sequence[str], device: FixedPointModel) -> list[str]:
+    """Describe what x holds."""
+    if device.raw is None:
+        return [f"x[{i}] = {name}" for i, name in enumerate(columns)]
+    names = columns or [f"column {i}" for i in range(model.n_features_in)]
+    pairs = zip(names, device.raw.zero_count, device.raw.counts_per_unit, strict=True)
+    return [f"x[{i}] = {zero:.9g} + {per_unit:.9g} * {name}" for i, (name, zero, per_unit) in enumerate(pairs)]
+
+
+def _signatures(model: QuantizedModel, prefix: str, device: FixedPointModel) -> list[str]:
+    """Declare the functions of a header."""
+    number = "float" if device.raw is None else "int32_t"
+    ends = f"{number} *lower, {number} *upper"
+    functions = [
+        ("void", "predict", f"{number} *mean, {number} *std"),
+        ("void", "predict_interval", ends),
+        ("void", "predict_function_interval", ends),
+    ]
     if model.classes is not None:
-        conditions |= {"classes", *(["two_classes"] if len(model.classes) == 2 else [])}
-        macros["N_CLASSES"] = len(model.classes)
-    codes = np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))
-    dtype = np.dtype(np.float64 if real == "double" else np.float32)
-    tables = {name: a.astype(dtype) if a.dtype.kind == "f" else a for name, a in tables.items()}
-    n_bytes = codes.nbytes + sum(a.nbytes for a in tables.values())
-    if n_bytes > MAX_BYTES:
-        raise ValueError(
-            f"tables of a header must be at most {MAX_BYTES} bytes, got {n_bytes}: quantise with levels='even', which "
-            "needs no rotation, or fit fewer features"
-        )
-    path = FloatPath(model)
-    values = path.run(rows)
-    moments = [path.mean(values), path.std(values), *path.function_interval(values, level)]
-    tests = {"test_x": rows.astype(dtype), "test_moments": np.stack(moments, axis=2).astype(dtype)}
-    suffix = "" if real == "double" else "f"
-    functions = {name.upper(): f"{name}{suffix}" for name in ("cos", "sin", "exp", "sqrt")}
-    body = "".join(
-        [
-            "#include <math.h>\n",
-            template("head.h", conditions),
-            f"typedef {real} pd_real;\n\n",
-            definitions({**macros, **functions}),
-            "\n",
-            *(table(f"pd_{name}", a, mark="") for name, a in (tables | tests).items()),
-            table("pd_codes", codes),
-            "\n",
-            template("codes.h", conditions),
-            "\n",
-            template("classes.h", conditions) if "classes" in conditions else "",
-            template("float.h", conditions),
-        ]
-    )
-    return body, n_bytes
+        functions += [("uint16_t", "predict_class", ""), ("void", "predict_proba", "uint16_t *probability")]
+    lines = [
+        f"{result} {prefix}_{name}(const {number} *x{', ' if rest else ''}{rest});" for result, name, rest in functions
+    ]
+    return [*lines, f"int {prefix}_self_test(void);"]
 
 
-def _add_input_map(m: InputMap, parts: Parts) -> None:
-    parts.macros |= {"N_KEPT": len(m.kept), "N_MAPPED": m.n_outputs}
-    parts.tables |= {"columns": m.kept.astype(np.uint16), "input_mean": m.mean[m.kept], "input_scale": m.scale[m.kept]}
-    if len(m.knots):
-        parts.conditions.add("knots")
-        parts.macros["N_SCORED"] = len(m.scored)
-        parts.tables["scored"] = m.scored.astype(np.uint16)
-        # The knots of every column, without those repeated at its end.
-        ends = [int(np.searchsorted(knots, knots[-1])) + 1 for knots in m.knots]
-        parts.tables["knots_begin"] = np.concatenate([[0], np.cumsum(ends)]).astype(np.uint32)
-        for name in ("knots", "scores"):
-            parts.tables[name] = np.concatenate([a[:end] for a, end in zip(getattr(m, name), ends, strict=True)])
+def size_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Describe the sizes of a report."""
+    parts = ", ".join(f"{name} {count}" for name, count in report["bytes"].items() if name != "total")
+    # Models with an integer-only form are measured in it.
+    name = "tables" if report["arithmetic"] == "integer" or "basis" in report["bytes"] else "tables in integers"
+    return [
+        (name, f"{report['bytes']['total']} bytes ({parts}), codes {report['layout']}"),
+        ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
+    ]
 
 
-def _add_network(model: QuantizedModel, basis: NetworkBasis, real: str, parts: Parts) -> None:
-    parts.conditions.add("network")
-    largest = basis.largest if real == "double" else largest_network_input(model, basis)
-    widths = [basis.shape.n_inputs, *basis.shape.hidden_layer_sizes, 1]
-    shape = (len(model.codes), model.n_outputs)
-    parts.tables |= {
-        "matrix": basis.matrix,
-        "widths": np.array(widths, dtype=np.uint16),
-        "centre": np.broadcast_to(model.centre, shape),
-        "spread": np.broadcast_to(model.spread, shape),
-    }
-    parts.macros |= {
-        "N_INPUTS": basis.shape.n_inputs,
-        "N_LAYERS": len(widths) - 1,
-        "WIDEST": max(widths),
-        "BIAS": int(basis.shape.bias),
-        "LARGEST_INPUT": f"((pd_real){largest!r})",
-    }
-
-
-def _add_basis(model: QuantizedModel, basis: LinearBasis, largest: float, parts: Parts) -> None:
-    features, kernel = basis.features.map, basis.features.hyperparameters
-    if isinstance(features, ForestFeatures):
-        raise ValueError("features must not be a forest for C in floating point: use with_arithmetic('integer')")
-    if isinstance(features, NystroemFeatures):
-        raise ValueError(
-            "features must not be 'nystroem' for C, which would have to store every landmark: fit with "
-            "features='fourier', or let pydirect.fit_quantized choose a model of a given size"
-        )
-    _add_features(features, parts)
-    n_basis = len(model.codes)
-    parts.macros |= {
-        "N_PHI": features.n_weights,
-        "N_BASIS": n_basis,
-        "LARGEST_INPUT": f"((pd_real){min(basis.features.largest_input, largest)!r})",
-        "LINEAR_REACH": f"((pd_real){LINEAR_REACH!r})",
-    }
-    parts.tables["order"] = basis.order.astype(np.uint16)
-    if model.centre.any() or (model.spread != 1).any():
-        parts.conditions.add("affine")
-        shape = (n_basis, model.n_outputs)
-        parts.tables |= {"centre": np.broadcast_to(model.centre, shape), "spread": np.broadcast_to(model.spread, shape)}
-    # Missing variance is standardised; C needs it in units of the output.
-    if kernel is not None:
-        parts.conditions.add("cut_off")
-        parts.macros["N_CUT_OFF"] = kernel.n_linear
-        parts.tables["missing_scale"] = model.scale**2 * basis.missing_scale * kernel.amplitudes[2]
-    if basis.vectors is not None:
-        parts.conditions.add("rotated")
-        parts.macros["N_DIRECTIONS"] = basis.vectors.shape[1]
-        parts.tables |= {"vectors": basis.vectors.T, "outside_scale": model.scale**2 * basis.outside_scale}
-        parts.tables["edges"] = basis.edges.astype(np.uint16)
-
-
-def _add_features(features: Any, parts: Parts) -> None:
-    if isinstance(features, FourierFeatures):
-        parts.conditions.add("fourier")
-        parts.macros["N_FREQUENCIES"] = features.n_frequencies
-        parts.tables |= {"frequencies": features.frequencies.T, "amplitudes": features.amplitudes}
-        constant = features.constant
-        if features.linear_scale is not None and len(features.linear_scale):
-            parts.conditions.add("linear")
-            parts.macros["N_LINEAR"] = len(features.linear_scale)
-            parts.tables["linear_scale"] = features.linear_scale
-    elif isinstance(features, PolynomialFeatures):
-        parts.conditions.add("polynomial")
-        number = {m: k for k, m in enumerate(features.monomials)}
-        longer = features.monomials[1:]
-        parts.tables["shorter"] = np.array([0, *(number[m[:-1]] for m in longer)], dtype=np.uint16)
-        parts.tables["factor"] = np.array([0, *(m[-1] for m in longer)], dtype=np.uint16)
-        constant = None
-    else:
-        parts.conditions.add("columns")
-        constant = features.intercept_scale if isinstance(features, LinearFeatures) else None
-    if constant is not None:
-        parts.conditions.add("constant")
-        parts.macros["CONSTANT"] = f"((pd_real){float(constant)!r})"
+def memory_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Describe the memory that a prediction in integers takes on a device."""
+    if report["arithmetic"] != "integer":
+        return []
+    sizes = f"about {report['flash']} bytes of flash with code, {report['stack']} of stack"
+    return [("on a Cortex-M", f"{sizes}, {report['instructions']} instructions per row")]

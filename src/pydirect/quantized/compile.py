@@ -15,18 +15,23 @@ from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, LinearFeatures, PrecomputedFeatures
 from pydirect.quadratic.network import NetworkShape
-from pydirect.quantized.fitted import NetworkBasis
-from pydirect.quantized.integers import INT32_MAX, ONE, IntegerArithmeticError, Integers
+from pydirect.quantized.fitted import LinearBasis, NetworkBasis
 from pydirect.quantized.program import (
+    INT32_MAX,
     LARGEST_ENTRIES,
     LARGEST_OFFSET,
     LIMIT,
     NETWORK_INPUT_LIMIT,
+    ONE,
+    SINE_ERROR,
     SQUARE_SHIFT,
     Forest,
     Group,
+    IntegerArithmeticError,
     IntegerProgram,
+    Integers,
     NetworkProgram,
+    Program,
     largest_total,
 )
 
@@ -221,7 +226,6 @@ def build_program(
     levels: FloatArray,
     n_samples: int,
     output: OutputScale,
-    feature_bits: int = 16,
     frequency_bits: int | str = "auto",
 ) -> IntegerProgram:
     """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program."""
@@ -238,7 +242,7 @@ def build_program(
     own_inputs = input_fields(input_map, inputs, unit, INPUT_LIMIT)  # refuses normal scores
     frequencies, phase_shift = quantise_frequencies(turns[inputs], unit, frequency_bits)
     multipliers, step = integer_levels(levels)
-    groups, units = _grouped(layout, feature_bits)
+    groups, units = _grouped(layout)
     program = IntegerProgram(
         **own_inputs,
         frequencies=frequencies,
@@ -246,7 +250,6 @@ def build_program(
         linear=np.searchsorted(inputs, layout.linear).astype(np.int32),
         linear_limit=linear_limit,
         groups=groups,
-        feature_bits=feature_bits,
         codes=codes,
         multipliers=multipliers,
         forest=_forest(features, layout.trees, inputs) if isinstance(features, ForestFeatures) else None,
@@ -267,13 +270,13 @@ def _forest(features: ForestFeatures, trees: NDArray[np.intp], inputs: NDArray[n
     return Forest(table[:, 0].astype(np.int32), table[:, 1].astype(np.int16), splits)
 
 
-def _grouped(layout: BasisLayout, feature_bits: int) -> tuple[tuple[Group, ...], FloatArray]:
+def _grouped(layout: BasisLayout) -> tuple[tuple[Group, ...], FloatArray]:
     """Return groups of consecutive basis functions with a common unit, and these units."""
     n_leaves = len(layout.order) - 2 * len(layout.frequencies) - len(layout.linear) - layout.constant
     kinds = ["fourier"] * (2 * len(layout.frequencies)) + ["leaves"] * n_leaves + ["linear"] * len(layout.linear)
     kinds += ["constant"] * layout.constant
-    own = {"linear": INPUT_UNIT * (256 if feature_bits == 8 else 1), "leaves": 1.0}
-    units = layout.unit * np.array([own.get(kind, 1 / ONE[feature_bits]) for kind in kinds])
+    own = {"linear": INPUT_UNIT, "leaves": 1.0}
+    units = layout.unit * np.array([own.get(kind, 1 / ONE) for kind in kinds])
     edges = [j for j in range(len(kinds)) if j == 0 or kinds[j] != kinds[j - 1] or units[j] != units[j - 1]]
     return tuple(Group(kinds[begin], begin, end) for begin, end in pairwise([*edges, len(kinds)])), units[edges]
 
@@ -433,3 +436,84 @@ def _rescaling(steps: FloatArray, ones: NDArray[np.int32]) -> tuple[Integers, ND
         )
     shift = np.minimum(RESCALE_BITS - 1 - np.floor(np.log2(ratio)), 61)
     return np.rint(ratio * 2.0**shift).astype(np.int64), shift.astype(np.uint8)
+
+
+def input_rounding(program: Program, input_map: InputMap) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the value of one integer step, the largest magnitude and the largest rounding error per input.
+
+    All standardised, (n_inputs,) each.
+    """
+    unit = 1.0 / (program.multiplier.astype(np.float64) * input_map.scale[program.columns])
+    mean = np.abs(input_map.mean[program.columns]) / input_map.scale[program.columns]
+    largest = program.limit * unit
+    # Half a step, and single precision: of the origin and of x, then of three operations.
+    return unit, largest, unit / 2 + 2.0**-24 * (2 * mean + 4 * largest)
+
+
+def rounding_bound(
+    program: IntegerProgram, basis: LinearBasis, layout: BasisLayout, levels: FloatArray, scale: FloatArray
+) -> FloatArray:
+    """Bound on ``|integer − exact|`` for a sample's function wherever no input is clipped, (n_outputs,), units of y.
+
+    Exact is Φw in real numbers for the same level indices. With ŵ_j what the integers represent and φ̂_j what is
+    computed, ``|φ̂_j ŵ_j − φ_j w_j| ≤ |φ̂_j − φ_j| |ŵ_j| + |φ_j| |ŵ_j − w_j|``, summed; then the error of the gains on
+    ``Σ_j φ̂_j ŵ_j``, half a unit for every shift, and the rounding of double precision beside a large offset.
+
+    `levels`, (n_levels,). `scale`, (n_outputs,): from Φw to units of y.
+    """
+    multipliers, step = integer_levels(levels)
+    errors, sizes = _feature_errors(program, basis, layout)
+    amplitude = np.abs(layout.unit)
+    used = np.abs(step * multipliers)[program.codes]
+    bound = (amplitude * errors) @ used + (amplitude * sizes) @ np.abs(step * multipliers - levels)[program.codes]
+    total_unit = abs(float(program.scale[0] * program.n_samples / scale[0]))  # a total of one, in units of Φw
+    shifts = sum(abs(g.gain) * (2**g.shift > 1) / 2 for g in program.groups)
+    gains = np.zeros(program.n_columns)
+    unit, _, _ = input_rounding(program, basis.input_map)
+    for g in program.groups:
+        if amplitude[g.begin] == 0:
+            continue
+        reach = (amplitude * (sizes + errors))[g.begin : g.end] @ used[g.begin : g.end]
+        # Inputs of a group have the same unit up to the rounding of their multipliers: the worst one counts.
+        one = np.array([1.0 if g.kind == "leaves" else 1.0 / ONE])
+        if g.kind == "linear":
+            one = unit[program.inputs_of(g)]
+        true = amplitude[g.begin] * step * one
+        gains += reach * np.abs(abs(g.gain) / 2.0**g.shift * total_unit / true - 1).max()
+    per_column = (bound + gains + shifts * total_unit).reshape(program.n_outputs, -1)
+    largest = ((amplitude * (sizes + errors)) @ used).reshape(per_column.shape).max(axis=1) * np.abs(scale)
+    return np.abs(scale) * per_column.max(axis=1) + _rounding_beside(program.offset, largest)
+
+
+def _feature_errors(program: IntegerProgram, basis: LinearBasis, layout: BasisLayout) -> tuple[FloatArray, FloatArray]:
+    """Return bounds on the error and on the magnitude of every basis function, both before its amplitude.
+
+    With Δx_i the rounding of input i, X_i its largest magnitude and Δν_fi the rounding of a frequency in turns, the
+    phase is off by at most ``Σ_i |ν_fi| Δx_i + |Δν_fi| X_i`` turns, and a Fourier feature by ``2π · that +
+    SINE_ERROR``; a linear one by Δx.
+    """
+    unit, largest, dx = input_rounding(program, basis.input_map)
+    errors, sizes = np.zeros((2, program.n_basis_functions))
+    if isinstance(basis.features.map, FourierFeatures):
+        inputs = np.searchsorted(basis.input_map.kept, program.columns)
+        turns = basis.features.map.frequencies[np.ix_(inputs, layout.frequencies)].T / (2 * np.pi)
+        kept = program.frequencies * 2.0 ** program.phase_shift.astype(np.float64) / 2.0**32 / unit
+        off = turns - kept
+        off -= np.rint(off * unit) / unit  # whole turns per step
+        phase = np.abs(turns) @ dx + np.abs(off) @ largest
+        n = 2 * program.n_frequencies
+        errors[:n] = np.repeat(np.minimum(2 * np.pi * phase, 2.0) + SINE_ERROR, 2)
+        sizes[:n] = 1.0
+    for g in program.groups:
+        if g.kind == "linear":
+            here, linear = slice(g.begin, g.end), program.inputs_of(g)
+            errors[here] = dx[linear]
+            sizes[here] = np.minimum(largest[linear], program.linear_limit * unit[linear])
+        else:  # a constant; leaves are exact but for rows within half a step of a threshold
+            sizes[g.begin : g.end] = 1.0
+    return errors, sizes
+
+
+def _rounding_beside(offset: FloatArray, largest: FloatArray) -> FloatArray:
+    """Bound the rounding in double precision beside an offset: of product and sum on both paths, and of a mean."""
+    return np.asarray(3 * np.spacing(np.abs(offset) + largest))

@@ -32,16 +32,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_float_array
 from pydirect.quantized.fitted import as_rows
-from pydirect.quantized.integers import (
+from pydirect.quantized.program import (
     INT32_MAX,
-    SINE_TABLES,
+    SINE_TABLE,
     AccumulatorOverflowError,
+    IntegerProgram,
     Integers,
+    NetworkProgram,
+    Program,
+    Results,
     gaussian_z,
     round_shift,
     smallest_integers,
 )
-from pydirect.quantized.program import IntegerProgram, NetworkProgram, Program, Results
 
 
 @dataclass(frozen=True)
@@ -334,7 +337,7 @@ class FixedPointModel:
         level: float = 0.9,
         n_classes: int = 0,
     ) -> Self:
-        """Derive all constants; see `pydirect.quantized.export.to_c` for the arguments."""
+        """Derive all constants; see `pydirect.quantized.c_header.to_c` for the arguments."""
         raw = None
         if counts_per_unit is not None:
             raw = RawInputs.of(program, counts_per_unit, zero_count)
@@ -448,7 +451,7 @@ def stored_tables(results: FixedResults, raw: RawInputs | None = None) -> dict[s
         if (forest := program.forest) is not None:
             inputs_of_splits = forest.inputs.astype(np.uint8 if program.n_inputs <= 256 else np.uint16)
             parts["trees"] = {"splits": forest.splits, "split_input": inputs_of_splits, "threshold": forest.thresholds}
-        waves = {"frequencies": program.frequencies, "sine_table": SINE_TABLES[program.feature_bits]}
+        waves = {"frequencies": program.frequencies, "sine_table": SINE_TABLE}
         parts |= {name: {name: a} if program.n_frequencies else {} for name, a in waves.items()}
         parts["groups"] = {
             "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
@@ -456,11 +459,6 @@ def stored_tables(results: FixedResults, raw: RawInputs | None = None) -> dict[s
             "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
         }
     return parts | {"outputs": outputs}
-
-
-def program_bytes(results: FixedResults, raw: RawInputs | None = None) -> dict[str, int]:
-    """Count the bytes of a program's tables by part, without the codes."""
-    return {part: sum(a.nbytes for a in tables.values()) for part, tables in stored_tables(results, raw).items()}
 
 
 def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -475,25 +473,12 @@ def code_bytes(program: Program) -> int:
     Fitted to 64 programs with counts in and out, compiled by GCC 12 for a Cortex-M0+, and to forests: within 260 bytes.
     A Cortex-M4 takes about 100 bytes less. `bench/scripts/flash.py` compares.
     """
-    parts = {
-        "network": 690,
-        "fourier": 285,
-        "forest": 200,
-        "linear": 175,
-        "several outputs": 380,
-        "one sample": -310,
-        "no sines": 100,
-    }
-    holds = {
-        "network": isinstance(program, NetworkProgram),
-        "fourier": isinstance(program, IntegerProgram) and program.n_frequencies > 0,
-        "forest": isinstance(program, IntegerProgram) and program.forest is not None,
-        "linear": isinstance(program, IntegerProgram) and len(program.linear) > 0,
-        "no sines": isinstance(program, IntegerProgram) and not program.n_frequencies,
-        "several outputs": program.n_outputs > 1,
-        "one sample": program.n_samples == 1,
-    }
-    return 790 + sum(size for part, size in parts.items() if holds[part])
+    linear = isinstance(program, IntegerProgram)
+    waves = isinstance(program, IntegerProgram) and program.n_frequencies > 0
+    parts = [(285 if waves else 100, linear), (690, not linear), (380, program.n_outputs > 1)]
+    if isinstance(program, IntegerProgram):
+        parts += [(200, program.forest is not None), (175, len(program.linear) > 0)]
+    return 790 - 310 * (program.n_samples == 1) + sum(size for size, holds in parts if holds)
 
 
 def stack_bytes(program: Program) -> int:
@@ -509,7 +494,8 @@ def instruction_count(program: Program) -> int:
     """Estimate the instructions of a prediction on a Cortex-M: of every step, so many for each of its operations."""
     columns, inputs = program.n_columns, program.n_inputs
     if isinstance(program, NetworkProgram):
-        return 600 + 40 * inputs + 150 * columns + 12 * program.operations.additions + 16 * program.codes.size
+        additions = program.rotation.size + (0 if program.centre is None else program.codes.size)
+        return 600 + 40 * inputs + 150 * columns + 12 * additions + 16 * program.codes.size
     assert isinstance(program, IntegerProgram)
     splits = 0 if program.forest is None else program.forest.splits.size
     trees = 0 if program.forest is None else len(program.forest.splits)

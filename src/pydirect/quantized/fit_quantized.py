@@ -55,7 +55,6 @@ def fit_quantized(
     n_samples: int | None = None,
     levels: str = "even",
     n_levels: int | None = None,
-    feature_bits: int = 16,
     frequency_bits: int = 8,
     sample_weight: ArrayLike | None = None,
 ) -> QuantizedPredictor:
@@ -94,8 +93,6 @@ def fit_quantized(
         As of `DirectRegressor`.
     n_levels : int, optional
         3 to 255, odd; by default 15.
-    feature_bits : {16, 8}, default=16
-        Bits of a basis function in integer arithmetic.
     frequency_bits : {8, 16}, default=8
         Bits of a frequency. Weights are fitted for the rounded frequencies.
     sample_weight : array_like of shape (n_rows,), optional
@@ -133,9 +130,8 @@ def fit_quantized(
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
     as_choice(levels, "levels", tuple(LEVEL_SHAPES))
     grid = unit_levels(levels, 15 if n_levels is None else n_levels)
-    for name, bits in (("feature_bits", feature_bits), ("frequency_bits", frequency_bits)):
-        if as_count(bits, name) not in (8, 16):
-            raise ValueError(f"{name} must be 8 or 16, got {bits}")
+    if as_count(frequency_bits, "frequency_bits") not in (8, 16):
+        raise ValueError(f"frequency_bits must be 8 or 16, got {frequency_bits}")
     settings, names = model.search_settings(), tuple(column_names(X) or ())
     task: Task
     with single_blas_thread():
@@ -148,7 +144,7 @@ def fit_quantized(
         if max_nonzero is not None:
             as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS * task.n_outputs)
         counts = SAMPLES if n_samples is None else (n_samples,)
-        quantised = _search(task, [Form(s, grid, feature_bits, frequency_bits) for s in counts], limits)
+        quantised = _search(task, [Form(s, grid, frequency_bits) for s in counts], limits)
         warn_of_losses(quantised, x)
         return quantised
 
@@ -265,12 +261,14 @@ def _candidates(
             if not judged:
                 found[SmallModel(family, size, forms[0])] = -float(size)
                 continue
-            for form, model in zip(forms, own.cast(features, forms), strict=True):
-                if _fits(model, limits):
-                    loss = held.loss(model)
-                    found[SmallModel(family, size, form)] = loss
-                    if form is forms[0]:  # which limits exclude last
-                        losses.append(loss)
+            models = own.cast(features, forms)
+            each = [held.loss(model) for model in models]
+            found |= {
+                SmallModel(family, size, form): loss
+                for form, model, loss in zip(forms, models, each, strict=True)
+                if _fits(model, limits)
+            }
+            losses.append(min(each))  # of all, so that limits do not change what else is tried
             if len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses[:-PATIENCE]):
                 break
     return found

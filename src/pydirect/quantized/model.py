@@ -14,19 +14,31 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
 from pydirect.quantized.codes import PackedCodes
-from pydirect.quantized.compile import BasisLayout, OutputScale, build_network_program, build_program, lay_out
+from pydirect.quantized.compile import (
+    BasisLayout,
+    OutputScale,
+    build_network_program,
+    build_program,
+    lay_out,
+    rounding_bound,
+)
 from pydirect.quantized.device import (
     FixedPointModel,
     FixedResults,
     code_bytes,
     instruction_count,
-    program_bytes,
     stack_bytes,
+    stored_tables,
 )
 from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
-from pydirect.quantized.integers import AccumulatorOverflowError, IntegerArithmeticError, half_width
-from pydirect.quantized.program import BLOCK_ROWS, IntegerProgram, NetworkProgram, Operations, Program
-from pydirect.quantized.rounding import network_rounding_bound, rounding_bound
+from pydirect.quantized.program import (
+    BLOCK_ROWS,
+    AccumulatorOverflowError,
+    IntegerArithmeticError,
+    IntegerProgram,
+    Program,
+    half_width,
+)
 
 ARITHMETICS = ("float", "integer")
 
@@ -57,8 +69,6 @@ class QuantizedModel:
         Number of input columns.
     one_dimensional : bool
         Whether predictions have no axis of outputs.
-    feature_bits : {8, 16}, default=16
-        Bits of a basis function in integer arithmetic; 16 for a network.
     frequency_bits : {8, 16, 32, "auto"}, default="auto"
         Bits of a frequency in integer arithmetic.
     arithmetic : {"float", "integer"}, default="float"
@@ -80,7 +90,6 @@ class QuantizedModel:
     calibration: Annotated[float, Positive]
     n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
     one_dimensional: bool
-    feature_bits: Annotated[int, As(Literal[8, 16])] = 16
     frequency_bits: Annotated[int | str, As(Literal[8, 16, 32, "auto"])] = "auto"
     arithmetic: Annotated[str, As(Literal["float", "integer"])] = "float"
     feature_names: tuple[str, ...] = ()
@@ -117,8 +126,9 @@ class QuantizedModel:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # no caches: kernels have no pickle
 
     def __repr__(self) -> str:
-        kind, inputs, outputs = type(self).__name__, self.n_features_in, self.n_outputs
-        return f"<{kind}: {self.n_samples} samples, {self.arithmetic} arithmetic, {inputs} columns, {outputs} outputs>"
+        counts = {"sample": self.n_samples, "column": self.n_features_in, "output": self.n_outputs}
+        samples, columns, outputs = (f"{n} {name}{'s' if n != 1 else ''}" for name, n in counts.items())
+        return f"<{type(self).__name__}: {samples}, {self.arithmetic} arithmetic, {columns}, {outputs}>"
 
     @property
     def n_outputs(self) -> int:
@@ -177,7 +187,7 @@ class QuantizedModel:
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
                 "integers need levels that all weights share, or multiples of powers of two: quantise with "
-                "levels='even', or fit with posterior=Sequential(level_scales='own')"
+                "levels='even', or fit with features='fourier' and posterior=Sequential(level_scales='own')"
             )
         if (self.spread != self.spread[:, :1]).any():
             raise IntegerArithmeticError(
@@ -199,15 +209,11 @@ class QuantizedModel:
         """
         output = OutputScale(self.scale, self.offset, self.noise, self.calibration)
         if isinstance(self.basis, NetworkBasis):
-            if self.feature_bits != 16:
-                raise IntegerArithmeticError(
-                    "feature_bits must be 16 for a network: squares of squares of eight bits are too coarse"
-                )
             return build_network_program(
                 self.basis, self.codes, self.levels, self.centre, self.spread, self.n_samples, output
             )
-        features, bits = self.basis.features, (self.feature_bits, self.frequency_bits)
-        return build_program(features, self.layout, self.codes, self.levels, self.n_samples, output, *bits)
+        features, layout = self.basis.features, self.layout
+        return build_program(features, layout, self.codes, self.levels, self.n_samples, output, self.frequency_bits)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
@@ -244,7 +250,7 @@ class QuantizedModel:
         ----------
         **options : dict
             ``counts_per_unit``, ``zero_count``, ``output_counts_per_unit`` and ``level`` of
-            `pydirect.quantized.export.to_c`.
+            `pydirect.quantized.c_header.to_c`.
 
         Returns
         -------
@@ -254,18 +260,12 @@ class QuantizedModel:
         n_classes = 0 if self.classes is None else len(self.classes)
         return FixedPointModel.of(self.program, n_classes=n_classes, **options)
 
-    def rounding_bound(self, X: ArrayLike | None = None) -> FloatArray:
+    def rounding_bound(self) -> FloatArray:
         """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
 
         It holds where no input is clipped, that is within `input_ranges`, and so for means of predictions; it says
-        nothing about their standard deviations, see `with_arithmetic`. For a network it holds where no hidden unit is
-        clipped either, see `in_range`; it adds up the worst cases of every layer, far above any actual error: pass
-        rows.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in), optional
-            Return the bound at these rows, (n_rows, n_outputs); it varies between rows for networks only.
+        nothing about their standard deviations, see `with_arithmetic`. Networks have none: compare their predictions in
+        both arithmetics.
 
         Returns
         -------
@@ -273,14 +273,9 @@ class QuantizedModel:
             Bounds.
         """
         program, basis = self.program, self.basis
-        if isinstance(program, NetworkProgram) and isinstance(basis, NetworkBasis):
-            rows = None if X is None else self.rows(X)
-            weights = self.network_weights.reshape(program.n_columns, -1)
-            bound = network_rounding_bound(program, basis, weights, self.scale, rows)
-            return bound[0] if X is None else bound
-        assert isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)
-        bound = rounding_bound(program, basis, self.layout, self.levels, self.scale)
-        return bound if X is None else np.tile(bound, (len(self.rows(X)), 1))
+        if not (isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)):
+            raise ValueError("model must be linear in basis functions to have a bound, got a network")
+        return rounding_bound(program, basis, self.layout, self.levels, self.scale)
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
         """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,).
@@ -331,45 +326,32 @@ class QuantizedModel:
             ``instructions``: estimates of a prediction in integers by ``prefix_predict`` on a Cortex-M, which needs no
             other memory (floats take 3 KB of flash more on a core without a single-precision unit), None without an
             integer-only form;
-            ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); for the
-            functions at one row ``additions``, ``multiplications`` and ``table_lookups``, in integers including those
-            of the sines, whose int16 form reads two entries and interpolates, and of the groups' gains, for a network
-            its centres, spreads and squares; ``layout``, ``bits``, ``arithmetic``.
+            ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); ``layout``,
+            ``bits``, ``arithmetic``.
         """
         n_basis_functions, n_columns = self.packed.shape
-        parts: dict[str, int] = {"weights": self.packed.n_stored_bytes}
-        flash = stack = instructions = None
+        parts, sizes = {"weights": self.packed.n_stored_bytes}, dict.fromkeys(("flash", "stack", "instructions"))
         taken = self.levels != 0
-        shifts_only = bool((np.frexp(np.abs(self.levels[taken] / np.abs(self.levels).max()))[0] == 0.5).all())
-        own = Operations()
         try:
             program = self.program
-            if device is None:
-                tables = program_bytes(FixedResults.of(program, logits=self.classes is not None))
-            else:
-                tables = program_bytes(device.results, device.raw)
+            results = FixedResults.of(program, logits=self.classes is not None) if device is None else device.results
         except (IntegerArithmeticError, AccumulatorOverflowError):
             parts["basis"] = _array_bytes(self.basis)
             parts["levels"] = self.levels.nbytes + sum(a.nbytes for a in (self.centre, self.spread) if a.size > 1)
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
-            parts |= tables
-            flash, stack = sum(parts.values()) + code_bytes(program), stack_bytes(program)
-            instructions = instruction_count(program)
-            taken, shifts_only, own = program.multipliers != 0, program.powers_of_two, program.operations
+            tables = stored_tables(results, None if device is None else device.raw)
+            parts |= {part: sum(a.nbytes for a in own.values()) for part, own in tables.items()}
+            flash, taken = sum(parts.values()) + code_bytes(program), program.multipliers != 0
+            sizes = {"flash": flash, "stack": stack_bytes(program), "instructions": instruction_count(program)}
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
-            "flash": flash,
-            "stack": stack,
-            "instructions": instructions,
+            **sizes,
             "n_basis_functions": n_basis_functions,
             "n_weights": n_basis_functions * n_columns,
             "n_nonzero": nonzero,
             "zeros": 1 - nonzero / max(n_basis_functions * n_columns, 1),
-            "additions": nonzero + own.additions,
-            "multiplications": (0 if shifts_only else nonzero) + own.multiplications,
-            "table_lookups": own.table_lookups,
             "layout": self.packed.layout,
             "bits": self.packed.bits,
             "arithmetic": self.arithmetic,
@@ -411,8 +393,10 @@ class FloatPath:
         self.model = model
 
     @cached_property
-    def _engine(self) -> FloatEngine:
-        return FloatEngine(self.model.codes, self.model.levels, self.model.n_outputs)
+    def _samples(self) -> list[_core.SamplesDouble]:
+        """Sums Σ_j φ_j level(code_j) of every output."""
+        blocks = np.split(self.model.codes, self.model.n_outputs, axis=1)
+        return [_core.SamplesDouble(np.ascontiguousarray(block), self.model.levels) for block in blocks]
 
     @cached_property
     def _weights_of_functions(self) -> FloatArray | None:
@@ -481,26 +465,8 @@ class FloatPath:
         if isinstance(model.basis, NetworkBasis):
             shape = model.basis.shape
             return none, np.stack([shape.forward(w, phi).T for w in model.network_weights], axis=1), missing
-        spreads = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T
-        sums = [self._engine.sums(phi * spread, k, n_threads) for k, spread in enumerate(spreads)]
+        spreads, sums = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T, []
+        for samples, spread in zip(self._samples, spreads, strict=True):
+            sums.append(np.empty((len(phi), model.n_samples)))
+            samples.sums(np.ascontiguousarray(phi * spread), sums[-1], n_threads)
         return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1), missing
-
-
-class FloatEngine:
-    """Sums of basis functions weighted with levels, Σ_j φ_j level(code_j), in double precision.
-
-    - `codes`, uint8 (n_basis_functions, n_outputs · n_samples).
-    - `levels`, (n_levels,).
-    """
-
-    def __init__(self, codes: NDArray[np.uint8], levels: FloatArray, n_outputs: int = 1) -> None:
-        self._n_samples = codes.shape[1] // n_outputs
-        levels = np.ascontiguousarray(levels, dtype=np.float64)
-        blocks = np.split(codes, n_outputs, axis=1)
-        self._samples = [_core.SamplesDouble(np.ascontiguousarray(block), levels) for block in blocks]
-
-    def sums(self, phi: FloatArray, output: int = 0, n_threads: int = 1) -> FloatArray:
-        """Return the sums of one output at rows of basis functions, (n_rows, n_samples)."""
-        out = np.empty((len(phi), self._n_samples))
-        self._samples[output].sums(np.ascontiguousarray(phi), out, n_threads)
-        return out

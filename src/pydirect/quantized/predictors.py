@@ -18,8 +18,9 @@ from pydirect.logistic.likelihood import log_sum_exp
 from pydirect.persistence.container import CorruptFileError, read, write
 from pydirect.persistence.schema import pack, require_all_used, unpack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
-from pydirect.quantized.export import to_c, to_onnx
+from pydirect.quantized.c_header import to_c
 from pydirect.quantized.model import FloatPath, QuantizedModel
+from pydirect.quantized.onnx_graph import to_onnx
 
 Interval = tuple[FloatArray, FloatArray]
 

@@ -14,7 +14,7 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
    - from integers (`RawInputs`): ``q_i = round_shift((r − origin_i) · multiplier_i + offset_i, shift_i)`` in int64,
      clipped to ``±limit_i``.
 
-2. Basis functions, int16 or int8 (``feature_bits``), in this order. ONE is 32767 or 127.
+2. Basis functions, int16, in this order. ONE is 32767.
 
    - Fourier features of each frequency f, cosine then sine. The phase is a fraction of a turn in an unsigned 32-bit
      integer, 2^32 = one turn, which wraps around:
@@ -23,14 +23,13 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
    - Leaves of the trees of a forest, 0 or 1, tree by tree. A tree has ``depth`` levels; the bit of a level is one if
      ``q_i > threshold`` for the input and the threshold of the level's split, and the bits, the first level's the
      highest, are the number of the leaf that is 1.
-   - Inputs: q_i for every i in ``linear``, clipped to ``±linear_limit``; with int8 features ``round_shift(q_i, 8)``,
-     clipped to ±127.
+   - Inputs: q_i for every i in ``linear``, clipped to ``±linear_limit``.
    - The constant ONE, if there is one.
 
    `turn_sine`: the two highest bits are the quadrant, the other 30 the position p in it; in odd quadrants p becomes
-   ``2^30 − 1 − p``. ``i = p >> 24`` is one of 64 intervals. int16: ``frac = (p >> 9) & 0x7FFF`` and the value is
-   ``T[i] + (((T[i+1] − T[i]) · frac + 2^14) >> 15)`` with T[i] = round(32767 sin(i/64 · π/2)), 65 entries, ascending.
-   int8: the value is ``T[i] = round(127 sin((i + ½)/64 · π/2))``, 64 entries. In quadrants 2 and 3 it is negated.
+   ``2^30 − 1 − p``. ``i = p >> 24`` is one of 64 intervals and ``frac = (p >> 9) & 0x7FFF``; the value is ``T[i] +
+   (((T[i+1] − T[i]) · frac + 2^14) >> 15)`` with T[i] = round(32767 sin(i/64 · π/2)), 65 entries, ascending. In
+   quadrants 2 and 3 it is negated.
 
 3. Sums. ``multipliers[code]`` is the integer that a code stands for. The basis functions form consecutive groups, each
    with its own unit. For every column (a sample of an output, column = output · n_samples + sample)
@@ -70,6 +69,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -78,19 +78,82 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.quadratic.network import NetworkShape
-from pydirect.quantized.integers import (
-    INT32_MAX,
-    ONE,
-    QUARTER,
-    SINE_TABLES,
-    AccumulatorOverflowError,
-    Integers,
-    gaussian_z,
-    integer_sqrt,
-    lower_quantile,
-    round_shift,
-    turn_sine,
-)
+
+
+class IntegerArithmeticError(ValueError):
+    """A model has no integer-only form; the message names a similar model that has one."""
+
+
+class IntegerArithmeticWarning(UserWarning):
+    """Integer arithmetic clips inputs or changes predictions at rows of X; the message says where and what helps."""
+
+
+class AccumulatorOverflowError(ValueError):
+    """A sum of the integer arithmetic could overflow its type."""
+
+
+Integers = NDArray[np.int64]
+INT32_MAX = 2**31 - 1
+QUARTER = 2**30
+LARGEST_ROOT = 3_037_000_499  # of an int64
+ONE = 32767
+SINE_TABLE = np.rint(32767 * np.sin(np.arange(65) / 64 * np.pi / 2)).astype(np.int16)
+# Largest error of `turn_sine` against sin, in units of one: linear interpolation, (π/128)²/8; the phase's lowest nine
+# bits, which are dropped; rounding of the table and of the interpolation.
+SINE_ERROR = (np.pi / 128) ** 2 / 8 + 2 * np.pi * 2.0**-23 + 1.0 / 32767
+
+
+def half_width(level: float) -> float:
+    """Half-width of a central Gaussian interval in standard deviations; accurate for levels close to one."""
+    return -NormalDist().inv_cdf((1 - level) / 2)
+
+
+def gaussian_z(level: float) -> int:
+    """Half-width of a central Gaussian interval in standard deviations, times 65536 and rounded."""
+    return round(2**16 * half_width(level))
+
+
+def lower_quantile(level: float) -> int:
+    """Probability below a central interval, times 65536 and rounded."""
+    return round(2**16 * (1 - level) / 2)
+
+
+def round_shift(v: Any, shift: Any) -> Any:
+    """Return v/2^shift rounded to the nearest integer, halves away from zero."""
+    return np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift)
+
+
+def smallest_integers(values: ArrayLike) -> NDArray[Any]:
+    """Convert integers to the smallest signed type that holds them all."""
+    array = np.asarray(values, dtype=np.int64)
+    for dtype in (np.int8, np.int16):
+        if np.array_equal(array.astype(dtype), array):
+            return array.astype(dtype)
+    return array.astype(np.int32)
+
+
+def entries(table: NDArray[Any], index: Any) -> Any:
+    """Return entries of a table; `index` is an array or a value of a graph."""
+    return table[index] if isinstance(index, np.ndarray) else index.entries_of(table)
+
+
+def turn_sine(phase: Any) -> Any:
+    """Sine of phases in units of 2^-32 turns, in units of 1/ONE, from the quarter-wave table."""
+    phase = phase & 0xFFFFFFFF
+    quadrant, p = phase >> 30, phase & (QUARTER - 1)
+    p = np.where(quadrant & 1, QUARTER - 1 - p, p)
+    table, i = SINE_TABLE.astype(np.int64), p >> 24
+    value = entries(table, i)
+    value = value + ((entries(np.diff(table), i) * ((p >> 9) & 0x7FFF) + 2**14) >> 15)
+    return np.where(quadrant & 2, -value, value)
+
+
+def integer_sqrt(v: Any) -> Any:
+    """⌊√v⌋ for int64 v."""
+    root = np.minimum(np.floor(np.sqrt(v.astype(np.float64))).astype(np.int64), LARGEST_ROOT)
+    root = root - (root * root > v)  # a double holds 53 bits: the root is off by one at most
+    return root + (v - root * root > root * 2)
+
 
 BLOCK_ROWS = 256  # basis functions of a block stay in the cache
 
@@ -106,15 +169,6 @@ class Bounds:
     sum: int
     # of V
     squares: int
-
-
-@dataclass(frozen=True)
-class Operations:
-    """Number of operations per row, not counting the products with non-zero weights and their sums."""
-
-    additions: int = 0
-    multiplications: int = 0
-    table_lookups: int = 0
 
 
 class Results(ABC):
@@ -213,11 +267,6 @@ class Program(Results):
         """Whether all multipliers are 0 or ± powers of two."""
         m = np.abs(self.multipliers)
         return bool(((m & (m - 1)) == 0).all())
-
-    @property
-    @abstractmethod
-    def operations(self) -> Operations:
-        """Operations per row except those of the weights."""
 
     # --- proof
 
@@ -377,8 +426,6 @@ class IntegerProgram(Program):
     linear: NDArray[np.int32]
     linear_limit: int
     groups: tuple[Group, ...]
-    # 8 or 16
-    feature_bits: int
     forest: Forest | None = None
 
     # --- shape
@@ -399,34 +446,25 @@ class IntegerProgram(Program):
         return 0 if self.forest is None else self.forest.n_leaves
 
     @property
-    def one(self) -> int:
-        """Integer that represents one in basis functions."""
-        return ONE[self.feature_bits]
+    def first_linear(self) -> int:
+        """Number of basis functions before the inputs."""
+        return 2 * self.n_frequencies + self.n_leaves
 
     @property
-    def operations(self) -> Operations:
-        """Operations per row except those of the weights."""
-        interpolations = 2 * self.n_frequencies if self.feature_bits == 16 else 0
-        common = self.n_frequencies * self.n_inputs + len(self.groups) * self.n_columns
-        comparisons = 0 if self.forest is None else self.forest.splits.size
-        return Operations(
-            additions=common + 3 * interpolations + comparisons,
-            multiplications=common + interpolations + self.n_inputs,
-            table_lookups=2 * self.n_frequencies + interpolations + comparisons,
-        )
+    def has_constant(self) -> bool:
+        """Whether the last basis function is the constant."""
+        return any(g.kind == "constant" for g in self.groups)
 
     def inputs_of(self, group: Group) -> NDArray[np.int32]:
         """Return the inputs that are the basis functions of a linear group."""
-        first = 2 * self.n_frequencies + self.n_leaves
-        return self.linear[group.begin - first : group.end - first]
+        return self.linear[group.begin - self.first_linear : group.end - self.first_linear]
 
     def largest_features(self) -> Integers:
         """Largest magnitude of every basis function, (n_basis_functions,)."""
-        out = np.full(self.n_basis_functions, self.one, dtype=np.int64)
+        out = np.full(self.n_basis_functions, ONE, dtype=np.int64)
         for g in self.groups:
             if g.kind == "linear":
-                limit = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit).astype(np.int64)
-                out[g.begin : g.end] = limit if self.feature_bits == 16 else np.minimum(round_shift(limit, 8), 127)
+                out[g.begin : g.end] = np.minimum(self.limit[self.inputs_of(g)], self.linear_limit)
             elif g.kind == "leaves":
                 out[g.begin : g.end] = 1
         return out
@@ -445,9 +483,7 @@ class IntegerProgram(Program):
 
     @cached_property
     def _bounds(self) -> Bounds:
-        expected = (
-            2 * self.n_frequencies + self.n_leaves + len(self.linear) + any(g.kind == "constant" for g in self.groups)
-        )
+        expected = self.first_linear + len(self.linear) + self.has_constant
         if self.n_basis_functions != expected:
             raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_basis_functions}")
         self._require_magnitudes(
@@ -464,7 +500,7 @@ class IntegerProgram(Program):
             [("an accumulator", b) for b in reach],
             total=largest_total(self.groups, reach),
             rounding=max((2**g.shift >> 1 for g in self.groups), default=0),
-            hint="fewer levels or feature_bits=8 make it smaller",
+            hint="fewer levels make it smaller",
         )
 
     # --- compiled
@@ -480,21 +516,12 @@ class IntegerProgram(Program):
     def _engine(self) -> _core.IntegerProgram:
         self.prove()  # 32 bits suffice
         frequencies = self.frequencies.astype(np.int64) << self.phase_shift.astype(np.int64)
+        inputs = self.n_features_in, self.columns, self.origin, self.multiplier, self.limit
+        waves = np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32))
+        linear = self.linear, self.linear_limit, self.has_constant, 16
+        groups = [(g.begin, g.end, g.gain, g.shift) for g in self.groups]
         return _core.IntegerProgram(
-            self.n_features_in,
-            self.columns,
-            self.origin,
-            self.multiplier,
-            self.limit,
-            np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32)),
-            self.linear,
-            self.linear_limit,
-            any(g.kind == "constant" for g in self.groups),
-            self.feature_bits,
-            SINE_TABLES[self.feature_bits].astype(np.int16),
-            [(g.begin, g.end, g.gain, g.shift) for g in self.groups],
-            np.ascontiguousarray(self.codes),
-            self.multipliers,
+            *inputs, waves, *linear, SINE_TABLE, groups, np.ascontiguousarray(self.codes), self.multipliers
         )
 
     # --- reference
@@ -504,17 +531,14 @@ class IntegerProgram(Program):
         parts = []
         if self.n_frequencies:
             phase = (q << self.phase_shift.astype(np.int64)) @ self.frequencies.T.astype(np.int64)
-            pairs = np.stack(
-                [turn_sine(phase + QUARTER, self.feature_bits), turn_sine(phase, self.feature_bits)], axis=2
-            )
+            pairs = np.stack([turn_sine(phase + QUARTER), turn_sine(phase)], axis=2)
             parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
         if self.forest is not None:
             parts.append(self.forest.leaves(q))
         if len(self.linear):
-            linear = np.clip(np.take(q, self.linear, axis=1), -self.linear_limit, self.linear_limit)
-            parts.append(linear if self.feature_bits == 16 else np.clip(round_shift(linear, 8), -127, 127))
-        if not parts or any(g.kind == "constant" for g in self.groups):
-            parts.append(np.sum(q, axis=1, keepdims=True) * 0 + self.one)
+            parts.append(np.clip(np.take(q, self.linear, axis=1), -self.linear_limit, self.linear_limit))
+        if not parts or self.has_constant:
+            parts.append(np.sum(q, axis=1, keepdims=True) * 0 + ONE)
         return np.concatenate(parts, axis=1)
 
     def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
@@ -590,19 +614,10 @@ class NetworkProgram(Program):
             largest[-1] = self.ones[layer]
         return largest
 
-    @property
-    def operations(self) -> Operations:
-        """Operations per row except those of the weights' levels."""
-        n_hidden = self.n_columns * sum(self.shape.hidden_layer_sizes)
-        own = 0 if self.centre is None else self.codes.size  # a centre and a spread of every weight
-        rotation = self.rotation.size
-        return Operations(rotation + own, self.n_inputs + rotation + 2 * own + 2 * n_hidden)
-
     # --- proof
 
     @cached_property
     def _bounds(self) -> Bounds:
-        nothing = np.zeros(1)
         self._require_magnitudes(
             {
                 "limit": (self.limit, NETWORK_INPUT_LIMIT),
@@ -612,8 +627,8 @@ class NetworkProgram(Program):
                 "ones": (self.ones, LIMIT),
                 "rescale": (self.rescale, INT32_MAX),
                 "rescale_shift": (self.rescale_shift, 61),
-                "centre": (nothing if self.centre is None else self.centre, LIMIT),
-                "spread": (nothing if self.spread is None else self.spread, LIMIT),
+                "centre": (0 if self.centre is None else self.centre, LIMIT),
+                "spread": (0 if self.spread is None else self.spread, LIMIT),
             }
         )
         named = []

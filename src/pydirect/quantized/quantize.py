@@ -37,9 +37,9 @@ from pydirect.quantized.codes import (
 )
 from pydirect.quantized.compile import FREQUENCY_BITS, INPUT_REACH, lay_out
 from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, LinearBasis, NetworkBasis, Outputs, Quantizable
-from pydirect.quantized.integers import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.model import ARITHMETICS, FloatPath
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
+from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.samples import (
     METHODS,
     MOST_ROWS,
@@ -55,7 +55,6 @@ class Encoding:
     """Storage and arithmetic of a quantised model; see `quantize`."""
 
     layout: str = "auto"
-    feature_bits: int = 16
     frequency_bits: int | str = "auto"
     arithmetic: str = "float"
 
@@ -96,7 +95,6 @@ def assemble(
         levels=levels,
         centre=weights.centre,
         spread=weights.spread,
-        feature_bits=encoding.feature_bits,
         frequency_bits=encoding.frequency_bits,
         arithmetic=encoding.arithmetic,
         **(vars(outputs) | {"scale": outputs.scale * weights.unit}),
@@ -144,6 +142,8 @@ def _posterior_samples(
     features = model.basis.map
     if isinstance(features, TransformerFeatures):
         raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    if any(isinstance(p, MixturePosterior) for p in model.posteriors):
+        raise ValueError("posterior must not be a mixture to be quantised: fit with 'sequential' or 'mean_field'")
     if model.basis.kernel is not None and model.basis.hyperparameters is None:
         raise ValueError("features must be of the package's own kernel to be quantised, got a kernel of scikit-learn")
     posteriors: list[Any] = [
@@ -178,8 +178,7 @@ def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
         scales = posterior.level_scales
         centres = posterior.centres if posterior.centres.size else np.zeros(len(scales))
         return posterior.unit_levels, centres, scales
-    whole = isinstance(posterior, FactorizedCategorical | MixturePosterior)
-    return affine_levels(posterior.levels if whole else posterior.weights.levels)
+    return affine_levels((posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights).levels)
 
 
 def _in_blocks(
@@ -304,7 +303,6 @@ def quantize(
     levels: str = "model",
     n_levels: int | None = None,
     arithmetic: str = "float",
-    feature_bits: int = 16,
     frequency_bits: int | str = "auto",
     layout: str = "auto",
     random_state: np.random.Generator | int | None = 0,
@@ -345,8 +343,6 @@ def quantize(
     arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions. Standard deviations in integers omit the variance that floating point adds where
         inputs are beyond the reach of the linear part; see `QuantizedModel.with_arithmetic`.
-    feature_bits : {16, 8}, default=16
-        Bits of a basis function in integer arithmetic; 16 for a network.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
         Bits of a frequency in integer arithmetic.
     layout : {"auto", "dense", "sparse"}, default="auto"
@@ -397,8 +393,6 @@ def quantize(
         raise ValueError("n_levels must come with levels='even' or 'power_of_two': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
     as_choice(layout, "layout", ("auto", *LAYOUTS))
-    if feature_bits not in (8, 16):
-        raise ValueError(f"feature_bits must be 8 or 16, got {feature_bits!r}")
     if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
         raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
     grid = None
@@ -409,7 +403,7 @@ def quantize(
         if X is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
     rows = None if X is None else fitted.outputs.rows(X)
-    rng, encoding = as_generator(random_state), Encoding(layout, feature_bits, frequency_bits, arithmetic)
+    rng, encoding = as_generator(random_state), Encoding(layout, frequency_bits, arithmetic)
     if isinstance(fitted, FittedNetwork):
         quantised = quantize_network(fitted, n_samples, method, rows, encoding, rng)
     else:

@@ -25,10 +25,10 @@ from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.codes import zero_code
 from pydirect.quantized.compile import INPUT_REACH, lay_out
-from pydirect.quantized.draws import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 from pydirect.quantized.quantize import Encoding, Weights, assemble, without_unused
+from pydirect.quantized.samples import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
@@ -43,7 +43,6 @@ class Form:
     n_samples: int
     # (n_levels,)
     grid: FloatArray
-    feature_bits: int
     frequency_bits: int
 
 
@@ -146,7 +145,7 @@ class Task(ABC):
         none = np.zeros((1, 1))
         weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
         layout = "dense" if isinstance(features, ForestFeatures) else "auto"  # leaves are looked up
-        encoding = Encoding(layout, form.feature_bits, form.frequency_bits, "integer")
+        encoding = Encoding(layout, form.frequency_bits, "integer")
         return assemble(without_unused(basis), weights, outputs, encoding)
 
 

@@ -9,13 +9,9 @@ static inline int32_t pd_sine(uint32_t phase)
         position = UINT32_C(0x3FFFFFFF) - position;
     }
     interval = (uint8_t)(position >> 24);
-//@if wide
     value = PD_READ_16(pd_sine_table + interval);
     value += ((PD_READ_16(pd_sine_table + interval + 1) - value) * (int32_t)((position >> 9) & 0x7FFFu)
               + INT32_C(0x4000)) >> 15; /* the table ascends: nothing here is negative */
-//@else
-    value = PD_READ_8(pd_sine_table + interval);
-//@end
     return (phase & UINT32_C(0x80000000)) ? -value : value;
 }
 
@@ -48,11 +44,7 @@ static inline int32_t pd_feature(uint16_t j, const pd_input *q, uint32_t *phase)
     if (j < PD_FIRST_LINEAR + PD_N_LINEAR) {
         int32_t v = q[PD_READ_COLUMN(pd_linear + (j - PD_FIRST_LINEAR))];
         v = pd_clip(v, PD_LINEAR_LIMIT);
-//@if wide
         return v;
-//@else
-        return pd_clip(pd_round_shift(v, 8), PD_ONE);
-//@end
     }
 //@end
     (void)j;
