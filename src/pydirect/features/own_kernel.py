@@ -169,32 +169,29 @@ def noise_of(kernel: Any, x: FloatArray) -> float:
 
 def text_of(kernel: Any) -> str:
     """Return a kernel as JSON: its class and its parameters."""
-    return json.dumps(_saved(kernel))
+    return json.dumps(kernel, default=_entry)
 
 
 def kernel_of(text: str) -> Any:
     """Undo `text_of`."""
-    return _loaded(json.loads(text))
+    return json.loads(text, object_hook=_object)
 
 
-def _saved(value: Any) -> Any:
-    if isinstance(value, kernels().Kernel):
-        name = type(value).__name__
-        if saved_classes().get(name) is not type(value):
-            raise TypeError(
-                f"kernel must be of scikit-learn's own classes to be saved without pickle, got {name}: pickle the "
-                "whole model"
-            )
-        return {"class": name, "parameters": {k: _saved(v) for k, v in value.get_params(deep=False).items()}}
+def _entry(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return [_saved(v) for v in value] if isinstance(value, list | tuple) else value
+    name = type(value).__name__
+    if saved_classes().get(name) is not type(value):
+        raise TypeError(f"kernel must be of scikit-learn's own classes to be saved, got {name}: pickle the model")
+    return {"class": name, "parameters": value.get_params(deep=False)}
 
 
-def _loaded(entry: Any) -> Any:
-    if not isinstance(entry, dict) or "class" not in entry:
-        return np.asarray(entry, dtype=np.float64) if isinstance(entry, list) else entry
-    cls, given = saved_classes().get(str(entry["class"])), entry.get("parameters")
-    if cls is None or not isinstance(given, dict) or given.keys() != inspect.signature(cls).parameters.keys():
+def _object(entry: dict[str, Any]) -> Any:
+    if "class" not in entry:
+        return {
+            name: np.asarray(value, np.float64) if isinstance(value, list) else value for name, value in entry.items()
+        }
+    cls = saved_classes().get(str(entry["class"]))
+    if cls is None or entry["parameters"].keys() != inspect.signature(cls).parameters.keys():
         raise ValueError(f"a kernel must be a class of scikit-learn's and its parameters, got {entry['class']!r}")
-    return cls(**{name: _loaded(value) for name, value in given.items()})
+    return cls(**entry["parameters"])

@@ -20,7 +20,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 
 # Nats by which an iteration must raise the evidence.
-LEAST_GAIN = 1e-3
+LEAST_GAIN = 1e-2
 # What covariances must keep of their diagonals, so that they have inverses.
 RIDGE = 1e-9
 

@@ -472,14 +472,18 @@ def _average_parts(parts_of: PartsOf, table: Any, feature: int | str, grid: Any)
     """Return averages of the predictions, and their deviations, with a column set to each value."""
     mean, std = np.empty((2, len(grid)))
     for i, value in enumerate(grid):
-        changed = table.copy()
-        if hasattr(changed, "columns"):
-            name = feature if isinstance(feature, str) else changed.columns[feature]
-            changed[name] = np.full(len(changed), value) if grid.dtype.kind in "fM" else [value] * len(changed)
-        else:
-            changed[:, feature] = value
-        mean[i], std[i] = parts_of(changed)
+        same = np.full(len(table), value) if grid.dtype.kind in "fM" else [value] * len(table)
+        mean[i], std[i] = parts_of(_with_column(table.copy(), feature, same))
     return mean, std
+
+
+def _with_column(table: Any, feature: int | str, values: Any) -> Any:
+    """Return the same frame or array with other values in a column."""
+    if hasattr(table, "columns"):
+        table[feature if isinstance(feature, str) else table.columns[feature]] = values
+    else:
+        table[:, feature] = values
+    return table
 
 
 class ShapleyDisplay(Display):
