@@ -24,7 +24,7 @@ def test_linear_effects_are_coefficients_with_their_deviations():
     total = sum(effect.share for effect in found.main)
     assert total == pytest.approx(1.0, abs=0.1)
     for effect in found.main:
-        j = int(effect.columns[0].split()[1])
+        j = int(effect.columns[0][1:])
         moved = (effect.values[0] - effect.values[0].mean()) / X[:, j].std()
         np.testing.assert_allclose(effect.mean, moved * model.coef_[j] * model.y_scale_[0], atol=1e-10)
         np.testing.assert_allclose(effect.std, np.abs(moved) * deviation[j], atol=1e-10)
@@ -44,25 +44,23 @@ def test_shares_are_those_of_all_combinations_of_values():
     one = [np.einsum("j,k,ijk->i", mass[1], mass[2], f), np.einsum("i,k,ijk->j", mass[0], mass[2], f)]
     one.append(np.einsum("i,j,ijk->k", mass[0], mass[1], f))
     pair = np.einsum("k,ijk->ij", mass[2], f) - one[0][:, None] - one[1]
-    expected = {(f"column {j}",): mass[j] @ one[j] ** 2 / whole for j in range(3)}
-    expected["column 0", "column 1"] = np.einsum("i,j,ij", mass[0], mass[1], pair**2) / whole
+    expected = {(f"x{j}",): mass[j] @ one[j] ** 2 / whole for j in range(3)}
+    expected["x0", "x1"] = np.einsum("i,j,ij", mass[0], mass[1], pair**2) / whole
     found = effects(model, table)
     shares = {effect.columns: effect.share for effect in (*found.main, *found.pairs)}
     for columns, share in expected.items():
         assert shares[columns] == pytest.approx(share, abs=0.06)
-    assert found.total["column 0"][0] == pytest.approx(
-        expected["column 0",] + expected["column 0", "column 1"], abs=0.06
-    )
+    assert found.total["x0"][0] == pytest.approx(expected["x0",] + expected["x0", "x1"], abs=0.06)
     np.testing.assert_allclose(found.pairs[0].mean, pair, atol=0.3)
 
 
 def test_deviations_shrink_with_rows_and_the_table_shows_them():
     few = effects(DirectRegressor(n_basis_functions=40).fit(X[:40], Y[:40]), X)
     many = effects(DirectRegressor(n_basis_functions=100).fit(X, Y), X)
-    assert many.pairs[0].columns == ("column 0", "column 2")
+    assert many.pairs[0].columns == ("x0", "x2")
     assert many.pairs[0].share_std < few.pairs[0].share_std
     text = str(many)
-    assert "column 0 × column 2" in text and "±" in text
+    assert "x0 × x2" in text and "±" in text
     assert all(effect.share > 0 for effect in many.main)
 
 

@@ -9,6 +9,7 @@ is Gaussian where that of the weights is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +20,7 @@ from pydirect._validation import FloatArray, as_count, as_generator, as_instance
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.posterior import GaussianPosterior
+from pydirect.tables.encoding import ColumnEncoding
 
 # Shuffled rows that effects are averages over, and those of variances; draws of the weights.
 BACKGROUND, MANY, DRAWS = 256, 2000, 200
@@ -122,98 +124,75 @@ def effects(
     if not isinstance(fitted.posteriors[output], GaussianPosterior):
         raise ValueError("effects need Gaussian weights: fit with posterior='gaussian'")
     with threads(model.n_threads):
-        columns = model.columns_
-        names = list(columns.names or (f"column {j}" for j in range(columns.n_columns)))
-        found = _Decomposition(fitted, output, rows, columns.origins, as_generator(random_state))
-        return found.effects(names, max_pair_columns)
+        found = _Decomposition(fitted, output, rows, model.columns_, as_generator(random_state))
+        return found.effects(max_pair_columns)
 
 
 class _Decomposition:
     """Averages of the basis functions over shuffled rows, which effects are products of with the weights."""
 
     def __init__(
-        self,
-        model: FittedRegressor,
-        output: int,
-        rows: FloatArray,
-        origins: NDArray[np.intp],
-        rng: np.random.Generator,
+        self, model: FittedRegressor, output: int, rows: FloatArray, columns: ColumnEncoding, rng: np.random.Generator
     ) -> None:
-        self.latent, self.rng, self.rows = model.latent, rng, rows
+        self.latent, self.posterior, self.rows, self.rng = model.latent, model.posteriors[output], rows, rng
         self.unit = float(model.units.scale[output] * model.latent.prior_scale[output])
-        self.posterior = model.posteriors[output]
-        varies = [j for j in np.unique(origins) if np.ptp(rows[:, origins == j], axis=0).any()]
-        self.blocks = {int(j): np.flatnonzero(origins == j) for j in varies}
+        self.names = columns.raw_names
+        of_each = {int(j): np.flatnonzero(columns.origins == j) for j in np.unique(columns.origins)}
+        self.blocks = {j: encoded for j, encoded in of_each.items() if np.ptp(rows[:, encoded], axis=0).any()}
         self.weights = self.posterior.sample_weights(DRAWS, rng)
-
-    def phi(self, rows: FloatArray) -> FloatArray:
-        return self.latent.phi(rows)[1]
+        self.background, self.many = self.shuffled(BACKGROUND), self.shuffled(MANY)
+        self.phi = self.latent.phi(self.many)[1]
+        self.whole = np.maximum(np.var(self.phi @ self.weights.T, axis=0), np.finfo(float).tiny)
 
     def shuffled(self, n_rows: int) -> FloatArray:
         """Return rows whose columns are drawn independently of each other."""
-        found = self.rows[self.rng.integers(len(self.rows), size=n_rows)]
+        found = np.repeat(self.rows[:1], n_rows, axis=0)
         for encoded in self.blocks.values():
-            found[:, encoded] = self.rows[self.rng.integers(len(self.rows), size=n_rows)][:, encoded]
+            found[:, encoded] = self.drawn(encoded, n_rows)
         return found
+
+    def drawn(self, encoded: NDArray[np.intp], n_rows: int) -> FloatArray:
+        return self.rows[self.rng.integers(len(self.rows), size=n_rows)][:, encoded]
 
     def grid(self, column: int, size: int) -> tuple[FloatArray, FloatArray]:
         """Return values of a column, (n_values, n_encoded), and their probabilities."""
         values, counts = np.unique(self.rows[:, self.blocks[column]], axis=0, return_counts=True)
         if len(values) > size:  # quantiles of equal probability
             ends = np.cumsum(counts) / counts.sum()
-            values = values[np.searchsorted(ends, (np.arange(size) + 0.5) / size)]
-            return values, np.full(size, 1 / size)
+            return values[np.searchsorted(ends, (np.arange(size) + 0.5) / size)], np.full(size, 1 / size)
         return values, counts / counts.sum()
 
-    def averages(self, columns: tuple[int, ...], grids: tuple[FloatArray, ...], background: FloatArray) -> FloatArray:
-        """Return Φ averaged over rows with some columns set to values, (n_values, ..., n_weights)."""
-        shape = tuple(len(grid) for grid in grids)
-        found = np.empty((*shape, self.latent.n_columns))
+    def effect(self, columns: tuple[int, ...], size: int) -> Effect:
+        """Return the effect of columns that all others are averaged over, less those of fewer of them."""
+        grids, masses = zip(*(self.grid(j, size) for j in columns), strict=True)
+        shape, rows = tuple(map(len, grids)), self.background.copy()
+        phi = np.empty((*shape, self.latent.n_columns))
         for at in np.ndindex(*shape):
-            rows = background.copy()
             for column, grid, place in zip(columns, grids, at, strict=True):
                 rows[:, self.blocks[column]] = grid[place]
-            found[at] = self.phi(rows).mean(axis=0)
-        return found
-
-    def effect(
-        self,
-        names: tuple[str, ...],
-        grids: tuple[FloatArray, ...],
-        masses: tuple[FloatArray, ...],
-        centred: FloatArray,
-        whole: FloatArray,
-    ) -> Effect:
-        """Return the effect of centred basis functions; `whole` is the variance of f in every draw."""
-        phi = np.ascontiguousarray(centred.reshape(-1, centred.shape[-1]))
+            phi[at] = self.latent.phi(rows)[1].mean(axis=0)
+        for axis, mass in enumerate(masses):
+            phi = phi - np.expand_dims(np.tensordot(mass, phi, (0, axis)), axis)
+        phi = np.ascontiguousarray(phi.reshape(-1, phi.shape[-1]))
         mean, variance = self.posterior.moments(phi)
-        mass = masses[0] if len(masses) == 1 else np.outer(*masses).ravel()
-        shares = mass @ np.square(phi @ self.weights.T) / whole
-        shape, values = centred.shape[:-1], tuple(grid[:, 0] for grid in grids)
+        shares = reduce(np.multiply.outer, masses).ravel() @ np.square(phi @ self.weights.T) / self.whole
         moments = (self.unit * mean).reshape(shape), (self.unit * np.sqrt(variance)).reshape(shape)
+        names, values = tuple(self.names[j] for j in columns), tuple(grid[:, 0] for grid in grids)
         return Effect(names, values, *moments, float(shares.mean()), float(shares.std()))
 
-    def effects(self, names: list[str], max_pair_columns: int) -> Effects:
+    def total(self, encoded: NDArray[np.intp]) -> tuple[float, float]:
+        """Return the share of the variance that is lost without a column, by rows that differ in it alone."""
+        other = self.many.copy()
+        other[:, encoded] = self.drawn(encoded, MANY)
+        change = np.square((self.phi - self.latent.phi(other)[1]) @ self.weights.T)
+        lost = 0.5 * np.mean(change, axis=0) / self.whole
+        return float(lost.mean()), float(lost.std())
+
+    def effects(self, max_pair_columns: int) -> Effects:
         """Decompose f; shares are means and deviations over draws of the weights."""
-        background, many = self.shuffled(BACKGROUND), self.shuffled(MANY)
-        phi = self.phi(many)
-        whole = np.var(phi @ self.weights.T, axis=0)
-        main, total = {}, {}
-        for j, encoded in self.blocks.items():
-            grid, mass = self.grid(j, VALUES)
-            averages = self.averages((j,), (grid,), background)
-            main[j] = self.effect((names[j],), (grid,), (mass,), averages - mass @ averages, whole)
-            other = many.copy()
-            other[:, encoded] = self.rows[self.rng.integers(len(self.rows), size=MANY)][:, encoded]
-            lost = 0.5 * np.mean(np.square((phi - self.phi(other)) @ self.weights.T), axis=0) / whole
-            total[j] = float(lost.mean()), float(lost.std())
+        main = {j: self.effect((j,), VALUES) for j in self.blocks}
+        total = {j: self.total(encoded) for j, encoded in self.blocks.items()}
         chosen = sorted(main, key=lambda j: main[j].share - total[j][0])[:max_pair_columns]
-        pairs = []
-        for j, k in combinations(sorted(chosen), 2):
-            grids, masses = zip(self.grid(j, PAIR_VALUES), self.grid(k, PAIR_VALUES), strict=True)
-            both = self.averages((j, k), grids, background)
-            both = both - np.tensordot(masses[0], both, 1)
-            both = both - np.einsum("j,ijk->ik", masses[1], both)[:, None]
-            pairs.append(self.effect((names[j], names[k]), grids, masses, both, whole))
+        pairs = [self.effect(pair, PAIR_VALUES) for pair in combinations(sorted(chosen), 2)]
         of_one, of_two = (tuple(sorted(found, key=lambda effect: -effect.share)) for found in (main.values(), pairs))
-        return Effects(of_one, of_two, {names[j]: shares for j, shares in total.items()})
+        return Effects(of_one, of_two, {self.names[j]: shares for j, shares in total.items()})

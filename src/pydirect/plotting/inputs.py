@@ -306,14 +306,9 @@ class MapDisplay(Display):
             coordinates = places[0]
         latitude, longitude = (column_of(X, own) for own in coordinates)
         grids = [np.linspace(own.min(), own.max(), resolution) for own in (latitude, longitude)]
-        table = (
-            X.iloc[np.full(resolution**2, row)].copy() if hasattr(X, "iloc") else np.asarray(X)[[row] * resolution**2]
-        )
+        table = (X.iloc if hasattr(X, "iloc") else np.asarray(X))[np.full(resolution**2, row)].copy()
         for own, values in zip(coordinates, np.meshgrid(*grids, indexing="ij"), strict=True):
-            if hasattr(table, "columns"):
-                table[own if isinstance(own, str) else list(table.columns)[own]] = values.ravel()
-            else:
-                table[:, own] = values.ravel()
+            table = _with_column(table, own, values.ravel())
         mean, std, _ = (part.reshape(resolution, resolution) for part in estimator.predict_parts(table))
         rows = np.column_stack([longitude, latitude])
         return cls(grids[1], grids[0], mean, std, rows).plot(**kwargs)
