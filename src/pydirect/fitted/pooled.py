@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from pydirect._validation import FloatArray, short_repr
-from pydirect.features.basis import Basis
 from pydirect.fitted.classification import FittedClassifier
-from pydirect.fitted.predictor import Components, Predictor, Units
+from pydirect.fitted.predictor import Components, Predictor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
 from pydirect.persistence.schema import As, AtLeast, Between, Shape
+
+
+def of_kernel(name: str) -> Any:
+    """Return a property that is the kernel model's."""
+    return property(lambda self: getattr(self.kernel, name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,10 @@ class FittedClassPool:
     left_out_log_loss: Annotated[FloatArray, Shape("n_losses*")]  # of the parts, then of the pool
     others: Annotated[tuple[Any, ...], As(tuple[int, ...])] = ()
 
+    basis, posteriors = of_kernel("basis"), of_kernel("posteriors")
+    classes, one_dimensional = of_kernel("classes"), of_kernel("one_dimensional")
+    n_samples, elbo_units = of_kernel("n_samples"), of_kernel("elbo_units")
+
     __repr__ = short_repr
 
     def check(self) -> None:
@@ -52,36 +60,6 @@ class FittedClassPool:
             raise ValueError("trees must take the kernel model's columns")
         if sorted(self.order) != [*range(n_classes)] or len(self.left_out_log_loss) not in (0, len(self.weights) + 1):
             raise ValueError("order and losses must be of all classes and parts")
-
-    @property
-    def basis(self) -> Basis:
-        """Feature map of the kernel model."""
-        return self.kernel.basis
-
-    @property
-    def classes(self) -> NDArray[Any]:
-        """Labels, in ascending order."""
-        return self.kernel.classes
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        """Posteriors of the kernel model."""
-        return self.kernel.posteriors
-
-    @property
-    def one_dimensional(self) -> bool:
-        """Whether the kernel model has one latent function."""
-        return self.kernel.one_dimensional
-
-    @property
-    def n_samples(self) -> float:
-        """Sum of the weights of the training rows."""
-        return self.kernel.n_samples
-
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the kernel model's bounds lose in the data's own units: nothing."""
-        return self.kernel.elbo_units
 
     def log_probabilities(self, x: FloatArray) -> FloatArray:
         """Log probabilities that each part gives, (n_parts, n_rows, n_classes); zeros of parts without weight."""
@@ -132,6 +110,11 @@ class FittedMeanPool(Predictor):
     ]  # of the parts, then of the pool
     moves: bool = False
 
+    units, basis, n_columns = of_kernel("units"), of_kernel("basis"), of_kernel("n_columns")
+    posteriors, n_samples = of_kernel("posteriors"), of_kernel("n_samples")
+    elbo_units, mean_noise = of_kernel("elbo_units"), of_kernel("mean_noise")
+    noise_of, noise_draws = of_kernel("noise_of"), of_kernel("noise_draws")
+
     __repr__ = short_repr
 
     def check(self) -> None:
@@ -146,40 +129,6 @@ class FittedMeanPool(Predictor):
         """Return a kernel model as a pool of its own."""
         n_outputs = kernel.units.n_outputs
         return cls(kernel, (), np.zeros(n_outputs), np.zeros((0, n_outputs)))
-
-    @property
-    def units(self) -> Units:  # type: ignore[override]
-        """Units of the targets."""
-        return self.kernel.units
-
-    @property
-    def basis(self) -> Basis:
-        """Feature map of the kernel model."""
-        return self.kernel.basis
-
-    @property
-    def n_columns(self) -> int:
-        return self.kernel.n_columns
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        """Posteriors of the kernel model."""
-        return self.kernel.posteriors
-
-    @property
-    def n_samples(self) -> float:
-        """Sum of the weights of the training rows."""
-        return self.kernel.n_samples
-
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the kernel model's bounds lose in y's own units."""
-        return self.kernel.elbo_units
-
-    @property
-    def mean_noise(self) -> FloatArray:
-        """Expected noise variance of the kernel model, standardised, (n_outputs,)."""
-        return self.kernel.mean_noise
 
     def calibrated(self, factor: float) -> Self:
         """Return the model with this factor of all predictive deviations."""
@@ -223,12 +172,6 @@ class FittedMeanPool(Predictor):
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean, variance, noise = self.kernel.variance_parts(x)
         return mean + self._shift(x), variance, noise
-
-    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        return self.kernel.noise_of(x)
-
-    def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        return self.kernel.noise_draws(x, k, n_samples, rng)
 
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         shift = np.broadcast_to(self._shift(x), (len(x), self.units.n_outputs))

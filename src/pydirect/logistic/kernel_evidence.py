@@ -365,8 +365,9 @@ def search_alike(
         starts = {run.name: run for run in starting_points(objective, scores)}
         run = descend(objective, starts.get(wanted, starts["long"]), RACE_ITERATIONS + ITERATIONS, PATIENCE)
         if axes is not None and like.axes_chosen is not None:
-            run = race_axes(objective, objective.unpack(run.theta), axes, like.axes_chosen)
-            objective = objective.with_axes(axes, like.axes_chosen)
+            part = race_axes(objective, run, objective.unpack(run.theta), axes, like.axes_chosen)
+            if part.value < run.value:
+                run, objective = part, objective.with_axes(axes, like.axes_chosen)
     return objective.unpack(run.theta)
 
 
