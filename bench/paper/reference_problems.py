@@ -22,7 +22,7 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from scipy.linalg import eigh, lapack  # noqa: E402
+from scipy.linalg import lapack  # noqa: E402
 
 from pydirect import (  # noqa: E402
     GaussianPrior,
@@ -30,13 +30,10 @@ from pydirect import (  # noqa: E402
     PredictiveDistribution,
     collect_statistics,
     evenly_spaced_levels,
-    fit_gaussian,
     fit_mean_field,
 )
 from pydirect.features import FourierFeatures  # noqa: E402
-from pydirect.linear import maximise_evidence  # noqa: E402
 from pydirect.optimize.quadratic import OPTIMIZERS  # noqa: E402
-from pydirect.statistics import decorrelate  # noqa: E402
 
 N_FREQUENCIES = 1000
 LEVELS = evenly_spaced_levels(15, 3.0)
@@ -122,11 +119,6 @@ def one_cholesky(a: np.ndarray) -> float:
     return seconds(lambda: lapack.spotrf(matrix, lower=1, overwrite_a=1))
 
 
-def one_eigh(a: np.ndarray) -> float:
-    """Seconds of the eigendecomposition of A in double precision."""
-    return seconds(lambda: eigh(a, driver="evd", check_finite=False))
-
-
 def fit_raw(problem: Problem, optimizer: str) -> Any:
     """Posterior on the file's levels, prior and noise grid; what a noise grid's edge warns of is known here."""
     with warnings.catch_warnings():
@@ -141,22 +133,10 @@ def fit_raw(problem: Problem, optimizer: str) -> Any:
         )
 
 
-def fit_rotated(problem: Problem, statistics: GaussianStatistics) -> Any:
-    """Posterior in the decorrelated basis, from statistics alone."""
-    rotated = decorrelate(statistics)
-    noise, _ = maximise_evidence(rotated, problem.noise, fit_scale=False)
-    return fit_gaussian(rotated, noise)
-
-
 def test_scores(problem: Problem, posterior: Any) -> dict[str, float]:
     """RMSE, NLPD of the exact predictive mixture and coverage of its 90 % intervals on the held-out points."""
     phi = problem.features.transform(problem.x_test, np.float64, 1)
-    dropped = np.zeros(len(phi))
-    if hasattr(posterior, "vectors"):
-        norm = np.einsum("ij,ij->i", phi, phi)
-        phi = phi @ posterior.vectors
-        dropped = np.maximum(norm - np.einsum("ij,ij->i", phi, phi), 0.0) * posterior.prior_variance
-    mean, spread = phi @ posterior.mean, phi**2 @ posterior.variance + dropped
+    mean, spread = phi @ posterior.mean, phi**2 @ posterior.variance
     predicted = PredictiveDistribution(posterior.noise.q, mean[:, None], spread[:, None] + posterior.noise.levels)
     lower, upper = predicted.interval(0.9)
     return {
@@ -195,32 +175,6 @@ def measure_raw(problem: Problem, entry: dict[str, Any], optimizer: str, options
     }
 
 
-def measure_rotated(problem: Problem, options: Any) -> dict[str, Any]:
-    """Bound, time as a multiple of one eigendecomposition, and scores in the decorrelated basis.
-
-    ``multiple`` starts from the statistics as they are collected, which hold Φ where it has fewer rows than columns;
-    ``multiple_from_gram`` from A, whatever the number of rows.
-    """
-    collected = problem.statistics
-    gram = GaussianStatistics(collected.c, collected.yty, collected.n_samples, gram=collected.A)
-    thin = collected.rows is not None
-    posterior = fit_rotated(problem, collected)
-    calls = [lambda: seconds(lambda: fit_rotated(problem, collected)), lambda: one_eigh(collected.A)]
-    if thin:
-        calls.append(lambda: seconds(lambda: fit_rotated(problem, gram)))
-    fit, unit, *full = in_turns(options.repeats, *calls)
-    return {
-        "elbo": posterior.elbo - problem.constant,
-        "converged": posterior.converged,
-        "directions": posterior.vectors.shape[1],
-        "seconds": fit,
-        "eigh_seconds": unit,
-        "multiple": fit / unit,
-        "multiple_from_gram": (full[0] if thin else fit) / unit,
-        **test_scores(problem, posterior),
-    }
-
-
 def geometric_mean(values: list[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
@@ -241,28 +195,12 @@ def show_raw(figures: dict[str, Any]) -> None:
             )
 
 
-def show_rotated(figures: dict[str, Any]) -> None:
-    print(
-        f"\n{'problem':<10}{'decorrelated ELBO':>18}{'directions':>12}{'seconds':>9}{'x eigh':>8}{'from A':>8}"
-        f"{'RMSE':>7}{'NLPD':>8}{'cover':>7}"
-    )
-    for name, problem in figures.items():
-        f = problem["decorrelated"]
-        print(
-            f"{name:<10}{f['elbo']:>18.3f}{f['directions']:>12}{f['seconds']:>9.3f}{f['multiple']:>8.2f}"
-            f"{f['multiple_from_gram']:>8.2f}{f['rmse']:>7.3f}{f['nlpd']:>8.3f}{f['coverage_90']:>7.2f}"
-        )
-
-
 def summarise(figures: dict[str, Any], optimizers: list[str]) -> dict[str, Any]:
     """Geometric means of the multiples, and how many problems meet each bound."""
     raw = {o: [p["raw"][o] for p in figures.values()] for o in optimizers}
-    rotated = [p["decorrelated"] for p in figures.values()]
     return {
         "multiple_of_cholesky": {o: geometric_mean([f["multiple"] for f in raw[o]]) for o in optimizers},
         "met": {o: {t: sum(f["met"][t] for f in raw[o]) for t in TARGETS} for o in optimizers},
-        "multiple_of_eigh": geometric_mean([f["multiple"] for f in rotated]),
-        "multiple_of_eigh_from_gram": geometric_mean([f["multiple_from_gram"] for f in rotated]),
     }
 
 
@@ -271,10 +209,6 @@ def show_summary(summary: dict[str, Any], n_problems: int) -> None:
     for optimizer, multiple in summary["multiple_of_cholesky"].items():
         met = ", ".join(f"{target} {count}/{n_problems}" for target, count in summary["met"][optimizer].items())
         print(f"  {optimizer:<20}{multiple:>7.2f} x spotrf    {met}")
-    print(
-        f"  {'decorrelated':<20}{summary['multiple_of_eigh']:>7.2f} x eigh      "
-        f"({summary['multiple_of_eigh_from_gram']:.2f} from A)"
-    )
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -306,13 +240,11 @@ def main(arguments: list[str] | None = None) -> int:
         figures[name] = {
             "difference_to_file": check(problem, entries[name]),
             "raw": {o: measure_raw(problem, entries[name], o, options) for o in optimizers},
-            "decorrelated": measure_rotated(problem, options),
         }
     print(file=sys.stderr)
     worst = max(p["difference_to_file"] for p in figures.values())
     print(f"statistics agree with the file to {worst:.1e} (relative)\n")
     show_raw(figures)
-    show_rotated(figures)
     summary = summarise(figures, optimizers)
     show_summary(summary, len(figures))
     if options.json:

@@ -14,7 +14,6 @@ from pydirect.baselines import (
     StochasticELBO,
     fit_stochastic,
 )
-from pydirect.baselines.stochastic import ErrorsFromRows
 from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -155,21 +154,6 @@ def test_concrete_agrees_with_differences_for_fixed_noise(make_problem):
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_bias_of_concrete_shrinks_with_its_temperature_and_its_variance_grows(make_problem):
-    problem = make_problem(b=3)
-    distance, variance = [], []
-    for temperature in (2.0, 0.5, 0.1):
-        bound = StochasticELBO(problem.model, Concrete(n_samples=20, temperature=temperature))
-        theta = somewhere(bound)
-        estimates = repeated(bound, theta, 600)
-        mean, error = monte_carlo_mean(estimates)
-        difference = mean - bound.exact_gradient(theta)
-        distance.append(np.sqrt(max(difference @ difference - error @ error, 0.0)))
-        variance.append(estimates.var(axis=0).sum())
-    assert distance[0] > 2 * distance[1] > 4 * distance[2]
-    assert variance[0] < variance[1] < variance[2]
-
-
 def test_reinforce_agrees_with_enumeration_of_its_draws(make_problem):
     problem = make_problem(b=2, n_noise=1)
     bound = StochasticELBO(problem.model, Reinforce(n_samples=1, control="none"))
@@ -203,30 +187,6 @@ def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
     assert variance(Reinforce(n_samples=100, control="none")) == pytest.approx(plain / 10, rel=0.2)
     assert variance(Concrete(n_samples=10)) < others
     assert variance(Exact()) == 0.0
-
-
-def test_a_moving_average_does_not_see_its_own_samples(make_problem):
-    problem = make_problem()
-    bound = StochasticELBO(problem.model, Reinforce(n_samples=1, control="moving_average"))
-    first = [
-        StochasticELBO(bound.model, Reinforce(n_samples=1, control="moving_average")).gradient(
-            bound.start, np.random.default_rng(seed)
-        )
-        for seed in range(400)
-    ]
-    mean, error = monte_carlo_mean(first)
-    assert (np.abs(mean - bound.exact_gradient(bound.start)) <= 4.5 * error + 1e-9).all()
-
-
-def test_batches_read_their_rows_only():
-    phi = np.arange(20.0).reshape(10, 2)
-    errors = ErrorsFromRows(phi, np.zeros(10), 3)
-    chosen, _, scale = errors._batch(np.random.default_rng(0))
-    assert chosen.shape == (3, 2)
-    assert len({tuple(row) for row in chosen}) == 3
-    assert scale == pytest.approx(10 / 3)
-    whole = ErrorsFromRows(phi, np.zeros(10), 10)
-    assert whole._batch(np.random.default_rng(0))[0] is phi
 
 
 def test_rows_and_statistics_give_the_same_estimate_from_the_same_draws(make_problem):

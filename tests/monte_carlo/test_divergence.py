@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from monte_carlo_parameters import parameters_for
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from scipy import stats
 
 from pydirect import monte_carlo as mc
 from pydirect.monte_carlo import posteriors
@@ -90,14 +90,6 @@ def direct_sum(kl, parameters, prior=None, dtype=np.longdouble):
 
 
 # Against direct sums over the same draws
-
-
-def test_number_of_admissible_pairs():
-    counts = {"exact": 96, "independent": 109, "fixed": 109, "shared": 104, "naive": 133, "direct": 11}
-    assert {mode: len(pairs(mode)) for mode in counts} == counts
-    scaling = ["exponential", ("gamma", 2.5), ("weibull", 1.8), "rayleigh", ("inverse_gamma", 4.0)]
-    proper = [p for p in PRIORS if p[0] not in ("pareto", "laplace", "generalized_error", "logistic")]
-    assert sum((q, p) in pairs("exact") for q in scaling for p in proper) == 38
 
 
 @pytest.mark.slow
@@ -244,27 +236,6 @@ def test_gradients_agree_with_finite_differences(mode, parameterization):
         assert_allclose(gradient, expected, rtol=1e-7, atol=1e-7, err_msg=f"{posterior} {prior}")
 
 
-def test_lbfgs_finds_the_minimum_of_fixed_draws():
-    from scipy.optimize import minimize
-
-    kl = mc.MonteCarloDivergence("normal", ("normal", 0.5, 2.0), "fixed", 50, 4, parameterization="log")
-
-    def objective(x):
-        value, gradient = kl.value_and_grad(x.reshape(2, 4))
-        return value, gradient.ravel()
-
-    found = minimize(objective, np.zeros(8), jac=True, method="L-BFGS-B", options={"gtol": 1e-10, "ftol": 0.0})
-    first, second = kl.sums_
-    deviation = 2.0 / np.sqrt(second - first**2)
-    assert_allclose(found.x.reshape(2, 4), [0.5 - deviation * first, np.log(deviation)], atol=1e-5)
-
-
-def test_the_unconstrained_optimum_of_a_radial_posterior_grows_with_the_tensor():
-    kl = mc.MonteCarloDivergence("radial", ("normal", 0.0, 0.5), group_size=9)
-    _, gradient = kl.value_and_grad([np.zeros(9), np.full(9, 1.5)])  # σ = s √D
-    assert_allclose(gradient, 0.0, atol=1e-14)
-
-
 # What is refused
 
 
@@ -398,72 +369,7 @@ def test_borders_of_existence_of_the_moments():
 # Cost and variance
 
 
-@pytest.mark.parametrize("mode", ["independent", "direct", "naive"])
-def test_the_variance_falls_like_one_over_the_number_of_draws(mode):
-    numbers, variances = np.array([4, 16, 64, 256]), []
-    for n_samples in numbers:
-        kl = mc.MonteCarloDivergence("normal", ("normal", 0.0, 1.0), mode, int(n_samples), 4000)
-        single = kl.value_and_grad(np.ones((2, 4000)))[1]
-        variances.append(single.var(axis=1).sum())
-    slope = np.polyfit(np.log(numbers), np.log(variances), 1)[0]
-    assert abs(slope + 1) < 0.05
-
-
-def test_shared_draws_raise_the_variance_of_a_sum_by_the_number_of_weights():
-    d, variances = 100, []
-    parameters = np.stack([np.full(d, 0.3), np.full(d, 0.8)])
-    for mode in ("shared", "independent"):
-        kl = mc.MonteCarloDivergence("normal", ("normal", 0.0, 1.0), mode, 10, d)
-        variances.append(np.var([kl.resample().value_and_grad(parameters)[0] for _ in range(2000)]))
-    assert 0.8 * d < variances[0] / variances[1] < 1.25 * d
-
-
-def test_required_sums():
-    assert mc.MonteCarloDivergence("normal").required_sums == (1.0, 2.0)
-    assert mc.MonteCarloDivergence("rayleigh", ("wald", 1.0, 1.0)).required_sums == (1.0, -1.0, "log")
-    assert mc.MonteCarloDivergence("rayleigh", ("lognormal",)).required_sums == ("log", "log_square")
-    assert mc.MonteCarloDivergence("normal", ("logistic",), "naive").required_sums == ()
-    exact = mc.MonteCarloDivergence("normal")
-    assert exact.is_exact
-    assert exact.sums_.tolist() == [[0.0], [1.0]]
-
-
 # Families and priors of one's own
-
-
-def student(generator, shape):
-    return generator.standard_t(9.0, shape)
-
-
-def test_custom_family_with_a_sampler_and_moments(monkeypatch):
-    family = mc.CustomFamily(student, True, (-1.0, 9.0), {1.0: 0.0, 2.0: 9 / 7}, entropy=float(stats.t(9).entropy()))
-    exact = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2))
-    x = np.linspace(-400.0, 400.0, 800_001)
-    log_q = stats.t(9).logpdf(x)
-    expected = integrate.trapezoid(
-        np.exp(log_q) * (log_q - math.log(0.6) - stats.norm(0.3, 1.2).logpdf(0.4 + 0.6 * x)), x
-    )
-    assert exact.value_and_grad([[0.4], [0.6]])[0] == pytest.approx(expected, rel=1e-8)
-    monkeypatch.setattr(posteriors, "BLOCK_SIZE", 500)
-    for mode in ("independent", "naive", "shared", "fixed"):
-        kl = mc.MonteCarloDivergence(family, ("normal", 0.3, 1.2), mode, 301, 10, seed=4)
-        parameters = parameters_for(kl)
-        value, gradient = kl.value_and_grad(parameters)
-        direct, direct_gradient, size, slope = direct_sum(kl, parameters)
-        assert_allclose(value, float(direct), rtol=1e-12, atol=1e-12 * float(size))
-        assert_allclose(gradient, direct_gradient.astype(float), rtol=1e-12, atol=1e-12 * float(slope))
-    with pytest.raises(mc.InadmissiblePairError, match="infinite"):
-        mc.MonteCarloDivergence(family, mc.PolynomialDensity([[0.0] * 10 + [-1.0]]), "independent")
-
-
-def test_positive_custom_family_needs_logs_for_exact_means():
-    family = mc.CustomFamily(lambda g, shape: g.uniform(0.5, 1.5, shape), False, (-math.inf, math.inf))
-    kl = mc.MonteCarloDivergence(family, ("lognormal", 0.2, 0.9), "independent", 500, 3)
-    parameters = parameters_for(kl)
-    assert kl.value_and_grad(parameters)[0] == pytest.approx(float(direct_sum(kl, parameters)[0]), rel=1e-12)
-    for prior, message in ((("lognormal",), "logs must be given"), (("normal",), "moments must have an entry")):
-        with pytest.raises(ValueError, match=message):
-            mc.MonteCarloDivergence(family, prior)
 
 
 def test_user_density_is_evaluated_draw_by_draw(monkeypatch):
@@ -495,10 +401,6 @@ def test_a_user_density_says_which_powers_it_needs(posterior):
 def test_divergences_that_overflow_are_infinite():
     assert mc.MonteCarloDivergence().value_and_grad([[1e200], [1.0]])[0] == np.inf
     assert mc.MonteCarloDivergence("lognormal", ("gamma", 2.0)).value_and_grad([[800.0], [1.0]])[0] == np.inf
-
-
-def test_repr():
-    assert "'exact', n_samples=1000, group_size=1" in repr(mc.MonteCarloDivergence())
 
 
 def test_piecewise_polynomials_agree_with_direct_sums():

@@ -1,9 +1,6 @@
-"""Posterior families: moments of radial weights, custom families."""
+"""Posterior families: moments of radial weights, laws of draws."""
 
 import math
-import subprocess
-import sys
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from scipy import special, stats
 
 from pydirect import _core
 from pydirect import monte_carlo as mc
-from pydirect.monte_carlo import posteriors
 
 
 def test_moments_of_a_radial_weight_depend_on_the_size_of_its_tensor():
@@ -29,27 +25,6 @@ def test_moments_of_a_radial_weight_depend_on_the_size_of_its_tensor():
     # One radial weight is normal, and so is its divergence.
     values = [mc.MonteCarloDivergence(q).value_and_grad([[0.3], [0.7]])[0] for q in ("radial", "normal")]
     assert values[0] == pytest.approx(values[1], rel=1e-14)
-
-
-def student(generator, shape):
-    return generator.standard_t(9.0, shape)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((3, True), "sampler must be callable"),
-        ((student, 1), "has_location must be True or False"),
-        ((student, True, (1.0, 2.0)), "moment_range must hold a power of zero"),
-        ((student, True, (-1.0, 9.0), {2.0: math.nan}), r"moments\[2\] must be"),
-        ((student, True, (-1.0, 9.0), {}, (), math.nan), "entropy must be"),
-        ((student, False), "draws must be positive without a location"),
-        ((lambda g, shape: np.ones(3), True), "draws must have shape"),
-    ],
-)
-def test_custom_family_is_checked(arguments, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        mc.MonteCarloDivergence(mc.CustomFamily(*arguments), ("normal",), "naive", 9).draws()
 
 
 @pytest.mark.parametrize("posterior", ["normal", "radial", ("gamma", 0.4), ("wald", 1.5), "logistic"], ids=str)
@@ -114,69 +89,6 @@ def test_sums_drawn_directly_have_the_law_of_sums_of_draws(posterior, n_samples)
         samples = [x[0] ** first * x[-1] ** last for x in (direct, drawn)]
         error = math.hypot(*(s.std() / math.sqrt(s.size) for s in samples))
         assert abs(samples[0].mean() - samples[1].mean()) < 4.5 * error
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["independent", "naive", "shared"])
-def test_memory_of_custom_draws_does_not_grow_with_their_number(mode, monkeypatch):
-    monkeypatch.setattr(posteriors, "BLOCK_SIZE", 500)
-    family = mc.CustomFamily(student, True, (-1.0, 9.0))
-
-    def evaluate():
-        kl = mc.MonteCarloDivergence(family, ("normal", 0.0, 1.0), mode, 20_000, 20)
-        kl.value_and_grad(np.ones((2, 20)))
-
-    evaluate()  # imports, and free lists of the interpreter
-    tracemalloc.start()
-    evaluate()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100_000
-
-
-@pytest.mark.slow
-def test_the_resident_set_does_not_grow_with_the_number_of_draws(tmp_path):
-    code = """if True:
-        import resource, sys
-        import numpy as np
-        from pydirect.monte_carlo.divergence import MonteCarloDivergence
-        peaks = []
-        normal, gamma = ("normal", 0.0, 1.0), ("gamma", 2.5)
-        for n_samples in (10, 100_000):
-            for posterior, mode in (("normal", "independent"), ("normal", "naive"), ("normal", "shared"),
-                                    ("radial", "independent"), ("radial", "naive"), (gamma, "independent"),
-                                    (gamma, "naive")):
-                many = n_samples * (20 if mode == "shared" else 1)
-                kl = MonteCarloDivergence(posterior, normal, mode, many, 20, n_threads=1)
-                kl.value_and_grad(np.ones((kl.n_parameters, 20)))
-            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-        print(peaks[1] - peaks[0])
-    """
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 4096  # KiB; draws would take 16,000
-
-
-def test_a_failed_draw_does_not_change_the_next_one():
-    fails = []
-
-    def sampler(generator, shape):
-        if fails:
-            raise RuntimeError(fails.pop())
-        return generator.standard_normal(shape)
-
-    kl, other = (mc.MonteCarloDivergence(mc.CustomFamily(sampler, True), ("laplace",), "naive", 9) for _ in range(2))
-    fails.append("no draws")
-    with pytest.raises(RuntimeError, match="no draws"):
-        kl.value_and_grad([[0.0], [1.0]])
-    assert kl.resample().draws().tolist() == other.resample().draws().tolist()
-
-
-def test_log_is_good_to_an_ulp():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([np.exp(rng.uniform(-700, 700, 2000)), 1 + rng.normal(0, 1e-3, 2000), [1.0, 0.5, 2.0]])
-    exact = np.log(x.astype(np.longdouble))
-    error = np.abs(_core.log(x) - exact) / np.spacing(np.abs(exact.astype(float)) + 1e-300)
-    assert error.max() < 1.0
 
 
 def test_normals_are_those_of_the_counter(at_every_level):

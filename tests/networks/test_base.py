@@ -1,7 +1,5 @@
 """Descriptions of networks: parameters, initial values, validation."""
 
-import pickle
-
 import numpy as np
 import pytest
 from scipy import optimize, stats
@@ -36,17 +34,6 @@ def test_initial_parameters_give_activations_of_order_one_and_nearly_constant_no
     assert noise.std() < 0.2
 
 
-def test_networks_are_values():
-    network = DeterministicNetwork(2, [4], prior=[0.1, 0.2, 0.3, 0.4])
-    theta = network.initial_parameters(np.random.default_rng(0))
-    kl = network.kl(theta)[0]
-    copy = pickle.loads(pickle.dumps(network))
-    assert copy == network and hash(copy) == hash(network)
-    assert copy.kl(theta)[0] == kl
-    with pytest.raises(AttributeError):
-        network.skip = True
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -76,11 +63,6 @@ def test_wrong_descriptions_are_refused(options, message):
 def test_wrong_widths_are_refused(sizes, message):
     with pytest.raises(TypeError, match=message):
         DeterministicNetwork(2, sizes)
-
-
-@pytest.mark.parametrize("sizes", [5, np.int32(5), np.array(5), [5], np.array([5])])
-def test_one_width_may_be_a_number_or_a_sequence(sizes):
-    assert DeterministicNetwork(2, sizes).hidden_layer_sizes == (5,)
 
 
 PRIORS = {
@@ -134,12 +116,6 @@ def test_prior_variance_is_the_best_one(alpha, beta):
             return 0.5 * (mean.size - np.sum(variance + mean**2) / s) + (alpha + 1) - beta / s
 
         assert got == pytest.approx(np.exp(optimize.brentq(slope, -20, 20, xtol=1e-14)), rel=1e-8)
-
-
-def test_the_released_codes_hyperprior_has_its_mode_at_the_initial_variance():
-    objective, _, alpha, beta = EmpiricalBayes.released_code().key(7)
-    assert (objective, alpha) == ("code", 4.4798)
-    assert beta / (alpha + 1) == pytest.approx(5 / 7, rel=1e-14)
 
 
 def test_quasi_random_probabilities_are_those_of_many_draws():

@@ -46,24 +46,6 @@ def test_the_bound_of_a_sampled_network_is_that_of_fresh_draws():
     assert kept.elbo < kept.elbo_trace[-1] - WEIGHT.sum()
 
 
-def test_one_weight_for_all_rows_scales_the_bound():
-    data = X, Y
-    one, all_rows = (
-        fit_network(small(), *data, sample_weight=w, schedule=TrainingSchedule(n_steps=2)).elbo
-        for w in (2.0, np.full(50, 2.0))
-    )
-    assert one == all_rows
-
-
-def test_deterministic_networks_are_fitted_without_estimators():
-    posterior = fit_network(DeterministicNetwork(2, (10,)), X, Y, schedule=TrainingSchedule(n_steps=200))
-    mean, covariance = posterior.moments(X[:25])
-    assert mean.shape == (25, 2)
-    assert covariance.shape == (25, 2, 2)
-    with pytest.raises(ValueError, match="x must have shape"):
-        fit_network(posterior.network, X[:, :1], Y)
-
-
 @pytest.mark.parametrize("likelihood", ["heteroscedastic", "homoscedastic", "softplus"])
 def test_several_targets_share_a_network(likelihood):
     network = DeterministicNetwork(2, (8,), 2, likelihood=likelihood)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import math
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -62,6 +63,7 @@ NORMAL_DEGREES, N_VARIANCES, TAILS = 100.0, 40, (1e-5, 1 - 1e-5)
 # What compiled code holds while it takes rows, and `Stream` gets back.
 LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "n_gross")
 LENT_SUMS = ("score_sum", "score_weight", "calibration_sum", "calibration_weight")
+_LENDING = threading.RLock()
 # Rows that are taken together when nothing is predicted.
 LARGE_BLOCK = 4096
 SECOND = np.timedelta64(1, "s")
@@ -205,7 +207,7 @@ class Stream(Predictor):
         opened: OpenRows | None = vars(self).get("open_rows")
         if opened is not None:
             return opened
-        with own_threads():
+        with own_threads(), _LENDING:
             return self._open()
 
     def _open(self) -> OpenRows | None:
@@ -261,28 +263,28 @@ class Stream(Predictor):
 
     def _close(self) -> None:
         """Get back what was lent."""
-        opened = vars(self).pop("open_rows", None)
-        if opened is None:
-            return
-        vars(self).update(opened.lent)
-        rows, n = opened.rows, opened.rows.n_rows
-        if not n:
-            return
-        x, y, weight, clock, n_samples = (part[:n] for part in opened.taken)
-        self._keep(CodedRows(x, y[:, None], weight, clock), n_samples)
-        self.regression.take_back(rows)
-        self.n_seen, self.now, self.n_gross = self.n_seen + n, opened.now, 0
-        self.n_watched, self.n_outside = self.n_watched + n, self.n_outside + int(rows.n_outside)
-        self.squares += rows.squares
-        vars(self).update({name: getattr(rows, name) for name in LENT_SUMS})
-        self.units = self.units.calibrated(
-            float(np.sqrt(calibration_factor(self.calibration_sum, self.calibration_weight)))
-        )
+        with _LENDING:
+            opened = vars(self).pop("open_rows", None)
+            if opened is None:
+                return
+            rows, n, own = opened.rows, opened.rows.n_rows, opened.lent
+            if n:
+                own["regression"].take_back(rows)
+                factor = calibration_factor(rows.calibration_sum, rows.calibration_weight)
+                own |= {name: getattr(rows, name) for name in LENT_SUMS}
+                own |= {"units": own["units"].calibrated(float(np.sqrt(factor))), "now": opened.now, "n_gross": 0}
+            vars(self).update(own)  # whole: other threads may be waiting
+            if n:
+                x, y, weight, clock, n_samples = (part[:n] for part in opened.taken)
+                self._keep(CodedRows(x, y[:, None], weight, clock), n_samples)
+                self.n_seen, self.squares = self.n_seen + n, self.squares + rows.squares
+                self.n_watched, self.n_outside = self.n_watched + n, self.n_outside + int(rows.n_outside)
 
     def __getattr__(self, name: str) -> Any:
-        if "open_rows" in vars(self):  # the attribute may be one that is lent
+        with _LENDING:  # the attribute may be one that is lent
             self._close()
-            return getattr(self, name)
+            if name in vars(self):
+                return vars(self)[name]
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:

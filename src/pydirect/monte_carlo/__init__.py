@@ -19,10 +19,9 @@ from pydirect.monte_carlo.densities import (
     WeibullDensity,
 )
 from pydirect.monte_carlo.divergence import InadmissiblePairError, MonteCarloDivergence
-from pydirect.monte_carlo.posteriors import CustomFamily, PosteriorFamily, has_moment
+from pydirect.monte_carlo.posteriors import PosteriorFamily, has_moment
 
 __all__ = [
-    "CustomFamily",
     "ExponentialDensity",
     "GammaDensity",
     "GeneralizedErrorDensity",

@@ -30,9 +30,8 @@ from pydirect.monte_carlo.densities import (
 from pydirect.monte_carlo.posteriors import (
     DIRECT_POWERS,
     SUPPORTS,
-    CustomFamily,
     NetworkDraws,
-    Posterior,
+    PosteriorFamily,
     as_index,
     as_posterior,
     as_seed,
@@ -117,7 +116,7 @@ class MonteCarloDivergence:
 
     Parameters
     ----------
-    posterior : str, tuple, PosteriorFamily or CustomFamily, default="normal"
+    posterior : str, tuple or PosteriorFamily, default="normal"
         One of ``"normal"``, ``"laplace"``, ``"logistic"``, ``"radial"``, ``"lognormal"``, ``"exponential"``,
         ``"rayleigh"``, ``("gamma", shape)``, ``("weibull", shape)``, ``("inverse_gamma", shape)``,
         ``("wald", shape)``, ``("log_gamma", shape)`` and ``"horseshoe"``.
@@ -174,7 +173,7 @@ class MonteCarloDivergence:
 
     def __init__(
         self,
-        posterior: str | tuple[str, float] | Posterior = "normal",
+        posterior: str | tuple[str, float] | PosteriorFamily = "normal",
         prior: Density | UserDensity | str | tuple[Any, ...] = ("normal", 0.0, 1.0),
         mode: str = "exact",
         n_samples: int = 1000,
@@ -224,16 +223,6 @@ class MonteCarloDivergence:
     def n_parameters(self) -> int:
         """Rows of parameters: two with a location, one without."""
         return 2 if self.posterior.has_location else 1
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether values are free of sampling noise."""
-        return self.mode == "exact"
-
-    @property
-    def required_sums(self) -> tuple[float | str, ...]:
-        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
-        return () if self._terms is None or self._computation not in ("sums", "ranks") else self._terms.sums
 
     def _check_admissible(self) -> None:
         """Raise unless KL(q ‖ p) is finite."""
@@ -313,7 +302,6 @@ class MonteCarloDivergence:
     def _computation_of_mode(self) -> str:
         """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`."""
         terms, q = self._terms, self.posterior
-        draws = "python" if isinstance(q, CustomFamily) else "draws"
         if self.mode == "shared" and q.name == "radial":
             raise InadmissiblePairError("the radial posterior couples all weights: its draws cannot be shared by them")
         if terms is None:
@@ -323,9 +311,9 @@ class MonteCarloDivergence:
             if self.mode == "exact" and q.name == "lognormal" and terms.kind == "powers":
                 return "lognormal moments"
             self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
-            return draws
+            return "draws"
         if self.mode == "naive":
-            return draws
+            return "draws"
         if terms.kind == "logistic":
             self._require_naive("no finite set of sums holds a logistic log-density")
         return self._computation_of_pieces(terms) if terms.knots else self._computation_of_sums(terms)
@@ -340,8 +328,6 @@ class MonteCarloDivergence:
                 f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
                 f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
             )
-        if isinstance(q, CustomFamily):
-            raise InadmissiblePairError("mode must be 'naive' for a custom posterior and a prior of several pieces")
         return "ranks"
 
     def _computation_of_sums(self, terms: Terms) -> str:
@@ -377,7 +363,7 @@ class MonteCarloDivergence:
         """Means of powers and logs, (n_sums, group_size), or (n_sums, 1) where all weights share them."""
         assert self._terms is not None
         q = self.posterior
-        powers = [float(r) for r in self.required_sums if not isinstance(r, str)]
+        powers = [float(r) for r in self._terms.sums if not isinstance(r, str)]
         n_logs = self._terms.n_logs if self._terms.kind == "powers" else 0
         if self.mode == "exact":
             moments = [q.moment(r, self.group_size) for r in powers]
@@ -400,10 +386,9 @@ class MonteCarloDivergence:
             assert self._compiled is not None
             return self._compiled.divergence_from_draws(self._draws.compiled, self._exponentiated, *into)
         if self._computation == "python":
-            density = self.prior if isinstance(self.prior, UserDensity) else terms
-            assert density is not None
+            assert isinstance(self.prior, UserDensity)
             result = draw_by_draw(
-                density.log_density_and_slope,
+                self.prior.log_density_and_slope,
                 self._draws.blocks(threads),
                 self.n_samples,
                 location,
@@ -422,7 +407,7 @@ class MonteCarloDivergence:
         return value
 
 
-def _terms_for(q: Posterior, prior: Density | UserDensity) -> Terms | None:
+def _terms_for(q: PosteriorFamily, prior: Density | UserDensity) -> Terms | None:
     """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python."""
     if isinstance(prior, UserDensity):
         return None

@@ -7,8 +7,8 @@ Bayesian Deep Neural Networks", UAI 2021, Table 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.integrate import quad
 from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
 from pydirect import _core
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_number
 
 # Supports, each within the one before it.
 SUPPORTS = ("real", "positive", "above one")
@@ -24,7 +24,6 @@ LOCATION_SCALE = ("normal", "laplace", "logistic", "radial", "horseshoe", "logno
 SCALING = ("exponential", "gamma", "weibull", "rayleigh", "inverse_gamma", "wald", "log_gamma")
 FAMILIES = (*LOCATION_SCALE, *SCALING)
 WITH_SHAPE = ("gamma", "weibull", "inverse_gamma", "wald", "log_gamma")
-Sampler = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -159,81 +158,18 @@ class PosteriorFamily:
         return n_weights * float(entropies[self.law]())
 
 
-@dataclass(frozen=True)
-class CustomFamily:
-    """Custom posterior family: a sampler of ξ, and the moments of its law that are known."""
-
-    sampler: Sampler  # ``sampler(generator, (n_draws, n_weights))`` returns independent draws of that shape
-    has_location: bool  # whether w = μ + σ ξ, or w = θ ξ with positive ξ
-    moment_range: tuple[float, float] = (-1.0, math.inf)  # ``E |ξ|^r`` exists for r between these two, exclusive
-    moments: Mapping[float, float] = field(default_factory=dict)  # E ξ^r for the powers r that mode ``"exact"`` needs
-    logs: tuple[float, ...] = ()  # E log ξ and E log² ξ, likewise
-    entropy: float = 0.0  # of one draw; a constant of the divergence, taken as zero when not given
-
-    name = law = "custom"
-    exponential = False
-
-    def __post_init__(self) -> None:
-        if not callable(self.sampler):
-            raise TypeError(f"sampler must be callable, got {self.sampler!r}")
-        as_flag(self.has_location, "has_location")
-        low, high = self.moment_range
-        if not low <= 0.0 <= high:
-            raise ValueError(f"moment_range must hold a power of zero, got {self.moment_range}")
-        for power, moment in self.moments.items():
-            as_number(moment, f"moments[{power:g}]")
-        for number in self.logs:
-            as_number(number, "logs")
-        as_number(self.entropy, "entropy")
-
-    def draws(self, generator: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
-        """Return validated draws of the sampler."""
-        xi = as_float_array(self.sampler(generator, shape), "the sampler's draws", shape)
-        if not self.has_location and not (xi > 0.0).all():
-            raise ValueError(f"the sampler's draws must be positive without a location, got {xi.min()}")
-        return xi
-
-    @property
-    def support(self) -> str:
-        """Support of the weights, one of `SUPPORTS`."""
-        return "real" if self.has_location else "positive"
-
-    def moment_bounds(self) -> tuple[float, float]:
-        """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
-        return self.moment_range
-
-    def moment(self, r: float, n_weights: int) -> float:
-        """E ξ^r, if it was given."""
-        if r not in self.moments:
-            raise ValueError(f"moments must have an entry for the power {r:g} in mode 'exact'")
-        return float(self.moments[r])
-
-    def log_moments(self) -> tuple[float, ...]:
-        """E log ξ and E log² ξ, if they were given."""
-        if len(self.logs) != 2:
-            raise ValueError(f"logs must be given, two of them, in mode 'exact', got {self.logs}")
-        return tuple(self.logs)
-
-    def base_entropy(self, n_weights: int) -> float:
-        """Entropy of the draws of all weights, or zero."""
-        return n_weights * self.entropy
-
-
-Posterior = PosteriorFamily | CustomFamily
-
-
-def as_posterior(value: Any) -> Posterior:
+def as_posterior(value: Any) -> PosteriorFamily:
     """Return a family, given as one, by name, or as ``(name, shape)``."""
     if isinstance(value, str):
         return PosteriorFamily(value)
     if isinstance(value, tuple) and len(value) == 2:
         return PosteriorFamily(*value)
-    if not isinstance(value, PosteriorFamily | CustomFamily):
+    if not isinstance(value, PosteriorFamily):
         raise TypeError(f"posterior must be a family, a name or a tuple (name, shape), got {value!r}")
     return value
 
 
-def has_moment(family: Posterior, r: float) -> bool:
+def has_moment(family: PosteriorFamily, r: float) -> bool:
     """Whether ``E |ξ|^r`` is finite."""
     low, high = family.moment_bounds()
     return r == 0 or low < r < high
@@ -283,7 +219,7 @@ DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "
 class NetworkDraws:
     """Draws ξ of the weights of one tensor: a function of the seed and the epoch, not of the number of threads."""
 
-    posterior: Posterior
+    posterior: PosteriorFamily
     n_samples: int  # draws per weight
     n_weights: int
     seed: int
@@ -297,31 +233,18 @@ class NetworkDraws:
 
     def values(self, n_threads: int) -> FloatArray:
         """Return all draws, (n_samples, n_weights), or (n_samples, 1) when shared."""
-        if isinstance(self.posterior, CustomFamily):
-            return np.concatenate(list(self.blocks(n_threads)))
         return self.compiled.draws(n_threads)
 
     def blocks(self, n_threads: int) -> Iterator[FloatArray]:
         """Yield the draws, some rows at a time."""
-        generator = np.random.default_rng([self.seed, self.epoch])
         n_columns = 1 if self.shared else self.n_weights
         size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
         for begin in range(0, self.n_samples, size):
-            n_rows = min(size, self.n_samples - begin)
-            if isinstance(self.posterior, CustomFamily):
-                yield self.posterior.draws(generator, (n_rows, n_columns))
-            else:
-                yield self._compiled(n_draws=n_rows, first_draw=begin).draws(n_threads)
+            yield self._compiled(n_draws=min(size, self.n_samples - begin), first_draw=begin).draws(n_threads)
 
     def means(self, powers: list[float], n_logs: int, n_threads: int) -> FloatArray:
         """Means of ξ^r for every power r, of log ξ and of log² ξ; (n_means, n_weights), or (n_means, 1) when shared."""
-        if not isinstance(self.posterior, CustomFamily):
-            return np.asarray(self.compiled.mean_powers(powers, n_logs, n_threads))
-        total: Any = 0.0
-        for xi in self.blocks(n_threads):
-            logs = [np.log(xi) ** (k + 1) for k in range(n_logs)]
-            total = total + np.stack([f.sum(axis=0) for f in [*(xi**r for r in powers), *logs]])
-        return np.asarray(total / self.n_samples)
+        return np.asarray(self.compiled.mean_powers(powers, n_logs, n_threads))
 
     def means_from_their_law(self, n_means: int, n_threads: int) -> FloatArray:
         """Draw the means of the first `DIRECT_POWERS` from their own law, (n_means, n_weights)."""
@@ -337,7 +260,7 @@ class NetworkDraws:
 
     @property
     def _shape(self) -> float:
-        return getattr(self.posterior, "shape", None) or 1.0
+        return self.posterior.shape or 1.0
 
     def _compiled(
         self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0

@@ -58,7 +58,7 @@ class DaskRun:
                 raise StreamError("there are no rows")
             first = np.cumsum((0, *sizes[:-1])).tolist()
             drawn = [dask.delayed(Sample.of)(p, f, seed, n_rows) for p, f in zip(self.parts, first, strict=True)]
-            (sample,) = dask.compute(_tree(_joined, drawn, n_rows), optimize_graph=False)
+            (sample,) = dask.compute(_tree(Sample.joined, drawn, n_rows), optimize_graph=False)
         rows: Rows = sample.rows
         return rows
 
@@ -176,10 +176,6 @@ def _merged(parts: list[RunningStatistics]) -> RunningStatistics:
     for part in parts[1:]:
         total.merge(part, n_threads=1)
     return total
-
-
-def _joined(parts: list[Sample], size: int) -> Sample:
-    return Sample.joined(parts, size)
 
 
 def _tree(combine: Any, items: list[Any], *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.tables.buffer import Codebook, LabelCodes
+from pydirect.tables.buffer import Codebook, LabelCodes, mixed
 from pydirect.tables.table import as_numbers
 
 # Number of rows that sources read at a time.
@@ -183,12 +183,4 @@ def row_keys(index: np.ndarray, seed: int) -> np.ndarray:
     The same rows are drawn however the source is cut into blocks, and by any number of machines.
     """
     # The seed is mixed too: neighbouring seeds would draw neighbouring rows otherwise.
-    return _mixed(index + _mixed(np.array([seed % 2**64], dtype=np.uint64)))
-
-
-def _mixed(z: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))
+    return mixed(index + mixed(np.array([seed % 2**64], dtype=np.uint64)))

@@ -32,7 +32,6 @@ from pydirect.streams.rows import (
     rows_present,
 )
 from pydirect.streams.sources import EncodedSource
-from pydirect.tables.buffer import Codebook
 from pydirect.tables.encoding import ColumnEncoding
 
 # Number of rows whose digest identifies a source.
@@ -233,27 +232,13 @@ class StreamRun:
         checkpoint_seconds: float = 60.0,
     ) -> None:
         self.source, self.progress, self.drop_missing = source, progress, drop_missing
+        self.names, self.codes, self.one_dimensional = source.names, source.codes, source.one_dimensional
         self.n_threads = resolve_n_threads(n_threads)  # an error here leaves the model unchanged
         self.path, self.seconds, self.identity = checkpoint, checkpoint_seconds, ""
         if self.path is not None:
             if not Path(self.path).absolute().parent.is_dir():  # raised before a pass, not after it
                 raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
             self.identity = digest(source)
-
-    @property
-    def names(self) -> list[str] | None:
-        """Names of the columns of X."""
-        return self.source.names
-
-    @property
-    def codes(self) -> Codebook | None:
-        """Codes of the text in X."""
-        return self.source.codes
-
-    @property
-    def one_dimensional(self) -> bool:
-        """Whether the targets have no axis of outputs."""
-        return self.source.one_dimensional
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -443,9 +443,15 @@ def sample_places(seed: int, first: int, n_rows: int, n_places: int, share: Floa
 
 
 def _uniform(number: NDArray[np.uint64], seed: int) -> FloatArray:
-    """Return pseudo-random numbers in [0, 1): the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
+    """Return pseudo-random numbers in [0, 1)."""
     with np.errstate(over="ignore"):
-        z = (number + np.uint64(1) + np.uint64(seed) * np.uint64(0x632BE59BD9B4E019)) * np.uint64(0x9E3779B97F4A7C15)
+        return mixed(number + np.uint64(seed) * np.uint64(0x632BE59BD9B4E019)).astype(np.float64) / 2.0**64
+
+
+def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return pseudo-random 64-bit numbers: the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (z ^ (z >> np.uint64(31))).astype(np.float64) / 2.0**64
+    return np.asarray(z ^ (z >> np.uint64(31)))
