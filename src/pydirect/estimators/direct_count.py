@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,59 +12,58 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect._warnings import warn
 from pydirect.estimators._classifier import OfLabels
-from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
-from pydirect.estimators.classification import (
-    KERNEL_LOG_VARIANCE_SD,
-    ProblemMaker,
-    add_landmarks,
-    turned,
-    with_first_size,
-)
+from pydirect.estimators.choices import RegressionPlan
+from pydirect.estimators.direct_latent import LatentTargets, latent_of, latent_plan
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, fit_basis
-from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
-from pydirect.features.search import KernelRows
+from pydirect.features.rows import TrainingRows, distinct_rows
 from pydirect.fitted.classification import FittedCounts
-from pydirect.fitted.regression import Latent
-from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood, as_counts, moment_dispersion
-from pydirect.logistic.fit import finish_decorrelated
-from pydirect.logistic.gaussian import VariancePrior
-from pydirect.logistic.kernel_evidence import (
-    LOG_RATE_UNIT,
-    fit_latent_hyperparameters,
-    largest_log_rate_amplitude,
-    stabilised,
+from pydirect.logistic.count_likelihood import (
+    POISSON,
+    CountDistribution,
+    CountLikelihood,
+    as_counts,
+    moment_dispersion,
 )
-from pydirect.logistic.problem import CountProblem, CountRows
+from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, largest_log_rate_amplitude, stabilised
+from pydirect.logistic.latent import LatentLikelihood
+from pydirect.logistic.problem import CountProblem, CountRows, LatentProblem, LatentRows
 from pydirect.noise.student_t import warn_of_gross
-from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
 
 FAMILIES = ("auto", "poisson", "negative_binomial")
-# Where no kernel has been learned: variance of the log rate of a typical row, the median of a wide prior.
-TYPICAL_LOG_RATE_VARIANCE = 1.0
-LOG_VARIANCE_SD = 1.5
 # Times the counts of the training rows that a fit may predict of them: at an optimum about once.
 MOST_PREDICTED = 10.0
 
 
 @dataclass(frozen=True)
-class CountPlan:
-    """What a regressor of counts is asked for, checked."""
+class CountTargets(LatentTargets):
+    """Counts and log exposures."""
 
-    features: FeaturePlan
+    rows_of: ClassVar[type[LatentRows]] = CountRows
+    problem: ClassVar[type[LatentProblem]] = CountProblem
+    learns_offset: ClassVar[bool] = False
+
     family: str
-    max_iter: int
-    random_state: Any
 
     @property
     def learns_dispersion(self) -> bool:
         return self.family != "poisson"
+
+    def parts(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return y[:, :1], self.intercept + y[:, 1]
+
+    def likelihood_of(self, y: FloatArray, offset: FloatArray, weight: FloatArray) -> LatentLikelihood:
+        return CountLikelihood(moment_dispersion(y[:, 0], offset, weight) if self.learns_dispersion else 0.0)
+
+    def spread(self, y: FloatArray, offset: FloatArray) -> FloatArray:
+        return stabilised(y[:, 0], offset)
+
+    def largest_log_amplitude(self, y: FloatArray, offset: FloatArray) -> float:
+        return largest_log_rate_amplitude(y[:, 0], offset)
 
 
 @dataclass(eq=False, repr=False)
@@ -178,13 +177,10 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         tags.target_tags.positive_only = True
         return tags
 
-    def _plan(self) -> CountPlan:
+    def _plan(self) -> RegressionPlan:
         self._check_columns()
-        features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
-        check_common(self)
-        family = as_choice(self.family, "family", FAMILIES)
-        state = self.random_state
-        return CountPlan(with_first_size(features), family, as_count(self.max_iter, "max_iter"), state)
+        as_choice(self.family, "family", FAMILIES)
+        return latent_plan(self)
 
     def fit(
         self,
@@ -246,43 +242,36 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
                 rows = TrainingRows(
                     *distinct_rows(np.ascontiguousarray(self.columns_.encode(table)[used]), targets[used], weight[used])
                 )
-                self._accept(self._fitted(plan, rows, intercept, progress))
+                targets_of = CountTargets(POISSON, intercept, LOG_RATE_UNIT, self.family)
+                self._accept(self._fitted(plan, rows, targets_of, progress))
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
-    def _fitted(self, plan: CountPlan, rows: TrainingRows, intercept: float, progress: Progress) -> FittedCounts:
-        """The stages of a fit: features, landmarks, family, weights."""
-        rng = generator_of(plan.random_state)
-        with progress.stage("features"):
-            search, names = _count_search(plan, intercept), self._feature_names() or None
-            basis = fit_basis(plan.features, rows, self.columns_, search, rng, resolve_n_threads(), names=names)
-        maker = ProblemMaker(rows, _count_rows(plan, intercept), _count_variance_prior, CountProblem, progress)
-        problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
-        with progress.stage("inference"):
-            if plan.family == "auto":
-                problem = problem.likelier_family(plan.max_iter)
-            fitted = _fitted_counts(problem, basis, rows, intercept)
-            if not problem.stop.is_set() and _runs_away(problem, fitted, rows):
-                fitted = self._restrained(plan, problem, basis, rows, intercept)
-        return fitted
-
-    def _restrained(
-        self, plan: CountPlan, problem: CountProblem, basis: Basis, rows: TrainingRows, intercept: float
+    def _fitted(
+        self, plan: RegressionPlan, rows: TrainingRows, targets: CountTargets, progress: Progress
     ) -> FittedCounts:
-        """Fall back to Poisson or, where that runs away too, to one rate for all rows."""
-        if plan.family == "auto" and problem.dispersion > 0:
-            poisson = problem.as_poisson(plan.max_iter)
-            fitted = _fitted_counts(poisson, basis, rows, intercept)
-            if not _runs_away(poisson, fitted, rows):
+        """The stages of a fit: features, landmarks, family, weights."""
+        problem, basis = targets.fit(plan, rows, self.columns_, self._feature_names() or None, progress)
+        with progress.stage("inference"):
+            if self.family == "auto":
+                problem = problem.likelier_family(plan.max_iter)
+            fitted = _fitted_counts(problem, basis, rows, targets)
+            if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
                 return fitted
-        warn(
-            "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for all "
-            "rows, which is predicted; look for gross values in y, or cap it",
-            UserWarning,
-            stacklevel=4,
-        )
-        return _fitted_counts(problem.at_constant_rate(plan.learns_dispersion, plan.max_iter), basis, rows, intercept)
+            if self.family == "auto" and problem.dispersion > 0:
+                poisson = problem.as_poisson(plan.max_iter)
+                fitted = _fitted_counts(poisson, basis, rows, targets)
+                if not _runs_away(poisson, fitted, rows):
+                    return fitted
+            warn(
+                "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "
+                "all rows, which is predicted; look for gross values in y, or cap it",
+                UserWarning,
+                stacklevel=3,
+            )
+            constant = problem.at_constant_rate(targets.learns_dispersion, plan.max_iter)
+            return _fitted_counts(constant, basis, rows, targets)
 
     # --- results
 
@@ -509,12 +498,10 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return Summary("\n".join([*lines_of_basis_model(self), f"Counts: {family}"]))
 
 
-def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, intercept: float) -> FittedCounts:
-    assert problem.ascent is not None and rows.weight is not None
-    fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
-    fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
-    latent = Latent.of(basis, fitted, problem.mean_missing_variance)
+def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, targets: CountTargets) -> FittedCounts:
+    assert rows.weight is not None
     n_samples, has_exposure = float(rows.weight.sum()), bool(rows.y[:, 1].any())
+    latent, intercept = latent_of(problem, basis), targets.intercept
     return FittedCounts(latent, intercept, problem.dispersion, problem.log_loss, n_samples, has_exposure)
 
 
@@ -525,46 +512,6 @@ def _runs_away(problem: CountProblem, fitted: FittedCounts, rows: TrainingRows) 
         return True
     predicted = fitted.distribution(rows.x, rows.y[:, 1]).mean
     return bool(rows.weight @ predicted > MOST_PREDICTED * max(float(rows.weight @ rows.y[:, 0]), 1.0))
-
-
-def _count_search(plan: CountPlan, intercept: float) -> Any:
-    """Return the search of a kernel by the evidence of counts."""
-
-    def search(rows: KernelRows, rng: np.random.Generator) -> Any:
-        y, offset = rows.y[:, 0], intercept + rows.y[:, 1]
-        weight = RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight)
-        dispersion = moment_dispersion(y, offset, weight) if plan.learns_dispersion else 0.0
-        return fit_latent_hyperparameters(
-            replace(rows, y=y[:, None], weight=weight),
-            offset,
-            CountLikelihood(dispersion),
-            rng,
-            spread=stabilised(y, offset),
-            unit=LOG_RATE_UNIT,
-            max_rows=plan.features.max_search_rows,
-            largest_log_amplitude=largest_log_rate_amplitude(y, offset),
-        )
-
-    return search
-
-
-def _count_variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
-    if basis.hyperparameters is not None and basis.search is not None:
-        return VariancePrior(LOG_RATE_UNIT**2, KERNEL_LOG_VARIANCE_SD)
-    return VariancePrior(TYPICAL_LOG_RATE_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
-
-
-def _count_rows(plan: CountPlan, intercept: float) -> Any:
-    """Return what makes rows with counts of functions of their inputs."""
-
-    def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> CountRows:
-        assert rows.weight is not None
-        y, offset = rows.y[:, :1], intercept + rows.y[:, 1:]
-        dispersion = moment_dispersion(y[:, 0], offset[:, 0], rows.weight) if plan.learns_dispersion else 0.0
-        counts = CountLikelihood(dispersion)
-        return CountRows(features, inputs, y, rows.weight, offset, n_threads=resolve_n_threads(), model=counts)
-
-    return rows_of
 
 
 def poisson_deviance(y: FloatArray, mean: FloatArray) -> FloatArray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from pydirect._validation import (
 )
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
 from pydirect.estimators._estimator import of_model
-from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
+from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.classification import (
     KERNEL_LOG_VARIANCE_SD,
     ProblemMaker,
@@ -36,7 +36,7 @@ from pydirect.estimators.classification import (
 )
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, fit_basis
+from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
 from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedLatent, OfLatent
@@ -53,72 +53,89 @@ from pydirect.tables.encoding import ColumnEncoding
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
 
 
-@dataclass(frozen=True)
-class LatentPlan:
-    """What a model of one latent is asked for, checked."""
-
-    features: FeaturePlan
-    max_iter: int
-    random_state: Any
-
-
-class LatentParameters(Protocol):
-    """Parameters of models of one latent."""
-
-    features: Any
-    n_basis_functions: int
-    columns: Any
-    max_iter: int
-    random_state: Any
-    verbose: int
-
-
-def latent_plan(parameters: LatentParameters) -> LatentPlan:
+def latent_plan(parameters: Any) -> RegressionPlan:
     """Return the plan of a model of one latent, or raise where its parameters are wrong."""
     features, _ = feature_plan(parameters, Gaussian(), rank_inputs=None)
     check_common(parameters)
-    return LatentPlan(with_first_size(features), as_count(parameters.max_iter, "max_iter"), parameters.random_state)
+    most = as_count(parameters.max_iter, "max_iter")
+    return RegressionPlan(with_first_size(features), Gaussian(), max_iter=most, random_state=parameters.random_state)
 
 
-def fit_latent(
-    plan: LatentPlan,
-    rows: TrainingRows,
-    columns: ColumnEncoding,
-    names: tuple[str, ...] | None,
-    start: tuple[LatentLikelihood, float, float],
-    progress: Progress,
-) -> FittedLatent:
-    """The stages of a fit: features, landmarks, weights; `start` is as of `LatentLikelihood.started`."""
-    likelihood, mean, unit = start
-    rng, weight = generator_of(plan.random_state), np.ones(len(rows.x)) if rows.weight is None else rows.weight
+@dataclass(frozen=True)
+class LatentTargets:
+    """Targets of one latent for the stages of a fit: features, landmarks, weights.
 
-    def search(part: KernelRows, rng: np.random.Generator) -> Any:
-        counted = replace(part, weight=RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight))
-        offset, spread = np.full(len(part.x), mean), (likelihood.guess(part.y) - mean) / unit
-        most = plan.features.max_search_rows
-        return fit_latent_hyperparameters(counted, offset, likelihood, rng, spread=spread, unit=unit, max_rows=most)
+    The latents have a prior mean and a unit, in which their prior is that of standardised targets.
+    """
 
-    def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
-        offset, threads = np.full((len(inputs), 1), mean), resolve_n_threads()
-        return LatentRows(
-            features, inputs, rows.y, weight, offset, n_threads=threads, model=likelihood, learns_offset=True
-        )
+    rows_of: ClassVar[type[LatentRows]] = LatentRows
+    problem: ClassVar[type[LatentProblem]] = LatentProblem
+    learns_offset: ClassVar[bool] = True
 
-    def variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
-        if basis.hyperparameters is not None and basis.search is not None:
-            return VariancePrior(unit**2, KERNEL_LOG_VARIANCE_SD)
-        return VariancePrior(unit**2 / mean_square if mean_square > 0 else unit**2, LOG_VARIANCE_SD)
+    likelihood: LatentLikelihood
+    intercept: float
+    unit: float
 
-    with progress.stage("features"):
-        basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-    maker = ProblemMaker(rows, rows_of, variance_prior, LatentProblem, progress)
-    problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
-    with progress.stage("inference"):
-        fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
-        fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
-        latent = Latent.of(basis, fitted, problem.mean_missing_variance)
-    intercept, total = float(problem.rotated.offset[0, 0]), float(weight.sum())
-    return FittedLatent(latent, intercept, problem.rotated.model, problem.log_loss, total)
+    def parts(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the likelihood's targets and the prior means of the latents, (n_rows,), in what rows hold."""
+        return y, np.full(len(y), self.intercept)
+
+    def likelihood_of(self, y: FloatArray, offset: FloatArray, weight: FloatArray) -> LatentLikelihood:
+        """Return the likelihood to begin with."""
+        return self.likelihood
+
+    def spread(self, y: FloatArray, offset: FloatArray) -> FloatArray:
+        """Return standardised values that tell by which columns the latents vary, (n_rows,)."""
+        return (self.likelihood.guess(y) - offset) / self.unit
+
+    def largest_log_amplitude(self, y: FloatArray, offset: FloatArray) -> float:
+        """Return a bound on the log variance of the latents."""
+        return np.inf
+
+    def fit(
+        self, plan: RegressionPlan, rows: TrainingRows, columns: ColumnEncoding, names: Any, progress: Progress
+    ) -> tuple[Any, Basis]:
+        """Return the fitted problem and its features."""
+        rng = generator_of(plan.random_state)
+
+        def search(part: KernelRows, rng: np.random.Generator) -> Any:
+            y, offset = self.parts(part.y)
+            weight = RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight)
+            return fit_latent_hyperparameters(
+                replace(part, y=y, weight=weight),
+                offset,
+                self.likelihood_of(y, offset, weight),
+                rng,
+                spread=self.spread(y, offset),
+                unit=self.unit,
+                max_rows=plan.features.max_search_rows,
+                largest_log_amplitude=self.largest_log_amplitude(y, offset),
+            )
+
+        def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
+            assert rows.weight is not None
+            y, offset = self.parts(rows.y)
+            likelihood, threads = self.likelihood_of(y, offset, rows.weight), resolve_n_threads()
+            made = self.rows_of(features, inputs, y, rows.weight, offset[:, None], n_threads=threads, model=likelihood)
+            return replace(made, learns_offset=self.learns_offset)
+
+        def variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
+            if basis.hyperparameters is not None and basis.search is not None:
+                return VariancePrior(self.unit**2, KERNEL_LOG_VARIANCE_SD)
+            return VariancePrior(self.unit**2 / (mean_square or 1.0), LOG_VARIANCE_SD)
+
+        with progress.stage("features"):
+            basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
+        maker = ProblemMaker(rows, rows_of, variance_prior, self.problem, progress)
+        return add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+
+
+def latent_of(problem: LatentProblem, basis: Basis) -> Latent:
+    """Return the latent function that was found."""
+    assert problem.ascent is not None
+    fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
+    fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
+    return Latent.of(basis, fitted, problem.mean_missing_variance)
 
 
 def fit_rows(
@@ -132,11 +149,17 @@ def fit_rows(
     table, spread = estimator._as_table(x), (start[0].guess(y) - start[1]) / start[2]
     estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
     rows = TrainingRows(*distinct_rows(np.ascontiguousarray(estimator.columns_.encode(table)), y, weight))
-    fitted = fit_latent(plan, rows, estimator.columns_, estimator._feature_names() or None, start, progress)
+    problem, basis = LatentTargets(*start).fit(
+        plan, rows, estimator.columns_, estimator._feature_names() or None, progress
+    )
+    with progress.stage("inference"):
+        latent, found = latent_of(problem, basis), problem.rotated
     estimator.fit_seconds_ = progress.seconds
-    return fitted, weight
+    total = float(weight.sum())
+    return FittedLatent(latent, float(found.offset[0, 0]), found.model, problem.log_loss, total), weight
 
 
+@dataclass(eq=False, repr=False)
 class DirectCensoredRegressor(RegressorMixin, OfLabels):
     """Regression on targets that are known in part: censored, in an interval, below a detection limit, rounded.
 
@@ -227,37 +250,25 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
     True
     """
 
-    model_: FittedLatent
-    features_: Basis
+    model_: FittedLatent = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
 
-    def __init__(
-        self,
-        likelihood: Any = "normal",
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.likelihood = likelihood
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    likelihood: Any = "normal"
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # in nats
         return tags
 
-    def _plan(self) -> LatentPlan:
+    def _plan(self) -> RegressionPlan:
         self._check_columns()
         return latent_plan(self)
 
@@ -606,6 +617,7 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
 
 
 @described_by(DirectCensoredRegressor)
+@dataclass(eq=False, repr=False)
 class DirectOrdinalClassifier(Classifier, OfLabels):
     """Classification into ordered classes: between which thresholds f + ε lies, with normal ε.
 
@@ -636,40 +648,28 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
     [0, 1, 2, 3]
     """
 
-    model_: FittedLatent
-    features_: Basis
+    model_: FittedLatent = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
 
     likelihood_, thresholds_ = of_model("likelihood"), of_model("likelihood.thresholds")
     left_out_log_loss_ = of_model("left_out_log_loss")
 
-    def __init__(
-        self,
-        order: Any = None,
-        features: Any = "auto",
-        n_basis_functions: int = 1000,
-        columns: Any = None,
-        max_iter: int = 1000,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.order = order
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.columns = columns
-        self.max_iter = max_iter
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    order: Any = None
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    columns: Any = None
+    max_iter: int = 1000
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # of classes in no order
         return tags
 
-    def _plan(self) -> LatentPlan:
+    def _plan(self) -> RegressionPlan:
         self._check_columns()
         return latent_plan(self)
 

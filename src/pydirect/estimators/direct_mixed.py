@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -18,7 +18,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number, as_sample_weight, shown
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
-from pydirect.estimators.choices import Gaussian, check_common, feature_plan, generator_of
+from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
@@ -30,14 +30,6 @@ from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
 from pydirect.tables.encoding import ColumnEncoding
-
-
-@dataclass(frozen=True)
-class MixedPlan:
-    """What a model of groups is asked for, checked."""
-
-    features: FeaturePlan
-    random_state: Any
 
 
 def rows_of_groups() -> None:
@@ -61,6 +53,7 @@ takes_groups = described_by(rows_of_groups)
 
 
 @described_by(DirectCensoredRegressor)
+@dataclass(eq=False, repr=False)
 class DirectMixedRegressor(RegressorMixin, OfLabels):
     """Regression with random effects of groups beside a nonlinear function: y = f(x) + zᵀb_g + noise.
 
@@ -108,36 +101,25 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     (True, True)
     """
 
-    model_: FittedMixed
-    features_: Basis
+    model_: FittedMixed = field(init=False)
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedMixed}
 
     noise_variance_, group_variance_ = of_model("noise_variance"), of_model("group_variance")
 
-    def __init__(
-        self,
-        slopes: Any = (),
-        features: Any = "auto",
-        n_basis_functions: int = 300,
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.slopes = slopes
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    slopes: Any = ()
+    features: Any = "auto"
+    n_basis_functions: int = 300
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
-    def _plan(self) -> MixedPlan:
+    def _plan(self) -> RegressionPlan:
         self._check_columns()
         features, _ = feature_plan(self, Gaussian(), rank_inputs=True)
         check_common(self)
-        return MixedPlan(features, self.random_state)
+        return RegressionPlan(features, Gaussian(), random_state=self.random_state)
 
     @takes_groups
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
