@@ -3,7 +3,7 @@
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi
     python bench/scripts/flash.py
 
-Models of UCI sets (fold 5): `fit_quantized` for 1 KiB of tables, two and three classes, and a network. For each form of
+Models of UCI sets (fold 5): `fit_quantized` for 1 KiB of tables, and two and three classes. For each form of
 the header (counts in and out, or floats) and function, bytes of text, read-only and initialised data of all that the
 function needs, the compiler's library included, linked with -Os and --gc-sections; the bytes of tables; and the
 estimates of flash and stack in ``report()``. "stack" is the sum over the functions of the header, GCC's -fstack-usage.
@@ -25,7 +25,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from quantized import data_directory  # noqa: E402
 
-from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, fit_quantized, quantize  # noqa: E402
+from pydirect import DirectClassifier, DirectRegressor, fit_quantized  # noqa: E402
 
 CORES = {
     "M0+": ["-mcpu=cortex-m0plus", "-mthumb"],
@@ -54,9 +54,6 @@ def models() -> dict[str, tuple[Any, np.ndarray]]:
             for n in (2, 3):
                 labels = np.digitize(y, np.quantile(y, np.arange(1, n) / n))
                 made[f"{name}, {n} classes"] = fit_quantized(DirectClassifier(), x, labels, max_bytes=1024), spread
-        else:
-            network = QuadraticBNNRegressor((16, 8)).fit(x, y)
-            made[f"{name}, network"] = quantize(network, 8, X=x, arithmetic="integer"), spread
     return made
 
 

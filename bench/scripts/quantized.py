@@ -1,8 +1,7 @@
-"""Quantised models: accuracy against size, networks in integers, and predictions per second.
+"""Quantised models: accuracy against size, and predictions per second.
 
     python bench/scripts/quantized.py accuracy [--sets yacht,housing] [--budgets 1024,4096] [--folds 7]
     python bench/scripts/quantized.py levels [--sets yacht,housing] [--folds 2]
-    python bench/scripts/quantized.py networks [--sets yacht,energy] [--folds 2] [--samples 8] [--sizes 16,8]
     python bench/scripts/quantized.py throughput [--rows 20000] [--inputs 8]
 
 accuracy: RMSE and NLPD (user's units, nats) on held-out rows of UCI sets, means over folds. "default" is
@@ -17,13 +16,8 @@ levels: RMSE and NLPD on held-out rows of `DirectRegressor(posterior="sequential
 three, and with a spike and slab of four fifths zeros on shared levels: of 64 draws, of two and of the nearest vector in
 integers, with the bytes of their weights (frequencies take the same in all) and the share of zeros; means over folds.
 
-networks: RMSE and NLPD on held-out rows of `QuadraticBNNRegressor`, means over the paper's first folds: its exact
-posterior, samples of it in double precision, and the same samples in integers, with the bytes of their tables.
-"off" is the largest difference of a sample's function between the last two, in standard deviations of y; "in range" the
-part of the rows where nothing is cut off.
-
 throughput: predictions a second of a model of 1000 frequencies and 16 samples, features evaluated and multiplied: NumPy
-in float32 (sines, cosines, ``Phi @ W``) beside the integer-only kernels with int8 and int16 features, and sums by level
+in float32 (sines, cosines, ``Phi @ W``) beside the integer-only kernels, and sums by level
 of given float64 features, at several fractions of zeros; one thread, medians.
 """
 
@@ -47,7 +41,6 @@ import numpy as np  # noqa: E402
 from pydirect import (  # noqa: E402
     DirectRegressor,
     Fourier,
-    QuadraticBNNRegressor,
     Sequential,
     SpikeAndSlabPrior,
     _core,
@@ -62,7 +55,6 @@ from pydirect.quantized.compile import (  # noqa: E402
     lay_out,
 )
 
-NETWORK_SETS = ("yacht", "energy", "concrete", "airfoil")
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
 PATHS = ("exact", "float", "integer")
@@ -188,30 +180,6 @@ def plot(results: dict[str, dict[str, list[float]]], budgets: list[int], path: P
     figure.savefig(path, dpi=70)
 
 
-def networks(arguments: argparse.Namespace) -> None:
-    """Print the table of networks."""
-    folder, sizes = data_directory(), tuple(int(n) for n in arguments.sizes.split(","))
-    print(f"{arguments.samples} samples of a network {sizes}; RMSE (NLPD)")
-    print("set            posterior            samples           integers  ratio  bytes     off  in range")
-    for name in arguments.sets.split(","):
-        data, rows = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False), []
-        for test in data["test_mask"].T[: arguments.folds]:
-            x, y, held = data["X"][~test], data["y"][~test], (data["X"][test], data["y"][test])
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = QuadraticBNNRegressor(sizes).fit(x, y)
-            integer = model.quantize(arguments.samples, X=x, arithmetic="integer")
-            double = integer.with_arithmetic("float")
-            off = np.abs(integer.functions(held[0]) - double.functions(held[0])).max() / y.std()
-            inside = integer.in_range(held[0])
-            found = [value for m in (model, double, integer) for value in scores(m, *held)]
-            rows.append([*found, integer.n_bytes, off, inside.mean()])
-        (*scored, n_bytes, off, inside) = np.mean(rows, axis=0)
-        columns = (f"{rmse:.4g} ({density:.3f})" for rmse, density in np.reshape(scored, (3, 2)))
-        line = "".join(f"{column:>19s}" for column in columns) + f"{scored[4] / scored[0]:7.3f}{n_bytes:7.0f}"
-        print(f"{name:10s}{line}{off:8.4f}{inside:10.3f}", flush=True)
-
-
 def median_seconds(call: Any, repeats: int) -> float:
     """Median of several runs after one that is not counted."""
     call()
@@ -279,12 +247,6 @@ def main() -> None:
     few.add_argument("--first-fold", type=int, default=3)
     few.add_argument("--folds", type=int, default=2)
     few.set_defaults(run=levels)
-    nets = commands.add_parser("networks")
-    nets.add_argument("--sets", default=",".join(NETWORK_SETS), help="comma-separated file names")
-    nets.add_argument("--folds", type=int, default=2)
-    nets.add_argument("--samples", type=int, default=8)
-    nets.add_argument("--sizes", default="16,8", help="comma-separated widths of hidden layers (default: 16,8)")
-    nets.set_defaults(run=networks)
     speed = commands.add_parser("throughput")
     speed.add_argument("--rows", type=int, default=20_000)
     speed.add_argument("--inputs", type=int, default=8)

@@ -159,20 +159,17 @@ def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refuse
     assert "OUT.onnx" in message and "--max-flash BYTES --data TABLE" in message
 
 
-def test_networks_in_integers_need_rows(tmp_path, capsys, run, assert_refused):
+def test_networks_become_graphs(tmp_path, run, assert_refused):
     pandas = pytest.importorskip("pandas")
-    model, output, table = tmp_path / "m.pydirect", tmp_path / "m.h", tmp_path / "rows.csv"
+    pytest.importorskip("onnx")
+    model = tmp_path / "m.pydirect"
     frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((30, 2)), columns=["x0", "x1"])
-    frame.to_csv(table, index=False)
-    network = pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1)
-    network.fit(frame, frame["x0"] ** 2).save(model)
-    arguments = ["export", model, "-o", output, "--integer"]
-    assert_refused(*arguments, message="integers of a network need --data")
-    assert run(*arguments, "--data", table) == 0
-    assert "proved" in capsys.readouterr().out and "typedef int32_t pydirect_input;" in output.read_text()
-    for limit in ("--max-bytes", "--max-nonzero"):
-        limited = ["export", model, "-o", output, limit, 600, "--data", table, "--target", "x0"]
-        assert_refused(*limited, message=f"{limit}: not for a network")
+    pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1).fit(frame, frame["x0"] ** 2).save(model)
+    assert_refused("export", model, "-o", tmp_path / "m.h", message="got a network")
+    assert_refused(
+        "export", model, "-o", tmp_path / "m.h", "--max-flash", 900, "--data", model, message="not for a network"
+    )
+    assert run("export", model, "-o", tmp_path / "m.onnx", "--samples", 3) == 0
 
 
 def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refused):

@@ -109,20 +109,6 @@ def small():
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
 
 
-NETWORKS = {
-    "one layer": {"hidden_layer_sizes": (4,)},
-    "two layers": {"hidden_layer_sizes": (4, 3)},
-    "three layers, shared levels, no bias": {
-        "hidden_layer_sizes": (2, 1, 1),
-        "n_regrids": 0,
-        "bias": False,
-        "n_levels": 4,
-        "max_iter": 15,
-    },
-    "two layers, shared levels": {"hidden_layer_sizes": (5, 3), "n_regrids": 0, "whiten": False, "n_levels": 7},
-}
-
-
 def make_data(n=160, d=3, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, d)) * np.arange(1, d + 1) + 10
@@ -160,28 +146,12 @@ def decorrelated():
     return fit_silently(DirectRegressor(features=Fourier(rank_inputs=False), n_basis_functions=80), *make_data())
 
 
-@pytest.fixture(params=NETWORKS)
-def network_name(request):
-    """Name of every network."""
-    return request.param
-
-
 @pytest.fixture(scope="session")
 def network():
-    """Function from the name of a network to it, fitted to two targets that follow three of four columns."""
-    found = {}
-
-    def get(name):
-        if name not in found:
-            x, y = make_data()
-            x, y = np.c_[x, np.ones(len(x))], np.c_[y, 0.1 * (x[:, 0] - 10) ** 2 - 3]
-            found[name] = (
-                fit_silently(QuadraticBNNRegressor(**{"max_iter": 40, "n_restarts": 1} | NETWORKS[name]), x, y),
-                x,
-            )
-        return found[name]
-
-    return get
+    """Network fitted to two targets that follow three of four columns, and its X."""
+    x, y = make_data()
+    x, y = np.c_[x, np.ones(len(x))], np.c_[y, 0.1 * (x[:, 0] - 10) ** 2 - 3]
+    return fit_silently(QuadraticBNNRegressor((4, 3), max_iter=40, n_restarts=1), x, y), x
 
 
 # --- compiling exported headers, and comparing what they write with Python

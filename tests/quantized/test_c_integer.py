@@ -104,28 +104,6 @@ def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     c.check_integers(device, output, rows)
 
 
-NETWORKS = [
-    ((3, 2), {}, "two", "dense", ["-fsanitize=undefined,address", "-fno-sanitize-recover"]),
-    ((3,), {"n_levels": 5}, "y", "sparse", []),
-    # Shared levels, −1, 0 and 1.
-    ((2, 1, 1), {"n_levels": 3, "n_regrids": 0, "bias": False}, "y", "dense", []),
-    ((4, 3), {"n_levels": 5, "n_regrids": 0}, "two", "sparse", []),
-]
-
-
-@needs_cc
-@pytest.mark.parametrize(
-    ("sizes", "options", "target", "layout", "flags"), NETWORKS, ids=["two layers", "sparse", "bare", "shared"]
-)
-def test_integer_headers_of_networks(tmp_path, c, small, sizes, options, target, layout, flags):
-    model = small(small.network(sizes, **options), target)
-    quantised = quantize(model, 3, X=small.X, arithmetic="integer", layout=layout)
-    quantised.to_c(tmp_path / "model.h", prefix="m", X=small.X)
-    rows = c.far_and_near(small.X, 20)
-    c.check_integers(quantised.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *flags), rows)
-    assert c.stored_bytes((tmp_path / "model.h").read_text()) == quantised.n_bytes
-
-
 @pytest.mark.parametrize(
     ("features", "options"),
     [
@@ -178,15 +156,14 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
 
 
 @needs_cc
-@pytest.mark.parametrize("kind", ["linear", "network", "classes"])
+@pytest.mark.parametrize("kind", ["linear", "classes"])
 def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(tmp_path, c, fitted, small, kind):
-    model, X = fitted("yacht") if kind == "linear" else (small(small.network((3,)), "two"), small.X)
-    if kind == "classes":
-        model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), "three")
+    classifier = small.classifier(Fourier(rank_inputs=False), posterior="sequential")
+    model, X = fitted("yacht") if kind == "linear" else (small(classifier, "three"), small.X)
     quantised = quantize(model, 4, X=X, arithmetic="integer")
     options = {"counts_per_unit": 1000 / X.std(axis=0), "zero_count": -7}
-    if kind != "classes":
-        options["output_counts_per_unit"] = 2.0**10 if kind == "linear" else [100.0, 0.3]
+    if kind == "linear":
+        options["output_counts_per_unit"] = 2.0**10
     names = [f"column {i}" for i in range(X.shape[1])]
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X, columns=names, **options)
     text, device = (tmp_path / "model.h").read_text(), quantised.fixed_point(**options)
@@ -204,18 +181,6 @@ def test_sums_that_could_overflow_are_refused():
     object.__setattr__(program, "codes", np.ones_like(program.codes))
     with pytest.raises(AccumulatorOverflowError, match="could reach"):
         FixedPointModel.of(program)
-
-
-@needs_cc
-@pytest.mark.parametrize("flag", ["-O2", "-O3"])
-def test_networks_of_one_sample_compile_without_a_warning_when_optimised(tmp_path, c, small, flag):
-    model = quantize(small(small.network((3, 2))), 1, X=small.X, arithmetic="integer")
-    model.to_c(tmp_path / "model.h", prefix="m")
-    (tmp_path / "main.c").write_text(
-        '#include "model.h"\nint main(void)\n{\n    float x[3] = {0, 0, 0}, mean[1], std[1];\n'
-        "    m_predict(x, mean, std);\n    return (int)mean[0];\n}\n"
-    )
-    c.run_checked(["cc", *c.STRICT, flag, "-c", "-o", tmp_path / "main.o", tmp_path / "main.c"])
 
 
 @pytest.mark.parametrize(

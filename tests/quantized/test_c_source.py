@@ -45,9 +45,8 @@ def test_headers_in_cpp_and_on_avr(tmp_path, c, small, counts):
 
 
 @needs_arm
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted, small, kind):
-    model, X = fitted("airfoil") if kind == "linear" else (small(small.network((4, 3))), small.X)
+def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted):
+    model, X = fitted("airfoil")
     quantised = quantize(model, 16, X=X[:100], arithmetic="integer")
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X, counts_per_unit=100 / X.std(axis=0))
     (tmp_path / "main.c").write_text(
@@ -61,13 +60,13 @@ def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted, sma
 
 
 @needs_arm
-@pytest.mark.parametrize("kind", ["linear", "outputs", "network"])
+@pytest.mark.parametrize("kind", ["linear", "outputs"])
 def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, fitted, small, kind):
     if kind == "outputs":
         model = pydirect.fit_quantized(pydirect.DirectRegressor(), small.X, small.targets["two"], max_bytes=700)
         X = small.X
     else:
-        estimator, X = fitted("airfoil") if kind == "linear" else (small(small.network((4, 3))), small.X)
+        estimator, X = fitted("airfoil")
         model = quantize(estimator, 4, X=X[:100], arithmetic="integer")
     counts = {"counts_per_unit": 100 / X.std(axis=0)}
     model.to_c(tmp_path / "model.h", prefix="m", X=X, **counts)
@@ -88,9 +87,8 @@ def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, 
 
 @needs_arm
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, c, fitted, small, kind):
-    model, X = (small(small.network((4, 3))), small.X) if kind == "network" else fitted("concrete")
+def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, c, fitted):
+    model, X = fitted("concrete")
     quantize(model, 16, X=X[:100]).to_c(tmp_path / "model.h", prefix="m", X=X)
     (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
     # A core of this kind begins with the stack and the address to start at.
@@ -202,13 +200,8 @@ def test_a_prefix_keeps_its_case(tmp_path, small):
 
 
 @needs_cc
-@pytest.mark.parametrize("kind", ["linear", "network"])
-def test_headers_without_codes_compile(tmp_path, c, small, kind):
-    if kind == "linear":
-        model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
-    else:
-        network = small(small.network((2,), n_regrids=0, bias=False))
-        model = quantize(network, 4, X=small.X, arithmetic="integer")
+def test_headers_without_codes_compile(tmp_path, c, small):
+    model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
     packed = PackedCodes.pack(np.full_like(model.codes, 1), 2, 1)
     zero = replace(model, packed=packed, levels=np.array([-1.0, 0.0, 1.0]), centre=0 * model.centre)
     assert zero.packed.n_bytes == 0
@@ -234,8 +227,12 @@ def test_names_must_be_those_of_all_columns(tmp_path, small):
 
 def test_models_that_c_cannot_express_are_refused_with_a_hint(tmp_path, small):
     path = tmp_path / "model.h"
-    with pytest.raises(ValueError, match="features='fourier'"):
-        quantize(small(small.regressor("nystroem")), 4).to_c(path)
+    for estimator, message in (
+        (small.regressor("nystroem"), "features='fourier'"),
+        (small.network((2,)), "got a network"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            quantize(small(estimator), 4, X=small.X).to_c(path)
     model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
     for prefix in ("1m", "", "a-b", 3):
         with pytest.raises(ValueError, match="prefix must be"):

@@ -117,21 +117,6 @@ def test_float_graphs_of_all_kinds(tmp_path, small, kind):
     check_floats(quantised, run(tmp_path / "m.onnx", rows), rows, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "options", "target"),
-    [((3, 2), {}, "two"), ((2, 1, 1), {"n_regrids": 0, "bias": False}, "y"), ((3,), {"n_levels": 31}, "y")],
-)
-def test_networks_in_integers_give_the_integers_of_python(tmp_path, small, sizes, options, target):
-    quantised = quantize(small(small.network(sizes, **options), target), 4, X=small.X, arithmetic="integer")
-    quantised.to_onnx(tmp_path / "m.onnx")
-    rows = np.vstack([near_and_far(small.X), 1e30 * np.ones((1, 3)), -1e38 * np.ones((1, 3))]).astype(np.float32)
-    got, program = run(tmp_path / "m.onnx", rows), quantised.program
-    totals = program.totals(rows)
-    np.testing.assert_array_equal(got["sum"], program.sums(totals))
-    np.testing.assert_array_equal(got["root"], program.roots(totals))
-    np.testing.assert_array_equal(got["std"], program.std(totals))
-
-
 def test_classifiers_in_integers_have_probabilities(tmp_path, small):
     for target in ("sign", "three"):
         model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), target)

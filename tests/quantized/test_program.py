@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydirect import _core, quantize
-from pydirect.quantized.device import RawInputs
 from pydirect.quantized.program import (
     INT32_MAX,
     ONE,
     SINE_ERROR,
     AccumulatorOverflowError,
     Group,
-    IntegerArithmeticError,
     IntegerProgram,
     integer_sqrt,
     round_shift,
@@ -89,62 +87,6 @@ def test_integer_programs_equal_unbounded_integers(data, raw, frequency_bits):
     np.testing.assert_array_equal(model.totals(x)[:, 0], expected)
 
 
-def python_network(program, x):
-    """Steps 1 to 3 of a network in Python's integers, one row."""
-
-    def rounded(v, shift):
-        size = (abs(v) + (2**shift >> 1)) >> shift
-        return size if v >= 0 else -size
-
-    def cut(v):
-        return max(min(v, 32767), -32767)
-
-    q = python_inputs(program, x)
-    z = []
-    for k, row in enumerate(program.rotation.tolist()):
-        total = int(program.rotation_offset[k]) + sum(r * qi for r, qi in zip(row, q, strict=True))
-        assert abs(total) < 2**62
-        z.append(cut(rounded(total, int(program.rotation_shift[k]))))
-    totals = []
-    for column, codes in enumerate(program.codes.T.tolist()):
-        output, weight, state = column // program.n_samples, 0, z
-        for layer, (fan_out, fan_in) in enumerate(program.shape.layers):
-            inputs = [*state, int(program.ones[layer])] if program.shape.bias else state
-            state = []
-            for _ in range(fan_out):
-                acc = 0
-                for value in inputs:
-                    w = int(program.multipliers[codes[weight]])
-                    if program.centre is not None:
-                        w = int(program.centre[weight, output]) + int(program.spread[weight, output]) * w
-                    acc, weight = acc + w * value, weight + 1
-                assert abs(acc) <= program.prove().accumulators[layer] < 2**31 and len(inputs) == fan_in
-                state.append(acc)
-            if layer < program.shape.depth:
-                scale, shift = int(program.rescale[layer]), int(program.rescale_shift[layer])
-                state = [rounded(cut(rounded(a * scale, shift)) ** 2, 15) for a in state]
-        totals += state
-    return totals
-
-
-def test_network_programs_equal_unbounded_integers(network, network_name):
-    model, x = network(network_name)
-    quantised = quantize(model, 3, X=x, arithmetic="integer")
-    program = quantised.program
-    assert (program.centre is None) == ("shared" in network_name) and program.prove().total < 2**31
-    rows = np.vstack([x[:3], x[:3] + 5, x[:2] * 1e20, -x[:1] * 1e27])
-    expected = [python_network(program, row) for row in rows]
-    np.testing.assert_array_equal(program.totals(rows).reshape(len(rows), -1), expected)
-    np.testing.assert_array_equal(quantised.totals(rows), program.totals(rows))
-    for per_unit in (2.0, 1e6):  # from coarse to finer than the rounding of inputs
-        counts = np.rint(per_unit * x[:, program.columns] - 7)
-        q = RawInputs.of(program, per_unit, -7).quantise(counts)
-        exact = ((counts + 7) / per_unit - program.origin) * program.multiplier.astype(float)
-        assert np.abs(q - exact).max() <= 2.5
-    with pytest.raises(ValueError, match="counts_per_unit must be larger"):
-        RawInputs.of(program, 1e-3)
-
-
 def test_possible_overflows_are_refused(raw):
     program = quantize(raw, 4).program
     assert program.prove().squares < 2**63
@@ -213,35 +155,6 @@ def test_constants_out_of_range_are_refused(change, message):
     assert program.prove().total == 65534
     with pytest.raises(AccumulatorOverflowError, match=message):
         replace(program, **change).prove()
-
-
-def test_networks_beyond_the_range_of_integers_name_the_layer(network):
-    model, x = network("two layers, shared levels")
-    quantised = quantize(model, 3, X=x)
-    program = quantised.program
-    with pytest.raises(AccumulatorOverflowError, match="an accumulator of layer 1 must stay below 2147483648"):
-        replace(program, multipliers=np.full(7, 2**15, dtype=np.int32)).prove()
-    for change, message in (
-        ({"ones": program.ones + 2**15}, "ones must be at most 32767"),
-        ({"rescale": program.rescale + 2**31}, "rescale must be at most 2147483647"),
-        ({"rotation": np.full_like(program.rotation, 2**31 - 1)}, "entries of the rotation must be at most"),
-        ({"limit": program.limit + 1}, "limit must be at most 1073741824"),
-        ({"rotation_offset": np.full_like(program.rotation_offset, -(2**63))}, f"rotation_offset must .* {2**63}"),
-    ):
-        with pytest.raises(AccumulatorOverflowError, match=message):
-            replace(program, **change).prove()
-    basis = quantised.basis
-    for change, message in (
-        ({"basis": replace(basis, reach=basis.reach * [1, 1, 1e4])}, "inputs of layer 3 below 32767"),
-        ({"basis": replace(basis, matrix=basis.matrix * 1e20)}, "nearly multiples of each other"),
-        ({"spread": quantised.spread * 1e12}, "do not hold the weights of layer 1"),
-        ({"scale": quantised.scale * 1e-200}, "scale y"),
-    ):
-        with pytest.raises(IntegerArithmeticError, match=message):
-            replace(quantised, **change).with_arithmetic("integer")
-    other = quantize(network("one layer")[0], 3, X=x)
-    wide = replace(other, levels=other.levels * np.array([1, 1.01] + [1] * (len(other.levels) - 2)))
-    assert np.abs(wide.program.multipliers).max() == 127  # levels that are not even are rounded
 
 
 RAW = {"basis": "raw", "n_basis_functions": 80, "rank_inputs": False}

@@ -71,22 +71,6 @@ def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
     assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
 
 
-def test_networks_in_integers_are_near_those_in_floating_point(network, network_name):
-    model, x = network(network_name)
-    quantised = quantize(model, 4, "draw", X=x, arithmetic="integer")
-    exact = quantised.with_arithmetic("float")
-    assert quantised.in_range(x).all() and not quantised.in_range(x + 1e4).any()
-    assert (np.abs(quantised.functions(x) - exact.functions(x)).max(axis=(0, 2)) < 0.02 * model.y_scale_).all()
-    np.testing.assert_allclose(
-        quantised.predict(x, return_std=True)[1], exact.predict(x, return_std=True)[1], rtol=0.02
-    )
-    for level, interval in ((0.8, "predict_interval"), (0.5, "predict_function_interval")):
-        ends = zip(getattr(quantised, interval)(x, level), getattr(exact, interval)(x, level), strict=True)
-        assert all((np.abs(own - other) < 0.05 * model.y_scale_).all() for own, other in ends)
-    with pytest.raises(ValueError, match="model must be linear in basis functions"):
-        quantised.rounding_bound()
-
-
 def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):
     rng = np.random.default_rng(3)
     phi = rng.standard_normal((120, 4)) * np.array([1e-3, 1.0, 40.0, 3000.0])

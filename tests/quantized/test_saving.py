@@ -17,7 +17,6 @@ def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_pa
             quantize(raw, 8, arithmetic="integer"),
             quantize(decorrelated, 8),
             quantize(fit(DirectRegressor(n_basis_functions=20), x, y), 4),
-            quantize(network, 4, X=x, arithmetic="integer"),
             quantize(network, 4),
             quantize(classifier, 4),
             quantize(fit(DirectRegressor(posterior="sequential", features="polynomial"), x, y), 4),
@@ -28,7 +27,7 @@ def test_saved_models_predict_the_same_bits(data, fit, raw, decorrelated, tmp_pa
         again = load_quantized(path)
         assert type(again) is type(model) and again.arithmetic == model.arithmetic
         np.testing.assert_array_equal(again.functions(x), model.functions(x))
-        if k < 5:
+        if k < 4:
             np.testing.assert_array_equal(again.predict(x, return_std=True), model.predict(x, return_std=True))
         else:
             np.testing.assert_array_equal(again.predict(x), model.predict(x))
@@ -81,14 +80,3 @@ def test_intact_files_with_invalid_contents_are_refused(raw, tmp_path):
     changed(arrays={"model.noise": np.array([-1.0])})
     changed(arrays={"model.basis.order": document.arrays["model.basis.order"] + 10_000})
     changed(arrays={"model.levels": document.arrays["model.levels"] * 1e3 + 1})
-
-
-def test_files_of_networks_beyond_the_range_of_integers_are_refused(network, tmp_path):
-    path, (model, x) = tmp_path / "model.pydirect", network("one layer")
-    quantize(model, 2, X=x, arithmetic="integer").save(path)
-    document = read(path, "pydirect.QuantizedRegressor")
-    reach = document.arrays["model.basis.reach"]
-    for changed in (reach[:1], -reach, reach * 1e4, reach[:0], reach.astype(np.float32)):
-        write(path, document.kind, document.header, {**document.arrays, "model.basis.reach": changed})
-        with pytest.raises(FileFormatError, match="do not make a model"):
-            load_quantized(path)

@@ -86,8 +86,6 @@ def _check_form(args: argparse.Namespace, model: Any) -> None:
             "the model's features are 'nystroem', its training rows, too many for a C header: write OUT.onnx, or fit a "
             "small model to the same table with --max-flash BYTES --data TABLE, or fit with --features fourier"
         )
-    if args.integer and args.data is None and _is_network(model):
-        raise CommandError("integers of a network need --data, rows like those that it was fitted to")
 
 
 def _is_network(model: Any) -> bool:
@@ -154,7 +152,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
             arithmetic="integer" if args.integer else "float",
         )
     except IntegerArithmeticError as error:
-        hint = "" if _is_network(model) else "; --max-flash BYTES --data TABLE fits a model that is made for it"
+        hint = "; write OUT.onnx" if _is_network(model) else "; --max-flash BYTES --data TABLE fits a model made for it"
         raise CommandError(f"{error}{hint}") from None
 
 

@@ -18,9 +18,8 @@ from pydirect._validation import FloatArray, as_number
 from pydirect.persistence.container import atomic_open
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
-from pydirect.quantized.fitted import NetworkBasis
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.program import ONE, IntegerProgram, NetworkProgram, gaussian_z, lower_quantile
+from pydirect.quantized.program import ONE, gaussian_z, lower_quantile
 
 WIDTH = 116
 # Counters of the generated code have 16 bits.
@@ -136,7 +135,7 @@ def integer_body(device: FixedPointModel, packed: PackedCodes, rows: NDArray[np.
         template("codes.h", conditions),
         "\n",
         template("arithmetic.h", conditions),
-        template("network.h" if "network" in conditions else "linear.h", conditions),
+        template("linear.h", conditions),
         template("moments.h", conditions),
         template("predict.h", conditions),
     ]
@@ -145,23 +144,18 @@ def integer_body(device: FixedPointModel, packed: PackedCodes, rows: NDArray[np.
 
 def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
     program, probabilities = device.program, device.probabilities
-    if isinstance(program, NetworkProgram):
-        found = {"network": True, "affine": program.centre is not None, "bias": program.shape.bias}
-    else:
-        assert isinstance(program, IntegerProgram)
-        found = {
-            "fourier": program.n_frequencies > 0,
-            "forest": program.forest is not None,
-            "linear": len(program.linear) > 0,
-        }
-    found |= {
+    found = {
+        "fourier": program.n_frequencies > 0,
+        "forest": program.forest is not None,
+        "linear": len(program.linear) > 0,
         "shifts": program.powers_of_two,
         "even": level_step(program.multipliers) is not None,
         "counts": device.raw is not None,
         "classes": probabilities is not None,
         "two_classes": probabilities is not None and probabilities.n_classes == 2,
+        "stored": packed.n_bytes > 0,
+        "bytes": packed.bits == 8,
     }
-    found |= {"stored": packed.n_bytes > 0, "bytes": packed.bits == 8}
     return {packed.layout, f"bits{packed.bits}", *(name for name, holds in found.items() if holds)}
 
 
@@ -193,29 +187,20 @@ def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[
         }
     stored = {name: a for part in stored_tables(device.results, device.raw).values() for name, a in part.items()}
     reads = {"columns": "READ_COLUMN"}
-    if isinstance(program, NetworkProgram):
-        shape = program.shape
-        values |= {
-            "N_NETWORK_INPUTS": shape.n_inputs,
-            "N_LAYERS": len(shape.layers),
-            "WIDEST": max(shape.n_inputs, *shape.hidden_layer_sizes),
-        }
-        reads |= {"centre": "READ_CENTRE", "spread": "READ_SPREAD"}
-    elif isinstance(program, IntegerProgram):
-        values |= {
-            "N_FREQUENCIES": program.n_frequencies,
-            "N_LINEAR": len(program.linear),
-            "FIRST_LINEAR": program.first_linear,
-            "N_GROUPS": len(program.groups),
-            "ONE": ONE,
-            "LINEAR_LIMIT": program.linear_limit,
-        }
-        if program.forest is not None:
-            values |= {"N_LEAVES": program.n_leaves, "DEPTH": program.forest.splits.shape[1]}
-        reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
-        reads |= {"splits": "READ_SPLIT", "split_input": "READ_SPLIT_INPUT", "threshold": "READ_THRESHOLD"}
+    values |= {
+        "N_FREQUENCIES": program.n_frequencies,
+        "N_LINEAR": len(program.linear),
+        "FIRST_LINEAR": program.first_linear,
+        "N_GROUPS": len(program.groups),
+        "ONE": ONE,
+        "LINEAR_LIMIT": program.linear_limit,
+    }
+    if program.forest is not None:
+        values |= {"N_LEAVES": program.n_leaves, "DEPTH": program.forest.splits.shape[1]}
+    reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
+    reads |= {"splits": "READ_SPLIT", "split_input": "READ_SPLIT_INPUT", "threshold": "READ_THRESHOLD"}
     values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
-    values["READ_INPUT"] = "PD_READ_32" if isinstance(program, NetworkProgram) else "PD_READ_16"
+    values["READ_INPUT"] = "PD_READ_16"
     values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else f"INT32_C({program.limit[0]})"
     step = level_step(program.multipliers)
     if step is not None:
@@ -244,7 +229,7 @@ def _test_tables(device: FixedPointModel, rows: NDArray[np.generic]) -> list[str
     low, high = device.results.function_interval(totals, device.results.level)
     tables = {
         "x": rows,
-        "q": q.astype(np.int32 if isinstance(device.program, NetworkProgram) else np.int16),
+        "q": q.astype(np.int16),
         "totals": totals.astype(np.int32),
         "mean": device.results.mean(totals).astype(np.int32),
         "std": device.results.std(totals).astype(np.int32),
@@ -353,12 +338,11 @@ def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
 def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device: FixedPointModel) -> str:
     """Return the comment at the top."""
     report = model.report(device)
-    counted = "weights" if isinstance(model.basis, NetworkBasis) else "basis functions"
     lines = [
         f"Generated by pydirect {__version__}: a Bayesian model as {model.n_samples} posterior samples of "
         f"{report['bits']}-bit integers.",
         "",
-        f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} {counted}; "
+        f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} basis functions; "
         f"{model.arithmetic} arithmetic.",
         *(f"   {name}: {value}" for name, value in [*size_lines(report), *memory_lines(report)]),
     ]

@@ -9,8 +9,8 @@ Results are counts, int32, of which ``counts_per_unit`` make a unit of the outpu
 The gain is ``counts_per_unit · scale · 2^shift``, which is rounded, as is the offset. With M the largest sum, the mean
 is thus within ``1/2 + (M + 1)/2^(shift + 1)`` counts of ``counts_per_unit · (offset + scale · sum)`` in real numbers.
 Shifts are at least the number of bits of M, or of the largest width: means, functions and standard deviations are
-within one count, ends of Gaussian intervals within two. As M and the largest width are proved (`Program.prove`), so is
-that no result leaves 32 bits, whatever the inputs: counts too fine for that are refused.
+within one count, ends of Gaussian intervals within two. As M and the largest width are proved (`prove` of programs), so
+is that no result leaves 32 bits, whatever the inputs: counts too fine for that are refused.
 
 Probabilities of classes are counts of 2^-15. For each sample, with d ≥ 0 how many counts a class's logit is below the
 largest one: ``u = (d · factor) >> shift``, where ``factor / 2^shift`` is ``2^16 log2(e) / counts_per_unit``, and ``p =
@@ -38,8 +38,6 @@ from pydirect.quantized.program import (
     AccumulatorOverflowError,
     IntegerProgram,
     Integers,
-    NetworkProgram,
-    Program,
     Results,
     gaussian_z,
     round_shift,
@@ -64,11 +62,10 @@ class RawInputs:
     zero_count: FloatArray
 
     @classmethod
-    def of(cls, program: Program, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
+    def of(cls, program: IntegerProgram, counts_per_unit: ArrayLike, zero_count: ArrayLike = 0) -> RawInputs:
         """Derive the constants for counts ``r = zero_count + counts_per_unit · x`` of every input of the program.
 
-        Before it is rounded, q differs by at most 2^-13 from its value for this x in real numbers, for a network by at
-        most 2.
+        Before it is rounded, q differs by at most 2^-13 from its value for this x in real numbers.
         """
         d = program.n_features_in
         named = ((counts_per_unit, "counts_per_unit"), (zero_count, "zero_count"))
@@ -118,7 +115,7 @@ LARGEST_SHIFT = 60
 class FixedResults(Results):
     """Constants that turn a program's integers into counts; the module's docstring defines them."""
 
-    program: Program
+    program: IntegerProgram
     # (n_outputs,)
     counts_per_unit: FloatArray
     # gain, width_gain: int32 (n_outputs,); `offset`, int64; `shift`, `width_shift`, uint8
@@ -132,7 +129,12 @@ class FixedResults(Results):
 
     @classmethod
     def of(
-        cls, program: Program, counts_per_unit: ArrayLike | None = None, level: float = 0.9, *, logits: bool = False
+        cls,
+        program: IntegerProgram,
+        counts_per_unit: ArrayLike | None = None,
+        level: float = 0.9,
+        *,
+        logits: bool = False,
     ) -> Self:
         """Derive the constants; by default counts are powers of ten, or of two for logits."""
         largest = largest_counts(program, level)
@@ -198,7 +200,7 @@ class FixedResults(Results):
         return np.asarray(round_shift(product, self.width_shift.astype(np.int64)))
 
 
-def largest_counts(program: Program, level: float) -> FloatArray:
+def largest_counts(program: IntegerProgram, level: float) -> FloatArray:
     """Return the finest counts of every output that `FixedResults` can offer, (n_outputs,)."""
     reach, width = program.prove().sum, _largest_width(program, level)
     scale, std_scale = np.abs(program.scale), program.std_scale
@@ -214,14 +216,14 @@ def largest_counts(program: Program, level: float) -> FloatArray:
     return np.asarray(np.min(limits, axis=0) * (1 - 1e-9))  # a margin for rounding in double precision
 
 
-def _default_counts(program: Program) -> FloatArray:
+def _default_counts(program: IntegerProgram) -> FloatArray:
     noise = _noise(program)
     reach = np.abs(program.offset) + np.abs(program.scale) * max(program.prove().sum, 1)
     wanted = np.where(noise > 0, COUNTS_OF_NOISE / np.where(noise > 0, noise, 1.0), COUNTS_OF_REACH / reach)
     return np.asarray(10.0 ** np.ceil(np.log10(wanted)))
 
 
-def _noise(program: Program) -> FloatArray:
+def _noise(program: IntegerProgram) -> FloatArray:
     return np.asarray(program.std_scale * np.sqrt(program.noise.astype(np.float64)))
 
 
@@ -230,7 +232,7 @@ def _power_below(largest: float, base: float) -> float:
     return base ** (power if base**power <= largest else power - 1)
 
 
-def _largest_width(program: Program, level: float) -> int:
+def _largest_width(program: IntegerProgram, level: float) -> int:
     """Largest root, or half-width of an interval."""
     root = math.isqrt(program.prove().squares)
     return max(root, (gaussian_z(level) * root + 2**15) >> 16)
@@ -321,7 +323,7 @@ class FixedPointModel:
     unit of the output. No result can leave 32 bits, whatever the row.
     """
 
-    program: Program
+    program: IntegerProgram
     results: FixedResults
     raw: RawInputs | None = None
     probabilities: Probabilities | None = None
@@ -329,7 +331,7 @@ class FixedPointModel:
     @classmethod
     def of(
         cls,
-        program: Program,
+        program: IntegerProgram,
         *,
         counts_per_unit: ArrayLike | None = None,
         zero_count: ArrayLike = 0.0,
@@ -433,31 +435,20 @@ def stored_tables(results: FixedResults, raw: RawInputs | None = None) -> dict[s
     elif level_step(program.multipliers) is None:
         levels["multipliers"] = smallest_integers(program.multipliers)
     parts = {"inputs": inputs, "levels": levels}
-    if isinstance(program, NetworkProgram):
-        parts["rotation"] = {name: getattr(program, name) for name in ("rotation", "rotation_offset", "rotation_shift")}
-        parts["layers"] = {
-            "widths": np.array([program.shape.n_inputs, *program.shape.hidden_layer_sizes, 1], dtype=np.uint16),
-            "ones": program.ones.astype(np.int16),
-            "rescale": program.rescale.astype(np.int32),
-            "rescale_shift": program.rescale_shift,
-        }
-        own = {"centre": program.centre, "spread": program.spread}
-        parts["affine"] = {name: smallest_integers(a) for name, a in own.items() if a is not None}
-    elif isinstance(program, IntegerProgram):
-        if program.n_frequencies:
-            inputs["phase_shift"] = program.phase_shift
-        if len(program.linear):
-            inputs["linear"] = program.linear.astype(index)
-        if (forest := program.forest) is not None:
-            inputs_of_splits = forest.inputs.astype(np.uint8 if program.n_inputs <= 256 else np.uint16)
-            parts["trees"] = {"splits": forest.splits, "split_input": inputs_of_splits, "threshold": forest.thresholds}
-        waves = {"frequencies": program.frequencies, "sine_table": SINE_TABLE}
-        parts |= {name: {name: a} if program.n_frequencies else {} for name, a in waves.items()}
-        parts["groups"] = {
-            "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
-            "group_gain": smallest_integers([g.gain for g in program.groups]),
-            "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
-        }
+    if program.n_frequencies:
+        inputs["phase_shift"] = program.phase_shift
+    if len(program.linear):
+        inputs["linear"] = program.linear.astype(index)
+    if (forest := program.forest) is not None:
+        inputs_of_splits = forest.inputs.astype(np.uint8 if program.n_inputs <= 256 else np.uint16)
+        parts["trees"] = {"splits": forest.splits, "split_input": inputs_of_splits, "threshold": forest.thresholds}
+    waves = {"frequencies": program.frequencies, "sine_table": SINE_TABLE}
+    parts |= {name: {name: a} if program.n_frequencies else {} for name, a in waves.items()}
+    parts["groups"] = {
+        "group_end": np.array([g.end for g in program.groups], dtype=np.uint16),
+        "group_gain": smallest_integers([g.gain for g in program.groups]),
+        "group_shift": np.array([g.shift for g in program.groups], dtype=np.uint8),
+    }
     return parts | {"outputs": outputs}
 
 
@@ -467,36 +458,25 @@ def _powers(multipliers: NDArray[np.int32]) -> NDArray[np.uint8]:
     return np.where(size == 0, 0x80, power | np.where(multipliers < 0, 0x40, 0)).astype(np.uint8)
 
 
-def code_bytes(program: Program) -> int:
+def code_bytes(program: IntegerProgram) -> int:
     """Estimate the bytes of code of a prediction on a Cortex-M, compiled with -Os.
 
     Fitted to 64 programs with counts in and out, compiled by GCC 12 for a Cortex-M0+, and to forests: within 260 bytes.
     A Cortex-M4 takes about 100 bytes less. `bench/scripts/flash.py` compares.
     """
-    linear = isinstance(program, IntegerProgram)
-    waves = isinstance(program, IntegerProgram) and program.n_frequencies > 0
-    parts = [(285 if waves else 100, linear), (690, not linear), (380, program.n_outputs > 1)]
-    if isinstance(program, IntegerProgram):
-        parts += [(200, program.forest is not None), (175, len(program.linear) > 0)]
+    waves, forest, linear = program.n_frequencies > 0, program.forest is not None, len(program.linear) > 0
+    parts = [(285 if waves else 100, True), (200, forest), (175, linear), (380, program.n_outputs > 1)]
     return 790 - 310 * (program.n_samples == 1) + sum(size for size, holds in parts if holds)
 
 
-def stack_bytes(program: Program) -> int:
-    """Estimate the bytes of stack of a prediction: quantised inputs, sums, units of a network, and registers."""
-    n_bytes = 2 * program.n_inputs + 8 * program.n_columns
-    if isinstance(program, NetworkProgram):
-        widest = max(program.shape.n_inputs, *program.shape.hidden_layer_sizes)
-        n_bytes += 2 * program.n_inputs + 2 * 2 * (widest + 1) * program.n_columns
-    return n_bytes + 224
+def stack_bytes(program: IntegerProgram) -> int:
+    """Estimate the bytes of stack of a prediction: quantised inputs, sums and registers."""
+    return 2 * program.n_inputs + 8 * program.n_columns + 224
 
 
-def instruction_count(program: Program) -> int:
+def instruction_count(program: IntegerProgram) -> int:
     """Estimate the instructions of a prediction on a Cortex-M: of every step, so many for each of its operations."""
     columns, inputs = program.n_columns, program.n_inputs
-    if isinstance(program, NetworkProgram):
-        additions = program.rotation.size + (0 if program.centre is None else program.codes.size)
-        return 600 + 40 * inputs + 150 * columns + 12 * additions + 16 * program.codes.size
-    assert isinstance(program, IntegerProgram)
     splits = 0 if program.forest is None else program.forest.splits.size
     trees = 0 if program.forest is None else len(program.forest.splits)
     others = len(program.codes) - program.n_leaves

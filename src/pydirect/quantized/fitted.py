@@ -143,22 +143,17 @@ class NetworkBasis:
     """Inputs of a network with quadratic activations, and its shape.
 
     - `matrix`, (n_columns, n_inputs): the network's inputs are standardised columns times this, clipped to ±largest.
-    - `reach`, (n_layers,) or (0,): largest magnitude of network inputs, and of the sums of every hidden layer, at rows
-      of X; empty without rows.
     """
 
     input_map: InputMap
     matrix: Annotated[FloatArray, Shape("n_columns*", "n_inputs")]
     shape: NetworkShape
     largest: Annotated[float, Positive]
-    reach: Annotated[FloatArray, Shape("n_layers*"), AtLeast(0.0)]
 
     def check(self) -> None:
-        """Raise unless the matrix is from the columns to the network's inputs, and `reach` is of its layers."""
+        """Raise unless the matrix is from the columns to the network's inputs."""
         if self.matrix.shape != (self.input_map.n_outputs, self.shape.n_inputs):
             raise ValueError("matrix must be from the columns to the inputs of the network")
-        if len(self.reach) not in (0, len(self.shape.layers)):
-            raise ValueError("reach does not fit the network")
 
     @property
     def n_features_in(self) -> int:
@@ -172,8 +167,8 @@ class NetworkBasis:
 
     @classmethod
     def of(cls, input_map: InputMap, rotation: InputRotation, shape: NetworkShape) -> NetworkBasis:
-        """Return the inputs of a fitted network; how far they reach is not known yet."""
-        return cls(input_map, INPUT_SCALE * rotation.matrix, shape, shape.largest_input, np.empty(0))
+        """Return the inputs of a fitted network."""
+        return cls(input_map, INPUT_SCALE * rotation.matrix, shape, shape.largest_input)
 
     def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Return the network's inputs at rows of X, (n_rows, n_inputs), and its missing variance, zero, (n_rows, 1)."""

@@ -17,7 +17,6 @@ from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import (
     BasisLayout,
     OutputScale,
-    build_network_program,
     build_program,
     lay_out,
     rounding_bound,
@@ -36,7 +35,6 @@ from pydirect.quantized.program import (
     AccumulatorOverflowError,
     IntegerArithmeticError,
     IntegerProgram,
-    Program,
     half_width,
 )
 
@@ -183,7 +181,11 @@ class QuantizedModel:
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        assert isinstance(self.basis, LinearBasis)
+        if not isinstance(self.basis, LinearBasis):
+            raise IntegerArithmeticError(
+                "integers need a model that is linear in basis functions, got a network: pydirect.fit_quantized fits "
+                "one of a given size"
+            )
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
                 "integers need levels that all weights share, or multiples of powers of two: quantise with "
@@ -199,7 +201,7 @@ class QuantizedModel:
         return lay_out(self.basis.features.map, spread != 0, spread)
 
     @cached_property
-    def program(self) -> Program:
+    def program(self) -> IntegerProgram:
         """The model as an integer program.
 
         Raises
@@ -207,12 +209,9 @@ class QuantizedModel:
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        output = OutputScale(self.scale, self.offset, self.noise, self.calibration)
-        if isinstance(self.basis, NetworkBasis):
-            return build_network_program(
-                self.basis, self.codes, self.levels, self.centre, self.spread, self.n_samples, output
-            )
-        features, layout = self.basis.features, self.layout
+        layout, output = self.layout, OutputScale(self.scale, self.offset, self.noise, self.calibration)
+        assert isinstance(self.basis, LinearBasis)
+        features = self.basis.features
         return build_program(features, layout, self.codes, self.levels, self.n_samples, output, self.frequency_bits)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
@@ -264,8 +263,7 @@ class QuantizedModel:
         """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
 
         It holds where no input is clipped, that is within `input_ranges`, and so for means of predictions; it says
-        nothing about their standard deviations, see `with_arithmetic`. Networks have none: compare their predictions in
-        both arithmetics.
+        nothing about their standard deviations, see `with_arithmetic`.
 
         Returns
         -------
@@ -273,12 +271,11 @@ class QuantizedModel:
             Bounds.
         """
         program, basis = self.program, self.basis
-        if not (isinstance(program, IntegerProgram) and isinstance(basis, LinearBasis)):
-            raise ValueError("model must be linear in basis functions to have a bound, got a network")
+        assert isinstance(basis, LinearBasis)
         return rounding_bound(program, basis, self.layout, self.levels, self.scale)
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """Whether integer arithmetic clips no input and no hidden unit of a network at rows of X, (n_rows,).
+        """Whether integer arithmetic clips no input at rows of X, (n_rows,).
 
         Parameters
         ----------
@@ -295,9 +292,8 @@ class QuantizedModel:
     def input_ranges(self) -> FloatArray:
         """Smallest and largest value of every column in integer arithmetic, (n_features_in, 2); others are clipped.
 
-        Eight standard deviations about the training mean, or somewhat more for a network, whose hidden units may be
-        clipped within; for ``features="precomputed"`` at least twice the largest magnitude in the rows that `quantize`
-        was given. Infinite where a column is not read.
+        Eight standard deviations about the training mean; for ``features="precomputed"`` at least twice the largest
+        magnitude in the rows that `quantize` was given. Infinite where a column is not read.
 
         Returns
         -------

@@ -61,7 +61,7 @@ class QuantizedPredictor(QuantizedModel):
     def totals(self, X: ArrayLike, n_threads: int | None = None) -> NDArray[np.int64]:
         """Integers that the integer program computes for every sample, (n_rows, n_outputs, n_samples).
 
-        In compiled kernels, except for networks. Equal to ``program.totals(X)``, the definition.
+        In compiled kernels. Equal to ``program.totals(X)``, the definition.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """Integer programs: the definition of the integer arithmetic, which kernels, C and ONNX reproduce bit for bit.
 
 A program maps a row of inputs to one integer per posterior sample, and these to a mean, a standard deviation and
-intervals. Steps 2 and 3 differ for networks, see the end; the other steps are shared.
+intervals.
 Floating point occurs only where inputs enter (not at all when they are integers already) and in one scale and offset at
 the very end. Throughout, ``round_shift(v, r)`` is v/2^r rounded to the nearest integer, halves away from zero, computed
 on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^r >> 1)) >> r)``.
@@ -10,7 +10,7 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
 
    - from floats, all in single precision, each operation rounded: ``v = (x − origin_i) · multiplier_i``; v is clipped
      to ``±limit_i`` (``if !(v > −limit) v = −limit; if (v > limit) v = limit``, so that NaN gives −limit); then 0.5 is
-     added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16 (an int32 for a network).
+     added, or subtracted when v < 0, and the fraction is dropped: ``q_i``, an int16.
    - from integers (`RawInputs`): ``q_i = round_shift((r − origin_i) · multiplier_i + offset_i, shift_i)`` in int64,
      clipped to ``±limit_i``.
 
@@ -34,7 +34,7 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
 3. Sums. ``multipliers[code]`` is the integer that a code stands for. The basis functions form consecutive groups, each
    with its own unit. For every column (a sample of an output, column = output · n_samples + sample)
    ``acc_g = Σ_{j in g} φ_j · multipliers[code[j, column]]`` in int32, and
-   ``total = Σ_g gain_g · round_shift(acc_g, shift_g)`` in int32. `Program.prove` proves from the codes that neither can
+   ``total = Σ_g gain_g · round_shift(acc_g, shift_g)`` in int32. `prove` proves from the codes that neither can
    overflow int32, whatever the inputs. Where multipliers are 0 and ± powers of two the product is a shift.
 
 4. Moments over the S samples of an output: ``sum = Σ_s total_s`` in int64 and ``d_s = S · total_s − sum``. Then
@@ -47,27 +47,12 @@ on the magnitude so that no negative number is shifted: ``sign(v) · ((|v| + (2^
 5. The last step, in double precision: ``mean = offset + scale · sum``, ``std = std_scale · root``, half-widths
    likewise, a sample's function ``offset + scale · S · total``. Exported C takes it in integers, see
    `pydirect.quantized.device`.
-
-Networks with quadratic activations. In step 1 q is an int32 and its multiplier a power of two, so that only what single
-precision does not hold is lost: whitening magnifies small differences between columns. Then
-
-2. Network inputs, int16: ``sum_k = rotation_offset_k + Σ_i rotation[k, i] · q_i`` in int64 and ``z_k =
-   round_shift(sum_k, rotation_shift_k)``, clipped to ±32767.
-
-3. Layers, separately for every column. The inputs x of a layer are the z or the outputs of the layer below, with a bias
-   also ``ones[layer]``, which represents one. Every unit's sum ``acc = Σ_i W_i x_i`` is an int32 with ``W_i = centre_i
-   + spread_i · multipliers[code_i]``, or ``multipliers[code_i]`` where all weights of a layer share their levels. A
-   hidden unit computes ``a = round_shift(acc · rescale[layer], rescale_shift[layer])`` in int64, clipped to ±32767, and
-   ``x = round_shift(a², 15)`` for the next layer. The output's sum is the total. Clipping, which begins at least twice
-   as far out as rows of X reached when the model was quantised, is what lets `NetworkProgram.prove` prove that no sum
-   can overflow.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -77,7 +62,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
 from pydirect._validation import FloatArray
-from pydirect.quadratic.network import NetworkShape
 
 
 class IntegerArithmeticError(ValueError):
@@ -174,7 +158,7 @@ class Bounds:
 class Results(ABC):
     """Step 5: results (n_rows, n_outputs) from totals (n_rows, n_outputs, n_samples), as numbers or in fixed point."""
 
-    program: Program
+    program: IntegerProgram
 
     @abstractmethod
     def value(self, sums: Integers, factor: int = 1) -> NDArray[Any]:
@@ -215,164 +199,6 @@ class Results(ABC):
         """Values of the samples' functions, (n_rows, n_outputs, n_samples)."""
         values = self.value(np.transpose(totals, (2, 0, 1)), self.program.n_samples)
         return np.transpose(values, (1, 2, 0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program(Results):
-    """Base of integer programs: inputs, codes, and steps 1, 4 and 5 of the module's docstring."""
-
-    # columns of a row
-    n_features_in: int
-    # int32 (n_inputs,): columns that are read
-    columns: NDArray[np.int32]
-    # origin, multiplier: float32 (n_inputs,)
-    origin: NDArray[np.float32]
-    multiplier: NDArray[np.float32]
-    # int32 (n_inputs,): at most 32767; for a network at most 2^30
-    limit: NDArray[np.int32]
-    # uint8 (n_basis_functions, n_outputs · n_samples)
-    codes: NDArray[np.uint8]
-    # int32 (n_levels,): at most 2^15 in magnitude
-    multipliers: NDArray[np.int32]
-    n_outputs: int
-    n_samples: int
-    # scale, offset: (n_outputs,): applied to a sum over the samples
-    scale: FloatArray
-    offset: FloatArray
-    # uint64 (n_outputs,)
-    noise: NDArray[np.uint64]
-    deviation_shift: int
-    # (n_outputs,)
-    std_scale: FloatArray
-
-    # --- shape
-
-    @property
-    def n_inputs(self) -> int:
-        """Number of inputs that are read."""
-        return len(self.columns)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of samples of all outputs."""
-        return self.codes.shape[1]
-
-    @cached_property
-    def weights(self) -> Integers:
-        """Integers that the codes stand for, (n_basis_functions, n_columns)."""
-        return self.multipliers.astype(np.int64)[self.codes]
-
-    @property
-    def powers_of_two(self) -> bool:
-        """Whether all multipliers are 0 or ± powers of two."""
-        m = np.abs(self.multipliers)
-        return bool(((m & (m - 1)) == 0).all())
-
-    # --- proof
-
-    def prove(self) -> Bounds:
-        """Prove that no sum can overflow, whatever the inputs, and return the bounds."""
-        return self._bounds
-
-    @cached_property
-    @abstractmethod
-    def _bounds(self) -> Bounds: ...
-
-    def _require_magnitudes(self, numbers: dict[str, tuple[ArrayLike, int]]) -> None:
-        """Raise unless the shared constants and those given by name, as (values, largest), are within range."""
-        shared: dict[str, tuple[ArrayLike, int]] = {
-            "deviation_shift": ([self.deviation_shift], 62),
-            "multipliers": (self.multipliers, 2**15),
-        }
-        for name, (values, largest) in (shared | numbers).items():
-            array = np.asarray(values, dtype=np.int64)
-            found = max(int(array.max(initial=0)), -int(array.min(initial=0)))  # |-2^63| is no int64
-            if found > largest:
-                raise AccumulatorOverflowError(f"{name} must be at most {largest} in magnitude, got {found}")
-
-    def _bounds_of(self, accumulators: list[tuple[str, int]], *, total: int, hint: str, rounding: int = 0) -> Bounds:
-        """Check the bounds on named accumulators, on totals and on V.
-
-        `rounding` is what a rounding shift adds to an accumulator beforehand.
-        """
-        sums = self.n_samples * total
-        deviation = int(round_shift(2 * sums, self.deviation_shift))
-        squares = self.n_samples * deviation**2 + int(self.noise.max(initial=0))
-        for name, value, largest in (
-            *((name, value + rounding, INT32_MAX) for name, value in accumulators),
-            ("a total", total, INT32_MAX),
-            ("the sum of squares", squares, 2**63 - 1),
-        ):
-            if value > largest:
-                raise AccumulatorOverflowError(f"{name} must stay below {largest + 1}, but could reach {value}: {hint}")
-        return Bounds(tuple(value for _, value in accumulators), total, sums, squares)
-
-    # --- reference
-
-    def quantise_inputs(self, X: Any) -> Any:
-        """Step 1 from floats: q of rows of X, (n_rows, n_inputs)."""
-        with np.errstate(over="ignore"):  # single precision ends at 3e38; anything larger is clipped anyway
-            v = (np.take(X, self.columns, axis=1).astype(np.float32) - self.origin) * self.multiplier
-        limit = self.limit.astype(np.float32)
-        v = np.where(v > -limit, v, -limit)
-        v = np.where(v > limit, limit, v)
-        return (v + np.where(v < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int64)  # drops the fraction
-
-    @abstractmethod
-    def features(self, q: Any) -> Any:
-        """Step 2: factors of the weights, (n_rows, n_basis_functions); for a network those of its first layer."""
-
-    @abstractmethod
-    def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
-        """Step 3: totals, (n_rows, n_outputs, n_samples); `weights`: the same as `weights`, as a value of a graph."""
-
-    def in_range(self, q: Integers) -> NDArray[np.bool_]:
-        """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
-        return np.asarray((np.abs(q) < self.limit).all(axis=1))
-
-    def totals(self, X: ArrayLike) -> Integers:
-        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples)."""
-        self.prove()  # so that int64 here and int32 elsewhere agree
-        return np.asarray(self.totals_of_features(self.features(self.quantise_inputs(np.asarray(X)))))
-
-    def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
-        """Return the same totals, by compiled kernels where there are any; the same bits for any number of threads."""
-        blocks = range(0, max(len(x), 1), BLOCK_ROWS)
-        return np.concatenate([self.totals(x[begin : begin + BLOCK_ROWS]) for begin in blocks])
-
-    def sums(self, totals: Any) -> Any:
-        """Step 4: sums over the samples, (n_rows, n_outputs)."""
-        return np.sum(totals, axis=2)
-
-    def roots(self, totals: Any) -> Any:
-        """Step 4: ⌊√V⌋, (n_rows, n_outputs)."""
-        deviation = round_shift(totals * self.n_samples - self.sums(totals)[:, :, None], self.deviation_shift)
-        return integer_sqrt(np.sum(deviation * deviation, axis=2) + self.noise.astype(np.int64))
-
-    def quantiles(self, totals: Integers, p: float) -> Integers:
-        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs)."""
-        ordered = np.sort(totals, axis=2)
-        h = round(p * 2**16) * (self.n_samples - 1)
-        i, frac = h >> 16, h & 0xFFFF
-        above = ordered[:, :, min(i + 1, self.n_samples - 1)]
-        return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
-
-    def half_widths(self, totals: Integers, level: float) -> Integers:
-        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
-        return np.asarray((gaussian_z(level) * self.roots(totals) + 2**15) >> 16)
-
-    @property
-    def program(self) -> Program:  # type: ignore[override]
-        """Itself."""
-        return self
-
-    def value(self, sums: Any, factor: int = 1) -> Any:
-        """Step 5: ``offset + scale · factor · sums``."""
-        return sums * (self.scale * factor) + self.offset
-
-    def width(self, widths: Any) -> Any:
-        """Step 5: ``std_scale · widths``."""
-        return widths * self.std_scale
 
 
 @dataclass(frozen=True)
@@ -416,9 +242,32 @@ class Forest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IntegerProgram(Program):
-    """Integer program of a model that is linear in basis functions."""
+class IntegerProgram(Results):
+    """Integer program of a model that is linear in basis functions; the module's docstring is its definition."""
 
+    # columns of a row
+    n_features_in: int
+    # int32 (n_inputs,): columns that are read
+    columns: NDArray[np.int32]
+    # origin, multiplier: float32 (n_inputs,)
+    origin: NDArray[np.float32]
+    multiplier: NDArray[np.float32]
+    # int32 (n_inputs,): at most 32767
+    limit: NDArray[np.int32]
+    # uint8 (n_basis_functions, n_outputs · n_samples)
+    codes: NDArray[np.uint8]
+    # int32 (n_levels,): at most 2^15 in magnitude
+    multipliers: NDArray[np.int32]
+    n_outputs: int
+    n_samples: int
+    # scale, offset: (n_outputs,): applied to a sum over the samples
+    scale: FloatArray
+    offset: FloatArray
+    # uint64 (n_outputs,)
+    noise: NDArray[np.uint64]
+    deviation_shift: int
+    # (n_outputs,)
+    std_scale: FloatArray
     # int8, int16 or int32 (n_frequencies, n_inputs); `phase_shift`, uint8 (n_inputs,), below 32
     frequencies: NDArray[Any]
     phase_shift: NDArray[np.uint8]
@@ -429,6 +278,87 @@ class IntegerProgram(Program):
     forest: Forest | None = None
 
     # --- shape
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of inputs that are read."""
+        return len(self.columns)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of samples of all outputs."""
+        return self.codes.shape[1]
+
+    @cached_property
+    def weights(self) -> Integers:
+        """Integers that the codes stand for, (n_basis_functions, n_columns)."""
+        return self.multipliers.astype(np.int64)[self.codes]
+
+    @property
+    def powers_of_two(self) -> bool:
+        """Whether all multipliers are 0 or ± powers of two."""
+        m = np.abs(self.multipliers)
+        return bool(((m & (m - 1)) == 0).all())
+
+    # --- proof
+
+    def prove(self) -> Bounds:
+        """Prove that no sum can overflow, whatever the inputs, and return the bounds."""
+        return self._bounds
+
+    # --- reference
+
+    def quantise_inputs(self, X: Any) -> Any:
+        """Step 1 from floats: q of rows of X, (n_rows, n_inputs)."""
+        with np.errstate(over="ignore"):  # single precision ends at 3e38; anything larger is clipped anyway
+            v = (np.take(X, self.columns, axis=1).astype(np.float32) - self.origin) * self.multiplier
+        limit = self.limit.astype(np.float32)
+        v = np.where(v > -limit, v, -limit)
+        v = np.where(v > limit, limit, v)
+        return (v + np.where(v < 0, np.float32(-0.5), np.float32(0.5))).astype(np.int64)  # drops the fraction
+
+    def in_range(self, q: Integers) -> NDArray[np.bool_]:
+        """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
+        return np.asarray((np.abs(q) < self.limit).all(axis=1))
+
+    def totals(self, X: ArrayLike) -> Integers:
+        """Return the totals of steps 1 to 3 at rows of X, (n_rows, n_outputs, n_samples)."""
+        self.prove()  # so that int64 here and int32 elsewhere agree
+        return np.asarray(self.totals_of_features(self.features(self.quantise_inputs(np.asarray(X)))))
+
+    def sums(self, totals: Any) -> Any:
+        """Step 4: sums over the samples, (n_rows, n_outputs)."""
+        return np.sum(totals, axis=2)
+
+    def roots(self, totals: Any) -> Any:
+        """Step 4: ⌊√V⌋, (n_rows, n_outputs)."""
+        deviation = round_shift(totals * self.n_samples - self.sums(totals)[:, :, None], self.deviation_shift)
+        return integer_sqrt(np.sum(deviation * deviation, axis=2) + self.noise.astype(np.int64))
+
+    def quantiles(self, totals: Integers, p: float) -> Integers:
+        """Step 4: a quantile of the samples' totals, (n_rows, n_outputs)."""
+        ordered = np.sort(totals, axis=2)
+        h = round(p * 2**16) * (self.n_samples - 1)
+        i, frac = h >> 16, h & 0xFFFF
+        above = ordered[:, :, min(i + 1, self.n_samples - 1)]
+        return ordered[:, :, i] + (((above - ordered[:, :, i]) * frac + 2**15) >> 16)
+
+    def half_widths(self, totals: Integers, level: float) -> Integers:
+        """Step 4: half-widths of central Gaussian intervals, (n_rows, n_outputs)."""
+        return np.asarray((gaussian_z(level) * self.roots(totals) + 2**15) >> 16)
+
+    @property
+    def program(self) -> IntegerProgram:  # type: ignore[override]
+        """Itself."""
+        return self
+
+    def value(self, sums: Any, factor: int = 1) -> Any:
+        """Step 5: ``offset + scale · factor · sums``."""
+        return sums * (self.scale * factor) + self.offset
+
+    def width(self, widths: Any) -> Any:
+        """Step 5: ``std_scale · widths``."""
+        return widths * self.std_scale
 
     @property
     def n_frequencies(self) -> int:
@@ -486,28 +416,41 @@ class IntegerProgram(Program):
         expected = self.first_linear + len(self.linear) + self.has_constant
         if self.n_basis_functions != expected:
             raise ValueError(f"codes must have {expected} rows, one per basis function, got {self.n_basis_functions}")
-        self._require_magnitudes(
-            {
-                "limit": (self.limit, 32767),
-                "phase_shift": (self.phase_shift, 31),
-                "shifts of groups": ([g.shift for g in self.groups], 30),
-                "linear_limit": ([self.linear_limit], 32767),
-                "gains of groups": ([g.gain for g in self.groups], INT32_MAX),
-            }
-        )
+        for name, values, most in (
+            ("deviation_shift", self.deviation_shift, 62),
+            ("multipliers", self.multipliers, 2**15),
+            ("limit", self.limit, 32767),
+            ("phase_shift", self.phase_shift, 31),
+            ("shifts of groups", [g.shift for g in self.groups], 30),
+            ("linear_limit", self.linear_limit, 32767),
+            ("gains of groups", [g.gain for g in self.groups], INT32_MAX),
+        ):
+            array = np.asarray(values, dtype=np.int64)
+            found = max(int(array.max(initial=0)), -int(array.min(initial=0)))  # |-2^63| is no int64
+            if found > most:
+                raise AccumulatorOverflowError(f"{name} must be at most {most} in magnitude, got {found}")
         reach = self.largest_accumulators()
-        return self._bounds_of(
-            [("an accumulator", b) for b in reach],
-            total=largest_total(self.groups, reach),
-            rounding=max((2**g.shift >> 1 for g in self.groups), default=0),
-            hint="fewer levels make it smaller",
-        )
+        total, rounding = largest_total(self.groups, reach), max((2**g.shift >> 1 for g in self.groups), default=0)
+        sums = self.n_samples * total
+        deviation = int(round_shift(2 * sums, self.deviation_shift))
+        squares = self.n_samples * deviation**2 + int(self.noise.max(initial=0))
+        for name, value, most in (
+            *(("an accumulator", value + rounding, INT32_MAX) for value in reach),  # before it is shifted
+            ("a total", total, INT32_MAX),
+            ("the sum of squares", squares, 2**63 - 1),
+        ):
+            if value > most:
+                hint = "fewer levels make it smaller"
+                raise AccumulatorOverflowError(f"{name} must stay below {most + 1}, but could reach {value}: {hint}")
+        return Bounds(tuple(reach), total, sums, squares)
 
     # --- compiled
 
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
+        """Return the same totals, by compiled kernels where there are any; the same bits for any number of threads."""
         if self.forest is not None:  # comparisons, which NumPy does as well
-            return super().run(x)
+            blocks = range(0, max(len(x), 1), BLOCK_ROWS)
+            return np.concatenate([self.totals(x[begin : begin + BLOCK_ROWS]) for begin in blocks])
         totals = np.empty((len(x), self.n_columns), dtype=np.int32)
         self._engine.run(x, totals, n_threads)
         return totals.reshape(len(x), self.n_outputs, self.n_samples).astype(np.int64)
@@ -542,7 +485,7 @@ class IntegerProgram(Program):
         return np.concatenate(parts, axis=1)
 
     def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
-        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
+        """Step 3: totals, (n_rows, n_outputs, n_samples); `weights`: the same as `weights`, as a value of a graph."""
         weights = self.weights if weights is None else weights
         if not self.groups:
             return np.zeros((len(phi), self.n_outputs, self.n_samples), dtype=np.int64)
@@ -557,127 +500,3 @@ def largest_total(groups: tuple[Group, ...], accumulators: list[int]) -> int:
     `round_shift` is monotone, so a bound on its argument gives one on its value.
     """
     return sum(abs(g.gain) * int(round_shift(b, g.shift)) for g, b in zip(groups, accumulators, strict=True))
-
-
-NETWORK_INPUT_LIMIT = 2**30
-# Of network inputs and of hidden units before they are squared; a square is shifted by one bit more.
-LIMIT = 32767
-SQUARE_SHIFT = 15
-# Sum of the magnitudes of the rotation's entries for one network input, and its offset: sums stay below 2^62 and 2^60.
-LARGEST_ENTRIES, LARGEST_OFFSET = 2**31, 2**60
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkProgram(Program):
-    """Integer program of a network with quadratic activations; the module's docstring is its definition.
-
-    Codes are in the order of `NetworkShape`, (n_weights, n_outputs · n_samples): every output is a network.
-    """
-
-    shape: NetworkShape
-    # int32 (shape.n_inputs, n_inputs)
-    rotation: NDArray[np.int32]
-    # int64 (shape.n_inputs,): corrects for the rounding of origins to single precision
-    rotation_offset: Integers
-    # uint8 (shape.n_inputs,)
-    rotation_shift: NDArray[np.uint8]
-    # int32 (n_layers,): represents one in the inputs of a layer; at most 32767, like the magnitudes of `centre` and
-    # `spread`
-    ones: NDArray[np.int32]
-    # int64 (depth,)
-    rescale: Integers
-    # uint8 (depth,)
-    rescale_shift: NDArray[np.uint8]
-    # centre, spread: int32 (n_weights, n_outputs): none where all weights of a layer share their levels
-    centre: NDArray[np.int32] | None
-    spread: NDArray[np.int32] | None
-    # (n_layers,): what a weight of one represents in each layer; not needed to run the program
-    steps: FloatArray
-
-    @cached_property
-    def values(self) -> Integers:
-        """Integers W of all weights, (n_weights, n_columns)."""
-        return np.asarray(self.affine(self.weights))
-
-    def affine(self, weights: Any) -> Any:
-        """Return W = centre + spread · weights, (n_weights, n_columns)."""
-        if self.centre is None or self.spread is None:
-            return weights
-        per_output = np.reshape(weights, (len(self.codes), self.n_outputs, self.n_samples))
-        centre, spread = (a.astype(np.int64)[:, :, None] for a in (self.centre, self.spread))
-        return np.reshape(per_output * spread + centre, (len(self.codes), self.n_columns))
-
-    def largest_inputs(self, layer: int) -> Integers:
-        """Largest magnitude of every input of a layer, including the bias, (fan_in,)."""
-        largest = np.full(self.shape.layers[layer][1], LIMIT, dtype=np.int64)
-        if self.shape.bias:
-            largest[-1] = self.ones[layer]
-        return largest
-
-    # --- proof
-
-    @cached_property
-    def _bounds(self) -> Bounds:
-        self._require_magnitudes(
-            {
-                "limit": (self.limit, NETWORK_INPUT_LIMIT),
-                "entries of the rotation": (np.abs(self.rotation.astype(np.int64)).sum(axis=1), 2 * LARGEST_ENTRIES),
-                "rotation_offset": (self.rotation_offset, LARGEST_OFFSET),
-                "rotation_shift": (self.rotation_shift, 61),
-                "ones": (self.ones, LIMIT),
-                "rescale": (self.rescale, INT32_MAX),
-                "rescale_shift": (self.rescale_shift, 61),
-                "centre": (0 if self.centre is None else self.centre, LIMIT),
-                "spread": (0 if self.spread is None else self.spread, LIMIT),
-            }
-        )
-        named = []
-        # Code adds centre and spread one after the other, so that each of the two sums has to fit.
-        sizes = np.abs(self.weights)
-        if self.centre is not None and self.spread is not None:
-            sizes = replace(self, centre=np.abs(self.centre), spread=np.abs(self.spread)).affine(sizes)
-        for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
-            products = sizes[part].reshape(*own, self.n_columns) * self.largest_inputs(layer)[:, None]
-            named.append((f"an accumulator of layer {layer + 1}", int(products.sum(axis=1).max(initial=0))))
-        hint = "fewer units below it, or fewer levels, make it smaller"
-        return self._bounds_of(named, total=named[-1][1], hint=hint)
-
-    # --- reference
-
-    def features(self, q: Any) -> Any:
-        """Step 2: network inputs, (n_rows, shape.n_inputs)."""
-        sums = q @ self.rotation.T.astype(np.int64) + self.rotation_offset
-        return np.clip(round_shift(sums, self.rotation_shift.astype(np.int64)), -LIMIT, LIMIT)
-
-    def activations(self, acc: Any, layer: int) -> Any:
-        """Step 3: a for a hidden layer's sums."""
-        return np.clip(round_shift(acc * int(self.rescale[layer]), int(self.rescale_shift[layer])), -LIMIT, LIMIT)
-
-    def layers(self, z: Any, values: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """Step 3: yield W (n_columns, fan_in, fan_out), inputs (n_columns or 1, n_rows, fan_in) and sums of layers."""
-        x = z[None]
-        for layer, (part, own) in enumerate(zip(self.shape.slices, self.shape.layers, strict=True)):
-            w = np.transpose(np.reshape(values[part], (*own, self.n_columns)), (2, 1, 0))
-            if self.shape.bias:
-                x = np.concatenate([x, np.sum(x, axis=2, keepdims=True) * 0 + int(self.ones[layer])], axis=2)
-            # Exact: a double holds every partial sum, as the bounds prove.
-            acc = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.int64)
-            yield w, x, acc
-            if layer < self.shape.depth:
-                a = self.activations(acc, layer)
-                x = round_shift(a * a, SQUARE_SHIFT)
-
-    def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
-        """Step 3: totals, (n_rows, n_outputs, n_samples)."""
-        *_, (_, _, acc) = self.layers(phi, self.values if weights is None else self.affine(weights))
-        totals = np.transpose(np.sum(acc, axis=2), (1, 0))
-        return np.reshape(totals, (-1, self.n_outputs, self.n_samples))
-
-    def in_range(self, q: Integers) -> NDArray[np.bool_]:
-        """Whether nothing is clipped at rows of quantised inputs, hidden units included, (n_rows,)."""
-        z = self.features(q)
-        inside = super().in_range(q) & (np.abs(z) < LIMIT).all(axis=1)
-        *hidden, _ = (acc for _, _, acc in self.layers(z, self.values))
-        for layer, acc in enumerate(hidden):
-            inside &= (np.abs(self.activations(acc, layer)) < LIMIT).all(axis=(0, 2))
-        return np.asarray(inside)

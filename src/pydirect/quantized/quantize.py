@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from pydirect.features.maps import (
     TransformerFeatures,
 )
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.quadratic.network import NetworkPosterior, NetworkShape
+from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.codes import (
     LAYOUTS,
     PackedCodes,
@@ -318,7 +317,7 @@ def quantize(
         any basis and features; integers require Fourier features or the columns themselves (``"linear"``,
         ``"precomputed"``), no normal scores (``Fourier(rank_inputs=False)``) and levels that all weights share but for
         a power of two: those of ``posterior="sequential"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits
-        such a model to a number of bytes. Networks need no such option and use integers of 16 bits.
+        such a model to a number of bytes. Networks have no integers.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
@@ -331,8 +330,7 @@ def quantize(
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there, for
         networks their mean, too. Required for ``levels`` other than ``"model"``, and for integers of precomputed
-        columns, whose ranges it shows, and of networks: hidden units are clipped at no less than twice their magnitude
-        there.
+        columns, whose ranges it shows.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Otherwise samples of the posterior are rounded to
         `n_levels` levels shared by all weights of Φ, the errors of the weights compensating each other at
@@ -425,23 +423,18 @@ def quantize_network(
 ) -> QuantizedPredictor:
     """Quantise a network; see `quantize`.
 
-    Rows determine which moments to match and the range that integers have to cover.
+    Rows determine which moments to match.
     """
     with single_blas_thread():
         posteriors, basis = model.posteriors, model.basis
         samples = [choose_samples(p, n_samples, method, rng) for p in posteriors]
-        if rows is not None:
+        if rows is not None and method == "moments" and n_samples > 1:
             inputs = basis.transform(rows)[0]
-            if method == "moments" and n_samples > 1:
-                chosen = np.ascontiguousarray(inputs[np.sort(rng.permutation(len(rows))[:MOST_ROWS])])
-                pairs = zip(posteriors, samples, strict=True)
-                samples = [
-                    shuffled_samples(codes, partial(_functions, p, chosen), p.latent_moments(chosen), rng)
-                    for p, codes in pairs
-                ]
-            pairs = zip(posteriors, samples, strict=True)
-            reaches = [reach_of(basis.shape, p.weights.values(codes), inputs) for p, codes in pairs]
-            basis = replace(basis, reach=np.max(reaches, axis=0))
+            chosen = np.ascontiguousarray(inputs[np.sort(rng.permutation(len(rows))[:MOST_ROWS])])
+            samples = [
+                shuffled_samples(codes, partial(_functions, p, chosen), p.latent_moments(chosen), rng)
+                for p, codes in zip(posteriors, samples, strict=True)
+            ]
         tables = [affine_levels(p.weights.levels) for p in posteriors]
         codes = np.ascontiguousarray(np.vstack(samples).T)
         centre, spread = (
@@ -453,15 +446,6 @@ def quantize_network(
 
 def _functions(posterior: NetworkPosterior, inputs: FloatArray, codes: NDArray[np.uint8]) -> FloatArray:
     return posterior.shape.forward(posterior.weights.values(codes), inputs)
-
-
-def reach_of(shape: NetworkShape, weights: FloatArray, inputs: FloatArray) -> FloatArray:
-    """Return the largest magnitude of network inputs, and of the sums of every hidden layer, (n_layers,).
-
-    `weights`, (n_networks, n_weights). `inputs`, (n_rows, n_inputs).
-    """
-    hidden = islice(shape.sums(weights, inputs), shape.depth)
-    return np.array([np.abs(inputs).max(initial=0.0), *(np.abs(a).max(initial=0.0) for a in hidden)])
 
 
 MOST_CHECKED_ROWS = 2048

@@ -4,11 +4,7 @@
    around intentionally; no negative number is shifted; no int is assumed to be wider than 16 bits. */
 
 /* A quantised input. */
-//@if network
-typedef int32_t pd_input;
-//@else
 typedef int16_t pd_input;
-//@end
 
 /* v / 2^shift rounded to the nearest integer, halves away from zero. */
 static inline int32_t pd_round_shift(int32_t v, uint8_t shift)
@@ -26,23 +22,11 @@ static inline int32_t pd_signed(uint32_t u)
     return u <= (uint32_t)INT32_MAX ? (int32_t)u : -(int32_t)(~u) - 1;
 }
 
-//@if network
-/* v / 2^shift rounded in the same way, then clipped to 32767 in magnitude. */
-static inline int32_t pd_cut(int64_t v, uint8_t shift)
-{
-    uint64_t half = ((uint64_t)1 << shift) >> 1;
-    uint64_t size = ((v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v) + half) >> shift;
-    int32_t cut = size > 32767u ? INT32_C(32767) : (int32_t)size;
-    return v < 0 ? -cut : cut;
-}
-
-//@else
 static inline int32_t pd_clip(int32_t v, int32_t limit)
 {
     return v > limit ? limit : v < -limit ? -limit : v;
 }
 
-//@end
 /* Add the product of a basis function and the multiplier of a code. */
 static inline uint32_t pd_add_product(uint32_t accumulator, int32_t feature, uint8_t code)
 {
