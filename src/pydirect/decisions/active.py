@@ -256,7 +256,8 @@ class Candidates:
 
         def column(j: int) -> FloatArray:
             with single_blas_thread():
-                return scale * (rows @ rows[j] + residual_covariances(basis, inputs, phi, j, latent.residual_variance))
+                left = residual_covariances(basis, inputs, phi, latent.residual_variance, slice(j, j + 1))[:, 0]
+                return scale * (rows @ rows[j] + left)
 
         total = variance if residual is None else variance + residual
         return cls(mean, scale * total, column, unit**2 * (levels @ weights))

@@ -156,14 +156,12 @@ class CorrelatedRegressor(Regressor):
     @property
     def signal_covariance_(self) -> FloatArray:
         """Prior covariance of the functions of the outputs at a row where the kernel is one, in y's units."""
-        scale = self.y_scale_
-        return np.asarray(self.model_.signal * scale[:, None] * scale)
+        return np.asarray(self.model_.signal * np.outer(self.y_scale_, self.y_scale_))
 
     @property
     def noise_covariance_(self) -> FloatArray:
         """Covariance of the noise of the outputs, in y's units."""
-        scale = self.y_scale_
-        return np.asarray(self.model_.noise * scale[:, None] * scale)
+        return np.asarray(self.model_.noise * np.outer(self.y_scale_, self.y_scale_))
 
     @takes_rows
     def predict_between_outputs(self, X: ArrayLike) -> FloatArray:

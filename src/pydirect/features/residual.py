@@ -73,8 +73,10 @@ def _between_landmarks(
     kernel, first = features.residual_kernel, inputs[:EXACT_ROWS]
     assert kernel is not None
     phi_first = features.transform(first, n_threads=n_threads)
-    covariance = _covariance_between(features, first, phi_first, n_threads)
-    variance = covariance.diagonal().copy()
+    variance = features.residual_variance(first, phi_first)
+    covariance = kernel.covariance(first, first, n_threads)
+    subtract_product(phi_first, phi_first.T, covariance, n_threads)
+    np.fill_diagonal(covariance, variance)
     # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
     factor = cholesky_with_jitter(covariance, kernel.typical_variance(first))
     if factor is None:
@@ -97,52 +99,26 @@ def _between_landmarks(
     return drawn
 
 
-def _covariance_between(features: FeatureMap, inputs: FloatArray, phi: FloatArray, n_threads: int) -> FloatArray:
-    """Return what landmarks leave of the kernel, k(x, x') − Φ(x)ᵀΦ(x'), (n_rows, n_rows)."""
-    kernel = features.residual_kernel
-    assert kernel is not None
-    covariance = kernel.covariance(inputs, inputs, n_threads)
-    subtract_product(phi, phi.T, covariance, n_threads)
-    np.fill_diagonal(covariance, features.residual_variance(inputs, phi))
-    return covariance
-
-
-def residual_covariance(
-    basis: Basis, inputs: FloatArray, phi: FloatArray, mean_residual: float, n_threads: int = 1
-) -> FloatArray:
-    """Return the covariance of the process that `draw_residual` draws from, in units of its prior, (n_rows, n_rows)."""
-    kernel = basis.kernel
-    if kernel is None:
-        return np.zeros((len(inputs), len(inputs)))
-    beyond = kernel.beyond(inputs)
-    found = beyond @ beyond.T
-    if basis.map.residual_kernel is not None:
-        between = _covariance_between(basis.map, inputs, phi, n_threads)
-        kept = _kept_share(between.diagonal(), mean_residual)
-        found += kept[:, None] * kept * between
-    return np.asarray(found)
-
-
 def residual_covariances(
-    basis: Basis, inputs: FloatArray, phi: FloatArray, row: int, mean_residual: float
+    basis: Basis, inputs: FloatArray, phi: FloatArray, mean_residual: float, rows: slice = slice(None)
 ) -> FloatArray:
-    """Return covariances of what the basis functions leave between all rows and one of them, in units of its prior.
+    """Return covariances of what the basis functions leave between all rows and some, in units of its prior.
 
-    Of the process that `draw_residual` draws from; zeros if there is no kernel.
+    Of the process that `draw_residual` draws from; zeros if there is no kernel. (n_rows, n_some)
     """
-    kernel = basis.kernel
+    kernel, others = basis.kernel, np.arange(len(inputs))[rows]
     if kernel is None:
-        return np.zeros(len(inputs))
+        return np.zeros((len(inputs), len(others)))
     beyond = kernel.beyond(inputs)
-    found = beyond @ beyond[row]
+    found = beyond @ beyond[rows].T
     if basis.map.residual_kernel is not None:
         variance = basis.map.residual_variance(inputs, phi)
         kept = _kept_share(variance, mean_residual)
-        between = kernel.covariance(inputs, inputs[row : row + 1])[:, 0] - phi @ phi[row]
-        between[row] = variance[row]
+        between = kernel.covariance(inputs, inputs[rows]) - phi @ phi[rows].T
+        between[others, np.arange(len(others))] = variance[rows]
         # Rounding must not make a covariance larger than the variances allow.
-        limit = np.sqrt(variance * variance[row])
-        found += kept * kept[row] * np.clip(between, -limit, limit)
+        limit = np.sqrt(np.outer(variance, variance[rows]))
+        found += np.outer(kept, kept[rows]) * np.clip(between, -limit, limit)
     return np.asarray(found)
 
 

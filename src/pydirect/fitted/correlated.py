@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, Self
 
 import numpy as np
@@ -42,10 +41,6 @@ class FittedCorrelated(Predictor):
     def n_columns(self) -> int:
         return int(np.prod(self.root.shape[1:])) + self.basis.n_weights
 
-    @cached_property
-    def _flat_root(self) -> FloatArray:
-        return self.root.reshape(len(self.root), -1)
-
     @property
     def mean_noise(self) -> FloatArray:
         """Noise variances, standardised, (n_outputs,)."""
@@ -56,7 +51,7 @@ class FittedCorrelated(Predictor):
         inputs, n_threads = self.basis.inputs(x), resolve_n_threads()
         phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, n_threads))
         residual = self.basis.missing_variance(inputs, phi, self.residual_variance)
-        root = product(phi, self._flat_root, n_threads).reshape(len(x), *self.root.shape[1:])
+        root = product(phi, self.root.reshape(len(self.root), -1), n_threads).reshape(len(x), *self.root.shape[1:])
         return product(phi, self.mean, n_threads), root, np.zeros(len(x)) if residual is None else residual
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
@@ -81,10 +76,7 @@ class FittedCorrelated(Predictor):
         return [(np.ones(1), np.full((len(x), 1), level)) for level in self.mean_noise]
 
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        normal = rng.standard_normal((self.root.shape[2], n_samples))
-        weights = self.mean[:, :, None] + product(self.root.reshape(-1, len(normal)), normal).reshape(
-            *self.mean.shape, n_samples
-        )
+        weights = self.mean[:, :, None] + self.root @ rng.standard_normal((self.root.shape[2], n_samples))
         phi = self.basis.transform(x, np.float64, resolve_n_threads())
         values = product(phi, weights.reshape(len(weights), -1)).reshape(len(x), *weights.shape[1:])
         n_draws = self.units.n_outputs * n_samples

@@ -18,7 +18,7 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.features.residual import draw_residual, residual_covariance
+from pydirect.features.residual import draw_residual, residual_covariances
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Components, Predictor, Units
 from pydirect.linear.functions import LARGE_ROTATION, LatentVariances, with_precision
@@ -150,7 +150,7 @@ class Latent:
     def covariance(self, x: FloatArray) -> FloatArray:
         """Joint covariance of f at the rows of x under Gaussian posteriors, (n_outputs, n_rows, n_rows)."""
         inputs, phi = self.phi(x)
-        residual = residual_covariance(self.basis, inputs, phi, self.residual_variance, resolve_n_threads())
+        residual = residual_covariances(self.basis, inputs, phi, self.residual_variance)
         return np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()])
 
     def quantizable(self, outputs: Outputs) -> FittedBasisModel:
