@@ -269,9 +269,9 @@ ZERO, ONE = np.zeros(3), np.ones(3)
         (lambda: metrics.nlpd([], ([], [])), "y_true must have at least one row, got none"),
         (
             lambda: metrics.crps(ZERO, (ZERO, ONE), sample_weight=[1.0, -1.0, 1.0]),
-            "sample_weight must be 3 non-negative",
+            "sample_weight must not be negative, got -1",
         ),
-        (lambda: metrics.crps(ZERO, (ZERO, ONE), sample_weight=ZERO), "sample_weight must be 3 non-negative"),
+        (lambda: metrics.crps(ZERO, (ZERO, ONE), sample_weight=ZERO), "sample_weight must have at least one positive"),
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((5, 2))), r"samples must have shape .* got \(5, 2\)"),
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((1, 3)), fair=True), "S >= 2"),
         (lambda: metrics.crps_from_samples(ZERO, np.zeros((0, 3))), "S >= 1"),
@@ -280,7 +280,10 @@ ZERO, ONE = np.zeros(3), np.ones(3)
         (lambda: metrics.msll(ZERO, (ZERO, ONE), [2.0, 2.0]), "y_train must vary in every output, got a constant"),
         (lambda: metrics.msll(ZERO, (ZERO, ONE), np.eye(2)), "y_train must have rows and 1 output"),
         (lambda: metrics.coverage_curve(ZERO, (ZERO, ONE), [0.5, 1.5]), "levels must be strictly between 0 and 1"),
-        (lambda: metrics.calibration_error(ZERO, (ZERO, ONE), norm="l2"), 'norm must be "mean" or "max", got \'l2\''),
+        (
+            lambda: metrics.calibration_error(ZERO, (ZERO, ONE), norm="l2"),
+            "norm must be one of 'mean', 'max', got 'l2'",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_with_the_reason(call, message):

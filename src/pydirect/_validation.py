@@ -78,9 +78,9 @@ def as_count(value: Any, name: str, minimum: int = 1) -> int:
 
 
 def as_output(value: Any, n_outputs: int) -> int:
-    """Return `k`, the index of one of `n_outputs` targets."""
-    if as_count(value, "k", 0) >= n_outputs:
-        raise ValueError(f"k must be below the number of targets, {n_outputs}, got {value}")
+    """Return the index of one of `n_outputs` targets or classes."""
+    if as_count(value, "output", 0) >= n_outputs:
+        raise ValueError(f"output must be from 0 to {n_outputs - 1}, got {value}")
     return int(value)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_choice, as_sample_weight
 from pydirect._warnings import warn
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution, finite_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution
@@ -256,8 +256,7 @@ def calibration_error(
     float
         Between 0 and 1.
     """
-    if norm not in ("mean", "max"):
-        raise ValueError(f'norm must be "mean" or "max", got {norm!r}')
+    as_choice(norm, "norm", ("mean", "max"))
     nominal = _check_levels("levels", np.arange(1, 20) / 20.0 if levels is None else levels)
     difference = np.abs(coverage_curve(y_true, predicted, nominal, sample_weight=sample_weight) - nominal)
     return float(difference.mean() if norm == "mean" else difference.max())
@@ -428,15 +427,7 @@ def _average(values: FloatArray, sample_weight: ArrayLike | None) -> float:
     """Return the mean over outputs and rows of values of shape (n, k)."""
     if len(values) == 0:
         raise ValueError("y_true must have at least one row, got none")
-    if sample_weight is None:
-        return float(values.mean())
-    weight = finite_array("sample_weight", sample_weight)
-    if weight.shape != (len(values),) or np.any(weight < 0.0) or not weight.any():
-        raise ValueError(
-            f"sample_weight must be {len(values)} non-negative numbers, not all zero, got shape {weight.shape} and "
-            f"minimum {weight.min(initial=np.inf):g}"
-        )
-    return float(np.average(values.mean(axis=1), weights=weight))
+    return float(np.average(values.mean(axis=1), weights=as_sample_weight(sample_weight, len(values))))
 
 
 def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -497,15 +488,13 @@ def reliability_curve(
         raise ValueError(f"probability must hold values between 0 and 1 for each of y_true, got {p} for {event.shape}")
     if not np.isin(event, (0, 1)).all():
         raise ValueError("y_true must hold booleans, or 0 and 1")
-    weight = np.ones(p.size) if sample_weight is None else finite_array("sample_weight", sample_weight)
-    if weight.shape != p.shape or weight.min() < 0.0:
-        raise ValueError(f"sample_weight must be {p.size} non-negative numbers, got shape {weight.shape}")
+    weight = as_sample_weight(sample_weight, p.size)
     where = np.minimum((p * n_bins).astype(np.intp), n_bins - 1)
-    mass = np.bincount(where, weights=weight, minlength=n_bins).astype(np.float64)
+    unit: FloatArray = np.ones(p.size) if weight is None else weight
+    parts: Any = (np.ones(p.size), p, event)
+    mass, of_p, of_events = (np.bincount(where, unit * part, n_bins).astype(np.float64) for part in parts)
     used = mass > 0
-    predicted = np.bincount(where, weights=weight * p, minlength=n_bins)[used] / mass[used]
-    observed = np.bincount(where, weights=weight * event, minlength=n_bins)[used] / mass[used]
-    return predicted, observed, mass[used]
+    return of_p[used] / mass[used], of_events[used] / mass[used], mass[used]
 
 
 @described_by(reliability_curve)

@@ -303,7 +303,7 @@ def test_estimators_serve_their_kind_of_weights_only(make_problem):
         (lambda p: GaussianRegression.of(p.statistics, 1.0, [-1.0]), "noise_levels must be positive"),
         (
             lambda p: GaussianRegression.of(p.statistics.target(1), 1.0, [1.0]),
-            "k must be below the number of targets, 1",
+            "output must be from 0 to 0",
         ),
         (
             lambda p: StochasticELBO(

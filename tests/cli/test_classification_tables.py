@@ -8,11 +8,11 @@ import pytest
 
 import pydirect
 from pydirect.cli import main as cli
-from pydirect.cli.tables import Frame
+from pydirect.tables.table import Table
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((80, 2))
-FRAME = Frame({"a": X[:, 0], "b": X[:, 1]}, X.shape)
+FRAME = Table(list(X.T), ["a", "b"])
 NUMBER = (X[:, 0] + 0.5 * RNG.logistic(size=80) > 0).astype(int)
 
 

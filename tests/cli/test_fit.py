@@ -46,7 +46,7 @@ def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
         arguments = ["--test-fraction", fraction, *FAST]
         assert run("fit", data, "--target", "y", "-o", tmp_path / f"m{fraction}", *arguments) == 0
     first, second = (pydirect.load(tmp_path / name) for name in ("m0", "m0.5"))
-    rows = read_table(data).frame(first.columns_.names)
+    rows = read_table(data).inputs(first.columns_.names)
     np.testing.assert_array_equal(first.predict(rows), second.predict(rows))
 
 

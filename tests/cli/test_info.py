@@ -72,3 +72,12 @@ def test_info_of_another_kind(tmp_path, capsys, run):
 
 def test_info_refuses_other_files(data, assert_refused):
     assert_refused("info", data, message="data.csv: not a pydirect file")
+
+
+def test_the_scale_of_targets_is_named(tmp_path, make_columns, write_csv, capsys, run):
+    columns = make_columns()
+    table = write_csv(tmp_path / "t.csv", {"x": columns["x"], "y": np.exp(columns["x"])})
+    assert run("fit", table, "--target", "y", "-o", tmp_path / "m", "--quiet", "--set", "target_transform=log") == 0
+    assert run("info", tmp_path / "m") == 0
+    assert "target scale" in (out := capsys.readouterr().out)
+    assert "log" in next(line for line in out.splitlines() if line.startswith("target scale"))

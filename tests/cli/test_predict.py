@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pydirect
-from pydirect.cli.tables import Frame
+from pydirect.cli.tables import InputTable
 
 FAST = ["--features", "linear", "--quiet"]
 
@@ -17,7 +17,7 @@ def test_predict_writes_csv_that_reads_back_exactly(model, data, capsys, make_co
     result = read_csv(captured.out)
     assert list(result) == ["prediction", "std", "lower", "upper"]
     columns = make_columns()
-    X = Frame({name: columns[name] for name in ("x", "colour", "z")}, (120, 3))
+    X = InputTable(columns, {}, 120).inputs(("x", "colour", "z"))
     distribution = pydirect.load(model).predict_distribution(X)
     lower, upper = distribution.interval(0.9)
     for name, expected in {
@@ -34,7 +34,7 @@ def test_predict_writes_csv_that_reads_back_exactly(model, data, capsys, make_co
 def test_predict_in_batches_is_the_same(model, data, capsys, monkeypatch, read_csv, run):
     assert run("predict", model, data) == 0
     whole = read_csv(capsys.readouterr().out)
-    monkeypatch.setattr("pydirect.cli.models._ROWS_PER_BATCH", 50)
+    monkeypatch.setattr("pydirect.cli.info._ROWS_PER_BATCH", 50)
     monkeypatch.setattr("pydirect.cli.predict._ROWS_PER_BLOCK", 7)
     assert run("predict", model, data) == 0
     parts = read_csv(capsys.readouterr().out)

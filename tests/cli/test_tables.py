@@ -48,11 +48,11 @@ def test_numbers_with_slips_are_not_categories():
     assert not make_table(x=[*map(str, range(60)), *["a"] * 60]).is_mostly_numbers("x")
 
 
-def test_frames_and_tables_of_some_rows():
+def test_inputs_and_tables_of_some_rows():
     table = make_table(x=[1, 2, 3], s=["a", None, "c"])
-    frame = table.frame(["s", "x"])
-    assert frame.columns == ["s", "x"] and frame.shape == (3, 2) and len(frame.rows(slice(1, 2))) == 1
-    same(frame.rows(np.array([2, 0]))["s"], ["c", "a"])
+    inputs = table.inputs(["s", "x"])
+    assert inputs.names == ["s", "x"] and inputs.shape == (3, 2) and len(inputs.rows(slice(1, 2))) == 1
+    assert inputs.rows(np.array([2, 0])).columns[0].codes.tolist() == [1, 0]
     kept = table.rows(~table.missing("s"))
     assert kept.n_rows == 2
     same(kept.columns["x"], [1.0, 3.0])

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
-from pydirect.decisions import RewardPosteriors, rewards
+from pydirect.decisions import RewardPosteriors, bandits
 
 
 def problem(n=75, n_arms=3, b=4, seed=0):
@@ -86,8 +86,8 @@ def test_baseline_is_the_mean_of_rewards_at_a_refresh():
 def test_precision_has_the_largest_evidence(monkeypatch):
     phi, arms, y = problem(64)
     posteriors = learned(phi, arms, y, size=64)
-    monkeypatch.setattr(rewards, "PRIOR_COUNT", 0.0)
-    monkeypatch.setattr(rewards, "PRECISION_STEPS", 300)
+    monkeypatch.setattr(bandits, "PRIOR_COUNT", 0.0)
+    monkeypatch.setattr(bandits, "PRECISION_STEPS", 300)
     posteriors._refresh(None)
     wide = np.hstack([phi * (arms == arm)[:, None] for arm in range(3)])
 

@@ -349,7 +349,7 @@ def test_arguments_are_checked(arguments, message):
 
 def test_parameters_are_checked():
     kl = mc.MonteCarloDivergence(group_size=2)
-    with pytest.raises(ValueError, match=r"parameters must have shape \(2, 2\), got \(2,\)"):
+    with pytest.raises(ValueError, match=r"parameters with group_size=2 must have shape \(2, 2\), got \(2,\)"):
         kl.value_and_grad([1.0, 1.0])
     with pytest.raises(ValueError, match=r"scales must be positive, got -1.0"):
         kl.value_and_grad([[0.0, 0.0], [1.0, -1.0]])

@@ -307,23 +307,23 @@ ONE, TWO = np.ones(1), np.ones(2)
         (lambda: PredictionIntervalDisplay(TWO, TWO, TWO, TWO, 0.9).plot(kind="feature"), "feature must be given"),
         (
             lambda: PredictionIntervalDisplay(TWO, TWO, TWO, TWO, 0.9).plot(kind="bars"),
-            "kind must be one of sorted, .*'bars'",
+            "kind must be one of 'sorted', .*'bars'",
         ),
         (
             lambda: PredictionIntervalDisplay.from_predictions(np.eye(2), (np.eye(2), np.eye(2))),
             "y_true and predicted must have one output, got 2 and 2",
         ),
         (lambda: CalibrationDisplay([0.5, 1.2]), "pit must hold values between 0 and 1, got"),
-        (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of coverage, pit, got 'roc'"),
+        (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of 'coverage', 'pit', got 'roc'"),
         (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
         (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must be 1 strings, got 2"),
-        (lambda: ELBODisplay([TWO]).plot(kind="log"), "kind must be one of value, gap"),
+        (lambda: ELBODisplay([TWO]).plot(kind="log"), "kind must be one of 'value', 'gap'"),
         (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), TWO, TWO).plot(n_weights=0), "n_weights positive, got .* and 0"),
         (
             lambda: PosteriorDisplay.from_estimator(SimpleNamespace(posterior_=[None, None]), output=2),
-            "output must be between 0 and 1, got 2",
+            "output must be from 0 to 1, got 2",
         ),
     ],
 )

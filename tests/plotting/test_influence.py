@@ -83,11 +83,11 @@ def test_what_does_not_fit_is_refused():
     values = shapley_values(MODEL, X[:2])
     influence = RowInfluence(MODEL, X, np.c_[Y, -Y])
     effects = influence.leave_one_out(X[:2])
-    with pytest.raises(ValueError, match="output must be between 0 and 1, got 2"):
+    with pytest.raises(ValueError, match="output must be from 0 to 1, got 2"):
         ShapleyDisplay(values, output=2)
     with pytest.raises(ValueError, match="row must be below 2, the number of rows explained, got 2"):
         ShapleyDisplay(values).plot(row=2)
-    with pytest.raises(ValueError, match="kind must be one of waterfall, bar, got 'beeswarm'"):
+    with pytest.raises(ValueError, match="kind must be one of 'waterfall', 'bar', got 'beeswarm'"):
         ShapleyDisplay(values).plot(kind="beeswarm")
     with pytest.raises(ValueError, match="place must be below 2, the number of predictions, got 2"):
         RowInfluenceDisplay(effects, place=2)

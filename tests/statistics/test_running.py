@@ -292,7 +292,7 @@ def test_a_damaged_file_is_refused_with_the_reason(tmp_path):
     of(slice(0, 400)).save(path)
     header, arrays = persistence.read(path).header, persistence.read(path).arrays
     persistence.write(path, running_statistics.KIND, header, {**arrays, "statistics.mean": np.zeros(3)})
-    with pytest.raises(persistence.CorruptFileError, match="contents are no statistics"):
+    with pytest.raises(persistence.CorruptFileError, match="contents do not make statistics"):
         RunningStatistics.load(path)
 
 

@@ -33,7 +33,7 @@ def test_targets_share_the_gram_matrix(data):
     statistics = GaussianStatistics.from_arrays(*data)
     assert statistics.target(0).A is statistics.target(1).A
     assert statistics.outputs(slice(1, 2)).target(0).A is statistics.A
-    with pytest.raises(ValueError, match="k must be below the number of targets, 2, got 2"):
+    with pytest.raises(ValueError, match="output must be from 0 to 1, got 2"):
         statistics.target(2)
 
 

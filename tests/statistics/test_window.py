@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pydirect.statistics.window import BLOCK_ROWS, FadingSum, WindowSum, faded_sums
+from pydirect.statistics.running import BLOCK_ROWS, FadingSum, WindowSum, faded_sums
 
 
 def direct(rows, weight):

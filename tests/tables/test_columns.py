@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import pydirect
 from pydirect.persistence.schema import pack, unpack
 from pydirect.tables import Columns, TableWarning
 from pydirect.tables.encoding import ColumnEncoding, Gaps
@@ -451,3 +452,20 @@ def test_numbers_as_text_are_told_whatever_becomes_of_them():
     assert "as names and numbers of rows are" in told([str(k) for k in range(200)])
     assert not told(whole, categories=["a"])
     assert not told(pd.Categorical(whole))
+
+
+def test_columns_of_the_same_name_and_columns_the_fit_did_not_have_are_named():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    X = pandas.DataFrame({"a": [1.0, 2.0, 4.0], "b": [3.0, 1.0, 2.0]})
+    twice = pandas.concat([X, X[["a"]]], axis=1)
+    for fit in (Columns().fit, lambda X: pydirect.DirectRegressor().fit_stream(X, [1.0, 2.0, 3.0])):
+        with pytest.raises(ValueError, match="X must have columns of different names, got 'a' more than once"):
+            fit(twice)
+    columns = Columns().fit(X)
+    for more, message in (
+        (X.assign(d=pandas.to_timedelta([1, 2, 3], unit="h")), "it also has 'd'"),
+        (X.assign(d=pandas.date_range("2020", periods=3)), "it also has 'd'"),
+        (twice, "it repeats 'a'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            columns.transform(more)

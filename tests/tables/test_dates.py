@@ -187,3 +187,16 @@ def test_dates_in_summaries_gradients_and_effects():
     pytest.importorskip("matplotlib")
     display = pydirect.plotting.EffectDisplay.from_estimator(model, X, "when")
     assert display.effects[0][1].dtype.kind == "M"
+
+
+def test_predictions_of_what_persists_widen_to_its_prior_beyond_the_last_date():
+    rng, n = np.random.default_rng(0), 500
+    drift = np.zeros(n)
+    for i in range(1, n):
+        drift[i] = 0.9 * drift[i - 1] + 0.4 * rng.standard_normal()
+    X = frame(pd.date_range("1950-01-01", periods=n + 24, freq="MS"))
+    y = 2 * np.sin(2 * np.pi * np.arange(n) / 12) + drift
+    model = DirectRegressor().fit(X[:n], y)
+    assert len(model.features_.input_map.scored) == 0
+    deviation = model.predict(X[n:], return_std=True)[1]
+    assert deviation[0] < 0.6 and deviation[-1] > 0.8 * drift.std()

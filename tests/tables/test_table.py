@@ -43,11 +43,8 @@ def test_tables_of_pyarrow_are_frames():
         as_numbers(given, "X")
 
 
-def test_columns_of_pandas_may_share_a_name_and_be_of_any_type():
+def test_columns_of_pandas_may_be_of_any_type():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.DataFrame({"a": ["x", "y"], "b": [1.5, 2.5]}).set_axis(["a", "a"], axis=1)
-    text, numbers = Table.of(frame).columns
-    assert text.values == ["x", "y"] and numbers.tolist() == [1.5, 2.5]
     sparse = pandas.DataFrame({"a": pandas.arrays.SparseArray([0.0, 1.0])})
     assert Table.of_text(sparse) is None and as_numbers(sparse, "X").tolist() == [[0.0], [1.0]]
     (cut,) = Table.of(pandas.DataFrame({"a": pandas.cut(pandas.Series([0.1, 0.2, 0.9]), [0, 0.5, 1])})).columns

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pydirect.cli.common import CommandError, TableError, check_output, print_lines
-from pydirect.cli.data import known_targets, labels_of, read_inputs
-from pydirect.cli.models import load_for_tables
-from pydirect.cli.tables import Frame, InputTable
+from pydirect.cli.info import load_for_tables
+from pydirect.cli.tables import InputTable, known_targets, labels_of, read_inputs
 from pydirect.estimators.choices import Nystroem
+from pydirect.tables.table import Table
 
 FORMATS = {".h": "c", ".onnx": "onnx"}
 LIMITS = ("max_flash", "max_bytes", "max_stack", "max_instructions", "max_nonzero")
@@ -23,12 +23,12 @@ def run(args: argparse.Namespace) -> int:
     from pydirect.quantized.c_header import to_c
 
     _check_options(args)
-    model, targets = load_for_tables(args.model)
+    model, targets, missing = load_for_tables(args.model)
     _check_form(args, model)
     frame = X = y = None
     if args.data is not None:
-        table, inputs = read_inputs(args, args.data, model)
-        frame, y = inputs.frame, _targets(args, model, table, targets)
+        table, inputs = read_inputs(args, args.data, model, missing)
+        frame, y = inputs.X, _targets(args, model, table, targets)
         X = model.columns_.encode(frame)
     quantised = _quantised(args, model, X, y)
     if args.format == "onnx":
@@ -156,7 +156,7 @@ def _quantised(args: argparse.Namespace, model: Any, X: np.ndarray | None, y: np
         raise CommandError(f"{error}{hint}") from None
 
 
-def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: Frame | None) -> list[tuple[str, str]]:
+def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: Table | None) -> list[tuple[str, str]]:
     from pydirect.quantized.c_header import memory_lines, size_lines
 
     report = quantised.report()
@@ -176,7 +176,7 @@ def _summary(args: argparse.Namespace, model: Any, quantised: Any, X: Frame | No
     return lines
 
 
-def _difference(model: Any, quantised: Any, X: Frame) -> str:
+def _difference(model: Any, quantised: Any, X: Table) -> str:
     """Compare predictions with the model's at rows of X, in words."""
     encoded = model.columns_.encode(X)
     with warnings.catch_warnings():

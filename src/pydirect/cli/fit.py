@@ -26,8 +26,7 @@ from pydirect.cli.common import (
     shortened,
     warn_user,
 )
-from pydirect.cli.data import TrainingData, check_classification, training_data
-from pydirect.cli.models import (
+from pydirect.cli.info import (
     REPLACED,
     Classified,
     as_classified,
@@ -40,6 +39,7 @@ from pydirect.cli.models import (
     scores_text,
     structure,
 )
+from pydirect.cli.tables import TrainingData, check_classification, training_data
 from pydirect.tables.columns import TableWarning
 
 
@@ -232,7 +232,7 @@ def _missing_texts(model: Any, data: TrainingData) -> list[str]:
     """Return what was missing among numbers and among categories, and what became of it."""
     counts = model.columns_.missing(data.X).sum(axis=0)
     found: dict[bool, list[str]] = {True: [], False: []}
-    for name, count, own in zip(data.X.columns, counts, model.columns_.categories, strict=True):
+    for name, count, own in zip(data.X.names or (), counts, model.columns_.categories, strict=True):
         if count and own != () and count < len(data.X):
             found[own is None].append(f"{name} {count}")
     became = {True: REPLACED, False: "a category of its own"}

@@ -14,8 +14,7 @@ import numpy as np
 
 from pydirect._warnings import ignored
 from pydirect.cli.common import CommandError, check_output
-from pydirect.cli.data import known_targets, read_inputs
-from pydirect.cli.models import (
+from pydirect.cli.info import (
     Prediction,
     as_classified,
     class_scores,
@@ -24,8 +23,9 @@ from pydirect.cli.models import (
     scores_of,
     scores_text,
 )
-from pydirect.cli.tables import Frame, InputTable
+from pydirect.cli.tables import InputTable, known_targets, read_inputs
 from pydirect.tables.columns import TableWarning
+from pydirect.tables.table import Table
 
 _ROWS_PER_BLOCK = 10_000
 
@@ -34,15 +34,15 @@ def run(args: argparse.Namespace) -> int:
     """Run the command."""
     if args.output is not None:
         check_output(args.output, args.data, args.model)
-    model, targets = load_for_tables(args.model)
-    table, inputs = read_inputs(args, args.data, model)
+    model, targets, missing = load_for_tables(args.model)
+    table, inputs = read_inputs(args, args.data, model, missing)
     inputs.require(args.data, args.on_missing, args.on_unseen)
     used = ~inputs.skipped(args.on_missing, args.on_unseen)
     if not used.any():
         raise CommandError(f"{args.data}: every row lacks inputs, or has categories that did not occur in fitting")
     predict = _predicted_classes if hasattr(model, "predict_proba") else _predicted_numbers
     with ignored(TableWarning):  # the notes below say what is missing
-        columns, scores = predict(args, model, inputs.frame.rows(used), table.rows(used), targets)
+        columns, scores = predict(args, model, inputs.X.rows(used), table.rows(used), targets)
     _write_columns({name: _with_gaps(values, used) for name, values in columns.items()}, args.output)
     for line in () if args.quiet else (*inputs.notes(args.on_missing, args.on_unseen), *scores):
         print(line, file=sys.stderr)
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predicted_numbers(
-    args: argparse.Namespace, model: Any, X: Frame, table: InputTable, targets: Sequence[str]
+    args: argparse.Namespace, model: Any, X: Table, table: InputTable, targets: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the columns to write and the lines of scores."""
     predictions = predictions_of(model, X, args.interval, known_targets(table, targets))
@@ -63,7 +63,7 @@ def _predicted_numbers(
 
 
 def _predicted_classes(
-    args: argparse.Namespace, model: Any, X: Frame, table: InputTable, targets: Sequence[str]
+    args: argparse.Namespace, model: Any, X: Table, table: InputTable, targets: Sequence[str]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return the most probable class and the probability of each class, and the line of scores."""
     (target,) = targets

@@ -15,8 +15,7 @@ from pydirect.decisions.acquisition import (
     upper_confidence_bound,
 )
 from pydirect.decisions.active import CandidateBatch, Candidates, greedy_batch, select_batch
-from pydirect.decisions.bandits import LinearBandit, SharedBandit
-from pydirect.decisions.rewards import RewardPosteriors
+from pydirect.decisions.bandits import LinearBandit, RewardPosteriors, SharedBandit
 
 __all__ = [
     "CandidateBatch",

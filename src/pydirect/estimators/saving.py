@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
@@ -22,7 +20,7 @@ from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.networks import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
-from pydirect.persistence.container import CorruptFileError, read
+from pydirect.persistence.container import read, sound_contents
 
 ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectRegressor,
@@ -74,9 +72,5 @@ def load(path: str | Path) -> Any:
     True
     """
     document = read(path, tuple(KINDS))
-    try:
-        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
-            return KINDS[document.kind]._from_file(document.header, document.arrays)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
-        raise CorruptFileError(path, reason) from error
+    with sound_contents(path, "a model"):
+        return KINDS[document.kind]._from_file(document.header, document.arrays)

@@ -30,7 +30,7 @@ from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
 from pydirect.noise.student_t import FEWEST_PER_OUTLIER, TargetWarning, within_reach
 from pydirect.persistence.schema import AtLeast, Binds, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
-from pydirect.statistics.window import faded_sums
+from pydirect.statistics.running import faded_sums
 from pydirect.tables.buffer import PARTS, Codebook, CodedRows, RowBuffer, SavedRows, sample_places
 from pydirect.tables.columns import Columns, TableWarning
 from pydirect.tables.encoding import ColumnEncoding

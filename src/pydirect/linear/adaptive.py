@@ -20,7 +20,7 @@ from pydirect._validation import FloatArray
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
 from pydirect.persistence.schema import AtLeast, AtMost, Binds, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
-from pydirect.statistics.window import FadingSum, WindowSum
+from pydirect.statistics.running import FadingSum, WindowSum
 
 # Predictions of several threads may all find that posteriors are to be computed: one of them does it.
 _REFRESHING = threading.RLock()

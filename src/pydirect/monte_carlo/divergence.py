@@ -254,7 +254,9 @@ class MonteCarloDivergence:
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
         """Return the divergence, and its gradient with respect to the parameters."""
-        array = as_float_array(parameters, "parameters", (self.n_parameters, self.group_size))
+        array = as_float_array(
+            parameters, f"parameters with group_size={self.group_size}", (self.n_parameters, self.group_size)
+        )
         scale, chain = self._scale(array[-1])
         gradient = np.empty_like(array)
         location = array[0] if self.posterior.has_location else None

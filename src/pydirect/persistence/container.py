@@ -28,6 +28,21 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+__all__ = [
+    "FORMAT_VERSION",
+    "ArrayInfo",
+    "CorruptFileError",
+    "Description",
+    "Document",
+    "FileFormatError",
+    "KindError",
+    "VersionError",
+    "describe",
+    "read",
+    "sound_contents",
+    "write",
+]
+
 
 class FileFormatError(ValueError):
     """A file cannot be read as a pydirect file.
@@ -176,30 +191,19 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     """Return `value` in Python's own types, or raise with the place that cannot be stored."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"header: expected at most {_MAX_DEPTH} nested levels, got more")
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, dict):
-        return {_plain_key(k, where): _plain(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
+        odd = [key for key in value if not isinstance(key, str)]
+        if odd:
+            raise TypeError(f"{where}: expected keys of type str, got {odd[0]!r}")
+        return {str(key): _plain(v, f"{where}[{key!r}]", depth + 1) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
-    return _plain_scalar(value, where)
-
-
-def _plain_key(key: Any, where: str) -> str:
-    if not isinstance(key, str):
-        raise TypeError(f"{where}: expected keys of type str, got {key!r}")
-    return str(key)
-
-
-def _plain_scalar(value: Any, where: str) -> str | int | float | bool | None:
-    if value is None or isinstance(value, bool):
+    if isinstance(value, float):
+        return _finite(value, where)
+    if value is None or isinstance(value, (str, int)):
         return value
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return _finite(float(value), where)
     raise TypeError(f"{where}: expected str, int, float, bool, None, list or dict, got {type(value).__name__}")
 
 
@@ -274,43 +278,13 @@ def _is_envelope(document: dict[str, Any]) -> bool:
     )
 
 
-__all__ = [
-    "FORMAT_VERSION",
-    "ArrayInfo",
-    "CorruptFileError",
-    "Description",
-    "Document",
-    "FileFormatError",
-    "KindError",
-    "VersionError",
-    "describe",
-    "read",
-    "write",
-]
-
 _HEADER = "header.json"
 _START = b"PK\x03\x04"
 _DIGEST_CHARACTERS = 64
 _ARRAY_NAME = re.compile(r"[\w.\-]{1,1000}", re.ASCII)
-_DTYPES = {
-    name: np.dtype(name).newbyteorder("<")
-    for name in (
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    )
-}
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_REAL = ["float16", "float32", "float64", "complex64", "complex128"]
+_DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ["bool", *_INTEGERS, *_REAL]}
 _DESCRIPTIONS = {dtype.str: dtype for dtype in _DTYPES.values()}
 _NPY_PREFIX = b"\x93NUMPY\x01\x00"
 _LAYOUT = re.compile(
@@ -443,6 +417,17 @@ def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None
             with archive.open(info) as member:
                 arrays[info.filename.removesuffix(".npy")] = _read_array(member, info, path)
         return Document(found, header, arrays)
+
+
+@contextlib.contextmanager
+def sound_contents(path: str | os.PathLike[str], what: str) -> Iterator[None]:
+    """Turn errors of a whole file's contents, of which no `what` can be made, into `CorruptFileError`."""
+    try:
+        with np.errstate(over="raise", invalid="raise"):  # no fitted model's numbers overflow
+            yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        reason = f"the file is whole but its contents do not make {what} ({type(error).__name__}: {error})"
+        raise CorruptFileError(path, reason) from error
 
 
 def describe(path: str | os.PathLike[str]) -> Description:

@@ -51,13 +51,6 @@ def finish(ax: Any, legend: str, n_columns: int = 2) -> None:
     ax.legend(frameon=False, fontsize="small", **(above if legend == "above" else {"loc": legend}))
 
 
-def check_output(output: int, count: int) -> int:
-    """Return the index of one of `count` outputs, or raise."""
-    if not 0 <= output < count:
-        raise ValueError(f"output must be between 0 and {count - 1}, got {output}")
-    return output
-
-
 def fitted(estimator: Any, attribute: str) -> Any:
     """Return a fitted attribute, also from within finished searches and pipelines."""
     estimator = getattr(estimator, "best_estimator_", estimator)
@@ -73,12 +66,6 @@ def vector(name: str, value: ArrayLike, size: int | None = None) -> FloatArray:
     if array.ndim != 1 or size not in (None, array.size):
         raise ValueError(f"{name} must be a vector{'' if size is None else f' of length {size}'}, got {array.shape}")
     return array
-
-
-def check_kind(kind: str, options: tuple[str, ...]) -> None:
-    """Raise unless the kind is one of the options."""
-    if kind not in options:
-        raise ValueError(f"kind must be one of {', '.join(options)}, got {kind!r}")
 
 
 def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.signal import lfilter
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_choice, as_output
 from pydirect.direct.sequential_posterior import HARMLESS_COARSENESS
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.plotting.common import (
@@ -19,8 +19,6 @@ from pydirect.plotting.common import (
     SERIES,
     VERMILION,
     Display,
-    check_kind,
-    check_output,
     finish,
     fitted,
     series_names,
@@ -72,7 +70,7 @@ class ELBODisplay(Display):
         - `kind` {"value", "gap"}: The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which
           shows late iterations after large early gains.
         """
-        check_kind(kind, ("value", "gap"))
+        as_choice(kind, "kind", ("value", "gap"))
         ax = self._axes(ax, (6.0, 4.0))
         for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
             heights = trace if kind == "value" else _gap_to_best(trace)
@@ -226,7 +224,7 @@ def _posterior(estimator: Any, output: int, attributes: Sequence[str], what: str
     """Return the posterior of one output; raise unless it has the attributes."""
     posterior = fitted(estimator, "posterior_")
     if isinstance(posterior, (list, tuple)):
-        posterior = posterior[check_output(output, len(posterior))]
+        posterior = posterior[as_output(output, len(posterior))]
     if not all(hasattr(posterior, name) for name in attributes):
         raise TypeError(f"posterior_ must {what}, got {type(posterior).__name__} of {type(estimator).__name__}")
     return posterior

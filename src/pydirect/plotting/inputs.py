@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm, spearmanr
 
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray, as_choice, as_count, as_output
 from pydirect.explain.effects import Effects
 from pydirect.explain.rows import RowEffects
 from pydirect.explain.shapley import ShapleyValues, shapley_values
@@ -21,8 +21,6 @@ from pydirect.plotting.common import (
     SERIES,
     VERMILION,
     Display,
-    check_kind,
-    check_output,
     evenly,
     finish,
     fitted,
@@ -148,7 +146,7 @@ class NoiseDisplay(Display):
         if not hasattr(estimator, "predict_parts"):
             raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
         parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(X)]
-        chosen = check_output(output, parts[0].shape[1])
+        chosen = as_output(output, parts[0].shape[1])
         mean, epistemic, aleatoric = (part[:, chosen] for part in parts)
         if feature is None:
             feature = _most_correlated(X, aleatoric)
@@ -378,8 +376,8 @@ def name_of(X: Any, feature: int | str) -> str:
 def column_of(X: Any, feature: int | str, *, numbers: bool = True) -> Any:
     """Return a column of a frame or array."""
     if hasattr(X, "columns"):
-        if isinstance(feature, str) and feature not in list(X.columns):
-            raise ValueError(f"feature must be a column of X, one of {list(X.columns)}, got {feature!r}")
+        if isinstance(feature, str):
+            as_choice(feature, "feature", list(X.columns))
         values = X[feature if isinstance(feature, str) else list(X.columns)[feature]]
     else:
         if isinstance(feature, str):
@@ -433,7 +431,7 @@ def _effect_of(estimator: Any, output: int | None) -> tuple[PartsOf, str]:
     """Return what gives averages over rows, and the name of what is averaged."""
     if hasattr(estimator, "sample_proba"):
         classes = fitted(estimator, "classes_")
-        chosen = len(classes) - 1 if output is None else check_output(output, len(classes))
+        chosen = len(classes) - 1 if output is None else as_output(output, len(classes))
         n_draws = min(N_DRAWS, getattr(estimator.posteriors_[0], "n_draws", N_DRAWS))
 
         def of_class(X: Any) -> tuple[float, float]:
@@ -446,7 +444,7 @@ def _effect_of(estimator: Any, output: int | None) -> tuple[PartsOf, str]:
 
     def of_target(X: Any) -> tuple[float, float]:
         parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(X)[:2]]
-        chosen = check_output(output or 0, parts[0].shape[1])
+        chosen = as_output(output or 0, parts[0].shape[1])
         mean, std = (part[:, chosen].mean() for part in parts)
         return mean, std
 
@@ -515,7 +513,7 @@ class ShapleyDisplay(Display):
         - `target_name`: Name of what is explained, with its units; by default ``"predictive mean"`` or ``"predictive
           variance"``.
         """
-        check_kind(kind, ("waterfall", "bar"))
+        as_choice(kind, "kind", ("waterfall", "bar"))
         as_count(max_columns, "max_columns")
         target_name = target_name or (
             f"predictive {self.shapley.of}" if self.shapley.of != "probability" else self._probability()
@@ -613,6 +611,6 @@ def _draw_steps(ax: Any, begin: FloatArray, steps: FloatArray) -> None:
 def _of_output(values: FloatArray, output: int, n_axes: int) -> FloatArray:
     """Return the values of one output; its axis is the last of `n_axes`, if there is one."""
     if values.ndim < n_axes:
-        check_output(output, 1)
+        as_output(output, 1)
         return values
-    return np.asarray(values[..., check_output(output, values.shape[-1])])
+    return np.asarray(values[..., as_output(output, values.shape[-1])])

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pydirect._validation import as_choice, as_output
 from pydirect.metrics import (
     Predicted,
     as_columns,
@@ -24,8 +25,6 @@ from pydirect.plotting.common import (
     SERIES,
     VERMILION,
     Display,
-    check_kind,
-    check_output,
     evenly,
     fitted,
     vector,
@@ -75,7 +74,7 @@ class PredictionIntervalDisplay(Display):
           prediction, or at the value of the feature.
         - `max_points`: Largest number of rows drawn, evenly spaced if there are more.
         """
-        check_kind(kind, ("sorted", "actual_vs_predicted", "feature"))
+        as_choice(kind, "kind", ("sorted", "actual_vs_predicted", "feature"))
         names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
         name, at = names.get(kind), self.mean
         if kind == "feature":
@@ -147,7 +146,7 @@ class CalibrationDisplay(Display):
         - `kind` {"coverage", "pit"}: Curve of observed against nominal coverage, or histogram of the probability
           integral transform.
         """
-        check_kind(kind, ("coverage", "pit"))
+        as_choice(kind, "kind", ("coverage", "pit"))
         ax = self._axes(ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
         earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
         style = {"color": SERIES[len(earlier) % len(SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
@@ -239,5 +238,5 @@ def _one_output(y_true: ArrayLike, predicted: Predicted, output: int | None = No
     if y.shape[1] != len(outputs) or (output is None and len(outputs) != 1):
         wanted = "one output" if output is None else f"{len(outputs)} output(s)"
         raise ValueError(f"y_true and predicted must have {wanted}, got {y.shape[1]} and {len(outputs)}")
-    chosen = check_output(output or 0, len(outputs))
+    chosen = as_output(output or 0, len(outputs))
     return y[:, chosen], outputs[chosen]

@@ -15,7 +15,7 @@ from pydirect import __version__
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number
 from pydirect.logistic.likelihood import log_sum_exp
-from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.container import read, sound_contents, write
 from pydirect.persistence.schema import pack, require_all_used, unpack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.c_header import to_c
@@ -325,11 +325,7 @@ def load_quantized(path: str | Path) -> QuantizedPredictor:
         With the reason, when the file is truncated, altered, of a later version or not a quantised model.
     """
     document = read(path, tuple(f"pydirect.{cls.__name__}" for cls in CLASSES))
-    try:
-        with np.errstate(over="raise", invalid="raise", divide="raise"):  # no fitted model's numbers overflow
-            require_all_used(document.header, document.arrays)
-            model: QuantizedPredictor = unpack(CLASSES, document.header["model"], document.arrays)
-            return model
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        reason = f"the file is whole but its contents do not make a model ({type(error).__name__}: {error})"
-        raise CorruptFileError(path, reason) from error
+    with sound_contents(path, "a model"), np.errstate(divide="raise"):
+        require_all_used(document.header, document.arrays)
+        model: QuantizedPredictor = unpack(CLASSES, document.header["model"], document.arrays)
+        return model

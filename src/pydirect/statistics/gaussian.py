@@ -162,14 +162,8 @@ class GaussianStatistics:
 
     def divided(self, repetitions: float) -> GaussianStatistics:
         """Return the statistics of rows whose weights are divided."""
-        return replace(
-            self,
-            c=self.c / repetitions,
-            yty=self.yty / repetitions,
-            n_samples=self.n_samples / repetitions,
-            gram=None if self.gram is None else self.gram / repetitions,
-            rows=None if self.rows is None else self.rows / np.sqrt(repetitions),
-        )
+        rows = None if self.rows is None else self.rows / np.sqrt(repetitions)
+        return replace(quotient(self, repetitions, "c", "yty", "n_samples", "gram"), rows=rows)
 
     @classmethod
     def from_arrays(cls, phi: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> GaussianStatistics:
@@ -183,6 +177,12 @@ class GaussianStatistics:
             raise ValueError(f"statistics must have the same shape, got {self.c.shape} and {other.c.shape}")
         n_samples = self.n_samples + other.n_samples
         return GaussianStatistics(self.c + other.c, self.yty + other.yty, n_samples, gram=self.A + other.A)
+
+
+def quotient(sums: Any, divisor: float, *names: str) -> Any:
+    """Return sums of which some are divided, those that there are."""
+    parts = {name: getattr(sums, name) for name in names}
+    return replace(sums, **{name: part / divisor for name, part in parts.items() if part is not None})
 
 
 def as_target_statistics(statistics: TargetStatistics | GaussianStatistics) -> TargetStatistics:

@@ -30,7 +30,7 @@ from scipy.special import log_ndtr
 from pydirect._dense import add_gram, mirrored
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_float_array, as_number, short_repr
-from pydirect.persistence.container import CorruptFileError, read, write
+from pydirect.persistence.container import read, sound_contents, write
 from pydirect.persistence.schema import AnyFinite, Positive, Shape, pack, unpack
 from pydirect.statistics.gaussian import RowFeatures, block_rows, fingerprint, row_blocks
 
@@ -209,11 +209,8 @@ class NoisyStatistics:
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         document = read(path, KIND)
-        try:
+        with sound_contents(path, "noisy statistics"):
             return unpack(cls, document.header, document.arrays, "noisy")
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"the file is whole but its contents are no noisy statistics ({type(error).__name__}: {error})"
-            raise CorruptFileError(path, reason) from error
 
     def check(self) -> None:
         """Raise unless `gram` is symmetric and the bounds are in order."""

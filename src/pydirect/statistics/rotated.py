@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Self, cast
@@ -14,7 +15,7 @@ from scipy.linalg import eigh, lapack, qr
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_instance, as_output, short_repr
 from pydirect.persistence.schema import As, Shape
-from pydirect.statistics.gaussian import GaussianStatistics, scale_of
+from pydirect.statistics.gaussian import GaussianStatistics, quotient, scale_of
 from pydirect.statistics.running import RunningStatistics
 
 # Number of weights from which eigenvectors are kept in factors: below, they are formed in no time.
@@ -81,17 +82,19 @@ class Rotation:
 class _Formed(Rotation):
     """A rotation whose matrix is formed when it is first asked for: the same bits whenever and wherever that is."""
 
-    def __init__(self, shape: tuple[int, int], dtype: DTypeLike) -> None:
-        self.__dict__.update(_shape=shape, _dtype=np.dtype(dtype), _lock=threading.Lock())
+    def __init__(self, shape: tuple[int, int], dtype: DTypeLike, form: Callable[[], NDArray[Any]]) -> None:
+        self.__dict__.update(_shape=shape, _dtype=np.dtype(dtype), _lock=threading.Lock(), _form=form)
 
     @property
     def matrix(self) -> NDArray[Any]:
         """The matrix, (n_weights, n_directions)."""
-        with self.__dict__["_lock"]:
+        own = self.__dict__
+        with own["_lock"]:
             if not self.is_formed:
                 with single_blas_thread():
-                    self.__dict__["_matrix"] = self._form()
-            return cast(NDArray[Any], self.__dict__["_matrix"])
+                    own["_matrix"] = own["_form"]()
+                del own["_form"]  # and what it holds; only now, as the user may have interrupted
+            return cast(NDArray[Any], own["_matrix"])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,12 +111,9 @@ class _Formed(Rotation):
         """Whether the matrix is there already."""
         return "_matrix" in self.__dict__
 
-    def _form(self) -> NDArray[Any]:
-        raise NotImplementedError
-
     def astype(self, dtype: DTypeLike) -> Rotation:
         """Return the rotation with a matrix of this type."""
-        return self if self.dtype == dtype else _Rounded(self, dtype)
+        return self if self.dtype == dtype else _Formed(self.shape, dtype, lambda: self.matrix.astype(dtype))
 
     def formed(self) -> Rotation:
         """Return the rotation with its matrix alone."""
@@ -127,7 +127,7 @@ class _Factored(_Formed):
     """
 
     def __init__(self, q: Reflectors, inner: FloatArray, chosen: NDArray[np.intp], whole: _Factored | None) -> None:
-        super().__init__((len(inner), len(chosen)), np.float64)
+        super().__init__((len(inner), len(chosen)), np.float64, self._product)
         self.__dict__.update(_q=q, _inner=inner, _chosen=chosen, _whole=whole)
 
     _q: Reflectors
@@ -152,27 +152,12 @@ class _Factored(_Formed):
         whole = self._whole or self
         return self if mask.all() else _Factored(self._q, self._inner, self._chosen[mask], whole)
 
-    def _form(self) -> NDArray[Any]:
+    def _product(self) -> NDArray[Any]:
         if self._whole is None:
             return self._q.times(self._inner)
         if 2 * len(self._chosen) > self._inner.shape[1]:  # targets choose directions of their own from the same ones
             return np.ascontiguousarray(self._whole.matrix[:, self._chosen])
         return self._q.times(self._inner[:, self._chosen])
-
-
-class _Rounded(_Formed):
-    """Another rotation in another precision, which is let go of once the matrix is there."""
-
-    def __init__(self, exact: Rotation, dtype: DTypeLike) -> None:
-        super().__init__(exact.shape, dtype)
-        self.__dict__["_exact"] = exact
-
-    _exact: Rotation
-
-    def _form(self) -> NDArray[Any]:
-        matrix = self._exact.matrix.astype(self.dtype)
-        del self.__dict__["_exact"]  # only now: the user may have interrupted
-        return matrix
 
 
 @dataclass(frozen=True)
@@ -286,14 +271,8 @@ class RotatedStatistics:
         """Return the statistics of rows whose weights are divided."""
         if repetitions == 1:
             return self
-        return replace(
-            self,
-            gram=None if self.gram is None else self.gram / repetitions,
-            eigenvalues=self.eigenvalues / repetitions,
-            c=self.c / repetitions,
-            yty=self.yty / repetitions,
-            n_samples=self.n_samples / repetitions,
-        )
+        found: RotatedStatistics = quotient(self, repetitions, "gram", "eigenvalues", "c", "yty", "n_samples")
+        return found
 
     def outputs(self, chosen: slice) -> RotatedStatistics:
         """Return the statistics of consecutive targets, which share the rotation."""

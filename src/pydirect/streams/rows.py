@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pydirect._validation import FloatArray
-from pydirect.tables.buffer import Codebook, LabelCodes, mixed
-from pydirect.tables.table import as_numbers
+from pydirect.tables.buffer import Codebook, LabelCodes
+from pydirect.tables.table import as_numbers, mixed
 
 # Number of rows that sources read at a time.
 READ_ROWS = 65_536

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray
 from pydirect.persistence.schema import AnyNumbers, AtLeast, Positive, Shape
 from pydirect.tables.dates import Dates
-from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equal_rows, is_absent, label
+from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equal_rows, is_absent, label, mixed
 
 MOST_VALUES = 1_000_000  # of a column of text, which are kept in memory
 
@@ -446,12 +446,3 @@ def _uniform(number: NDArray[np.uint64], seed: int) -> FloatArray:
     """Return pseudo-random numbers in [0, 1)."""
     with np.errstate(over="ignore"):
         return mixed(number + np.uint64(seed) * np.uint64(0x632BE59BD9B4E019)).astype(np.float64) / 2.0**64
-
-
-def mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return pseudo-random 64-bit numbers: the mixing of SplitMix64 (Steele, Lea & Flood 2014)."""
-    with np.errstate(over="ignore"):
-        z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, check_X_y, validate_data
 
-from pydirect._validation import FloatArray, as_choice, as_sample_weight, has_nan
+from pydirect._validation import FloatArray, as_choice, as_sample_weight, column_names, has_nan
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import Calendar, Dates
@@ -45,8 +45,9 @@ class Columns(TransformerMixin, BaseEstimator):
     has 0 in all of them, far from all others: where a kernel is learned, the predictive variance grows by itself. So
     has a missing one, unless missing ones occurred in training and are a category of their own. Of more than
     50 categories the 49 most common are kept; all others, new ones included, share a column. Columns of booleans are
-    numbers. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
-    fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
+    numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week and year. A
+    missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian fitted to the
+    training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
 
     Parameters
     ----------
@@ -236,7 +237,12 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
 
     `reset`: whether to set the names of the estimator's inputs, or compare with them. `missing`: as of `Columns`.
     """
-    table = X if isinstance(X, Table) else Table.of_text(X)
+    try:
+        table = X if isinstance(X, Table) else Table.of_text(X)
+    except (TypeError, ValueError):
+        if not reset:  # a column that the fit did not have may be of any kind
+            _require_names(estimator, column_names(X))
+        raise
     if table is None:
         finite: bool | str = missing == "raise" or "allow-nan"
         return validate_data(estimator, X, *y, reset=reset, dtype=np.float64, ensure_all_finite=finite, **checks)
@@ -252,7 +258,10 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
         if table.names is not None:
             known["feature_names_in_"] = np.array(table.names, dtype=object)
     else:
-        _require_names(estimator, table)
+        _require_names(estimator, table.names)
+        if table.shape[1] != (d := vars(estimator)["n_features_in_"]):
+            own = type(estimator).__name__
+            raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
     return (table, *targets) if targets else table
 
 
@@ -265,16 +274,13 @@ def _require_known(table: Table, missing: str) -> None:
             raise ValueError(f"{label(table.names, j)} must be finite, got infinity")
 
 
-def _require_names(estimator: BaseEstimator, table: Table) -> None:
-    d, names = vars(estimator)["n_features_in_"], vars(estimator).get("feature_names_in_")
-    if names is not None and table.names is not None and list(names) != table.names:
+def _require_names(estimator: BaseEstimator, given: list[str] | None) -> None:
+    names = vars(estimator).get("feature_names_in_")
+    if names is not None and given is not None and list(names) != given:
         raise ValueError(
             "The feature names should match those that were passed during fit: X must have the columns of the fit, "
-            f"but {what_differs(names, table.names)}"
+            f"but {what_differs(names, given)}"
         )
-    if table.shape[1] != d:
-        own = type(estimator).__name__
-        raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
 
 
 def _standardised(y: ArrayLike, weight: FloatArray | None) -> FloatArray:

@@ -421,7 +421,9 @@ def what_differs(expected: Sequence[str], given: Sequence[str]) -> str:
     """Say in words which columns are missing and which are too many, or that their order is another."""
     lacking = [name for name in expected if name not in given]
     superfluous = [name for name in given if name not in expected]
-    found = [f"{what} {_listed(names)}" for what, names in (("lacks", lacking), ("also has", superfluous)) if names]
+    twice = [name for name in dict.fromkeys(given) if given.count(name) > 1]
+    wrong = (("lacks", lacking), ("also has", superfluous), ("repeats", twice))
+    found = [f"{what} {_listed(names)}" for what, names in wrong if names]
     return f"it {' and '.join(found)}" if found else "it has them in another order; X[model.feature_names_in_] is right"
 
 

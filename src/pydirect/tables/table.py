@@ -79,7 +79,7 @@ class Table:
         if is_frame(X):
             return cls._of_series(_series(X), column_names(X))
         values = as_array(X)
-        return cls([_column_of_array(values[:, j], label(None, j)) for j in range(values.shape[1])])
+        return cls([column_of_array(values[:, j], label(None, j)) for j in range(values.shape[1])])
 
     @classmethod
     def of_text(cls, X: Any) -> Self | None:
@@ -195,8 +195,9 @@ def explain_numbers(X: Any, error: Exception) -> Exception:
 
 def _series(X: Any) -> list[Any]:
     """Return the columns of a frame: series of narwhals, or arrays of a frame that it does not know."""
-    if hasattr(X, "set_axis") and not X.columns.is_unique:  # narwhals takes no column by its number
-        X = X.set_axis(range(len(X.columns)), axis=1)
+    if hasattr(X, "set_axis") and not X.columns.is_unique:  # other packages have no such frames
+        twice = X.columns[X.columns.duplicated()].tolist()[0]
+        raise ValueError(f"X must have columns of different names, got {twice!r} more than once")
     frame = nw.from_native(X, eager_only=True, pass_through=True)
     if isinstance(frame, nw.DataFrame):
         return list(frame.iter_columns())
@@ -222,7 +223,7 @@ def _numbers_of_series(series: Any) -> FloatArray | None:
 
 def _column_of_series(series: Any, name: str) -> Column:
     if isinstance(series, np.ndarray):
-        return _column_of_array(series, name)
+        return column_of_array(series, name)
     numbers = _numbers_of_series(series)
     if numbers is not None:
         return numbers
@@ -240,7 +241,8 @@ def _column_of_series(series: Any, name: str) -> Column:
     return _column_of_objects(series.to_list(), name)
 
 
-def _column_of_array(values: NDArray[Any], name: str) -> Column:
+def column_of_array(values: NDArray[Any], name: str) -> Column:
+    """Return an array as a column of numbers, text or dates."""
     kind = values.dtype.kind
     if kind in "biuf":
         return np.asarray(values, dtype=np.float64)
@@ -365,14 +367,20 @@ def equal_rows(*tables: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def row_hashes(*tables: FloatArray) -> NDArray[np.uint64]:
-    """Return hashes of the rows of tables side by side, (n_rows,): splitmix64 of one column after another."""
+    """Return hashes of the rows of tables side by side, (n_rows,), of one column after another."""
     keys = np.zeros(len(tables[0]), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for table in tables:
             for column in table.T:
                 bits = np.ascontiguousarray(column + 0.0, dtype=np.float64).view(np.uint64)  # −0 is 0
-                keys = (keys + bits + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-                keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-                keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-                keys ^= keys >> np.uint64(31)
+                keys = mixed(keys + bits)
     return keys
+
+
+def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return numbers whose bits depend on all bits of each number: SplitMix64 (Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        z = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
