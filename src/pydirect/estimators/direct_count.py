@@ -11,12 +11,13 @@ from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
+from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect._warnings import warn
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators.choices import RegressionPlan
-from pydirect.estimators.direct_latent import LatentTargets, latent_of, latent_plan
+from pydirect.estimators.direct_latent import DirectCensoredRegressor, LatentTargets, latent_of, latent_plan
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows, distinct_rows
@@ -66,6 +67,7 @@ class CountTargets(LatentTargets):
         return largest_log_rate_amplitude(y[:, 0], offset)
 
 
+@described_by(DirectCensoredRegressor)
 @dataclass(eq=False, repr=False)
 class DirectCountRegressor(RegressorMixin, OfLabels):
     """Bayesian regression of counts on basis functions: Poisson or negative binomial, with a log link.
@@ -75,23 +77,9 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     Parameters
     ----------
-    features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
-        As of `DirectClassifier`.
-    n_basis_functions : int, default=1000
-        As of `DirectClassifier`.
     family : {"auto", "poisson", "negative_binomial"}, default="auto"
         ``"negative_binomial"`` learns the dispersion α of Var(y | μ) = μ + αμ² by the ELBO. ``"auto"`` does so too and
         takes Poisson, α = 0, unless left-out counts are likelier with a dispersion.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    max_iter : int, default=1000
-        Largest number of iterations of any one stage.
-    n_threads : int, optional
-        By default, OpenMP's current number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the rows for hyperparameters, landmarks and frequencies.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -101,44 +89,10 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         α; 0 for Poisson.
     intercept_ : float
         Log of the mean count per exposure in the data: the prior mean of log rates.
-    posterior_ : GaussianPosterior
-        Posterior of the weights.
-    features_ : Basis
-        From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
-    search_ : HyperparameterSearch or None
-        What the search of the kernel's hyperparameters has tried.
-    coef_ : ndarray of shape (n_weights,)
-        Posterior means of the weights of `features_`.
     left_out_log_loss_ : float
         Mean −log probability of the training counts, each left out of the posterior to second order.
     elbo_ : float
         Lower bound on the log probability of the counts, in nats.
-    elbo_trace_ : ndarray of shape (n_iter,)
-        The bound after each iteration.
-    n_iter_ : int
-        Number of iterations.
-    converged_ : bool
-        Whether the optimisation converged.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
-    prior_scale_ : ndarray of shape (1,)
-        Prior standard deviation of the weights.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
-    posteriors_ : list
-        `posterior_` as a list of one.
-    coefficients_ : ndarray of shape (n_weights, 1)
-        `coef_` as a column.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
-    mean_missing_variance_ : float
-        Prior variance of f that the basis functions miss, averaged over the training rows.
-    n_samples_ : float
-        Sum of the weights of the training rows.
-    n_features_in_ : int
-        Number of columns of X.
 
     Notes
     -----

@@ -275,11 +275,7 @@ class ExtremeLikelihood(IntervalLikelihood):
             slope[~exact] = (hazard[~exact] - share) / width[~exact]
         return value, slope
 
-    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        return LatentLikelihood.terms(self, y, mean, variance)
-
-    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return LatentLikelihood.log_predictive(self, y, mean, variance)
+    terms, log_predictive = LatentLikelihood.terms, LatentLikelihood.log_predictive
 
     def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
         sd, values = np.sqrt(variance), np.broadcast_to(values, (len(mean), np.shape(values)[-1]))
