@@ -6,8 +6,7 @@ import pytest
 from pydirect import DirectRegressor, Nystroem, load
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
-from pydirect.features.marginal_likelihood import MarginalLikelihood
-from pydirect.features.referee import Referee
+from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.search import KernelRows, search_kernel
 
 from .test_screen import products

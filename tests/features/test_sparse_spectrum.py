@@ -4,8 +4,7 @@ from scipy.stats import multivariate_normal
 
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import random_fourier_features
-from pydirect.features.marginal_likelihood import BAD_POINT
-from pydirect.features.sparse_spectrum import SparseSpectrumLikelihood, optimised_frequencies
+from pydirect.features.marginal_likelihood import BAD_POINT, SparseSpectrumLikelihood, optimised_frequencies
 
 
 @pytest.fixture

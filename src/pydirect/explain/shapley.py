@@ -27,7 +27,7 @@ from pydirect._threads import single_blas_thread, threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
 from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._regressor import Regressor
-from pydirect.features.products import ProductMap
+from pydirect.features.maps import ProductMap
 from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import latent_variances

@@ -111,7 +111,9 @@ def fit_basis(
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":
-        return Basis(input_map, random_fourier_features(kernel, max(1, plan.n_functions // 2), rng), kernel, **record)
+        signs = np.where(inputs.T @ rows.y[:, 0] < 0, -1.0, 1.0)
+        drawn = random_fourier_features(kernel, max(1, plan.n_functions // 2), rng, signs=signs)
+        return Basis(input_map, drawn, kernel, **record)
     landmarks = choose_landmarks(inputs, rows, rng, plan.first_size or plan.n_functions)
     return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, **record)
 

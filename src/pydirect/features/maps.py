@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.special import gammaincinv
 
 from pydirect import _core
 from pydirect._dense import cholesky, half_rows, inverse_lower, solve_upper, squared_norms
@@ -24,17 +25,54 @@ from pydirect.features.derivatives import Along, Direction, kernel_gradient, lin
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import PAIRS, Kernel, KernelHyperparameters, linear_inputs
 from pydirect.features.own_kernel import OwnKernel
-from pydirect.features.products import ProductMap
 from pydirect.persistence.schema import As, AtLeast, Limits, Shape, Size
 
 Block = NDArray[Any]
 # Sums are of kernel functions where this bounds what rounding adds to them, as a fraction of the noise variance:
 # predictions then move by less than a thousandth of their deviation, as the bound is seldom reached.
 LARGEST_ROUNDING = 4e-3
-# Largest frequency of a product in units of an inverse length-scale: slopes of draws are finite.
+# Largest frequency in units of an inverse length-scale: slopes of draws are finite.
 FARTHEST = 100.0
 # Rows that sums are expected to be over where nobody knows.
 MANY_ROWS = 1e6
+
+
+@dataclass(frozen=True)
+class ProductMap:
+    """Φ(x) = Re u(x)T, where each term of u is a product of functions of one input each, as are averages over inputs.
+
+    Terms are exp(i xW), W the `frequencies` (n_inputs, n_frequencies), then monomials of the inputs, of which the
+    leading `clipped` are taken clipped. T is the `matrix` (n_frequencies + n_monomials, n_weights).
+    """
+
+    frequencies: FloatArray
+    powers: NDArray[np.intp]
+    clipped: int
+    matrix: NDArray[np.complex128] | FloatArray
+
+    @property
+    def n_terms(self) -> int:
+        """Number of terms of u."""
+        return len(self.matrix)
+
+    def degree(self, groups: NDArray[np.intp]) -> int:
+        """Return the largest number of groups of inputs that a term is a product over.
+
+        `groups`, (n_inputs,): the group of each input.
+        """
+        if self.frequencies.size:
+            return len(np.unique(groups))
+        return max((len(np.unique(groups[own > 0])) for own in self.powers), default=0)
+
+    def factors(self, x: FloatArray, groups: NDArray[np.intp], n_groups: int) -> NDArray[np.complex128] | FloatArray:
+        """Return what each group of inputs multiplies the terms by, (n_groups, n_terms), for one row of inputs."""
+        waves = np.zeros((n_groups, self.frequencies.shape[1]))
+        np.add.at(waves, groups, x[:, None] * self.frequencies)
+        clipped = np.concatenate([linear_inputs(x[None], self.clipped)[0], x[self.clipped :]])
+        monomials = np.ones((n_groups, len(self.powers)))
+        for value, group, power in zip(clipped, groups, self.powers.T, strict=True):
+            monomials[group] *= value**power
+        return np.hstack([np.exp(1j * waves), monomials]) if waves.size else monomials
 
 
 class FeatureMap(ABC):
@@ -548,29 +586,45 @@ class ForestFeatures(FeatureMap):
 
 
 def random_fourier_features(
-    hyperparameters: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator
+    kernel: KernelHyperparameters,
+    n_frequencies: int,
+    rng: np.random.Generator,
+    *,
+    signs: FloatArray | None = None,
+    tail: int = 1,
+    least_share: float = 0.1,
 ) -> FourierFeatures:
     """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
     Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the isotropic part;
-    for those of axes see `axis_frequencies`. Each part gets a share in proportion to its
-    amplitude, at least a tenth.
+    for those of axes see `axis_frequencies`. Each part that has an amplitude gets a share in proportion to it, at least
+    `least_share`. Inputs are taken in the order of their length-scales, with `signs` ±1, (n_inputs,), so that neither
+    the order nor the signs of columns matter.
+
+    The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
+    its u-quantile. With u = vᵃ, uniform v, a the `tail`, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs
+    squares: the larger a, the more frequencies are high ones.
     """
-    p = hyperparameters
-    d = len(p.length_scales)
-    share = p.ard_amplitude / p.amplitudes[:2].sum()
-    n_ard = round(n_frequencies * min(max(share, 0.1), 0.9))
-    counts = (n_ard, n_frequencies - n_ard)
-    parts = []
-    length_scales = (p.length_scales, np.full(d, p.isotropic_length_scale))
-    for count, freedom, length_scale in zip(counts, (2 * p.smoothness, 1), length_scales, strict=True):
-        radius = np.sqrt(freedom / rng.chisquare(freedom, count))
-        parts.append((rng.standard_normal((count, d)) / length_scale * radius[:, None]).T)
-    if p.product_amplitude > 0:
-        parts[1] = axis_frequencies(p, counts[1], rng)
-    amplitudes = [np.full(c, np.sqrt(a / max(c, 1))) for c, a in zip(counts, p.amplitudes[:2], strict=True)]
-    linear = np.where(np.arange(d) < p.n_linear, np.sqrt(p.amplitudes[2]), 0.0)
-    return FourierFeatures(np.hstack(parts), np.concatenate(amplitudes), linear[: p.n_linear], np.sqrt(p.constant))
+    d, amplitudes = len(kernel.length_scales), kernel.amplitudes[:2]
+    share = amplitudes[0] / amplitudes.sum()
+    if amplitudes.all():
+        share = np.clip(share, least_share, 1 - least_share)
+    n_ard = round(n_frequencies * float(share))
+    counts, freedoms = (n_ard, n_frequencies - n_ard), (2 * kernel.smoothness, 1)
+    scales = (kernel.length_scales, np.full(d, kernel.isotropic_length_scale))
+    order, turned = np.argsort(kernel.length_scales, kind="stable"), np.ones(d) if signs is None else signs
+    frequencies, sizes = [], []
+    for count, freedom, scale, amplitude in zip(counts, freedoms, scales, amplitudes, strict=True):
+        v, drawn = rng.random(count), np.empty((d, count))
+        radius = np.sqrt(freedom / np.maximum(2 * gammaincinv(freedom / 2, v**tail), freedom / FARTHEST**2))
+        drawn[order] = rng.standard_normal((d, count)) * radius
+        frequencies.append(drawn * (turned / scale)[:, None])
+        sizes.append(np.sqrt(amplitude / max(count, 1) * tail * v ** (tail - 1)))
+    if kernel.product_amplitude > 0:
+        frequencies[1] = axis_frequencies(kernel, counts[1], rng)
+        sizes[1] = np.full(counts[1], np.sqrt(amplitudes[1] / max(counts[1], 1)))
+    linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
+    return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))
 
 
 def axis_frequencies(kernel: KernelHyperparameters, count: int, rng: np.random.Generator) -> FloatArray:

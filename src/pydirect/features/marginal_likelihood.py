@@ -1,4 +1,4 @@
-"""Kernel hyperparameters by maximum marginal likelihood (type-II), exact on a subset of the rows.
+"""Marginal likelihoods: of a kernel, exact on a subset of rows or by landmarks on all, and of Fourier features.
 
 The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``, or with a
 part of axes in place of the last: a product over all, ``a_P exp(−Σ|x_j − x_j'|/ℓ_j)``, rough along axes, or the mean
@@ -10,15 +10,20 @@ tails are heavy enough for a short length-scale or a part of the covariance that
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
+from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.optimize import minimize
 
 from pydirect import _core
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, KernelHyperparameters, linear_inputs
+from pydirect.features.maps import FourierFeatures, NystroemFeatures
 
 # Prior means and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
 LOG_NOISE = (-1.5, 1.0)
@@ -34,6 +39,11 @@ BAD_POINT = 1e10
 LOG_PRODUCT = (np.log(0.3), 2.0)
 LOG_AXIS = (np.log(3.0), 1.5)
 LOG_PAIRS = (np.log(2.0), 1.0)
+# Least noise variance where frequencies are optimised.
+SMALLEST_NOISE = 1e-6
+# Of the referee: landmarks, steps between noise variances that are tried, of which few rows know little where tails are
+# heavy, and rows, of which more hardly say more about nats a row.
+N_LANDMARKS, NOISE_STEP, MOST_STEPS, REFEREE_ROWS = 300, 1.6, 8, 8192
 RANK_SHIFT = 1.0  # normal scores are less likely to matter than the columns themselves
 
 
@@ -239,3 +249,134 @@ def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     sd = np.r_[LOG_NOISE[1], LOG_AMPLITUDE[1], np.full(d, spread), LOG_AMPLITUDE[1], spread, LOG_LINEAR[1]]
     start = np.r_[np.log(0.1), 0.0, begin + shift, 0.0, begin, np.log(0.3)]
     return mean, sd, start
+
+
+# --- frequencies of Fourier features: the sparse-spectrum Gaussian process
+
+
+class SparseSpectrumLikelihood:
+    """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
+
+    Optimised frequencies explain the data better than the same number of random ones (Lázaro-Gredilla et al. 2010).
+    They have no prior: few optimisation steps keep them close to their start.
+
+    ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity, ``−log p = ½ yᵀα + ½ log|B| +
+    ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean, summed over outputs; W are the rows' weights.
+    """
+
+    def __init__(self, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray) -> None:
+        self.features, self.x, self.y, self.weight = features, x, y, sample_weight
+
+    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
+        """Return the value and the gradient, (n_inputs · n_frequencies + 2,)."""
+        shape = self.features.frequencies.shape
+        frequencies, f = theta[:-2].reshape(shape), shape[1]
+        noise, variance = np.exp(theta[-2:])
+        phi = replace(self.features, frequencies=np.ascontiguousarray(frequencies)).transform(self.x)
+        phi *= np.sqrt(variance)
+        weighted = phi * self.weight[:, None]
+        b = phi.T @ weighted / noise
+        b[np.diag_indices_from(b)] += 1.0
+        try:
+            factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:  # frequencies that coincide up to rounding, with large weights: the search steps back
+            return BAD_POINT, np.zeros_like(theta)
+        inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
+        w = inverse @ (weighted.T @ self.y) / noise
+        alpha = self.weight[:, None] * (self.y - phi @ w) / noise
+        n, k = self.y.shape
+        value = 0.5 * (self.y * alpha).sum() + k * (np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2])
+
+        by_phi = k * weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
+        by_phi -= alpha @ w.T
+        cosine, sine = slice(0, f), slice(f, 2 * f)
+        by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
+        squares = (alpha**2 / self.weight[:, None]).sum()
+        by_noise = 0.5 * k * (n - len(b) + np.trace(inverse)) - 0.5 * noise * squares
+        by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
+        return float(value), np.concatenate([(self.x.T @ by_phase).ravel(), [by_noise, by_variance]])
+
+
+def optimised_frequencies(
+    features: FourierFeatures,
+    noise_variance: float,
+    x: FloatArray,
+    y: FloatArray,
+    sample_weight: FloatArray,
+    largest: FloatArray,
+    max_iter: int,
+) -> FourierFeatures:
+    """Optimise the frequencies of Fourier features by `SparseSpectrumLikelihood`.
+
+    `x`, `y`, `sample_weight`: see `SparseSpectrumLikelihood`. `largest`, (n_inputs,): bounds on the
+    magnitude of the frequencies.
+    """
+    objective = SparseSpectrumLikelihood(features, x, y, sample_weight)
+    limit = np.repeat(largest, features.n_frequencies)
+    theta = np.concatenate([np.clip(features.frequencies.ravel(), -limit, limit), [np.log(noise_variance), 0.0]])
+    bounds = [*zip(-limit, limit, strict=True), (np.log(SMALLEST_NOISE), np.log(4.0)), (-12.0, 12.0)]
+    with single_blas_thread():
+        best = minimize(
+            objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iter, "maxcor": 20}
+        )
+    return replace(features, frequencies=np.ascontiguousarray(best.x[:-2].reshape(features.frequencies.shape)))
+
+
+# --- all rows, by landmarks
+
+
+@dataclass(frozen=True)
+class Referee:
+    """Log evidence of a kernel on all rows, by landmarks (Snelson & Ghahramani 2006).
+
+    What landmarks miss of a row's variance is noise of that row: without it, rough kernels would seem worse than they
+    are.
+
+    - `x`, (n_rows, n_inputs).
+    - `y`, (n_rows, n_outputs): the evidence is summed over outputs.
+    - `sample_weight`, (n_rows,).
+    - `rng`: chooses the landmarks, the same for all kernels.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    sample_weight: FloatArray
+    rng: np.random.Generator
+    n_threads: int = 1
+
+    @cached_property
+    def _rows(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        order = self.rng.permutation(len(self.x))[:REFEREE_ROWS]
+        rows = np.sort(order)
+        return np.unique(self.x[order[:N_LANDMARKS]], axis=0), self.x[rows], self.y[rows], self.sample_weight[rows]
+
+    def __call__(self, kernel: KernelHyperparameters) -> float:
+        """Return the log evidence where it is largest in the noise, estimated from up to `REFEREE_ROWS` rows."""
+        landmarks, x, _, _ = self._rows
+        phi = NystroemFeatures.at(landmarks, kernel).transform(x, n_threads=self.n_threads)
+        missing = np.maximum(kernel.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
+        best = self.log_evidence(phi, missing, kernel.noise_variance)
+        for factor in (NOISE_STEP, 1 / NOISE_STEP):
+            for step in range(1, MOST_STEPS):
+                value = self.log_evidence(phi, missing, kernel.noise_variance * factor**step)
+                if value <= best:
+                    break
+                best = value
+            if step > 1:
+                break
+        return best * len(self.x) / len(x)
+
+    def log_evidence(self, phi: FloatArray, missing: FloatArray, noise: float) -> float:
+        """Return the log evidence of the rows for features (n_rows, n_weights), what they miss (n_rows,) and noise."""
+        _, _, y, weight = self._rows
+        variance = noise / weight + missing
+        scaled = phi / variance[:, None]
+        precision = scaled.T @ phi
+        precision[np.diag_indices_from(precision)] += 1.0
+        factor = np.linalg.cholesky(precision)
+        pulled = solve_triangular(factor, scaled.T @ y, lower=True)
+        squares = np.sum(y**2 / variance[:, None]) - np.square(pulled).sum()
+        log_determinant = np.log(2 * np.pi * variance).sum() + 2 * np.log(factor.diagonal()).sum()
+        # A row that counts ω times has a density to the power of ω.
+        spare = (1 - weight).sum() * np.log(2 * np.pi * noise) - np.log(weight).sum()
+        return float(0.5 * (y.shape[1] * (spare - log_determinant) - squares))

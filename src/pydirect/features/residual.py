@@ -22,21 +22,19 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from pydirect._dense import half_rows, product, solve_lower, squared_norms, subtract_product
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import FeatureMap, FourierFeatures, axis_frequencies, cholesky_with_jitter
+from pydirect.features.maps import FeatureMap, cholesky_with_jitter, random_fourier_features
 from pydirect.tables.table import equal_rows
 
 EXACT_ROWS = 2000
 BLOCK_ROWS = 1000  # at a time, of further ones
 N_FREQUENCIES = 500
-TAIL = 3  # v**TAIL of the spectral density lies beyond the radius of a frequency, for uniform v
-LARGEST_RADIUS = 100.0  # in units of an inverse length-scale; slopes of draws are finite
+TAIL = 3  # as of `random_fourier_features`
 SMALLEST_SHARE = 0.3  # of the frequencies, for each part of the kernel that has an amplitude
 
 
@@ -167,40 +165,12 @@ class ResidualFeatures:
         return np.sqrt(np.maximum(self.basis.map.residual_variance(inputs, phi) - self.mean_residual, 0.0))
 
 
-def _fourier_process(kernel: KernelHyperparameters, n_frequencies: int, rng: np.random.Generator) -> FourierFeatures:
-    """Draw Fourier features whose products are the kernel on average, many of them of high frequencies.
-
-    The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
-    its u-quantile. With u = vᵃ, uniform v, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs squares.
-    Frequencies of a part of axes are drawn as often as they occur.
-    """
-    d = len(kernel.length_scales)
-    amplitudes = kernel.amplitudes[:2]
-    share = amplitudes[0] / amplitudes.sum()
-    if amplitudes.all():
-        share = np.clip(share, SMALLEST_SHARE, 1 - SMALLEST_SHARE)
-    n_ard = round(n_frequencies * float(share))
-    counts, freedoms = (n_ard, n_frequencies - n_ard), (2 * kernel.smoothness, 1)
-    scales = (kernel.length_scales, np.full(d, kernel.isotropic_length_scale))
-    frequencies, sizes = [], []
-    for count, freedom, scale, amplitude in zip(counts, freedoms, scales, amplitudes, strict=True):
-        v = rng.random(count)
-        chi2 = np.maximum(2 * gammaincinv(freedom / 2, v**TAIL), freedom / LARGEST_RADIUS**2)
-        frequencies.append((rng.standard_normal((count, d)) / scale * np.sqrt(freedom / chi2)[:, None]).T)
-        sizes.append(np.sqrt(amplitude / max(count, 1) * TAIL * v ** (TAIL - 1)))
-    if kernel.product_amplitude > 0:
-        frequencies[1] = axis_frequencies(kernel, counts[1], rng)
-        sizes[1] = np.full(counts[1], np.sqrt(amplitudes[1] / max(counts[1], 1)))
-    linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
-    return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))
-
-
 class _Process:
     """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
 
     def __init__(self, nystroem: FeatureMap, kernel: KernelHyperparameters, rng: np.random.Generator) -> None:
         self.nystroem = nystroem
-        self.features = _fourier_process(kernel, N_FREQUENCIES, rng)
+        self.features = random_fourier_features(kernel, N_FREQUENCIES, rng, tail=TAIL, least_share=SMALLEST_SHARE)
 
     @cached_property
     def at_landmarks(self) -> FloatArray:

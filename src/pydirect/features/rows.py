@@ -51,7 +51,7 @@ def distinct_index(
     first, where = equal_rows(x, y)
     total = np.bincount(where, weights=weight).astype(np.float64)
     if len(first) <= MOST_SORTED_ROWS:
-        order = np.lexsort([column[first] for table in (y, x) for column in table.T[::-1]])
+        order = np.lexsort([column[first] for table in (x, y) for column in table.T[::-1]])  # by y, then by x
     elif (total == 1).all():
         order = np.arange(len(first))
     else:

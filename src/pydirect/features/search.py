@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
-from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
 from pydirect.features.race import FIRST_SCALE, RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
-from pydirect.features.referee import Referee
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.features.search_record import (

@@ -24,7 +24,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
-from pydirect.features.referee import Referee
+from pydirect.features.marginal_likelihood import Referee
 from pydirect.features.rows import TrainingRows
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence, moved_to

@@ -16,7 +16,7 @@ from scipy.linalg import cholesky, solve_triangular
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import linear_inputs
 from pydirect.features.maps import ForestFeatures, FourierFeatures, random_fourier_features
-from pydirect.features.sparse_spectrum import optimised_frequencies
+from pydirect.features.marginal_likelihood import optimised_frequencies
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_LIMIT, INPUT_UNIT, quantise_frequencies
 from pydirect.quantized.quantize import with_frequencies

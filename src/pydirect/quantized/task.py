@@ -18,9 +18,9 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures
+from pydirect.features.marginal_likelihood import SMALLEST_NOISE
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
-from pydirect.features.sparse_spectrum import SMALLEST_NOISE
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.codes import zero_code
