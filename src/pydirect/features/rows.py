@@ -51,7 +51,9 @@ def distinct_index(
     first, where = equal_rows(x, y)
     total = np.bincount(where, weights=weight).astype(np.float64)
     if len(first) <= MOST_SORTED_ROWS:
-        order = np.lexsort([column[first] for table in (x, y) for column in table.T[::-1]])  # by y, then by x
+        # By targets that are numbers, so that the order of columns does not matter, else by x first.
+        tables = (x, y) if 2 * len(equal_rows(y[first])[0]) > len(first) else (y, x)
+        order = np.lexsort([column[first] for table in tables for column in table.T[::-1]])
     elif (total == 1).all():
         order = np.arange(len(first))
     else:
