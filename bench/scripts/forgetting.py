@@ -352,7 +352,7 @@ def compare_rates(arguments: argparse.Namespace) -> dict[str, float]:
         "the same with a half-life": lambda n: aged.predict_then_learn(x[:n], y[:n]) and None,
         "stream, blocks of 4096": in_blocks(stream(), 4096),
         "stream, a call for each row": one_by_one(
-            lambda row: single.predict(row, return_std=True), lambda row, v: single.partial_fit(row, [v]), rows, targets
+            lambda row: single.predict_one(row[0]), lambda row, v: single.partial_fit(row, [v]), rows, targets
         ),
         "RiverRegressor": one_by_one(
             lambda row: adapter.predict_one(row, with_dist=True), adapter.learn_one, records, targets

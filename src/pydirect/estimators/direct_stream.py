@@ -370,9 +370,9 @@ class DirectStreamRegressor(Regressor):
         """Learn a single row of numbers in compiled code; None if it takes more."""
         if sample_weight is not None or times is not None or is_time(self.half_life) or not self._is_one(X):
             return None
-        if type(y) is not np.ndarray or y.shape != (1,) or y.dtype != np.float64 or not abs(y[0]) <= LARGEST_TARGET:
+        if type(y) not in (np.ndarray, list) or len(y) != 1 or not isinstance(y[0], float):
             return None
-        return self.model_.learn_one(X, float(y[0]), self._threads)
+        return self.model_.learn_one(X, float(y[0]), self._threads) if abs(y[0]) <= LARGEST_TARGET else None
 
     def _learn(
         self,

@@ -224,6 +224,11 @@ class MonteCarloDivergence:
         """Rows of parameters: two with a location, one without."""
         return 2 if self.posterior.has_location else 1
 
+    @property
+    def required_sums(self) -> tuple[float | str, ...]:
+        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
+        return () if self._terms is None or self._computation not in ("sums", "ranks") else self._terms.sums
+
     def _check_admissible(self) -> None:
         """Raise unless KL(q ‖ p) is finite."""
         q, name = self.posterior, type(self.prior).__name__
