@@ -23,8 +23,8 @@ def test_moments_and_intervals_in_integers_are_those_of_the_functions(data, raw)
     np.testing.assert_allclose(upper - lower, 2 * 1.6448536 * std, rtol=1e-4)
     np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-12)
     unit = model.program.scale[0] * 16
-    got = model.predict_quantiles_of_functions(x, 0.3)
-    np.testing.assert_allclose(got, np.quantile(functions, 0.3, axis=1), atol=abs(unit) + 1e-4 * functions.std())
+    for got, p in zip(model.predict_function_interval(x, 0.4), (0.3, 0.7), strict=True):
+        np.testing.assert_allclose(got, np.quantile(functions, p, axis=1), atol=abs(unit) + 1e-4 * functions.std())
     np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-6)
 
 

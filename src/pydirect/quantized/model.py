@@ -431,10 +431,6 @@ class FloatPath:
         low, high = np.quantile(values.parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
         return values.middle + low, values.middle + high
 
-    def function_quantiles(self, values: FloatValues, p: float) -> FloatArray:
-        """Quantiles of the samples' functions, (n_rows, n_outputs)."""
-        return np.asarray(np.quantile(self.functions(values), p, axis=2))
-
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = True) -> FloatValues:
         """Evaluate all samples' functions at rows of X; `with_missing`: deviations and intervals are wanted too."""
         model, blocks = self.model, []

@@ -163,24 +163,6 @@ class QuantizedRegressor(QuantizedPredictor):
         """
         return self._predict_interval(X, level)
 
-    def predict_quantiles_of_functions(self, X: ArrayLike, p: float) -> FloatArray:
-        """Quantile of the samples' functions, without noise, by interpolation between samples.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        p : float in [0, 1]
-            Probability of values below the quantile.
-
-        Returns
-        -------
-        ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            In the target's units.
-        """
-        as_number(p, "p", at_least=0.0, at_most=1.0)
-        return self._shape(self.path.function_quantiles(self._values(X), p))
-
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
         """Predictive distribution of the target: Gaussian noise about every sample's function.
 
