@@ -89,6 +89,11 @@ def test_what_is_refused():
         fitted(Y[:, 0])
     with pytest.raises(ValueError, match="some of every output"):
         fitted(np.where([True, False], Y, np.nan))
+    with pytest.raises(ValueError, match="finite"):
+        fitted(np.where(np.arange(700)[:, None] == 3, np.inf, Y))
+    with pytest.warns(ConvergenceWarning):
+        constant = fitted(np.column_stack([Y[:, 0], np.ones(700)]), max_iter=5)
+    np.testing.assert_allclose(constant.predict(NEW)[:, 1], 1.0)
     with pytest.raises(ValueError, match="at most 3000"):
         CorrelatedRegressor(n_basis_functions=3001).fit(X, GAPS)
     with pytest.raises(ValueError, match="return_cov"):

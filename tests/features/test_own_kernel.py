@@ -198,6 +198,8 @@ def test_who_takes_no_kernel():
     with pytest.raises(ValueError, match="for DirectRegressor"):
         DirectStreamRegressor(Nystroem(kernel=RBF())).fit(X, Y)
     model = fitted(SMOOTH)
+    with pytest.raises(ValueError, match="one of scikit-learn"):
+        fitted(SMOOTH, local=8)
     with pytest.raises(TypeError, match="gradients"):
         model.predict_gradient(NEW)
     with pytest.raises(ValueError, match="sample_y"):

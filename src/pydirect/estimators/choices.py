@@ -465,7 +465,7 @@ def may_be_local(plan: RegressionPlan) -> str | None:
     if not plan.is_gaussian:
         return f"posterior={type(plan.posterior).__name__}"
     if not plan.features.has_kernel:
-        return "features that have no kernel"
+        return "features that have no kernel, or one of scikit-learn"
     return None if plan.noise in ("auto", "constant") else f"noise={plan.noise!r}"
 
 

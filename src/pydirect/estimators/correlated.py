@@ -106,8 +106,8 @@ class CorrelatedRegressor(Regressor):
             self._check_columns()
             targets = np.array(y, dtype=np.float64)
             missing = np.isnan(targets)
-            if targets.ndim != 2 or missing.all(axis=0).any():
-                raise ValueError(f"y must have two axes and some of every output, got shape {targets.shape}")
+            if targets.ndim != 2 or missing.all(axis=0).any() or np.isinf(targets).any():
+                raise ValueError(f"y must have two axes, finite numbers and some of every output, got {targets.shape}")
             Gaps.fit(targets, None).fill(targets, missing)
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:
@@ -131,7 +131,7 @@ class CorrelatedRegressor(Regressor):
                 mean_square = float(np.average(np.einsum("ij,ij->i", phi, phi), weights=weight))
                 residual = basis.mean_missing_variance(inputs, weight, mean_square)
                 noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance
-                start = np.corrcoef(rows.y.T) + 0.1 * np.eye(rows.y.shape[1])
+                start = rows.y.T @ rows.y / len(rows.y) + 0.1 * np.eye(rows.y.shape[1])
                 patterns = sums_by_pattern(phi, np.where(missing, np.nan, rows.y), weight)
                 found = fit_correlated(patterns, start, noise * start, plan.max_iter)
             self.fit_seconds_ = progress.seconds

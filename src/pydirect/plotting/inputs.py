@@ -51,7 +51,7 @@ class RelevanceDisplay(Display):
         basis = fitted(estimator, "features_")
         kernel, inputs = basis.hyperparameters, basis.input_map
         if kernel is None:
-            raise TypeError(f"features_ must have a kernel, got {basis.map.kind} features")
+            raise TypeError(f"features_ must have a kernel with length-scales, got {basis.kernel or basis.map.kind}")
         n = inputs.n_standardised
         relevance = np.zeros((n, 1 if inputs.n_outputs == n else 2))
         rates = 1 / kernel.length_scales
