@@ -94,7 +94,7 @@ class Nystroem(Choice):
 @described_by(Nystroem)
 @dataclass
 class Fourier(Nystroem):
-    """Random Fourier features of the same kernel: cheaper for very many rows, for prediction and on devices."""
+    """Random Fourier features of the same kernel but parts along columns: for very many rows and on devices."""
 
 
 @described_by(Nystroem)

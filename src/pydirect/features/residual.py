@@ -173,26 +173,17 @@ class _Process:
         self.features = random_fourier_features(kernel, N_FREQUENCIES, rng, tail=TAIL, least_share=SMALLEST_SHARE)
 
     @cached_property
-    def at_landmarks(self) -> FloatArray:
-        """ψ(Z), (n_landmarks, n_features)."""
-        return np.asarray(self.features.transform(self.nystroem.landmarks))
-
-    @cached_property
     def known(self) -> FloatArray:
         """L⁻¹ψ(Z), (n_landmarks, n_features)."""
-        return solve_lower(self.nystroem.factor, self.at_landmarks)
-
-    def _known_at(self, phi: FloatArray) -> FloatArray:
-        """Return what landmarks know of the process, for rows of Φ."""
-        return np.asarray(product(phi, self.known))
+        return solve_lower(self.nystroem.factor, self.features.transform(self.nystroem.landmarks))
 
     def left(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return r(x), (n_rows, n_features)."""
-        return np.asarray(self.features.transform(inputs) - self._known_at(phi))
+        return np.asarray(self.features.transform(inputs) - product(phi, self.known))
 
     def left_along(self, inputs: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
         """Return the derivative of r(x) along a direction in which basis functions have these `rates`."""
-        return np.asarray(self.features.gradient(inputs)(direction) - self._known_at(rates))
+        return np.asarray(self.features.gradient(inputs)(direction) - product(rates, self.known))
 
 
 def residual_variance_along(

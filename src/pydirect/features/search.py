@@ -338,11 +338,8 @@ class KernelObjective(Objective, Protocol):
     start: FloatArray
 
 
-class AxesObjective(Objective, Protocol):
+class AxesObjective(KernelObjective, Protocol):
     """One whose kernel may have a part of axes in place of the isotropic one."""
-
-    d: int
-    start: FloatArray
 
     def with_axes(self, axes: NDArray[np.intp], order: int) -> Self:
         """Return the same with a part of axes; see `MarginalLikelihood`."""
