@@ -37,7 +37,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units, check_target_size
-from pydirect.fitted.regression import FittedRegressor, GappedRegressor
+from pydirect.fitted.regression import FittedRegressor
 from pydirect.persistence.container import FileFormatError
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
@@ -119,8 +119,7 @@ class IncrementalRegressor(Regressor):
         if table is None:
             return self.model_, x
         with self._threads():
-            gapped = GappedRegressor(self.model_)
-            return gapped, gapped.rows(x, self.columns_.draws_of_lacking(table, x))
+            return self.model_, self.model_.gapped(x, self.columns_.draws_of_lacking(table, x))
 
     def _begin(self) -> None:
         super()._begin()

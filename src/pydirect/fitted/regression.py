@@ -96,6 +96,11 @@ class Latent:
     def _variances(self) -> LatentVariances:
         return LatentVariances(self.basis, self.posteriors, self.prior_scale, self.residual_variance)
 
+    def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return rows of known inputs, and the variances of f that further columns of x are, if any; see `gapped`."""
+        n = self.basis.n_features_in
+        return (x, np.zeros((1, self.n_outputs))) if x.shape[1] <= n else (x[:, :n], x[:, n:])
+
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""
         inputs = self.basis.inputs(x)
@@ -108,6 +113,7 @@ class Latent:
 
     def moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and variance of f, (n_rows, n_outputs) each."""
+        x, more = self.split(x)
         mean, variance = np.empty((2, len(x), self.n_outputs))
         if self.basis.map.kind == "transformer":  # which several threads might not be allowed to use
             n_threads, size = 1, max(len(x), 1)
@@ -131,7 +137,7 @@ class Latent:
         else:
             for _ in ordered_map(predict, iter(chunks), min(n_threads, len(chunks))):
                 pass
-        return mean, variance if with_variance else None
+        return mean, variance + more if with_variance else None
 
     def components(self, x: FloatArray) -> list[Components]:
         """Components of the posterior of f of every output: one, but for mixtures."""
@@ -139,19 +145,24 @@ class Latent:
             mean, variance = self.moments(x, with_variance=True)
             assert variance is not None
             return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(self.n_outputs)]
+        x, more = self.split(x)
         inputs, phi = self.phi(x)
         beyond, found = self.beyond(inputs, phi), []
         for k, (posterior, scale) in enumerate(zip(self.posteriors, self.prior_scale, strict=True)):
             means, variances = posterior.component_moments(phi, resolve_n_threads())
             variances = scale**2 * variances + (0.0 if beyond is None else beyond[:, k, None])
+            variances = variances + more[:, k, None]
             found.append((posterior.alpha, scale * means, variances))
         return found
 
     def covariance(self, x: FloatArray) -> FloatArray:
         """Joint covariance of f at the rows of x under Gaussian posteriors, (n_outputs, n_rows, n_rows)."""
+        x, more = self.split(x)
         inputs, phi = self.phi(x)
         residual = residual_covariances(self.basis, inputs, phi, self.residual_variance)
-        return np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()])
+        found, rows = np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()]), range(len(x))
+        found[:, rows, rows] += more.T
+        return found
 
     def quantizable(self, outputs: Outputs) -> FittedBasisModel:
         """The functions as integers are made of them, and their units."""
@@ -159,6 +170,7 @@ class Latent:
 
     def cumulants(self, x: FloatArray) -> FloatArray:
         """First four cumulants of f, (4, n_rows, n_outputs)."""
+        x, more = self.split(x)
         inputs, phi = self.phi(x)
         found = np.stack(
             [
@@ -169,10 +181,12 @@ class Latent:
         beyond = self.beyond(inputs, phi)
         if beyond is not None:
             found[1] += beyond
+        found[1] += more
         return found
 
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Joint draws of f at the rows of x, (n_rows, n_outputs, n_samples)."""
+        x, more = self.split(x)
         values, draw = np.empty((len(x), self.n_outputs, n_samples)), self.sampler(n_samples, rng)
         for rows in blocks_of(len(x), self.n_columns):
             values[rows] = draw(x[rows])
@@ -180,6 +194,8 @@ class Latent:
         residual = draw_residual(self.basis, inputs, self.residual_variance, n_draws, rng, resolve_n_threads())
         if residual is not None:
             values += self.prior_scale[:, None] * residual.reshape(values.shape)
+        if more.any():
+            values += np.sqrt(more)[:, :, None] * rng.standard_normal(values.shape)
         return values
 
     def sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], FloatArray]:
@@ -259,15 +275,16 @@ class FittedRegressor(Predictor):
         ]
         if self.noise is None:
             return constant
-        own = self.noise.of(x, resolve_n_threads())
+        own = self.noise.of(self.latent.split(x)[0], resolve_n_threads())
         return [noise if mixture is None else mixture for noise, mixture in zip(constant, own, strict=True)]
 
     def _with_local(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean of y, variance of f and noise variance with the local process, (n_rows, n_outputs) each."""
         assert self.local is not None
         mean, _ = self.latent.moments(x, with_variance=False)
+        x, more = self.latent.split(x)
         detail = self.local.predict(self.basis.inputs(x), resolve_n_threads())
-        return mean + detail.mean, detail.variance, detail.noise
+        return mean + detail.mean, detail.variance + more, detail.noise
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         if self.local is not None:
@@ -313,6 +330,19 @@ class FittedRegressor(Predictor):
         found *= self.units.scale ** np.arange(1, 5)[:, None, None]
         found[0] += self.units.location
         return found[:, :, 0] if self.units.one_dimensional else found
+
+    def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        """Append to rows the variance of f that comes from inputs which are only expected, (n_rows, n_outputs).
+
+        By parts: numbers of rows, and draws of them (n_draws, n_chosen, n_encoded). The variances are about the mean at
+        what is expected, which stays the prediction.
+        """
+        variance = np.zeros((len(x), self.units.n_outputs))
+        for chosen, draws in parts:
+            expected = self.latent_moments(x[chosen], False)[0]
+            means = self.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
+            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
+        return np.hstack([x, variance])
 
     # --- draws
 
@@ -361,76 +391,6 @@ class FittedRegressor(Predictor):
         latent = self.without_local("quantised models, which hold no training rows,", stacklevel=5).latent
         outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
         return latent.quantizable(outputs)
-
-
-@dataclass(frozen=True, eq=False)
-class GappedRegressor(Predictor):
-    """A model at rows of which some inputs are only expected: further columns are the variances of f from there."""
-
-    model: FittedRegressor
-
-    def rows(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
-        """Append the variances to rows, by parts: numbers of rows, and draws (n_draws, n_chosen, n_encoded) of them.
-
-        They are about the mean at what is expected, which stays the prediction.
-        """
-        variance = np.zeros((len(x), self.units.n_outputs))
-        for chosen, draws in parts:
-            expected = self.model.latent_moments(x[chosen], False)[0]
-            means = self.model.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
-            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
-        return np.hstack([x, variance])
-
-    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        width = x.shape[1] - self.units.n_outputs
-        return np.ascontiguousarray(x[:, :width]), x[:, width:]
-
-    @property
-    def units(self) -> Units:  # type: ignore[override]
-        return self.model.units
-
-    @property
-    def n_columns(self) -> int:
-        return self.model.n_columns
-
-    def without_local(self, what: str) -> Self:
-        return replace(self, model=self.model.without_local(what, stacklevel=4))
-
-    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        x, more = self._split(x)
-        mean, variance = self.model.latent_moments(x, with_variance)
-        return mean, None if variance is None else variance + more
-
-    def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        return self.model.noise_of(self._split(x)[0])
-
-    def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        x, more = self._split(x)
-        mean, variance, noise = self.model.variance_parts(x)
-        return mean, variance + more, noise
-
-    def components(self, x: FloatArray) -> list[Components]:
-        x, more = self._split(x)
-        found = enumerate(self.model.components(x))
-        return [(weights, means, variances + more[:, k, None]) for k, (weights, means, variances) in found]
-
-    def covariance(self, x: FloatArray) -> FloatArray:
-        x, more = self._split(x)
-        found, rows = self.model.covariance(x), np.arange(len(x))
-        found[rows, rows] += self.units.shape((self.units.calibration * self.units.scale) ** 2 * more)
-        return found
-
-    def cumulants(self, x: FloatArray) -> FloatArray:
-        x, more = self._split(x)
-        found = self.model.cumulants(x)
-        found[1] += self.units.shape(self.units.scale**2 * more)
-        return found
-
-    def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
-        x, more = self._split(x)
-        found = self.model.draws(x, n_samples, rng, noise)
-        spread = self.units.calibration * np.sqrt(more)[:, :, None]
-        return np.asarray(found + spread * rng.standard_normal(found.shape))
 
 
 def outputs_of(units: Units, noise: FloatArray, n_features_in: int, feature_names: tuple[str, ...]) -> Outputs:
