@@ -212,13 +212,16 @@ class IncrementalRegressor(Regressor):
     def _warn_if_constant(self, x: FloatArray, stacklevel: int) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
-            names = self._feature_names() or [f"number {j}" for j in range(x.shape[1])]
             warn(
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
-                f"the first of them {names[constant[0]]}: these columns are dropped for good",
+                f"the first of them {self._name_of(constant[0])}: these columns are dropped for good",
                 FeatureMapWarning,
                 stacklevel=stacklevel + 1,
             )
+
+    def _name_of(self, column: int) -> str:
+        names = self._feature_names()
+        return names[column] if names else f"number {column}"
 
     def _warn_if_moved(self, x: FloatArray) -> None:
         """Warn when most of the latest rows are far from those that the feature map was fixed by."""
@@ -231,10 +234,10 @@ class IncrementalRegressor(Regressor):
             return
         moved = inputs.kept[2 * self._n_far > self._n_watched]
         if moved.size:
-            name = (self._feature_names() or [f"number {j}" for j in range(x.shape[1])])[moved[0]]
             warn(
                 f"most of the latest rows are farther than {FAR:g} standard deviations from the mean of those that "
-                f"fixed the feature map, in {moved.size} columns, the first of them {name}: it cannot follow them, and "
+                f"fixed the feature map, in {moved.size} columns, the first of them {self._name_of(moved[0])}: it cannot "
+                "follow them, and "
                 "predictions level off there. Begin again with fit, or with fit_features on rows like all of these",
                 FeatureMapWarning,
                 stacklevel=3,
@@ -609,8 +612,7 @@ class IncrementalRegressor(Regressor):
     def _collected(
         self, plan: RegressionPlan, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool
     ) -> RunningStatistics:
-        saved = run.saved(Basis) if isinstance(run, StreamRun) else None
-        if isinstance(run, StreamRun) and saved is not None:
+        if isinstance(run, StreamRun) and (saved := run.saved(Basis)) is not None:
             assert isinstance(saved.statistics.features, Basis) and run.path is not None
             self._restore_features(plan, run.path, saved, saved.statistics.features, keep_features)
             self._require_columns(run.shape[0], run.names)
@@ -623,9 +625,8 @@ class IncrementalRegressor(Regressor):
             sample = run.sample(sample_rows, int(plan.generators()[0].integers(2**63)))
             with run.uncounted("features"):
                 self._fix_features_by(plan, sample, run.names, run.one_dimensional, run.codes)
-        n_outputs = run.shape[1]
         run.encode(self.columns_)
-        return run.collected(self.new_statistics(n_outputs))
+        return run.collected(self.new_statistics(run.shape[1]))
 
     def _fix_features_by(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,15 +21,6 @@ from pydirect.linear.noisy_sums import correct_noisy_sums
 from pydirect.statistics.noisy import NoisyStatistics
 from pydirect.statistics.rotated import decorrelate
 from pydirect.statistics.running import RunningStatistics
-
-
-class SummedModel(Protocol):
-    """A model of sums over rows."""
-
-    features_: Basis
-    statistics_: RunningStatistics
-
-    def _of_sums(self, statistics: RunningStatistics) -> Any: ...  # pragma: no cover
 
 
 def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any:
@@ -103,13 +94,13 @@ def merged_statistics(models: Sequence[Any], weights: ArrayLike | None = None) -
     return total
 
 
-def _require_sums(model: SummedModel) -> None:
-    if hasattr(model, "buffered_rows_"):
+def _require_sums(summed: Any) -> None:
+    if hasattr(summed, "buffered_rows_"):
         raise ValueError(
             "models must have a feature map that is fixed, got one that buffers its rows while they are few and "
             "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
         )
-    if not hasattr(model, "statistics_"):
+    if not hasattr(summed, "statistics_"):
         raise ValueError(
             "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, or "
             "fit_stream"

@@ -376,7 +376,9 @@ def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.G
     statistics = [sums.statistics.target(k) for k in targets]
     seeds = [int(rng.integers(2**31)) for _ in targets]
     if isinstance(posterior, Sequential):
-        return list(_sequential_policy(posterior, sums.basis).fit(statistics, starts, seeds))
+        own, pairs = posterior, getattr(sums.basis.map, "pairs", None)
+        levels = own.n_levels, own.unit_levels, own.level_scales, own.n_draws, own.keep_factor, pairs
+        return list(SequentialPolicy(as_prior(own.prior), *levels, resolve_n_threads()).fit(statistics, starts, seeds))
     policy = _raw_policy(plan, posterior, sums.basis)
     return list(finish([policy.begin(*each) for each in zip(statistics, starts, strict=True)]))
 
@@ -510,19 +512,6 @@ def _noise_problem(
         plan.block_dtype,
         rng,
         n_threads,
-    )
-
-
-def _sequential_policy(posterior: Sequential, basis: Basis) -> SequentialPolicy:
-    return SequentialPolicy(
-        as_prior(posterior.prior),
-        posterior.n_levels,
-        posterior.unit_levels,
-        posterior.level_scales,
-        posterior.n_draws,
-        posterior.keep_factor,
-        getattr(basis.map, "pairs", None),
-        resolve_n_threads(),
     )
 
 

@@ -67,10 +67,13 @@ class PredictiveDistribution:
 
     def __post_init__(self) -> None:
         weights = np.atleast_2d(finite_array("weights", self.weights))
-        means = _matrix("means", self.means)
-        variances = _matrix("variances", self.variances)
-        _require_non_negative("weights", weights)
-        _require_non_negative("variances", variances)
+        means, variances = finite_array("means", self.means), finite_array("variances", self.variances)
+        for name, value in (("means", means), ("variances", variances)):
+            if value.ndim != 2:
+                raise ValueError(f"{name} must have two dimensions, got shape {value.shape}")
+        for name, value in (("weights", weights), ("variances", variances)):
+            if (value < 0.0).any():
+                raise ValueError(f"{name} must be non-negative, got {value.min():g}")
         try:
             n, k = np.broadcast_shapes(weights.shape, means.shape, variances.shape)
         except ValueError:
@@ -189,9 +192,13 @@ class PredictiveDistribution:
 
     def sample(self, n_samples: int = 1, rng: np.random.Generator | int | None = None) -> FloatArray:
         """Independent draws from the distribution of each row, (n_samples, n)."""
-        rng = np.random.default_rng(rng)
-        component = self._sample_components(as_count(n_samples, "n_samples", 0), rng)
-        rows = np.arange(self.n_rows)
+        rng, rows = np.random.default_rng(rng), np.arange(self.n_rows)
+        cumulative = np.cumsum(self.weights, axis=1)
+        # Scaled by the total, so that rounding cannot select a component beyond the last one with weight.
+        u = rng.random((as_count(n_samples, "n_samples", 0), self.n_rows)) * cumulative[:, -1]
+        component = np.zeros(u.shape, dtype=np.intp)
+        for k in range(self.n_components - 1):
+            component += u >= cumulative[:, k]
         return self.means[rows, component] + self.scales[rows, component] * rng.standard_normal(component.shape)
 
     @cached_property
@@ -239,16 +246,6 @@ class PredictiveDistribution:
             np.multiply(sign, quantiles.reshape(shape), out=out[rows])
         return out
 
-    def _sample_components(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
-        """Draw components, shape (n_samples, n), by inversion of the cumulative weights."""
-        cumulative = np.cumsum(self.weights, axis=1)
-        # Scaled by the total, so that rounding cannot select a component beyond the last one with weight.
-        u = rng.random((n_samples, self.n_rows)) * cumulative[:, -1]
-        component = np.zeros(u.shape, dtype=np.intp)
-        for k in range(self.n_components - 1):
-            component += u >= cumulative[:, k]
-        return component
-
 
 def _mix(weights: FloatArray, values: FloatArray) -> FloatArray:
     """Return the weighted sum over the components."""
@@ -294,10 +291,14 @@ def _lower_quantiles(
         if not more.all():
             state = (rows, x, low, high, last, p, target, close, finest, weights, means, scales)
             rows, x, low, high, last, p, target, close, finest, weights, means, scales = (a[more] for a in state)
-        probability, density = _cdf_and_density(x, weights, means, scales)
+        z = _standardise(x[:, None] - means, scales)
+        probability = _mix(weights, ndtr(z))
         low = np.where(probability < p, x, low)
         high = np.where(probability > p, x, high)
-        step = _probit_step(probability, density, target)
+        with np.errstate(all="ignore"):  # infinite where F or its slope is beyond double precision
+            probit = ndtri(probability)
+            density = _mix(weights, np.exp(-0.5 * z**2) / scales)
+            step = (probit - target) * np.exp(-0.5 * probit**2) / density
         trusted = (np.abs(step) <= 0.5 * last) & (x - step > low) & (x - step < high)
         proposal = np.where(trusted, x - step, 0.5 * low + 0.5 * high)
         last = np.abs(proposal - x)
@@ -310,35 +311,9 @@ def _lower_quantiles(
     return quantile
 
 
-def _cdf_and_density(
-    x: FloatArray, weights: FloatArray, means: FloatArray, scales: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    z = _standardise(x[:, None] - means, scales)
-    return _mix(weights, ndtr(z)), _mix(weights, np.exp(-0.5 * z**2) / scales) / np.sqrt(2.0 * np.pi)
-
-
-def _probit_step(probability: FloatArray, density: FloatArray, target: FloatArray) -> FloatArray:
-    """Newton's step for probit(F(x)) = target; NaN or infinite where F or its slope is beyond double precision."""
-    with np.errstate(all="ignore"):
-        probit = ndtri(probability)
-        return cast(FloatArray, (probit - target) * np.exp(-0.5 * probit**2) / (np.sqrt(2.0 * np.pi) * density))
-
-
 def finite_array(name: str, value: ArrayLike) -> FloatArray:
     """Return `value` in double precision, or raise if it holds NaN or infinity."""
     array = np.asarray(value, dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got NaN or infinity")
     return array
-
-
-def _matrix(name: str, value: ArrayLike) -> FloatArray:
-    array = finite_array(name, value)
-    if array.ndim != 2:
-        raise ValueError(f"{name} must have two dimensions, got shape {array.shape}")
-    return array
-
-
-def _require_non_negative(name: str, array: FloatArray) -> None:
-    if np.any(array < 0.0):
-        raise ValueError(f"{name} must be non-negative, got {array.min():g}")
