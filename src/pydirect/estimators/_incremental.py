@@ -236,9 +236,9 @@ class IncrementalRegressor(Regressor):
         if moved.size:
             warn(
                 f"most of the latest rows are farther than {FAR:g} standard deviations from the mean of those that "
-                f"fixed the feature map, in {moved.size} columns, the first of them {self._name_of(moved[0])}: it cannot "
-                "follow them, and "
-                "predictions level off there. Begin again with fit, or with fit_features on rows like all of these",
+                f"fixed the feature map, in {moved.size} columns, the first of them {self._name_of(moved[0])}: it "
+                "cannot follow them, and predictions level off there. Begin again with fit, or with fit_features on "
+                "rows like all of these",
                 FeatureMapWarning,
                 stacklevel=3,
             )
