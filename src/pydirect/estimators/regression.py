@@ -65,8 +65,6 @@ from pydirect.tables.table import equal_rows
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 # Rows up to which deviations are wider for what is not known of their unit, and from which they are not.
 FEW = (30, 50)
-# Rows that find the kernel of log noise, whose targets are nearly all noise.
-MAX_NOISE_ROWS = 256
 
 Fitted = list[tuple[Any, float]]
 
@@ -479,40 +477,8 @@ def _noise_problem(
     constant = not isinstance(plan.noise, str) or plan.noise == "constant"
     if sums.rows is None or sums.rotated is None or (constant and plan.local is None):
         return None
-    basis, features, n_threads = sums.basis, plan.features, resolve_n_threads()
-    columns = basis.columns
-    assert columns is not None
-
-    def learn_basis(rows: TrainingRows, scale: FloatArray) -> Basis:
-        search = partial(search_kernel, max_rows=features.max_search_rows)
-        options: dict[str, Any] = {"names": basis.names, "target_scale": scale}
-        learned = fit_basis(features, rows, columns, search, rng, n_threads, **options)
-        return replace(learned, target_transform=units.transform)
-
-    def noise_basis(rows: TrainingRows, scale: FloatArray, size: int) -> Basis:
-        own = replace(features, kind="nystroem", n_functions=size, length_scale=None, parameters={})
-        encoded = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
-        max_rows = min(features.max_search_rows, MAX_NOISE_ROWS)
-        search = partial(search_kernel, max_rows=max_rows, thorough=False)
-        return fit_basis(own, rows, encoded, search, rng, n_threads, target_scale=scale)
-
-    return NoiseProblem(
-        basis,
-        sums.residual_variance,
-        sums.rows,
-        sums.rotated,
-        fitted,
-        n_rows,
-        units.scale,
-        learn_basis if features.learns_kernel else None,
-        noise_basis if features.takes_tables else None,
-        features.n_functions,
-        features.max_search_rows,
-        plan.max_iter,
-        plan.block_dtype,
-        rng,
-        n_threads,
-    )
+    given = sums.basis, sums.residual_variance, sums.rows, sums.rotated, fitted, n_rows, units.scale
+    return NoiseProblem(*given, plan.features, plan.max_iter, plan.block_dtype, rng, resolve_n_threads())
 
 
 def _raw_policy(plan: RegressionPlan, posterior: MeanField, basis: Basis) -> RawPolicy:

@@ -8,9 +8,9 @@ one that is closer to left-out rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,14 @@ from pydirect._dense import product
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
+from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
 from pydirect.features.marginal_likelihood import Referee
 from pydirect.features.rows import TrainingRows
 from pydirect.features.screen import RELEVANT, screen_columns
+from pydirect.features.search import search_kernel
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence, moved_to
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, posterior_for_rows
@@ -55,6 +57,8 @@ PROMISING = 0.5
 FEW_ROWS = 2000
 MAX_COMPARED_ROWS = 4000
 N_NOISE_FEATURES = 400
+# Rows that find the kernel of log noise, whose targets are nearly all noise.
+MAX_NOISE_ROWS = 256
 # Of gains, that count as more than chance.
 STANDARD_ERRORS = 2.0
 VARIES = (VARYING, VARYING_HEAVY_TAILED)
@@ -159,9 +163,7 @@ class RowMoments:
 class NoiseProblem:
     """Distinct rows of a fit, its posteriors with constant noise, and what another fit needs.
 
-    ``learn_basis`` learns a feature map like that of the fit from rows, given their targets' scale; ``noise_basis``
-    one of at most as many functions for log variances, None where the map is given. ``density_scale`` (n_outputs,) are
-    the targets' units.
+    ``features`` are what was asked for, ``density_scale`` (n_outputs,) the targets' units.
     """
 
     basis: Basis
@@ -171,14 +173,33 @@ class NoiseProblem:
     fitted: Sequence[Fitted]
     effective_rows: float
     density_scale: FloatArray
-    learn_basis: Callable[[TrainingRows, FloatArray], Basis] | None
-    noise_basis: Callable[[TrainingRows, FloatArray, int], Basis] | None
-    n_functions: int
-    max_search_rows: int
+    features: FeaturePlan
     max_iter: int
     block_dtype: str
     rng: np.random.Generator
     n_threads: int
+
+    @property
+    def n_noise_functions(self) -> int:
+        """Basis functions of log noise variances."""
+        return min(self.features.n_functions, N_NOISE_FEATURES)
+
+    def learned(self, rows: TrainingRows, scale: FloatArray) -> Basis:
+        """Learn a feature map like that of the fit from rows, given the scale of their targets."""
+        search = partial(search_kernel, max_rows=self.features.max_search_rows)
+        assert self.basis.columns is not None
+        given = self.features, rows, self.basis.columns, search, self.rng, self.n_threads
+        learned = fit_basis(*given, names=self.basis.names, target_scale=scale)
+        return replace(learned, target_transform=self.basis.target_transform)
+
+    def noise_basis(self, rows: TrainingRows, scale: FloatArray) -> Basis:
+        """Learn a feature map for log noise variances, whose targets are nearly all noise."""
+        plan = replace(
+            self.features, kind="nystroem", n_functions=self.n_noise_functions, length_scale=None, parameters={}
+        )
+        columns = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
+        search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_NOISE_ROWS), thorough=False)
+        return fit_basis(plan, rows, columns, search, self.rng, self.n_threads, target_scale=scale)
 
     def moments(self) -> RowMoments:
         """Moments of f at the distinct rows of positive weight."""
@@ -484,16 +505,15 @@ class NoiseFit:
 
     def _searched(self) -> Regression:
         """The same with a kernel of its own, where the feature map is not given."""
-        if self.problem.noise_basis is None:
+        if not self.problem.features.takes_tables:
             return self.first
-        n = min(len(self.compared), 2 * self.problem.max_search_rows)  # one subset
+        n = min(len(self.compared), 2 * self.problem.features.max_search_rows)  # one subset
         few = np.sort(self.rng.choice(len(self.compared), n, replace=False))
         chosen = self.compared[few]
         weight = self.counts[chosen]
         targets, _, scale = self._targets(self._first_squares[few], weight)
-        size = min(self.problem.n_functions, N_NOISE_FEATURES)
         rows = TrainingRows(self.x[chosen], targets, weight / weight.mean())
-        basis = self.problem.noise_basis(rows, scale, size)
+        basis = self.problem.noise_basis(rows, scale)
         return self._regression(self._first_squares, self.compared, basis)
 
     def _varying(self, log_noise: LogNoise, means: Sequence[Mean]) -> Candidates:
@@ -549,7 +569,7 @@ class NoiseFit:
 
     def _noise_basis(self, x: FloatArray, targets: FloatArray, weight: FloatArray) -> Basis:
         """Fit a kernel of its own to log noise variances; where X has no columns of numbers, share the basis of f."""
-        if self.problem.noise_basis is None:
+        if not self.problem.features.takes_tables:
             return self.basis
         columns = ColumnEncoding.of_numbers(x.shape[1])  # encoded already
         input_map = InputMap.fit(x, weight, rank=False)
@@ -557,8 +577,8 @@ class NoiseFit:
             return Basis(input_map, LinearFeatures(0), columns=columns)
         inputs = input_map.transform(x)
         kernel = kernel_of_log_noise(inputs, targets, weight, input_map.n_standardised, self.rng, self.n_threads)
-        size = min(self.problem.n_functions, N_NOISE_FEATURES)
-        chosen = self.rng.choice(len(inputs), min(size, len(inputs)), replace=False)
+        size = min(self.problem.n_noise_functions, len(inputs))
+        chosen = self.rng.choice(len(inputs), size, replace=False)
         landmarks = np.unique(inputs[chosen], axis=0)
         return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, columns=columns)
 

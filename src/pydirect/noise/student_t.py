@@ -114,7 +114,7 @@ class StudentTFit(NoiseFit):
         self.scales, self.means = robust_scale(self.squares), np.empty_like(self.y)
         self._alternate(variances)
         fits = self._precisions() > SMALLEST_PRECISION
-        if self.problem.learn_basis is not None and fits.any():
+        if self.problem.features.learns_kernel and fits.any():
             self._learn_features(fits)
             unit = self.basis.target_scale
             if self.basis.hyperparameters is not None and unit is not None:
@@ -162,8 +162,7 @@ class StudentTFit(NoiseFit):
         location, scale = weighted_location_scale(y, weight)
         scale = np.where(scale > 0, scale, 1.0)
         rows = TrainingRows(self.x[kept], (y - location) / scale, weight)
-        assert self.problem.learn_basis is not None
-        self.basis = self.problem.learn_basis(rows, scale * self.problem.density_scale)
+        self.basis = self.problem.learned(rows, scale * self.problem.density_scale)
         inputs, counts = self.basis.inputs(self.x), self.counts
         mean_square = collect_statistics(self.basis.map, inputs, self.y, counts, n_threads=self.n_threads).mean_square
         self.residual_variance = self.basis.mean_missing_variance(inputs, counts, mean_square)
