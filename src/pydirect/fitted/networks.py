@@ -120,6 +120,11 @@ def network_inputs(input_map: InputMap, x: FloatArray) -> FloatArray:
     return np.ascontiguousarray(np.clip(inputs, -LARGEST_INPUT, LARGEST_INPUT, out=inputs))
 
 
+def lost_in_units(model: FittedNetworkRegressor | FittedQuadraticNetwork) -> FloatArray:
+    """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
+    return np.asarray(model.n_samples * np.log(model.units.scale))
+
+
 @dataclass(frozen=True, eq=False)
 class FittedNetworkRegressor(Predictor):
     """One network per target, whose noise variance may be another output l of the network.
@@ -136,6 +141,7 @@ class FittedNetworkRegressor(Predictor):
     mean_noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
 
     __repr__ = short_repr
+    elbo_units = property(lost_in_units)
 
     def check(self) -> None:
         """Raise unless the networks have one target, and draws where they are wanted."""
@@ -360,6 +366,7 @@ class FittedQuadraticNetwork(Predictor):
     n_samples: Annotated[float, Positive]
 
     __repr__ = short_repr
+    elbo_units = property(lost_in_units)
 
     def check(self) -> None:
         """Raise unless all networks are of one shape, of the rotated inputs."""

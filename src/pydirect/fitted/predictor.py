@@ -198,11 +198,6 @@ class Predictor(Digested):
         """Return the model with this factor of all predictive deviations."""
         return replace(cast(Any, self), units=self.units.calibrated(factor))
 
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
-        return np.asarray(cast(Any, self).n_samples * np.log(self.units.scale))
-
     # What the four above imply; subclasses that know better replace it.
 
     def latent_components(self, x: FloatArray) -> list[Components]:

@@ -271,7 +271,7 @@ class NeighbourSets:
         k : int
             Number of neighbours.
         held : ndarray of shape (n_held,)
-        keep : bool
+        keep : bool, default=False
             Whether residuals of many functions will be fitted.
         """
         columns = used_columns(np.clip(inputs / length_scales, -FARTHEST, FARTHEST), NEGLIGIBLE_SPREAD)
