@@ -1,6 +1,8 @@
 """The sampler for Optuna: every kind of parameter and trial, and suggestions that are better than chance."""
 
+import importlib
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -190,3 +192,10 @@ def test_one_value_is_no_parameter():
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="n_startup_trials must be at least 1, got 0"):
         DirectSampler(n_startup_trials=0)
+
+
+def test_a_missing_optuna_is_named_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna.distributions", None)
+    monkeypatch.delitem(sys.modules, "pydirect.adapters.optuna")
+    with pytest.raises(ImportError, match=r"DirectSampler needs Optuna: pip install 'pydirect\[optuna\]'"):
+        importlib.import_module("pydirect.adapters.optuna")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from scipy.stats import qmc
 
 from pydirect._validation import FloatArray, as_count
@@ -78,7 +77,7 @@ class Parameter:
 
 
 try:
-    from optuna.distributions import BaseDistribution
+    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState

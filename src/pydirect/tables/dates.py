@@ -65,15 +65,14 @@ class Dates:
     @classmethod
     def of_texts(cls, values: Sequence[str], codes: NDArray[np.intp], name: str) -> Self | None:
         """Read a column of text; None unless all of it are dates."""
-        found = [ISO.fullmatch(value) for value in values]
-        if not values or not all(found):
+        if not values or not all(map(ISO.fullmatch, values)):  # the first other text ends the search
             return None
         try:
             dates = [datetime.datetime.fromisoformat(value.partition("[")[0]) for value in values]
         except ValueError as error:
             raise ValueError(f"{name} must hold dates that exist, got one of which {error}") from None
         own = cls.of_objects(dates, name)
-        zones = {match[2] for match in found if match is not None} - {None}
+        zones = {match[2] for match in map(ISO.fullmatch, values) if match is not None} - {None}
         zone = min(zones) if len(zones) == 1 else own.zone and "UTC"
         return cls(np.append(own.seconds, np.nan)[codes], zone)
 
