@@ -18,10 +18,15 @@ def _described(doc: str, title: str) -> dict[str, str]:
     return {entry.partition(" : ")[0]: entry for entry in entries}
 
 
+def _declares(owner: Any, name: str) -> bool:
+    """Whether a class has an attribute, or says of which type it is."""
+    return hasattr(owner, name) or any(name in vars(own).get("__annotations__", ()) for own in owner.__mro__)
+
+
 def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function]:
     """Return a decorator that adds what a docstring leaves out, as others describe it.
 
-    Parameters of the signature and, of classes, attributes, but for properties that the class does not have.
+    Parameters of the signature and, of classes, attributes, but for those that others alone declare.
     """
 
     def fill(function: _Function) -> _Function:
@@ -34,7 +39,7 @@ def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function
             attributes = _described(doc, "Attributes")
             for other, source in zip(others, sources, strict=True):
                 found = _described(source, "Attributes").items() if attributes else ()
-                own = {k: v for k, v in found if hasattr(function, k) or not hasattr(other, k)}
+                own = {k: v for k, v in found if _declares(function, k) or not _declares(other, k)}
                 attributes = attributes | own | attributes
             if attributes:
                 sections += "\n".join(["\n\nAttributes\n----------", *attributes.values()])

@@ -181,8 +181,8 @@ def test_tables_with_text_and_gaps(data):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"y": [1, -1, 0]}, ValueError, "y must hold counts, whole numbers from 0 on, got -1"),
-        ({"y": [1, 0.5, 0]}, ValueError, "y must hold counts, whole numbers from 0 on, got 0.5"),
+        ({"y": [1, -1, 0]}, ValueError, "y must hold counts, whole numbers from 0 to .*, got -1"),
+        ({"y": [1, 0.5, 0]}, ValueError, "y must hold counts, whole numbers from 0 to .*, got 0.5"),
         ({"exposure": [1, 0, 1]}, ValueError, "exposure must be positive, got 0"),
         ({"exposure": [1, 1]}, ValueError, "exposure must have shape"),
         ({"sample_weight": [1, -1, 1]}, ValueError, "sample_weight must not be negative"),
@@ -290,13 +290,13 @@ def test_a_forgotten_exposure_is_told(data, poisson, tmp_path):
         model.predict(x, exposure)
 
 
-@pytest.mark.filterwarnings("ignore:counts are too heavy-tailed")
-@pytest.mark.filterwarnings("ignore:.*too heavy-tailed")
 @pytest.mark.parametrize("outlier", [1e5, 1e7])
-def test_one_gross_count_is_warned_of(outlier):
+def test_one_gross_count_is_warned_of_and_hardly_moves_rates(outlier):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 3))
     counts = rng.poisson(np.exp(np.sin(x[:, 0])))
+    clean = DirectCountRegressor().fit(x, counts).predict_log_rate(x)
     counts[3] = outlier
     with pytest.warns(TargetWarning, match="1 of 200 targets"):
-        DirectCountRegressor().fit(x, counts)
+        spoiled = DirectCountRegressor().fit(x, counts).predict_log_rate(x)
+    assert np.median(np.abs(spoiled - clean)) < 0.2

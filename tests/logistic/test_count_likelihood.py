@@ -172,8 +172,8 @@ def test_the_randomised_pit_of_right_distributions_is_uniform():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda d: d.log_probability(np.full(7, -1.0)), "y must hold counts, whole numbers from 0 on, got -1"),
-        (lambda d: d.log_probability(np.full(7, 0.5)), "y must hold counts, whole numbers from 0 on, got 0.5"),
+        (lambda d: d.log_probability(np.full(7, -1.0)), "y must hold counts, whole numbers from 0 to .*, got -1"),
+        (lambda d: d.log_probability(np.full(7, 0.5)), "y must hold counts, whole numbers from 0 to .*, got 0.5"),
         (lambda d: d.log_probability(np.ones(3)), r"y must have 7 rows, got shape \(3,\)"),
         (lambda d: d.quantile([0.5, 1.0]), "levels must be between 0 and 1"),
         (lambda d: d.interval(1.5), "level must be"),

@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_sample_weight
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.features.basis import Basis
@@ -73,13 +74,9 @@ class Classifier(ClassifierMixin, Estimator):
 
     # --- prediction
 
+    @takes_rows
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Predict the most probable class, (n_rows,).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------
@@ -89,13 +86,9 @@ class Classifier(ClassifierMixin, Estimator):
         decision = self.decision_function(X)
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
+    @takes_rows
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return log odds of the second class, or log probabilities of several.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------
@@ -105,17 +98,11 @@ class Classifier(ClassifierMixin, Estimator):
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
+    @takes_rows
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
 
         Probabilities are averages over the draws of a sequential posterior, and else expectations over Gaussian z.
-
-        Returns an array (n_rows, n_classes).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------
@@ -124,13 +111,9 @@ class Classifier(ClassifierMixin, Estimator):
         """
         raise NotImplementedError
 
+    @takes_rows
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Predict class probabilities, averaged over the posterior, (n_rows, n_classes).
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
 
         Returns
         -------

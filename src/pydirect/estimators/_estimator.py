@@ -199,6 +199,7 @@ class Estimator(BaseEstimator):
     verbose: int
     n_features_in_: int
     columns_: ColumnEncoding
+    fit_seconds_: dict[str, float]
     model_: Any
 
     def _takes_tables(self) -> bool:

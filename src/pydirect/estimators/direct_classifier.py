@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._documentation import described_by, takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
@@ -38,6 +39,7 @@ from pydirect.estimators.classification import (
     read_labels,
     with_first_size,
 )
+from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import fit_labels
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.fitting import fit_basis
@@ -55,6 +57,7 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
 
+@described_by(DirectRegressor)
 @dataclass(eq=False, repr=False)
 class DirectClassifier(Classifier, OfLabels):
     """Bayesian logistic regression on basis functions, with Gaussian or, on request, discrete weights.
@@ -79,14 +82,6 @@ class DirectClassifier(Classifier, OfLabels):
         rows rank as without. With the published bounds, factors of the rows' weights.
     columns : Columns, optional
         Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    max_iter : int, default=1000
-        Largest number of iterations of any one stage.
-    n_threads : int, optional
-        By default, OpenMP's current number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the rows for hyperparameters, landmarks and frequencies.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -96,12 +91,6 @@ class DirectClassifier(Classifier, OfLabels):
         Labels, in ascending order.
     posterior_ : GaussianPosterior, SequentialPosterior or MeanFieldPosterior
         A list of them for more than two classes.
-    features_ : Basis
-        From rows of X to Φ, by ``features_.transform(X)``; see `DirectRegressor`.
-    columns_ : ColumnEncoding
-        From tables to the rows of numbers that ``features_`` takes; see `DirectRegressor`.
-    search_ : HyperparameterSearch or None
-        What the search of the kernel's hyperparameters has tried.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
         Posterior means of the weights of `features_`.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -117,26 +106,12 @@ class DirectClassifier(Classifier, OfLabels):
         The bound after each iteration.
     n_iter_ : int
         Number of evaluations of the bound, steps taken back included.
-    converged_ : bool
-        Whether the optimisation converged.
-    interrupted_ : bool
-        Whether Ctrl-C ended the fit early.
-    sparsity_ : float
-        Expected fraction of weights that are exactly zero in a posterior sample.
     prior_scale_ : ndarray of shape (1,) or (n_classes,)
         Prior standard deviations of the weights.
-    fit_seconds_ : dict of str to float
-        Seconds of each stage.
     posteriors_ : list
         `posterior_` as a list, one per function.
     coefficients_ : ndarray of shape (n_weights, n_functions)
         `coef_`, with an axis of functions always.
-    mean_missing_variance_ : float
-        Prior variance of f that the basis functions miss, averaged over the training rows.
-    n_samples_ : float
-        Sum of the weights of the training rows.
-    n_features_in_ : int
-        Number of columns of X.
 
     Notes
     -----
@@ -437,6 +412,7 @@ class DirectClassifier(Classifier, OfLabels):
         with self._threads():
             return self.model_.log_proba(x)
 
+    @takes_rows
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logit z: its posterior mean and, on request, its standard deviation.
 
@@ -445,8 +421,6 @@ class DirectClassifier(Classifier, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         return_std : bool, default=False
             Whether to return standard deviations as well.
 
@@ -462,18 +436,16 @@ class DirectClassifier(Classifier, OfLabels):
             mean, std = self.model_.logit(x, return_std)
         return mean if std is None else (mean, std)
 
+    @takes_rows
     def sample_proba(
         self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
     ) -> FloatArray:
         """Draw weights from the posterior and return the probabilities that each draw gives.
 
-        Returns an array (n_rows, n_classes, n_samples). Raises ValueError when a sequential posterior has stored
-        fewer draws.
+        Raises ValueError when a sequential posterior has stored fewer draws.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         n_samples : int, default=1
             Number of draws.
         random_state : Generator, int or None, default=0
@@ -489,6 +461,7 @@ class DirectClassifier(Classifier, OfLabels):
         with self._threads():
             return self.model_.sample_proba(x, n_samples, rng)
 
+    @takes_rows
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
         """Predict sets of labels that contain the right one with a given frequency.
 
@@ -500,8 +473,6 @@ class DirectClassifier(Classifier, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         coverage : float in (0, 1), default=0.9
             Over rows that are drawn like those of the fit, classes together.
 
@@ -528,13 +499,12 @@ class DirectClassifier(Classifier, OfLabels):
         probability = self.predict_proba(X)
         return (probability >= least) | (np.arange(probability.shape[1]) == probability.argmax(axis=1)[:, None])
 
+    @takes_rows
     def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
         """Predict the most probable class where it is probable enough.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         least : float in [0, 1], default=0.8
             Predictive probability below which there is no prediction.
 

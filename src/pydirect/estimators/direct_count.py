@@ -11,7 +11,7 @@ from scipy.special import xlogy
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
-from pydirect._documentation import described_by
+from pydirect._documentation import described_by, rows
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
 from pydirect._warnings import warn
@@ -32,7 +32,7 @@ from pydirect.logistic.count_likelihood import (
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, largest_log_rate_amplitude, stabilised
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.problem import CountProblem, CountRows, LatentProblem, LatentRows
-from pydirect.noise.student_t import warn_of_gross
+from pydirect.noise.student_t import warn_of_gross, within_reach
 from pydirect.tables.encoding import ColumnEncoding
 
 FAMILIES = ("auto", "poisson", "negative_binomial")
@@ -65,6 +65,22 @@ class CountTargets(LatentTargets):
 
     def largest_log_amplitude(self, y: FloatArray, offset: FloatArray) -> float:
         return largest_log_rate_amplitude(y[:, 0], offset)
+
+
+def exposed() -> None:
+    """Counts, and what their means are proportional to.
+
+    Parameters
+    ----------
+    y : array_like of shape (n_rows,)
+        Counts.
+    exposure : float or array_like of shape (n_rows,), optional
+        Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
+        warning if the model was fitted with exposure.
+    """
+
+
+takes_exposure = described_by(rows, exposed)
 
 
 @described_by(DirectCensoredRegressor)
@@ -171,7 +187,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         ConvergenceWarning
             If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
         TargetWarning
-            If a few gross counts carry most of the squares of all.
+            If a few gross counts carry most of the squares of all: they count as 20 median absolute deviations.
         UserWarning
             If counts are so heavy-tailed that the fit is worse than one rate for all rows, which is then predicted.
         """
@@ -182,10 +198,11 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             log_exposure = _log_exposure(exposure, len(counts))
             weight = as_sample_weight(sample_weight, len(counts))
             weight = np.ones(len(counts)) if weight is None else weight
+            rates = (counts * np.exp(-log_exposure))[:, None]
+            if warn_of_gross(rates, "fit without them: in the fit they count as no farther than that", stacklevel=2):
+                counts = np.minimum(counts, np.ceil(within_reach(rates)[:, 0] * np.exp(log_exposure)))
             total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
             intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
-            rates = (counts * np.exp(-log_exposure))[:, None]
-            warn_of_gross(rates, "fit without them: their neighbours' rates may rise manyfold", stacklevel=2)
             progress = Progress(self.verbose)
             with self._threads():
                 spread = stabilised(counts, log_exposure + intercept)[:, None]
@@ -242,13 +259,12 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     # --- prediction
 
+    @takes_exposure
     def predict_log_rate(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the log of the mean count per exposure: its posterior mean and, on request, standard deviation.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         return_std : bool, default=False
             Whether to return standard deviations as well.
 
@@ -262,16 +278,9 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             mean, std = self.model_.log_rate(x, return_std)
         return mean if std is None else (mean, std)
 
+    @takes_exposure
     def predict_distribution(self, X: ArrayLike, *, exposure: ArrayLike | None = None) -> CountDistribution:
         """Predict the full distribution of the count.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------
@@ -298,6 +307,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             )
         return _log_exposure(exposure, n_rows)
 
+    @takes_exposure
     def predict(
         self, X: ArrayLike, return_std: bool = False, *, exposure: ArrayLike | None = None
     ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -305,13 +315,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         return_std : bool, default=False
             Also return the standard deviation of the count.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------
@@ -323,6 +328,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         found = self._distribution(X, exposure)
         return (found.mean, found.std) if return_std else found.mean
 
+    @takes_exposure
     def predict_interval(
         self, X: ArrayLike, level: float = 0.9, *, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
@@ -330,13 +336,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         level : float in (0, 1), default=0.9
             Probability that an interval contains.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------
@@ -345,20 +346,11 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """
         return self._distribution(X, exposure).interval(level)
 
+    @takes_exposure
     def log_predictive_probability(
         self, X: ArrayLike, y: ArrayLike, *, exposure: ArrayLike | None = None
     ) -> FloatArray:
         """Log probability of observed counts, (n_rows,), in nats; arguments as of `fit`.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,)
-            Counts.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------
@@ -367,6 +359,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """
         return self._distribution(X, exposure).log_probability(y)
 
+    @takes_exposure
     def sample_y(
         self,
         X: ArrayLike,
@@ -381,15 +374,10 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         n_samples : int, default=1
             Number of draws.
         random_state : Generator, int or None, default=0
             Source of the random numbers, or its seed.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------
@@ -402,6 +390,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         with self._threads():
             return self.model_.sample(x, n_samples, rng, log_exposure)
 
+    @takes_exposure
     def score(
         self,
         X: ArrayLike,
@@ -413,15 +402,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_rows,)
-            Counts.
         sample_weight : array_like of shape (n_rows,), optional
             How many times each row counts; by default once.
-        exposure : float or array_like of shape (n_rows,), optional
-            Exposure of every row, such as its time or its area: means are proportional to it; by default one, with a
-            warning if the model was fitted with exposure.
 
         Returns
         -------

@@ -15,6 +15,7 @@ from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, shown
 from pydirect._warnings import ignored
 from pydirect.estimators._classifier import Classifier, indicators
+from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
 from pydirect.estimators.classification import ClassificationPlan, read_labels, with_first_size
@@ -51,9 +52,19 @@ N_REFITS = 3
 SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
+class Pool(Estimator):
+    """What pools share: the feature map is the kernel model's."""
+
+    features_ = of_model("basis")
+
+    def _accept(self, pool: FittedClassPool | FittedMeanPool, progress: Progress) -> None:
+        self.model_, self.fit_seconds_ = pool, progress.seconds
+        self._warn_if_unfinished()
+
+
 @described_by(DirectClassifier)
 @dataclass(eq=False, repr=False)
-class PooledClassifier(Classifier):
+class PooledClassifier(Pool, Classifier):
     """A pool of the kernel model of `DirectClassifier`, boosted trees and others, whose weights left-out labels choose.
 
     Kernels are good where probabilities change smoothly, trees where they jump: at thresholds, by rules over
@@ -173,9 +184,8 @@ class PooledClassifier(Classifier):
             if left is not None and (grows or (self.others and len(rows.x) >= FEWEST_ROWS)):
                 with _or_the_kernel_alone(kernel.posteriors):
                     pool = self._pooled(kernel, left, rows, index, order, grows, rng, progress)
-            self.columns_, self.fit_seconds_ = columns, progress.seconds
-            self._accept(pool)
-            self._warn_if_unfinished()
+            self.columns_ = columns
+            self._accept(pool, progress)
         return self
 
     def _pooled(
@@ -211,12 +221,7 @@ class PooledClassifier(Classifier):
         losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
         return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses), tuple(fitted))
 
-    def _restored(self) -> None:
-        super()._restored()
-        self._accept(self.model_)
-
-    def _accept(self, pool: FittedClassPool) -> None:
-        self.model_, self.classes_, self.features_ = pool, pool.classes, pool.basis
+    classes_ = of_model("classes")
 
     def _state(self) -> dict[str, Any]:
         if self.model_.others:
@@ -258,7 +263,7 @@ class PooledClassifier(Classifier):
 
 @described_by(DirectRegressor)
 @dataclass(eq=False, repr=False)
-class PooledRegressor(Regressor):
+class PooledRegressor(Pool, Regressor):
     """The kernel model of `DirectRegressor` with boosted trees beside it: their mean, weighted by left-out squares.
 
     Where targets jump, or are skewed, trees with squared error mend the mean. It is ``w kernel + (1 − w) trees``, with
@@ -367,17 +372,8 @@ class PooledRegressor(Regressor):
             if grows:
                 with _or_the_kernel_alone(kernel.posteriors):
                     pool = _mean_pool(plan, kernel, given, progress)
-            self.fit_seconds_ = progress.seconds
-            self._accept(pool)
-            self._warn_if_unfinished()
+            self._accept(pool, progress)
         return self
-
-    def _restored(self) -> None:
-        super()._restored()
-        self._accept(self.model_)
-
-    def _accept(self, pool: FittedMeanPool) -> None:
-        self.model_, self.features_ = pool, pool.basis
 
     @property
     def weights_(self) -> dict[str, FloatArray]:

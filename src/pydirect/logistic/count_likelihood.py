@@ -267,7 +267,8 @@ def as_counts(y: ArrayLike, name: str, least: float = 0.0) -> FloatArray:
     counts = np.asarray(y, dtype=np.float64)
     wrong = ~((counts >= least) & (counts == np.floor(counts)) & (counts < LARGEST_COUNT))
     if wrong.any():
-        raise ValueError(f"{name} must hold counts, whole numbers from {least:g} on, got {counts[wrong][0]:g}")
+        found = f"got {counts[wrong][0]:.17g}"
+        raise ValueError(f"{name} must hold counts, whole numbers from {least:g} to 2**53 - 1, {found}")
     return counts
 
 

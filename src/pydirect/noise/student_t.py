@@ -45,20 +45,22 @@ class TargetWarning(UserWarning):
     """A few targets are so far from all others that they may ruin a fit."""
 
 
-def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> None:
-    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares."""
+def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> bool:
+    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares; return whether they do."""
     distance = np.abs(y - np.median(y, axis=0))
     distance = distance / np.maximum(distance.max(axis=0), TINY)  # squares stay finite
     median = np.median(distance, axis=0)
     far = (distance > REACH * median) & (median > 0)
     n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
-    for k in np.flatnonzero((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)):
+    gross = (share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)
+    for k in np.flatnonzero(gross):
         warn(
             f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
             f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
             TargetWarning,
             stacklevel=stacklevel + 1,
         )
+    return bool(gross.any())
 
 
 def robust_scale(squares: FloatArray) -> FloatArray:
