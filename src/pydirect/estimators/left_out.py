@@ -42,10 +42,10 @@ from pydirect.tables.encoding import ColumnEncoding
 UNSEEN_SHARE, UNSEEN_SHARE_OF_CLASS = 0.5, 0.2
 # Rows from which kernels are learned from halves, and nats of all labels for each input from which they need not be.
 LEAST_ROWS, SURE = 20, 50.0
-# Factors of the kernel's amplitude that are tried in turn on up to so many rows, and what each must gain, in standard
-# errors of the mean log probability of left-out labels.
+# Factors of the kernel's amplitude that are tried in turn on up to so many rows, and labels of functions, and what each
+# must gain, in standard errors of the mean log probability of left-out labels.
 AMPLITUDES = (4.0, 16.0)
-MOST_ROWS = 2000
+MOST_ROWS, MOST_LABELS = 2000, 50_000
 STANDARD_ERRORS = 2.5
 
 
@@ -174,7 +174,7 @@ def fit_labels(
         try:
             with progress.stage("left out"):
                 left = LabelsLeftOut.of(maker, problem, basis, search, plan.max_iter, rng)
-                if isinstance(plan.posterior, Gaussian) and len(rows.x) <= MOST_ROWS:
+                if isinstance(plan.posterior, Gaussian) and len(rows.x) <= MOST_ROWS and rows.y.size <= MOST_LABELS:
                     problem, left = best_amplitude(problem, left, plan.max_iter)
         except KeyboardInterrupt:
             problem.stop.set()  # the fit stands, flagged
