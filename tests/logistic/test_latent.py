@@ -23,10 +23,28 @@ from pydirect.testing import check_likelihood
 INF = np.inf
 RNG = np.random.default_rng(0)
 LIMITS = np.array([[0.2, 0.2, 0.0], [-0.3, 0.4, 0.0], [-INF, 0.1, 0.0], [0.3, INF, 0.2], [1.0, 1.001, 0.0]])
+
+
+def limits_about(f, rng):
+    """Targets of f, (n, 3): a third known from above or below alone, some between limits, the rest as they are."""
+    y = f + 0.6 * rng.standard_normal(len(f))
+    limits = np.column_stack([y, y, np.zeros(len(y))])
+    sixth = len(y) // 6
+    limits[: 2 * sixth, 0], limits[2 * sixth : 3 * sixth, 1] = -INF, INF
+    limits[3 * sixth : 4 * sixth] += [-0.3, 0.2, 0.0]
+    return limits
+
+
+def grades_about(f, rng):
+    """Ordered classes of f, (n, 1)."""
+    return np.digitize(f + rng.standard_normal(len(f)), [-1.0, 0.1, 1.5]).astype(float)[:, None]
+
+
+# Each likelihood with targets that it must stand, and what draws targets of a latent function.
 LIKELIHOODS = {
-    "normal": (IntervalLikelihood(0.6), LIMITS),
-    "extreme": (ExtremeLikelihood(0.9), LIMITS),
-    "ordinal": (OrdinalLikelihood(np.array([-1.0, 0.1, 1.5])), np.arange(4.0)[:, None]),
+    "normal": (IntervalLikelihood(0.6), LIMITS, limits_about),
+    "extreme": (ExtremeLikelihood(0.9), LIMITS, limits_about),
+    "ordinal": (OrdinalLikelihood(np.array([-1.0, 0.1, 1.5])), np.arange(4.0)[:, None], grades_about),
 }
 
 
@@ -60,7 +78,7 @@ def test_tails_as_far_as_numbers_reach():
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_expectations_are_those_of_quadrature(name):
-    likelihood, y = LIKELIHOODS[name]
+    likelihood, y, _ = LIKELIHOODS[name]
     widest = () if name == "extreme" else (2.0, 8.0)  # its hazard is cut off far out
     check_likelihood(likelihood, y, means=(-2.0, 0.3), deviations=(0.05, 0.4, *widest))
 
@@ -68,7 +86,7 @@ def test_expectations_are_those_of_quadrature(name):
 @pytest.mark.parametrize(("name", "accuracy"), [("normal", 1e-9), ("ordinal", 1e-9), ("extreme", 2e-5)])
 @pytest.mark.parametrize("deviation", [0.1, 0.55, 1.4, 4.5, 30.0])
 def test_expected_log_densities_have_nine_digits(name, accuracy, deviation):
-    likelihood, y = LIKELIHOODS[name]
+    likelihood, y, _ = LIKELIHOODS[name]
     if name == "extreme" and deviation > 1:
         pytest.skip("its hazard is cut off far out")
     z = np.linspace(-9, 9, 20_001)
@@ -89,7 +107,7 @@ def test_a_wrong_derivative_is_found():
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_quantiles_invert_the_distribution(name):
-    likelihood, _ = LIKELIHOODS[name]
+    likelihood = LIKELIHOODS[name][0]
     if name == "ordinal":
         mean, variance = np.array([0.0, 2.0]), np.array([0.2, 1.0])
         each = [likelihood.log_predictive(np.full((2, 1), float(k)), mean, variance) for k in range(4)]
@@ -104,14 +122,10 @@ def test_quantiles_invert_the_distribution(name):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_learned_parameters_are_the_best(name):
-    likelihood, _ = LIKELIHOODS[name]
+    likelihood, _, draw = LIKELIHOODS[name]
     n = 60
     mean, variance, weight = RNG.normal(size=(n, 1)), RNG.uniform(0.01, 2, n), RNG.uniform(0.5, 2, n)
-    if name == "ordinal":
-        y = RNG.integers(0, 4, (n, 1)).astype(float)
-    else:
-        value = mean[:, 0] + RNG.normal(size=n)
-        y = np.column_stack([value, np.where(RNG.random(n) < 0.5, value, INF), np.zeros(n)])
+    y = draw(mean[:, 0], RNG)
     found = likelihood
     for _ in range(6):
         found = found.improved(y, mean, variance, weight)
@@ -129,17 +143,6 @@ PHI = RNG.standard_normal((N, 2))
 WEIGHT = RNG.integers(1, 3, N).astype(float)
 
 
-def targets(name):
-    f = PHI @ [0.8, -0.5]
-    if name == "ordinal":
-        return np.digitize(f + RNG.standard_normal(N), [-1.0, 0.1, 1.5]).astype(float)[:, None]
-    y = f + 0.6 * RNG.standard_normal(N)
-    limits = np.column_stack([y, y, np.zeros(N)])
-    limits[:10, 0], limits[10:15, 1] = -INF, INF
-    limits[15:20] += [-0.3, 0.2, 0.0]
-    return limits
-
-
 class Fixed:
     """A likelihood that learns nothing."""
 
@@ -151,9 +154,9 @@ class Fixed:
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_bound_is_below_the_evidence_and_close(name):
-    likelihood = LIKELIHOODS[name][0]
+    likelihood, _, draw = LIKELIHOODS[name]
     known = type("Known", (Fixed, type(likelihood)), {})(*vars(likelihood).values())
-    y, offset = targets(name), np.full((N, 1), 0.1)
+    y, offset = draw(PHI @ [0.8, -0.5], RNG), np.full((N, 1), 0.1)
     rows = LatentRows(IdentityFeatures(2), PHI, y, WEIGHT, offset, model=known)
     _, ascent = ascend_latent(rows, VariancePrior(0.7, 0.0), max_iter=100, stop=threading.Event())
     axis = np.linspace(-3, 3, 301)

@@ -728,7 +728,7 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, (200, 1))
     >>> y = np.abs(X[:, 0]) + 0.05 * rng.standard_normal(200)
-    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", schedule=TrainingSchedule(n_steps=1000)).fit(X, y)
+    >>> model = MonteCarloBNNRegressor((20,), posterior="laplace", schedule=TrainingSchedule(n_steps=2000)).fit(X, y)
     >>> bool(abs(model.predict([[0.5]])[0] - 0.5) < 0.1)
     True
     """

@@ -317,6 +317,7 @@ def to_c(
 
 
 def require_inputs(model: QuantizedModel) -> None:
+    """Raise where predictions depend on no input."""
     inputs = model.program.n_inputs if model.arithmetic == "integer" else len(model.basis.input_map.kept)
     if not inputs or not len(model.codes):
         raise ValueError("model must depend on an input to be exported, got one that is constant")

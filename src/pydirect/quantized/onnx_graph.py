@@ -18,7 +18,14 @@ from pydirect import __version__
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters
-from pydirect.features.maps import ForestFeatures, FourierFeatures, LinearFeatures, NystroemFeatures, PolynomialFeatures
+from pydirect.features.maps import (
+    ForestFeatures,
+    FourierFeatures,
+    LinearFeatures,
+    NystroemFeatures,
+    PolynomialFeatures,
+    PrecomputedFeatures,
+)
 from pydirect.persistence.container import atomic_open
 from pydirect.quantized.c_header import require_inputs
 from pydirect.quantized.codes import pack_dense
@@ -337,8 +344,10 @@ def _features(features: Any, inputs: Any) -> Any:
         return _polynomial(features, inputs)
     if isinstance(features, LinearFeatures):
         return np.concatenate([inputs, _column(inputs, features.intercept_scale)], axis=1)
-    if not isinstance(features, ForestFeatures | FourierFeatures):
+    if isinstance(features, PrecomputedFeatures):
         return inputs
+    if not isinstance(features, ForestFeatures | FourierFeatures):
+        raise TypeError(f"features must be of a kind that graphs know, got {type(features).__name__}")
     parts = []
     if isinstance(features, ForestFeatures) and features.n_trees:
         shape = (-1, features.n_trees, features.depth)
