@@ -383,6 +383,43 @@ def test_the_unit_of_targets_changes_nothing():
     np.testing.assert_allclose(in_units[2][2:60], scaled[2][2:60] + np.log(1e4), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scale_of_targets_is_that_of_a_stream_of_transformed_targets(tmp_path, kind):
+    X, z = rows(300)
+    y = np.exp(1 + z)
+    model, plain = stream(target_transform="log", **KINDS[kind]), stream(**KINDS[kind])
+    (mean, std, density), (_, _, of_logs) = (
+        own.predict_then_learn(X[:250], t[:250]) for own, t in ((model, y), (plain, np.log(y)))
+    )
+    np.testing.assert_allclose(density[2:], of_logs[2:] - np.log(y[2:250]), rtol=1e-9, atol=1e-9)
+    expected = np.exp(plain.predict_interval(X[250:], 0.9))
+    np.testing.assert_allclose(model.predict_interval(X[250:], 0.9), expected, rtol=1e-6)
+    found = model.predict(X[250:], return_std=True)
+    distribution = model.predict_distribution(X[250:])
+    np.testing.assert_allclose(found, (distribution.mean, distribution.std), rtol=1e-12)
+    assert mean.shape == std.shape == (250,) and "log(y)" in model.summary()
+    model.save(tmp_path / "m.pydirect")
+    again = load(tmp_path / "m.pydirect")
+    for own in (model, again):
+        own.partial_fit(X[250:], y[250:])
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    before = model.n_samples_
+    assert model.forget(X[-1:], y[-1:], age=[0] if kind == "half_life" else None).n_samples_ == pytest.approx(
+        before - 1
+    )
+
+
+def test_scales_that_a_stream_cannot_have_are_refused():
+    X, z = rows(50)
+    with pytest.raises(ValueError, match="must be None or a scale for streams, got 'auto'"):
+        stream(target_transform="auto").fit(X, z)
+    model = stream(target_transform="log").fit(X, np.exp(z))
+    with pytest.raises(ValueError, match=r"y must be greater than 0 for log\(y\)"):
+        model.partial_fit(X, z)
+    with pytest.raises(ValueError, match="must be another model with the same feature map"):
+        model.merge(stream().fit(X, z))
+
+
 def test_several_outputs_text_and_gaps():
     pandas = pytest.importorskip("pandas")
     X, y = rows(200)

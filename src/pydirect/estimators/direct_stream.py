@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
 from pydirect.estimators.summary import Summary, summary_of_stream
+from pydirect.estimators.target_transform import as_scales, given_transform
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.tables.buffer import Codebook, CodedRows
@@ -25,6 +26,7 @@ from pydirect.tables.buffer import Codebook, CodedRows
 MOST_SEARCHED = 500
 
 
+@dataclass(eq=False, repr=False)
 class DirectStreamRegressor(Regressor):
     """Bayesian regression of a stream of rows that learns row by row and forgets.
 
@@ -43,6 +45,9 @@ class DirectStreamRegressor(Regressor):
         at 8, 16, 32, ... rows, each time without loss.
     follow_inputs : bool, default=True
         Whether the feature map is learned again when the inputs have moved.
+    target_transform : str, TargetScale, TargetTransform, transformer, list of them or None, default=None
+        The scale on which y is modelled, as of `DirectRegressor` but for ``"auto"`` and the same for all rows.
+        What a name or a transformer learns from targets it learns from all rows of the first call.
     columns : Columns, optional
         Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     n_threads : int, optional
@@ -99,33 +104,21 @@ class DirectStreamRegressor(Regressor):
     (600, [-0.5])
     """
 
-    model_: Stream
-    _stored: ClassVar = {"model_": Stream}
+    features: Any = "auto"
+    _: KW_ONLY
+    n_basis_functions: int = 500
+    half_life: float | datetime.timedelta | None = None
+    window: int | datetime.timedelta | None = None
+    n_first_rows: int = 1000
+    follow_inputs: bool = True
+    target_transform: Any = None
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
 
-    def __init__(
-        self,
-        features: Any = "auto",
-        *,
-        n_basis_functions: int = 500,
-        half_life: float | datetime.timedelta | None = None,
-        window: int | datetime.timedelta | None = None,
-        n_first_rows: int = 1000,
-        follow_inputs: bool = True,
-        columns: Any = None,
-        n_threads: int | None = None,
-        random_state: Any = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.features = features
-        self.n_basis_functions = n_basis_functions
-        self.half_life = half_life
-        self.window = window
-        self.n_first_rows = n_first_rows
-        self.follow_inputs = follow_inputs
-        self.columns = columns
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    model_: Stream = field(init=False)
+    _stored: ClassVar = {"model_": Stream}
 
     # --- parameters
 
@@ -147,6 +140,9 @@ class DirectStreamRegressor(Regressor):
         check_common(self)
         features = replace(features, max_search_rows=min(self.n_first_rows, MOST_SEARCHED, features.max_search_rows))
         options: dict[str, Any] = {"block_dtype": block_dtype, "random_state": self.random_state}
+        if self.target_transform == "auto":
+            raise ValueError("target_transform must be None or a scale for streams, got 'auto', which needs all rows")
+        as_scales(self.target_transform)
         return StreamPlan(
             RegressionPlan(features, Gaussian(), None, "constant", None, **options),
             self._column_options(),
@@ -281,6 +277,7 @@ class DirectStreamRegressor(Regressor):
         """
         model = self._followed()
         x, targets, weight, _ = self._checked_block(X, y, sample_weight)
+        targets = model.units.transformed(targets)
         weight = np.ones(len(targets)) if weight is None else weight
         used, ages = weight > 0, None
         if age is not None:
@@ -391,11 +388,13 @@ class DirectStreamRegressor(Regressor):
         weight = np.ones(len(targets)) if weight is None else weight
         used = weight > 0
         clock = self._checked_times(times, used, model)
+        transform = given_transform(self.target_transform, targets) if model is None else model.units.transform
+        targets = targets if transform is None else transform.forward(targets)
         found = np.full((3, len(targets), targets.shape[1]), np.nan)
         with self._threads():
             if model is None:
                 assert book is not None
-                model = Stream(plan, x, targets, one_dimensional, book)
+                model = Stream(plan, x, targets, one_dimensional, book, transform)
             found[:, used] = _padded(
                 model.learn(CodedRows(x[used], targets[used], weight[used], clock[used]), predict, at_once),
                 int(used.sum()),

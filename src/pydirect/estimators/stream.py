@@ -29,6 +29,8 @@ from pydirect.fitted.predictor import Predictor, Units
 from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
 from pydirect.noise.student_t import FEWEST_PER_OUTLIER, TargetWarning, within_reach
 from pydirect.persistence.schema import AtLeast, Binds, Shape
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.running import faded_sums
 from pydirect.tables.buffer import PARTS, Codebook, CodedRows, RowBuffer, SavedRows, sample_places
@@ -155,7 +157,13 @@ class Stream(Predictor):
     """Learns from rows as they come and predicts; ``basis`` is None until the feature map is learned."""
 
     def __init__(
-        self, plan: StreamPlan, x: FloatArray, targets: FloatArray, one_dimensional: bool, book: Codebook
+        self,
+        plan: StreamPlan,
+        x: FloatArray,
+        targets: FloatArray,
+        one_dimensional: bool,
+        book: Codebook,
+        transform: TargetTransform | None = None,
     ) -> None:
         self.plan, self.book = plan, book
         self.n_seen, self.now = 0, -np.inf
@@ -168,8 +176,22 @@ class Stream(Predictor):
         self.lowest = self.highest = np.empty(0)
         self.basis: Basis | None = None
         self.residual_variance = 0.0
-        self.units = Units(targets[0].copy(), np.ones(targets.shape[1]), one_dimensional)
+        self.units = self._units_at(targets[0].copy(), np.ones(targets.shape[1]), one_dimensional, transform)
         self.regression = self._new_regression()
+
+    @staticmethod
+    def _units_at(
+        location: FloatArray, scale: FloatArray, one_dimensional: bool, transform: TargetTransform | None
+    ) -> Units:
+        """Units of targets that are kept on the scale on which they are modelled."""
+        if transform is None:
+            return Units(location, scale, one_dimensional)
+        return Units.of_sums(location, scale, one_dimensional, transform, np.zeros(len(scale)))
+
+    def _set_units(self, location: FloatArray, scale: FloatArray) -> None:
+        units = self.units
+        found = self._units_at(location, scale, units.one_dimensional, units.transform)
+        self.units = found.calibrated(units.calibration)
 
     # --- rows one by one, in compiled code
 
@@ -212,7 +234,7 @@ class Stream(Predictor):
 
     def _open(self) -> OpenRows | None:
         basis, units = self.basis, self.units
-        if basis is None or units.n_outputs > 1 or not self.book.holds_numbers:
+        if basis is None or units.n_outputs > 1 or units.active is not None or not self.book.holds_numbers:
             return None
         if basis.hyperparameters is None or basis.map.residual_kernel is None:  # no kernel, or not one in compiled code
             return None
@@ -582,6 +604,8 @@ class Stream(Predictor):
             raise ValueError(f"other must have half_life={half_life!r}, got {other.plan.half_life!r}")
         if units.n_outputs != theirs.n_outputs:
             raise ValueError(f"other must have {units.n_outputs} outputs, got {theirs.n_outputs}")
+        if units.transform != theirs.transform:
+            raise ValueError(f"other must have the scale {units.transform} of y, got {theirs.transform}")
         location, scale = (theirs.location - units.location) / units.scale, theirs.scale / units.scale
         ahead, others, rows = other.now - self.now, other.regression, other.store.rows
         if is_time(half_life):
@@ -614,24 +638,24 @@ class Stream(Predictor):
         return np.asarray(factors[:-1])
 
     def _scored(self, found: FloatArray, y: FloatArray) -> FloatArray:
-        """Means, deviations and log densities of rows in y's units, which count in the score; `found` by `_take`."""
-        mean, variance, noise, degrees = found
-        mean, log_density = self.units.location + self.units.scale * mean, np.empty_like(mean)
-        squares = ((y - mean) / self.units.scale) ** 2
-        for value in np.unique(degrees):
+        """Means, deviations and log densities of rows in y's units, which count in the score; `found` by `_take`.
+
+        `y`, (n_rows, n_outputs), on the scale on which they are modelled.
+        """
+        (mean, variance, noise, degrees), units, scored = found, self.units, np.empty((3, *y.shape))
+        given = y if units.active is None else units.active.inverse(y)
+        for k, value in {(k, value) for row in degrees for k, value in enumerate(row)}:
+            own = degrees[:, k] == value
             weights, factors = student_factors(float(value))
-            own = degrees == value
-            spread = (variance - noise)[own][:, None] + np.outer(noise[own], factors)
-            variance[own] = spread @ weights
-            logs = np.log(weights) - 0.5 * (np.log(2 * np.pi * spread) + squares[own][:, None] / spread)
-            most = logs.max(axis=1)
-            log_density[own] = most + np.log(np.exp(logs - most[:, None]).sum(axis=1))
-        log_density -= np.log(self.units.scale)
+            spread = (variance - noise)[own, k, None] + np.outer(noise[own, k], factors)
+            means = np.repeat(units.location[k] + units.scale[k] * mean[own, k, None], len(weights), axis=1)
+            row = units.distribution(k, PredictiveDistribution(weights, means, units.scale[k] ** 2 * spread))
+            scored[:, own, k] = row.mean, row.std, row.log_density(given[own, k])
         kept = self._score_kept
         shares = kept ** np.arange(len(y))[::-1]
-        self.score_sum = kept ** len(y) * self.score_sum + float(shares @ log_density.sum(axis=1))
+        self.score_sum = kept ** len(y) * self.score_sum + float(shares @ scored[2].sum(axis=1))
         self.score_weight = kept ** len(y) * self.score_weight + float(shares.sum())
-        return np.stack([mean, self.units.scale * np.sqrt(variance), log_density])
+        return scored
 
     @property
     def _score_kept(self) -> float:
@@ -689,7 +713,7 @@ class Stream(Predictor):
         rows = self.rows_now(self.store)
         if len(rows) < FEWEST_ROWS:
             location, spread = weighted_location_scale(rows.y, rows.weight)
-            self.units = replace(self.units, location=location, scale=np.where(spread > 0, spread, 1.0))
+            self._set_units(location, np.where(spread > 0, spread, 1.0))
             self.regression = self._new_regression()
             self.regression.learn(self._block(rows))
         elif self.keeps_all:
@@ -734,7 +758,7 @@ class Stream(Predictor):
         given = GivenRows(columns.encode(table), rows.y, weight, self.units.one_dimensional, columns, names)
         ((model, _),) = fit_together([self.plan.mapper], [given], Progress(0), earlier)
         self.basis, self.residual_variance = model.basis.for_sums(MANY_ROWS), model.latent.residual_variance
-        self.units = model.units.calibrated(self.units.calibration)
+        self._set_units(model.units.location, model.units.scale)
         inputs = self.basis.inputs(given.x)
         self.lowest, self.highest, self.n_learned = inputs.min(axis=0), inputs.max(axis=0), len(rows)
         self.n_watched, self.n_outside, self.squares = 0, 0, 0.0

@@ -249,6 +249,8 @@ def summary_of_stream(model: Any) -> Summary:
     if stream.basis is None:
         return Summary("\n".join([*lines, "A constant: there are too few rows for more."]))
     lines.append(f"{stream.basis.n_weights} {stream.basis.map.kind} basis functions.")
+    if stream.units.active is not None:
+        lines.append(f"y is modelled as {stream.units.active}.")
     if stream.score_weight:
         lines.append(f"Mean log density of the latest rows, before each was learned: {stream.log_score:.3f} nats.")
     return Summary("\n".join(lines + words_of_inputs(stream.basis, stream.columns)))
