@@ -29,9 +29,7 @@ def test_categories_and_missing_numbers_are_told():
     model = DirectRegressor(**SMALL, columns=Columns(missing="indicator")).fit(X, X["size"] + (X["colour"] == "red"))
     words = model.summary()
     assert "Categories, one column of 0 and 1 each: colour (2)." in words
-    assert (
-        "Missing numbers of age are what the other columns let expect; that they are missing is told of age." in words
-    )
+    assert "Missing numbers of age are imputed from the other columns; that they are missing is told of age." in words
     kernel = words[words.index("Kernel:") :]
     # One length-scale for all of its categories, in each part of the kernel.
     assert 1 <= kernel.count("colour") <= 1 + kernel.count("of the variance of y; length-scales")

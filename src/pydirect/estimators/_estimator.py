@@ -172,7 +172,7 @@ def warn_of_gaps(lacking: list[str], effect: str = NARROW) -> None:
     if lacking:
         warn(
             f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
-            f"missing, as in no row of the fit: what the other columns let expect stands for them, and {effect}",
+            f"missing, as in no row of the fit: they are imputed from the other columns, and {effect}",
             TableWarning,
             stacklevel=level_of_user(),
         )

@@ -84,7 +84,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             In the target's units squared.
         """
         if return_std and return_cov:
-            raise ValueError("return_std must be False with return_cov, whose diagonal it is")
+            raise ValueError("return_std must be False with return_cov, got True: deviations are roots of its diagonal")
         model, x = self._at(X)
         with self._threads():
             mean, std = model.predict(x, return_std)

@@ -62,7 +62,7 @@ class Nystroem(Choice):
         over rows of Fourier features. Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions
         that carry less.
     kernel : sklearn.gaussian_process.kernels.Kernel, optional
-        A kernel of one's own in place of all this, for `DirectRegressor`: of the columns and of y in their units, as
+        A custom kernel in place of all this, for `DirectRegressor`: of the columns and of y in their units, as
         `GaussianProcessRegressor` takes it, with its hyperparameters as a start and within their bounds. A
         ``WhiteKernel`` is a start for the noise, which is found in any case.
     """

@@ -81,7 +81,7 @@ def words_of_columns(columns: ColumnEncoding) -> list[str]:
     if columns.lacking:
         told = f"; that they are missing is told of {_listed([names[j] for j in columns.indicators])}"
         lines.append(
-            f"Missing numbers of {_listed([names[j] for j in columns.lacking])} are what the other columns let expect"
+            f"Missing numbers of {_listed([names[j] for j in columns.lacking])} are imputed from the other columns"
             f"{told if columns.indicators else ''}."
         )
     if columns.numbering:

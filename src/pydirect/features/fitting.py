@@ -28,6 +28,7 @@ from pydirect.features.search_record import HyperparameterSearch
 from pydirect.tables.encoding import ColumnEncoding
 
 KERNEL_MAPS, GIVEN_MAPS, OWN_KERNEL = ("nystroem", "fourier"), ("precomputed", "transformer"), "own_kernel"
+ROUNDING = 1e-9  # relative, of sums over rows
 KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 
@@ -111,7 +112,9 @@ def fit_basis(
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":
-        signs = np.where(inputs.T @ rows.y[:, 0] < 0, -1.0, 1.0)
+        # Of columns that tell nothing of y the last bit of a sum must not choose the sign.
+        most = np.linalg.norm(inputs, axis=0) * np.linalg.norm(rows.y[:, 0])
+        signs = np.where(inputs.T @ rows.y[:, 0] < -ROUNDING * most, -1.0, 1.0)
         drawn = random_fourier_features(kernel, max(1, plan.n_functions // 2), rng, signs=signs)
         return Basis(input_map, drawn, kernel, **record)
     landmarks = choose_landmarks(inputs, rows, rng, plan.first_size or plan.n_functions)
@@ -146,7 +149,7 @@ def given_kernel(
 def _own_map(
     plan: FeaturePlan, rows: TrainingRows, target_scale: FloatArray | None, rng: np.random.Generator
 ) -> NystroemFeatures:
-    """Kernel functions of a kernel of one's own, of the columns in their own units."""
+    """Kernel functions of a custom kernel, of the columns in their own units."""
     scale, index = np.ones(rows.y.shape[1]) if target_scale is None else target_scale, rows.distinct[0]
     kernel = search_own_kernel(plan.own_kernel, rows.x[index], rows.y[index], scale, rng, plan.max_search_rows)
     return NystroemFeatures.at(choose_landmarks(rows.x, rows, rng, plan.n_functions), kernel)

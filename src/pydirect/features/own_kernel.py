@@ -1,4 +1,4 @@
-"""Kernels of one's own: objects of `sklearn.gaussian_process.kernels`, their search, and how they are saved.
+"""Custom kernels: objects of `sklearn.gaussian_process.kernels`, their search, and how they are saved.
 
 1. The kernel is of the columns and of y in their own units, as in scikit-learn; what it says of noise, a `WhiteKernel`,
    is taken out, and there is noise in any case.
