@@ -90,3 +90,8 @@ def test_displays():
     assert drawn.ax_[0].get_yticklabels()[0].get_text() == found.main[0].columns[0]
     assert len(EffectDisplay([(e.columns[0], e.values[0], e.mean, e.std) for e in found.main]).plot().ax_) == 3
     assert SharesDisplay(effects(DirectRegressor(n_basis_functions=50).fit(X, Y), X, max_pair_columns=0)).plot()
+
+
+def test_columns_that_do_not_vary_have_no_table():
+    found = effects(DirectRegressor("linear").fit(X, Y), np.ones((20, 3)))
+    assert not found.main and not found.pairs and str(found) == "no column varies"

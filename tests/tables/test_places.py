@@ -8,7 +8,8 @@ import pytest
 
 import pydirect
 from pydirect import Columns, DirectRegressor
-from pydirect.plotting import MapDisplay
+from pydirect.explain import effects, shapley_values
+from pydirect.plotting import MapDisplay, ShapleyDisplay
 from pydirect.tables.encoding import unit_vectors
 
 RNG = np.random.default_rng(0)
@@ -74,6 +75,30 @@ def test_missing_places_files_and_several_pairs(tmp_path):
     assert np.isnan(gradient[:, :2]).all() and np.isfinite(gradient[:, 2]).all()
     numbers = DirectRegressor(n_basis_functions=40, columns=Columns(coordinates=(0, 1))).fit(X.to_numpy(), Y)
     assert numbers.predict(X.to_numpy()).shape == (400,)
+
+
+def test_places_are_one_column_of_effects_and_contributions():
+    model = DirectRegressor(n_basis_functions=80, columns=PLACES, local=False, target_transform=None).fit(X, Y)
+    found = effects(model, X)
+    assert [effect.columns for effect in found.main] == [("lat, lon",), ("z",)]
+    assert found.main[0].share > 0.95 and found.total["lat, lon"][0] > 0.95
+    rows, background = X[["z", "lon", "lat"]][:3], X[["z", "lon", "lat"]][3:6]  # the longitude first
+    model = DirectRegressor(n_basis_functions=80, columns=PLACES, local=False, target_transform=None).fit(
+        X[["z", "lon", "lat"]], Y
+    )
+    shares = shapley_values(model, rows, background)
+    assert shares.names == ("z", "lat, lon") and shares.values.shape == (3, 2)
+    assert shares.data[0].tolist() == [rows["z"][0], f"{rows['lat'][0]}, {rows['lon'][0]}"]
+    np.testing.assert_allclose(shares.base + shares.values.sum(axis=1), model.predict(rows), rtol=1e-9)
+
+    def worth(row, z):  # of the place, by the two orders of two players
+        joined = [row.assign(z=z["z"]), z.assign(z=row["z"])]
+        own, other = (model.predict(each)[0] for each in joined)
+        return 0.5 * (own - model.predict(z)[0] + model.predict(row)[0] - other)
+
+    each = [worth(rows[:1], background[k : k + 1].set_axis([0])) for k in range(3)]
+    assert shares.values[0, 1] == pytest.approx(np.mean(each), abs=1e-9)
+    ShapleyDisplay(shares).plot()
 
 
 @pytest.mark.parametrize(

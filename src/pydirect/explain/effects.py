@@ -26,6 +26,8 @@ from pydirect.tables.encoding import ColumnEncoding
 BACKGROUND, MANY, DRAWS = 256, 2000, 200
 # Values of a column: of its own effect, and of one with another column.
 VALUES, PAIR_VALUES = 24, 8
+# Times as many of what is encoded as several numbers, which one row of quantiles does not fill.
+SEVERAL = 4
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Effects:
     __repr__ = short_repr
 
     def __str__(self) -> str:
+        if not self.main:
+            return "no column varies"
         width = max(len(" × ".join(effect.columns)) for effect in (*self.main, *self.pairs))
         lines = [f"{'share of the variance of f':>{width + 27}}   with interactions"]
         for effect in (*self.main, *self.pairs):
@@ -85,7 +89,7 @@ def effects(
     """Return how f depends on each column, and on pairs of columns, with posterior deviations.
 
     A local process is left out, with a warning; where y was transformed, f is in the transformed units. Correlations
-    between columns are ignored: effects are those of columns that vary independently.
+    between columns are ignored: effects are those of columns that vary independently, a place's two as one.
 
     Parameters
     ----------
@@ -136,9 +140,9 @@ class _Decomposition:
     ) -> None:
         self.latent, self.posterior, self.rows, self.rng = model.latent, model.posteriors[output], rows, rng
         self.unit = float(model.units.scale[output] * model.latent.prior_scale[output])
-        self.names = columns.raw_names
-        of_each = {int(j): np.flatnonzero(columns.origins == j) for j in np.unique(columns.origins)}
-        self.blocks = {j: encoded for j, encoded in of_each.items() if np.ptp(rows[:, encoded], axis=0).any()}
+        players, _, self.names = columns.players()
+        of_each = [np.flatnonzero(players == j) for j in range(len(self.names))]
+        self.blocks = {j: encoded for j, encoded in enumerate(of_each) if np.ptp(rows[:, encoded], axis=0).any()}
         self.weights = self.posterior.sample_weights(DRAWS, rng)
         self.background, self.many = self.shuffled(BACKGROUND), self.shuffled(MANY)
         self.phi = self.latent.phi(self.many)[1]
@@ -156,6 +160,7 @@ class _Decomposition:
 
     def grid(self, column: int, size: int) -> tuple[FloatArray, FloatArray]:
         """Return values of a column, (n_values, n_encoded), and their probabilities."""
+        size *= SEVERAL if len(self.blocks[column]) > 1 else 1
         values, counts = np.unique(self.rows[:, self.blocks[column]], axis=0, return_counts=True)
         if len(values) > size:  # quantiles of equal probability
             ends = np.cumsum(counts) / counts.sum()
@@ -176,9 +181,18 @@ class _Decomposition:
         phi = np.ascontiguousarray(phi.reshape(-1, phi.shape[-1]))
         mean, variance = self.posterior.moments(phi)
         shares = reduce(np.multiply.outer, masses).ravel() @ np.square(phi @ self.weights.T) / self.whole
+        if len(columns) == 1 and len(grids[0]) == SEVERAL * size:  # values that are too few for a variance
+            shares = self.alone(self.blocks[columns[0]])
         moments = (self.unit * mean).reshape(shape), (self.unit * np.sqrt(variance)).reshape(shape)
         names, values = tuple(self.names[j] for j in columns), tuple(grid[:, 0] for grid in grids)
         return Effect(names, values, *moments, float(shares.mean()), float(shares.std()))
+
+    def alone(self, encoded: NDArray[np.intp]) -> FloatArray:
+        """Return a column's share in every draw of the weights, by the covariance of rows that have it in common."""
+        other = self.shuffled(MANY)
+        other[:, encoded] = self.many[:, encoded]
+        one, two = (phi @ self.weights.T for phi in (self.phi, self.latent.phi(other)[1]))
+        return np.asarray(np.mean((one - one.mean(axis=0)) * (two - two.mean(axis=0)), axis=0) / self.whole)
 
     def total(self, encoded: NDArray[np.intp]) -> tuple[float, float]:
         """Return the share of the variance that is lost without a column, by rows that differ in it alone."""

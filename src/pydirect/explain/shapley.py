@@ -33,6 +33,7 @@ from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import latent_variances
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.noise.model import CONSTANT, HEAVY_TAILED, STUDENT_T
+from pydirect.tables.encoding import ColumnEncoding
 
 Factors = NDArray[Any]  # float64 or complex128
 Evaluate = Callable[[FloatArray], FloatArray]
@@ -195,10 +196,10 @@ class ShapleyValues:
     """Contributions of columns to predictions: they add up to the prediction less the average one.
 
     - `values` (n_rows, n_columns) or (n_rows, n_columns, n_outputs): In units of the target, or of its square if the
-      variance is explained.
+      variance is explained. Latitude and longitude of a place are one column.
     - `base` (n_outputs,): Average prediction of the background rows.
     - `prediction` (n_rows,) or (n_rows, n_outputs): What was explained: `base` and the row's values added up.
-    - `data` (n_rows, n_columns): The rows, as they were given.
+    - `data` (n_rows, n_columns): The rows, as they were given, places as text.
     - `standard_error`: Errors of values from random orders; None where they are exact.
     - `classes` (n_classes,): Of a classifier; of two the second is explained.
     - `std`: Posterior standard deviation of contributions to the mean, which are linear in the weights, where the model
@@ -279,8 +280,13 @@ def shapley_values(
     rng = as_generator(random_state)
     x = model.encode_rows(X)
     z = _mean_row(model) if background is None else model.encode_rows(background)
-    origins = model.columns_.origins if hasattr(model, "columns_") else np.arange(z.shape[1])
-    game = _Game(model.model_, of, z, origins, model.n_features_in_)
+    encoding = getattr(model, "columns_", None) or ColumnEncoding.of_numbers(z.shape[1])
+    players, columns, names = encoding.players(_names(model, X))
+    game = _Game(model.model_, of, z, players, len(columns))
+    table = np.asarray(X, dtype=object)
+    data = np.empty((len(x), len(columns)), dtype=object)
+    for player, own in enumerate(columns):
+        data[:, player] = table[:, own[0]] if len(own) == 1 else [", ".join(map(str, row)) for row in table[:, own]]
     with threads(model.n_threads):
         each = [game.shares(row, n_permutations, rng) for row in x]
         base, predicted = game.predicted(z).mean(axis=0), game.predicted(x)
@@ -293,8 +299,8 @@ def shapley_values(
         float(base[0]) if game.one_dimensional else base,
         predicted[:, outputs],
         of,
-        _names(model, X),
-        np.asarray(X, dtype=object),
+        tuple(names),
+        data,
         errors if errors.any() else None,
         np.stack(stds)[..., outputs] if stds else None,
         getattr(model, "classes_", None),
@@ -321,7 +327,7 @@ def _mean_row(model: Regressor | Classifier) -> FloatArray:
 class _Game:
     """What coalitions of columns are worth, in units of the targets.
 
-    ``background`` (n_background, n_encoded), ``origins`` (n_encoded,) the column of each encoded one.
+    ``background`` (n_background, n_encoded), ``origins`` (n_encoded,) the column of each encoded one, of places one.
     """
 
     def __init__(self, model: Any, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int) -> None:

@@ -214,6 +214,21 @@ class ColumnEncoding:
         """Column of the table that each encoded one comes from, (n_encoded,)."""
         return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
 
+    def players(self, names: Sequence[str] | None = None) -> tuple[NDArray[np.intp], list[tuple[int, ...]], list[str]]:
+        """Return what varies as one, a column or a place: that of each encoded column, the columns of each, its name.
+
+        `names`, (n_columns,): of the columns of the table, `raw_names` by default.
+        """
+        longitudes = dict(self.places)
+        after = set(longitudes.values())
+        alone = [j for j in range(self.n_columns) if j not in after]
+        columns: list[tuple[int, ...]] = [(j, longitudes[j]) if j in longitudes else (j,) for j in alone]
+        number = np.empty(self.n_columns, np.intp)
+        for player, own in enumerate(columns):
+            number[list(own)] = player
+        names = self.raw_names if names is None else names
+        return number[self.origins], columns, [", ".join(names[j] for j in own) for own in columns]
+
     @cached_property
     def groups(self) -> NDArray[np.intp]:
         """Group of encoded columns that share a length-scale, −1 for numbers; (n_encoded,).
