@@ -130,11 +130,11 @@ class Progress:
         yield report
 
     @contextmanager
-    def rows(self, total: int) -> Iterator[Callable[[int, int], None] | None]:
-        """Yield a callback for `collect_statistics` that notes which share of the rows is done, or None."""
+    def rows(self, total: int, unit: str = "rows") -> Iterator[Callable[[int, int], None] | None]:
+        """Yield a callback that notes which share of the rows, or iterations, is done, or None."""
 
         def note(done: int, _: int) -> None:
-            self._state = f", {done / total:.0%} of {total:,} rows"
+            self._state = f", {done / total:.0%} of {total:,} {unit}"
 
         yield note if self.verbose else None
         self._state = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import pydirect
 from pydirect import DirectRegressor
 from pydirect.estimators import CorrelatedRegressor
+from pydirect.linear.correlated import _Incomplete
 
 SIGNAL, NOISE = np.array([[1.0, 0.7], [0.7, 1.0]]), 0.25 * np.array([[1.0, 0.9], [0.9, 1.0]])
 
@@ -84,6 +87,43 @@ def test_files_frames_and_weights(tmp_path):
     assert model.calibrate(frame, Y).calibration_scale_ == pytest.approx(1.0, abs=0.2)
 
 
+def test_complete_targets_have_small_factors_and_the_moments_of_all_directions():
+    model = fitted()
+    own = model.model_
+    assert own.vectors.shape == (own.basis.n_weights,) * 2 and own.root.shape == (own.basis.n_weights, 2, 2)
+    b = len(own.root)
+    root = np.einsum("ij,jac->iajc", own.vectors, own.root).reshape(b, 2, 2 * b)
+    dense = replace(own, root=root, vectors=None)
+    np.testing.assert_allclose(own.between_outputs(NEW), dense.between_outputs(NEW), rtol=1e-10)
+    np.testing.assert_allclose(own.latent_moments(NEW, True)[1], dense.latent_moments(NEW, True)[1], rtol=1e-10)
+    draws = (each.latent_draws(NEW, 3, np.random.default_rng(0)) for each in (own, dense))
+    np.testing.assert_allclose(*draws, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="directions"):
+        replace(own, vectors=None).check()
+
+
+def test_an_interrupted_fit_keeps_its_last_state(monkeypatch, capfd):
+    class Interrupted(_Incomplete):
+        calls = 0
+
+        def __call__(self, signal, noise):
+            self.calls += 1
+            if self.calls == 4:
+                raise KeyboardInterrupt
+            return super().__call__(signal, noise)
+
+    monkeypatch.setattr("pydirect.linear.correlated._Incomplete", Interrupted)
+    monkeypatch.setattr("pydirect._progress.SECONDS_BETWEEN_REPORTS", 0.001)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = fitted(GAPS, verbose=1)
+    assert model.interrupted_ and not model.converged_ and model.n_iter_ == 3
+    assert "of 200 iterations" in capfd.readouterr().err
+    monkeypatch.undo()
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        same = fitted(GAPS, max_iter=3)
+    np.testing.assert_array_equal(model.predict(NEW), same.predict(NEW))
+
+
 def test_what_is_refused():
     with pytest.raises(ValueError, match="two axes"):
         fitted(Y[:, 0])
@@ -94,8 +134,8 @@ def test_what_is_refused():
     with pytest.warns(ConvergenceWarning):
         constant = fitted(np.column_stack([Y[:, 0], np.ones(700)]), max_iter=5)
     np.testing.assert_allclose(constant.predict(NEW)[:, 1], 1.0)
-    with pytest.raises(ValueError, match="at most 3000"):
-        CorrelatedRegressor(n_basis_functions=3001).fit(X, GAPS)
+    with pytest.raises(ValueError, match="at most 1250 where some of 2 outputs are missing, got 1251"):
+        CorrelatedRegressor(n_basis_functions=1251).fit(X, GAPS)
     with pytest.raises(ValueError, match="return_cov"):
         fitted().predict(NEW, return_cov=True)
     with pytest.warns(ConvergenceWarning, match="max_iter"):

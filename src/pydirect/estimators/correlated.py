@@ -22,7 +22,7 @@ from pydirect.linear.correlated import fit_correlated, sums_by_pattern
 from pydirect.tables.encoding import ColumnEncoding, Gaps
 
 # Weights of all outputs that have one Gaussian where entries are missing.
-MOST_WEIGHTS = 6000
+MOST_WEIGHTS = 2500
 
 
 @described_by(DirectRegressor)
@@ -38,7 +38,7 @@ class CorrelatedRegressor(Regressor):
     Parameters
     ----------
     n_basis_functions : int, default=500
-        Number of basis functions. Where entries are missing, at most 6000 over the number of outputs: time then grows
+        Number of basis functions. Where entries are missing, at most 2500 over the number of outputs: time then grows
         with the cube of their product.
     max_iter : int, default=200
         Largest number of iterations of the EM algorithm.
@@ -112,7 +112,10 @@ class CorrelatedRegressor(Regressor):
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:
                 most = MOST_WEIGHTS // targets.shape[1]
-                raise ValueError(f"n_basis_functions must be at most {most} where targets are missing")
+                raise ValueError(
+                    f"n_basis_functions must be at most {most} where some of {targets.shape[1]} outputs are missing, "
+                    f"got {plan.features.n_functions}: time grows with the cube of their product"
+                )
             self._begin()
             self.columns_ = self._columns_for(read.table, read.y, read.weight)
             x, names = self.columns_.encode(read.table), self._feature_names() or None
@@ -124,7 +127,7 @@ class CorrelatedRegressor(Regressor):
                 weight = None if rows.weight is None else rows.weight[chosen]
                 learned = TrainingRows(rows.x[chosen], rows.y[chosen], weight)
                 basis = fit_features(plan, given, units, learned, plan.generators()[0])
-            with progress.stage("inference"):
+            with progress.stage("inference"), progress.rows(plan.max_iter, "iterations") as report:
                 weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
                 inputs, n_threads = basis.inputs(rows.x), resolve_n_threads()
                 phi = basis.map.transform(inputs, np.float64, n_threads)
@@ -133,10 +136,10 @@ class CorrelatedRegressor(Regressor):
                 noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance
                 start = rows.y.T @ rows.y / len(rows.y) + 0.1 * np.eye(rows.y.shape[1])
                 patterns = sums_by_pattern(phi, np.where(missing, np.nan, rows.y), weight)
-                found = fit_correlated(patterns, start, noise * start, plan.max_iter)
+                found = fit_correlated(patterns, start, noise * start, plan.max_iter, report)
             self.fit_seconds_ = progress.seconds
             parts = found.mean, found.root, found.signal, found.noise, residual, float(weight.sum())
-            record = found.log_evidence, found.n_iter, found.converged
+            record = found.log_evidence, found.n_iter, found.converged, found.vectors, found.interrupted
             self.model_ = FittedCorrelated(basis, units, *parts, *record)
             self._warn_if_unfinished()
         return self
@@ -144,10 +147,7 @@ class CorrelatedRegressor(Regressor):
     log_evidence_ = of_model("log_evidence")
     n_iter_ = of_model("n_iter")
     converged_ = of_model("converged")
-
-    @property
-    def interrupted_(self) -> bool:
-        return False
+    interrupted_ = of_model("interrupted")
 
     @property
     def posteriors_(self) -> list[Any]:

@@ -10,11 +10,12 @@ Covariances of y are ΦΦᵀ ⊗ B + I ⊗ Σ. B and Σ are found by the EM algo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
@@ -40,16 +41,19 @@ class OutputSums:
 class CorrelatedFit:
     """Posterior of W (n_weights, n_outputs) and the covariances that it was found with.
 
-    `root`, (n_weights, n_outputs, n_weights · n_outputs): R with RRᵀ the covariance of W.
+    `root`: where y is complete, Rⱼ with RⱼRⱼᵀ the covariances of the rows of VᵀW, (n_weights, n_outputs, n_outputs), V
+    the `vectors`; else R with RRᵀ the covariance of W, (n_weights, n_outputs, n_weights · n_outputs), without vectors.
     """
 
     mean: FloatArray
     root: FloatArray
+    vectors: FloatArray | None
     signal: FloatArray
     noise: FloatArray
     log_evidence: float
     n_iter: int
     converged: bool
+    interrupted: bool
 
 
 def sums_by_pattern(phi: FloatArray, y: FloatArray, weight: FloatArray) -> list[OutputSums]:
@@ -67,21 +71,34 @@ def sums_by_pattern(phi: FloatArray, y: FloatArray, weight: FloatArray) -> list[
 
 
 def fit_correlated(
-    patterns: Sequence[OutputSums], signal: FloatArray, noise: FloatArray, max_iter: int = 200
+    patterns: Sequence[OutputSums],
+    signal: FloatArray,
+    noise: FloatArray,
+    max_iter: int = 200,
+    report: Callable[[int, int], None] | None = None,
 ) -> CorrelatedFit:
-    """Maximise the evidence over B and Σ, (n_outputs, n_outputs) each, from given ones."""
+    """Maximise the evidence over B and Σ, (n_outputs, n_outputs) each, from given ones; Ctrl-C keeps the last ones.
+
+    `report` is called with the number of finished iterations and the largest.
+    """
     complete = len(patterns) == 1 and len(patterns[0].observed) == len(signal)
     with single_blas_thread():
         step = _Complete(patterns[0]) if complete else _Incomplete(patterns, len(signal))
-        last, converged = -np.inf, False
-        for n_iter in range(1, max_iter + 1):  # noqa: B007
-            log_evidence, new_signal, new_noise = step(signal, noise)
-            converged = log_evidence - last < LEAST_GAIN
-            if converged:
-                break
-            last, signal, noise = log_evidence, _regular(new_signal), _regular(new_noise)
+        last, n_iter, converged, interrupted = -np.inf, 0, False, False
+        try:
+            while n_iter < max_iter and not converged:
+                log_evidence, new_signal, new_noise = step(signal, noise)
+                n_iter += 1
+                converged = log_evidence - last < LEAST_GAIN
+                if not converged:
+                    last, signal, noise = log_evidence, _regular(new_signal), _regular(new_noise)
+                if report is not None:
+                    report(n_iter, max_iter)
+        except KeyboardInterrupt:
+            interrupted, converged = True, False
         log_evidence, _, _ = step(signal, noise)
-        return CorrelatedFit(step.mean, step.root(), signal, noise, log_evidence, n_iter, converged)
+        parts = step.mean, step.root(), step.vectors
+        return CorrelatedFit(*parts, signal, noise, log_evidence, n_iter, converged, interrupted)
 
 
 class _Complete:
@@ -113,13 +130,13 @@ class _Complete:
         return float(log_evidence), second.mean(axis=0), scatter / sums.n_rows
 
     def root(self) -> FloatArray:
-        """Return R of the posterior, V times the roots of the small covariances."""
-        b, p = self.c.shape
-        return np.einsum("ij,jac->iajc", self.vectors, np.linalg.cholesky(self.covariance)).reshape(b, p, b * p)
+        return np.linalg.cholesky(self.covariance)
 
 
 class _Incomplete:
     """Steps of EM with all weights in one Gaussian, where outputs of some rows are missing."""
+
+    vectors = None
 
     def __init__(self, patterns: Sequence[OutputSums], n_outputs: int) -> None:
         self.patterns, self.p, self.b = patterns, n_outputs, len(patterns[0].gram)
@@ -137,9 +154,10 @@ class _Incomplete:
             pulled[:, own.observed] += own.cross @ inverse
             value += own.n_rows * _log_determinant(2 * np.pi * noise[at]) + (inverse * own.yty).sum()
         self.factor = np.linalg.cholesky(precision)
-        half = np.linalg.inv(self.factor)
-        self.mean = (half.T @ (half @ pulled.ravel())).reshape(b, p)
-        covariance = (half.T @ half).reshape(b, p, b, p)
+        upper = lapack.dpotri(self.factor.T)[0]
+        covariance = upper + np.triu(upper, 1).T
+        self.mean = (covariance @ pulled.ravel()).reshape(b, p)
+        covariance = covariance.reshape(b, p, b, p)
         value += 2 * np.log(self.factor.diagonal()).sum() + b * _log_determinant(signal) - (pulled * self.mean).sum()
         scatter = np.zeros((p, p))
         for own in self.patterns:
