@@ -1,8 +1,13 @@
 """Censored targets, survival, ordinal classes and likelihoods of one's own: what is found, predicted and refused."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn import clone, config_context
+from sklearn.metrics import get_scorer
+from sklearn.model_selection import KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import (
@@ -118,23 +123,44 @@ def test_times_in_structured_arrays_and_limits():
     np.testing.assert_array_equal(model.fit(X, both).predict(NEW[:3]), expected)
     limits = np.column_stack([time, np.where(seen, time, np.nan)])
     np.testing.assert_array_equal(model.fit(X, limits).predict(NEW[:3]), expected)
+    assert model.score(X, time, event=seen) == model.score(X, both) != model.score(X, time)
+    density = model.log_predictive_density(X, both)
+    np.testing.assert_array_equal(model.log_predictive_density(X, time, event=seen), density)
+
+
+def test_events_are_metadata_of_cross_validation():
+    time, seen = np.exp(np.minimum(Y, END)), Y <= END
+    both = np.array(list(zip(seen, time, strict=True)), dtype=[("event", bool), ("time", float)])
+    model = DirectSurvivalRegressor(features="linear")
+    expected = cross_val_score(model, X, both, cv=KFold(3))
+    with config_context(enable_metadata_routing=True):
+        asking = clone(model).set_fit_request(event=True).set_score_request(event=True)
+        np.testing.assert_array_equal(cross_val_score(asking, X, time, cv=KFold(3), params={"event": seen}), expected)
 
 
 def test_ordinal_classes(ordinal):
-    assert ordinal.classes_.tolist() == ["low", "mid", "high"]
+    assert ordinal.order_.tolist() == ["low", "mid", "high"]
     assert (np.diff(ordinal.thresholds_) > 0).all()
     ends = np.array([-INF, -0.7, 0.5, INF])
     truth = np.diff(stats.norm.cdf((ends - F_NEW[:, None]) / 0.4), axis=1)
-    probability = ordinal.predict_proba(NEW)
+    probability = ordinal.predict_proba(NEW)[:, np.searchsorted(ordinal.classes_, ordinal.order_)]
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
     assert np.abs(probability - truth).mean() < 0.06
     assert ordinal.score(NEW, labels(F_NEW)) > 0.85
 
 
+@pytest.mark.parametrize("scorer", ["neg_log_loss", "roc_auc_ovr"])
+def test_classes_are_sorted_for_scorers_whatever_their_order(ordinal, scorer):
+    assert ordinal.classes_.tolist() == ["high", "low", "mid"]
+    by_number = DirectOrdinalClassifier(None, **SMALL).fit(X, np.digitize(Y, [-0.7, 0.5]))
+    expected = get_scorer(scorer)(by_number, NEW, np.digitize(F_NEW, [-0.7, 0.5]))
+    assert get_scorer(scorer)(ordinal, NEW, labels(F_NEW)) == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_mirrored_order_is_the_same_model():
     model = DirectOrdinalClassifier(["low", "mid", "high"], "linear").fit(X, labels(Y))
     mirrored = DirectOrdinalClassifier(["high", "mid", "low"], "linear").fit(X, labels(Y))
-    np.testing.assert_allclose(mirrored.predict_proba(NEW[:5])[:, ::-1], model.predict_proba(NEW[:5]), atol=1e-3)
+    np.testing.assert_allclose(mirrored.predict_proba(NEW[:5]), model.predict_proba(NEW[:5]), atol=1e-3)
 
 
 def test_files_predict_the_same(tmp_path, censored, survival, ordinal):
@@ -185,8 +211,9 @@ def test_a_likelihood_of_ones_own(tmp_path):
     assert model.likelihood_.scale < 1.0, "learned"
     with pytest.raises(TypeError, match="must have the method cdf"):
         model.predict_interval(NEW)
-    with pytest.raises(TypeError, match="likelihood must be"):
+    with pytest.raises(TypeError, match="without pickle, got StudentLike: pickle the whole model"):
         model.save(tmp_path / "model")
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW[:3]), model.predict(NEW[:3]))
     with pytest.raises(TypeError, match="likelihood must be"):
         DirectCensoredRegressor(3).fit(X, y)
 
@@ -212,10 +239,17 @@ def test_impossible_times_labels_and_noises_are_refused():
         model.fit(X, Y)
     with pytest.raises(ValueError, match="all are censored on one side"):
         model.fit(X, np.exp(Y), event=np.zeros(300, bool))
-    with pytest.raises(ValueError, match="event must hold True or False"):
-        model.fit(X, np.exp(Y), event=np.full(300, 2))
-    with pytest.raises(ValueError, match="likelihood must be one of"):
-        DirectSurvivalRegressor("weibull").fit(X, np.exp(Y))
+    for value in (2, np.nan, None):
+        with pytest.raises(ValueError, match=f"event must hold True or False, got {value}.* in row 1"):
+            model.fit(X, np.exp(Y), event=[True, value] + 298 * [False])
+    with pytest.raises(ValueError, match=r"event must have one value for each time, got shapes \(299,\) and \(300,\)"):
+        model.fit(X, np.exp(Y), event=np.ones(299))
+    for likelihood in ("weibull", StudentLike()):
+        with pytest.raises(ValueError, match="likelihood must be one of 'normal', 'extreme', got "):
+            DirectSurvivalRegressor(likelihood).fit(X, np.exp(Y))
+    for likelihood in ("extreme", StudentLike()):
+        with pytest.raises(ValueError, match="noise_variance must be None unless likelihood is 'normal', got "):
+            DirectCensoredRegressor(likelihood, "linear").fit(X, Y, noise_variance=np.ones(300))
     with pytest.raises(ValueError, match="times must be positive"):
         model.fit(X, np.exp(Y)).predict_survival(X, [0.0])
     with pytest.raises(ValueError, match="noise_variance must not be negative, got -1"):

@@ -18,7 +18,6 @@ from pydirect._validation import (
     as_choice,
     as_count,
     as_float_array,
-    as_float_array_unbounded,
     as_instance,
     as_number,
     as_sample_weight,
@@ -44,7 +43,13 @@ from pydirect.fitted.regression import Latent
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior
 from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
-from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
+from pydirect.logistic.latent import (
+    ExtremeLikelihood,
+    IntervalLikelihood,
+    LatentLikelihood,
+    OrdinalLikelihood,
+    as_limits,
+)
 from pydirect.logistic.problem import LatentProblem, LatentRows
 from pydirect.metrics import concordance_index
 from pydirect.statistics.gaussian import RowFeatures
@@ -282,10 +287,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
 
     def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
         """Return targets as the likelihood takes them, (n_rows, n_columns), and log units of their densities."""
-        if isinstance(self._start(), IntervalLikelihood):
-            return as_limits(y, n_rows), np.zeros(n_rows)
-        targets = as_float_array(np.asarray(y, dtype=np.float64).reshape(n_rows, -1), "y", (n_rows, "n_columns"))
-        return targets, np.zeros(n_rows)
+        return self._start().as_targets(y, n_rows), np.zeros(n_rows)
 
     def _in_units(self, values: FloatArray) -> FloatArray:
         """Return values of y from values on the scale of the likelihood."""
@@ -307,7 +309,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
             Values; or lower and upper limits of each, infinite or NaN where there is none, and equal for a value.
             For a likelihood of one's own, its columns.
         noise_variance : array_like of shape (n_rows,), optional
-            Known variance of every value's noise, such as that of its measurement, in addition to the learned one.
+            Known variance of every value's noise, such as that of its measurement, in addition to the learned one; for
+            normal noise only.
 
         Returns
         -------
@@ -330,14 +333,16 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         """Fit, with a `known` variance of every row's noise if there is one."""
         with self._whole():
             start, given = self._start(), np.asarray(y)
-            if given.dtype.names is not None or (given.ndim == 2 and given.shape[1] > 1):  # limits may be infinite
+            if given.ndim == 2 and given.shape[1] > 1:  # limits may be infinite
                 x = self._validated(X)
                 check_consistent_length(x, given)
             else:
                 x, y = self._validated(X, y, y_numeric=True)
             targets, log_unit = self._targets(y, len(x))
             if known is not None:
-                as_instance(start, "likelihood", IntervalLikelihood)
+                if not start.takes_variance:
+                    got = shown(self.likelihood)
+                    raise ValueError(f"noise_variance must be None unless likelihood is 'normal', got likelihood={got}")
                 targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
@@ -347,6 +352,12 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
             self._accept(in_units)
             self._warn_if_unfinished(stacklevel=4)
         return self
+
+    def _state(self) -> dict[str, Any]:
+        if not isinstance(self.likelihood, str):
+            names, got = " or ".join(map(repr, NOISES)), type(self.likelihood).__name__
+            raise TypeError(f"likelihood must be {names} to be saved without pickle, got {got}: pickle the whole model")
+        return super()._state()
 
     # --- results
 
@@ -500,8 +511,11 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         tags.target_tags.positive_only = True
         return tags
 
+    def _start(self) -> LatentLikelihood:
+        return NOISES[as_choice(self.likelihood, "likelihood", tuple(NOISES))]
+
     def _targets(self, y: Any, n_rows: int) -> tuple[FloatArray, FloatArray]:
-        limits = as_limits(as_times(y, None), n_rows, "times")
+        limits = as_limits(y, n_rows, "times")
         limits[:, 0] = np.where(np.isneginf(limits[:, 0]), 0.0, limits[:, 0])
         if (limits[:, 0] < 0).any() or (limits[:, 1] <= 0).any():
             raise ValueError(f"times must be positive, got {limits[:, :2].min():g}")
@@ -537,7 +551,18 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         ValueError, TypeError
             If the data or a parameter is not as described.
         """
-        return self._fitted(X, y if event is None else as_times(y, event), sample_weight)
+        return self._fitted(X, as_times(y, event), sample_weight)
+
+    @described_by(fit)
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None) -> FloatArray:
+        """Log density of times, or log probability where they are censored; given as to `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            In nats.
+        """
+        return super().log_predictive_density(X, as_times(y, event))
 
     @takes_rows
     def predict(self, X: ArrayLike) -> FloatArray:
@@ -569,9 +594,11 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
             raise ValueError(f"times must be positive, got {at.min():g}")
         return 1 - self.likelihood_.cdf(np.log(at)[None], *self._moments(X))
 
-    @takes_rows
-    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Concordance index of predicted medians and times that are exact or censored on the right.
+    @described_by(fit)
+    def score(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, event: ArrayLike | None = None
+    ) -> float:
+        """Concordance index of predicted medians and times that are exact or censored on the right, given as to `fit`.
 
         Returns
         -------
@@ -579,25 +606,8 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
             1 at best, one half for predictions that say nothing.
         """
         predicted = self.predict(X)
-        lower, upper = as_limits(as_times(y, None), len(predicted), "times").T[:2]
+        lower, upper = as_limits(as_times(y, event), len(predicted), "times").T[:2]
         return concordance_index(lower, lower == upper, predicted, sample_weight=sample_weight)
-
-
-def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
-    """Return lower and upper limits and a variance of zero, (n_rows, 3), from values or limits; or raise."""
-    given = np.asarray(y, dtype=np.float64)
-    given = as_float_array_unbounded(given[:, None] if given.ndim == 1 else given, name, (n_rows, "n_columns"))
-    if given.shape[1] > 2:
-        raise ValueError(f"{name} must have one column, of values, or two, of limits, got {given.shape[1]}")
-    lower, upper = given[:, 0], given[:, -1]
-    lower, upper = np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
-    wrong = ~(lower <= upper) | (lower == np.inf) | (upper == -np.inf)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ValueError(
-            f"{name} must have lower limits up to the upper ones, got {lower[row]:g} and {upper[row]:g} in row {row}"
-        )
-    return np.column_stack([lower, upper, np.zeros(n_rows)])
 
 
 def as_times(y: Any, event: ArrayLike | None) -> Any:
@@ -611,8 +621,11 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
         return y
     else:
         seen = np.asarray(event)
-    if seen.shape != given.shape or given.ndim != 1 or not np.isin(seen, (0, 1)).all():
-        raise ValueError(f"event must hold True or False for each of {given.shape} times, got shape {seen.shape}")
+    if seen.shape != given.shape or given.ndim != 1:
+        raise ValueError(f"event must have one value for each time, got shapes {seen.shape} and {given.shape}")
+    for row, value in enumerate(seen.tolist()):
+        if not isinstance(value, int | float | np.generic) or value not in (0, 1):
+            raise ValueError(f"event must hold True or False, got {shown(value)} in row {row}")
     return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
 
 
@@ -629,9 +642,11 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        From the lowest to the highest.
+        Sorted, as the columns of probabilities are.
+    order_ : ndarray of shape (n_classes,)
+        The classes from the lowest to the highest.
     thresholds_ : ndarray of shape (n_classes - 1,)
-        Between neighbouring classes.
+        Between neighbouring classes of ``order_``.
 
     Notes
     -----
@@ -653,7 +668,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
 
     likelihood_, thresholds_ = of_model("likelihood"), of_model("likelihood.thresholds")
-    left_out_log_loss_ = of_model("left_out_log_loss")
+    left_out_log_loss_, order_ = of_model("left_out_log_loss"), of_model("classes")
 
     order: Any = None
     features: Any = "auto"
@@ -675,7 +690,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
 
     def _accept(self, model: OfLatent) -> None:
         super()._accept(model)
-        self.classes_ = np.asarray(self.model_.classes)
+        self.classes_ = np.sort(self.order_)
 
     @takes_rows
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -731,10 +746,10 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         Returns
         -------
         ndarray of shape (n_rows, n_classes)
-            In nats, of the classes from the lowest to the highest.
+            In nats, of ``classes_``.
         """
         mean, std = self.predict_latent(X)
-        each = [np.full((len(mean), 1), float(k)) for k in range(len(self.classes_))]
+        each = [np.full((len(mean), 1), float(k)) for k in np.argsort(self.order_)]
         return np.stack([self.likelihood_.log_predictive(k, mean, std**2) for k in each], axis=1)
 
     def summary(self) -> Summary:

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_float_array_unbounded, as_target
 from pydirect.logistic.likelihood import RowTerms, log_sum_exp
 from pydirect.persistence.schema import Ascending, Positive, Shape
 
@@ -53,6 +53,12 @@ class LatentLikelihood:
     Likelihoods are immutable; what they learn they return as a copy. Where log p is not concave in f, curvatures are
     taken as zero on average at the least.
     """
+
+    takes_variance: ClassVar[bool] = False  # whether the third column of y is a known variance of noise
+
+    def as_targets(self, y: Any, n_rows: int) -> FloatArray:
+        """Return targets as the methods take them, (n_rows, n_columns), or raise."""
+        return as_target(np.asarray(y, dtype=np.float64), n_rows)
 
     @property
     def parameters(self) -> FloatArray:
@@ -183,11 +189,33 @@ def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tupl
     return np.where(whole, 0.0, log_mass), np.where(whole, 0.0, slope), np.where(whole, 0.0, upper)
 
 
+def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
+    """Return lower and upper limits and a variance of zero, (n_rows, 3), from values or limits; or raise."""
+    given = np.asarray(y, dtype=np.float64)
+    given = as_float_array_unbounded(given[:, None] if given.ndim == 1 else given, name, (n_rows, "n_columns"))
+    if given.shape[1] > 2:
+        raise ValueError(f"{name} must have one column, of values, or two, of limits, got {given.shape[1]}")
+    lower, upper = given[:, 0], given[:, -1]
+    lower, upper = np.where(np.isnan(lower), -np.inf, lower), np.where(np.isnan(upper), np.inf, upper)
+    wrong = ~(lower <= upper) | (lower == np.inf) | (upper == -np.inf)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"{name} must have lower limits up to the upper ones, got {lower[row]:g} and {upper[row]:g} in row {row}"
+        )
+    return np.column_stack([lower, upper, np.zeros(n_rows)])
+
+
 @dataclass(frozen=True)
 class IntervalLikelihood(LatentLikelihood):
     """l < f + σε ≤ u with normal ε; columns of y: l, u, a known variance that adds to σ²; l = u is an exact value."""
 
+    takes_variance: ClassVar[bool] = True
+
     scale: Annotated[float, Positive] = 1.0
+
+    def as_targets(self, y: Any, n_rows: int) -> FloatArray:
+        return as_limits(y, n_rows)
 
     @property
     def parameters(self) -> FloatArray:
@@ -261,6 +289,8 @@ class IntervalLikelihood(LatentLikelihood):
 @dataclass(frozen=True)
 class ExtremeLikelihood(IntervalLikelihood):
     """l < f + σε ≤ u with ε the log of an exponential: Pr(ε > e) = exp(−exp e); y as of `IntervalLikelihood`."""
+
+    takes_variance: ClassVar[bool] = False
 
     def _log_mass(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
         width, exact = self.width(y)[:, None], y[:, 0] == y[:, 1]
