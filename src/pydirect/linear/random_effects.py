@@ -9,7 +9,7 @@ goes the same way. What is left is Gaussian regression, whose evidence loses ½ 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Self
 
@@ -82,10 +82,10 @@ class GroupSums:
         return cls(phi, zz, zy, total, c, float(weight @ y**2), float(weight.sum()))
 
     def __add__(self, other: GroupSums) -> GroupSums:
-        return GroupSums(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return GroupSums(*(getattr(self, own.name) + getattr(other, own.name) for own in fields(self)))
 
     def __sub__(self, other: GroupSums) -> GroupSums:
-        return GroupSums(*(a - b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return GroupSums(*(getattr(self, own.name) - getattr(other, own.name) for own in fields(self)))
 
     @property
     def mean_square(self) -> float:
