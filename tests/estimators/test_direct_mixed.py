@@ -71,6 +71,39 @@ def test_weights_are_repetitions():
     np.testing.assert_allclose(repeated.predict(X, GROUP), model.predict(X, GROUP), rtol=1e-4)
 
 
+def test_nonlinear_functions_of_columns_that_are_constant_within_groups_are_found():
+    rng = np.random.default_rng(2)
+    group, x = np.repeat(np.arange(150), 8), rng.uniform(-2, 2, (1200, 2))
+    x[:, 0] = rng.uniform(-2, 2, 150)[group]
+
+    def f(x):
+        return np.sin(3 * x[:, 0]) + np.sin(2 * x[:, 1])
+
+    y = f(x) + 0.2 * rng.standard_normal(150)[group] + 0.3 * rng.standard_normal(1200)
+    model = DirectMixedRegressor(**SMALL).fit(x, y, group)
+    new = rng.uniform(-2, 2, (300, 2))
+    assert 0.02 < model.group_variance_[0] < 0.08
+    assert np.sqrt(np.mean((model.predict(new, "marginal") - f(new)) ** 2)) < 0.25
+
+
+@pytest.mark.parametrize(("unit", "shift"), [(1e5, 0.0), (1e-5, 0.0), (1.0, 2000.0)])
+def test_units_and_origins_of_slopes_do_not_matter(unit, shift):
+    plain = DirectMixedRegressor(1, "linear").fit(X, Y, GROUP)
+    other = np.column_stack([X[:, 0], unit * X[:, 1] + shift])
+    model = DirectMixedRegressor([np.int64(1)], "linear").fit(other, Y, GROUP)
+    np.testing.assert_allclose(model.group_variance_ * [1, unit**2], plain.group_variance_, rtol=0.01)
+    for name in ("mean", "std"):
+        found, expected = model.random_effects_[name] * [1, unit], plain.random_effects_[name]
+        np.testing.assert_allclose(found, expected, rtol=0.01, atol=0.01)
+    for groups in (GROUP, "marginal"):
+        np.testing.assert_allclose(
+            model.predict(other, groups, return_std=True),
+            plain.predict(X, groups, return_std=True),
+            rtol=0.01,
+            atol=0.01,
+        )
+
+
 def test_what_cannot_be_groups_is_refused():
     model = DirectMixedRegressor((), "linear").fit(X, Y, GROUP)
     with pytest.raises(TypeError, match="groups"):
@@ -83,5 +116,9 @@ def test_what_cannot_be_groups_is_refused():
         model.fit(X, Y, np.where(GROUP > 0, "shop", None))
     with pytest.raises(ValueError, match="a label for every row"):
         model.fit(X, Y, X)
-    with pytest.raises(ValueError, match="slopes must be columns of numbers of X, got 'c'"):
-        DirectMixedRegressor("c", "linear").fit(X, Y, GROUP)
+    for groups in ("marginal", None):
+        with pytest.raises(TypeError, match=r"fit needs groups, .* of shape \(n_rows,\), got "):
+            model.fit(X, Y, groups)
+    for slopes, named in (("c", "'c'"), ([0, 0], "0"), ([0, np.int64(0)], "0"), (2, "2"), (-1, "-1"), (0.0, "0.0")):
+        with pytest.raises(ValueError, match=f"slopes must be different columns of numbers of X, got .*{named}"):
+            DirectMixedRegressor(slopes, "linear").fit(X, Y, GROUP)

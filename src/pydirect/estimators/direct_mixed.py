@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -25,7 +26,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
-from pydirect.fitted.mixed import FittedMixed
+from pydirect.fitted.mixed import EffectColumns, FittedMixed
 from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
@@ -63,7 +64,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     Parameters
     ----------
     slopes : sequence of str or int, default=()
-        Columns of numbers whose slopes differ between the groups.
+        Columns of numbers whose slopes differ between the groups; intercepts are where these columns have their means.
     n_basis_functions : int, default=300
         Sums of as many functions are stored for each group.
 
@@ -135,6 +136,8 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         ValueError, TypeError
             If the data or a parameter is not as described.
         """
+        if groups is None or isinstance(groups, str):
+            raise TypeError(f"fit needs groups, the label of every row, of shape (n_rows,), got {groups!r}")
         with self._whole() as progress:
             plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
             check_consistent_length(x, groups)
@@ -146,21 +149,31 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             table, standard = self._as_table(x), np.asarray((targets - location) / scale)[:, None]
             self.columns_ = self._fitted_columns(table, standard, weight)
             encoded = np.ascontiguousarray(self.columns_.encode(table))
-            slopes, n_threads = self._encoded_slopes(), resolve_n_threads()
+            z, n_threads = EffectColumns.of(encoded, self._encoded_slopes(), weight), resolve_n_threads()
             rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
-            with progress.stage("features"):  # of what groups leave that have effects beside a linear function
-                linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng, n_threads)
-                first = fit_effects(linear, rows, slopes, labels, group, InitialHyperparameters(0.1))
-                z = np.column_stack([np.ones(len(standard)), encoded[:, slopes]])
-                left = standard - np.einsum("nk,nk->n", z, first.effects_of_groups()[0][group])[:, None]
-                unit = float(np.sqrt(np.average(left[:, 0] ** 2, weights=weight))) or 1.0
+            # The kernel is learned on y, and on what effects beside a linear function leave of it, which lacks all that
+            # varies between groups; the larger evidence decides.
+            searched = [standard]
+            with progress.stage("features"):
+                if plan.features.learns_kernel:
+                    linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng, n_threads)
+                    first = fit_effects(linear, rows, z, labels, group, InitialHyperparameters(0.1))
+                    own = first.effects_of_groups()[0] * z.unit
+                    searched.insert(0, standard - np.einsum("nk,nk->n", z.at(encoded), own[group])[:, None])
                 search = partial(search_kernel, max_rows=plan.features.max_search_rows)
-                alone, names = replace(rows, y=left / unit), self._feature_names() or None
-                basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names)
+                names, found = self._feature_names() or None, []
+                for y_searched in searched:
+                    unit = float(np.sqrt(np.average(y_searched[:, 0] ** 2, weights=weight))) or 1.0
+                    alone = replace(rows, y=y_searched / unit)
+                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names)
+                    found.append((basis, unit**2))
             with progress.stage("inference"):
-                noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * unit**2
-                initial = InitialHyperparameters(noise, None if basis.search is None else unit**2)
-                fitted = fit_effects(basis, rows, slopes, labels, group, initial)
+                fits = []
+                for basis, square in found:
+                    noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
+                    initial = InitialHyperparameters(noise, None if basis.search is None else square)
+                    fits.append(fit_effects(basis, rows, z, labels, group, initial))
+                fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
             self._accept(replace(fitted, intercept=location, scale=scale))
             self.fit_seconds_ = progress.seconds
         return self
@@ -168,11 +181,14 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     def _encoded_slopes(self) -> NDArray[np.intp]:
         """Return the encoded columns whose slopes differ."""
         found, names = [], self.columns_.names
-        for slope in [self.slopes] if isinstance(self.slopes, str | int) else self.slopes:
-            column = names.index(slope) if names is not None and slope in names else slope
-            where = np.flatnonzero(self.columns_.origins == column) if isinstance(column, int) else np.arange(0)
-            if len(where) != 1:
-                raise ValueError(f"slopes must be columns of numbers of X, got {shown(slope)}")
+        for slope in [self.slopes] if np.ndim(self.slopes) == 0 else self.slopes:
+            try:
+                column = names.index(slope) if names is not None and slope in names else operator.index(slope)
+            except TypeError:
+                column = -1
+            where = np.flatnonzero(self.columns_.origins == column)
+            if len(where) != 1 or where[0] in found:
+                raise ValueError(f"slopes must be different columns of numbers of X, got {shown(slope)}")
             found.append(int(where[0]))
         return np.array(found, dtype=np.intp)
 
@@ -269,20 +285,20 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
 def fit_effects(
     basis: Basis,
     rows: TrainingRows,
-    slopes: NDArray[np.intp],
+    columns: EffectColumns,
     labels: NDArray[Any],
     group: NDArray[np.intp],
     initial: InitialHyperparameters,
 ) -> FittedMixed:
     """Fit f and the effects to standardised targets."""
-    inputs, z = basis.inputs(rows.x), np.column_stack([np.ones(len(rows.x)), rows.x[:, slopes]])
+    inputs, z = basis.inputs(rows.x), columns.at(rows.x)
     sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], z, group, len(labels), rows.weight)
     posterior, scale, effects, evidence = fit_random_effects(sums, initial)
     assert posterior.outcome is not None and posterior.noise is not None
     known, noise = replace(posterior, outcome=posterior.outcome.at(evidence)), float(posterior.noise.levels[0])
     residual = basis.mean_missing_variance(inputs, rows.weight, sums.mean_square)
     latent = Latent.of(basis, [(known, scale)], residual)
-    return FittedMixed(latent, 0.0, 1.0, labels, slopes, effects, noise, sums.n_samples)
+    return FittedMixed(latent, 0.0, 1.0, labels, columns, effects, noise, sums.n_samples)
 
 
 def as_labels(groups: ArrayLike) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,29 @@ from pydirect.fitted.classification import OfLatent
 from pydirect.fitted.regression import Latent
 from pydirect.linear.random_effects import RandomEffects, with_ones
 from pydirect.persistence.schema import Positive, Shape
-from pydirect.statistics.gaussian import blocks_of
+from pydirect.statistics.gaussian import blocks_of, weighted_location_scale
+
+
+@dataclass(frozen=True, eq=False)
+class EffectColumns:
+    """z: a one, and the standardised encoded columns whose slopes differ between the groups."""
+
+    slopes: Annotated[NDArray[np.intp], Shape("n_slopes*")]
+    mean: Annotated[FloatArray, Shape("n_slopes*")]
+    unit: Annotated[FloatArray, Shape("n_effects"), Positive]
+
+    @classmethod
+    def of(cls, x: FloatArray, slopes: NDArray[np.intp], weight: FloatArray) -> Self:
+        mean, scale = weighted_location_scale(x[:, slopes], weight)
+        return cls(slopes, mean, np.append(1.0, np.where(scale > 0, scale, 1.0)))
+
+    def at(self, x: FloatArray) -> FloatArray:
+        return np.column_stack([np.ones(len(x)), x[:, self.slopes] - self.mean]) / self.unit
 
 
 @dataclass(frozen=True, eq=False)
 class FittedMixed(OfLatent):
-    """Standardised targets (y − intercept) / scale are f + zᵀb, z a one and the encoded columns ``slopes``."""
+    """Standardised targets (y − intercept) / scale are f + zᵀb, z being the `EffectColumns`."""
 
     one_dimensional: ClassVar[bool] = True
 
@@ -26,7 +43,7 @@ class FittedMixed(OfLatent):
     intercept: float
     scale: Annotated[float, Positive]
     groups: Annotated[NDArray[Any], Shape("n_groups")]
-    slopes: Annotated[NDArray[np.intp], Shape("n_slopes*")]
+    columns: EffectColumns
     effects: RandomEffects
     noise: Annotated[float, Positive]
     n_samples: Annotated[float, Positive]
@@ -45,7 +62,7 @@ class FittedMixed(OfLatent):
     @property
     def group_variance(self) -> FloatArray:
         """Variances of the effects, in squared units of y and of it by those of a slope's column."""
-        return np.asarray(self.noise_variance / self.effects.ratio)
+        return np.asarray(self.noise_variance / self.effects.ratio / self.columns.unit**2)
 
     def number_of(self, labels: NDArray[Any]) -> NDArray[np.intp]:
         """Numbers of the groups of labels, −1 for new ones."""
@@ -62,14 +79,13 @@ class FittedMixed(OfLatent):
         mean, variance = np.empty((2, len(x)))
         for rows in blocks_of(len(x), 3 * self.latent.n_columns):
             inputs, phi = self.latent.phi(x[rows])
-            z = np.column_stack([np.ones(len(phi)), x[rows][:, self.slopes]])
-            mean[rows], variance[rows] = self._moments(with_ones(phi), z, group[rows])
+            mean[rows], variance[rows] = self._moments(with_ones(phi), self.columns.at(x[rows]), group[rows])
             beyond = self.latent.beyond(inputs, phi)
             variance[rows] += self.noise + (0.0 if beyond is None else beyond[:, 0])
         return self.intercept + self.scale * mean, self.scale * np.sqrt(variance)
 
     def effects_of_groups(self) -> tuple[FloatArray, FloatArray]:
-        """Posterior means and deviations of every group's effects, (n_groups, n_effects), in y's units."""
+        """Posterior means and deviations of every group's effects, (n_groups, n_effects), in units of y and columns."""
         mean, std = np.empty((2, *self.effects.effect.shape))
         for rows in blocks_of(len(mean), 3 * self.latent.n_columns):
             group = np.arange(len(mean))[rows]
@@ -77,4 +93,4 @@ class FittedMixed(OfLatent):
             for k, unit in enumerate(np.eye(mean.shape[1])):
                 found = self._moments(none, np.tile(unit, (len(group), 1)), group)
                 mean[rows, k], std[rows, k] = found[0], np.sqrt(found[1])
-        return self.scale * mean, self.scale * std
+        return self.scale / self.columns.unit * mean, self.scale / self.columns.unit * std
