@@ -58,7 +58,7 @@ def mean_field():
 
 
 def mixture():
-    posterior = fit_mixture(sums(3), LEVELS, GaussianPrior().log_mass(LEVELS), [NOISE], n_components=3, random_state=0)
+    posterior = fit_mixture(sums(3), LEVELS, GaussianPrior().log_mass(LEVELS), [NOISE], n_components=3)
     means = np.stack([component.q @ LEVELS for component in posterior.components])
     spreads = np.stack([component.q @ LEVELS**2 for component in posterior.components]) - means**2
     mean = posterior.alpha @ means
