@@ -91,6 +91,20 @@ def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
     np.testing.assert_allclose(spread[:, 0], (variances + (means - middle[:, None]) ** 2) @ weights, rtol=1e-9)
 
 
+@pytest.mark.parametrize("predictive", ["quadrature", "moment", "mc"])
+def test_forms_of_the_predictive_are_close(fitted, predictive):
+    other = copy.copy(fitted).set_params(predictive=predictive)
+    gap = other.log_predictive_density(X, Y) - fitted.log_predictive_density(X, Y)
+    assert np.abs(gap.mean()) < 0.05
+
+
+def test_units_of_inputs_and_targets_do_not_matter():
+    units = np.array([2.0**20, 2.0**-20])  # without rounding: training is not convex
+    model, other = fit(), fit(X * units, 2**30 * Y)
+    np.testing.assert_allclose(other.predict(NEW * units) / 2**30, model.predict(NEW), rtol=1e-12)
+    assert other.elbo_ == pytest.approx(model.elbo_ - 90 * np.log(2**30), abs=1e-9)
+
+
 @pytest.mark.parametrize("predictive", ["quadrature", "moment"])
 def test_the_distribution_far_away_has_the_mean_that_is_predicted(fitted, predictive):
     model = copy.copy(fitted).set_params(predictive=predictive)
@@ -140,6 +154,13 @@ def test_steps_without_progress_do_not_count_as_convergence(options):
     assert not fit(**options).converged_
 
 
+@pytest.mark.parametrize("n_steps", [100, 400])
+def test_small_last_steps_of_a_short_run_do_not_count_as_convergence(n_steps):
+    options = scheduled({"hidden_layer_sizes": (20,), "n_steps": n_steps})
+    assert not DVIRegressor(**options).fit(X, Y).converged_
+    assert not DVIClassifier(**options).fit(*IRIS).converged_
+
+
 def test_the_longest_warm_up_leaves_checks_for_convergence():
     assert len(fit(n_steps=1000, kl_warmup=0.9).elbo_trace_) == 5
 
@@ -152,6 +173,13 @@ def test_lbfgs_improves_the_best_start_alone():
     assert both.elbo_ > adam.elbo_
     assert (np.diff(both.elbo_trace_) >= 0).all()
     np.testing.assert_array_equal(both.predict(NEW), fit(n_threads=2, **options).predict(NEW))
+
+
+def test_mini_batches_find_the_same_fit():
+    x = RNG.uniform(-1, 1, (1500, 1))
+    y = np.abs(x[:, 0]) + 0.1 * RNG.standard_normal(len(x))
+    model = DVIRegressor((8,), schedule=TrainingSchedule(n_steps=800)).fit(x, y)
+    assert np.sqrt(np.mean((model.predict(x) - np.abs(x[:, 0])) ** 2)) < 0.05
 
 
 def test_an_interrupted_fit_keeps_the_best_iterate(monkeypatch):
@@ -226,6 +254,14 @@ def test_vanishing_weights_are_refused(weight):
         DVIClassifier(**scheduled(FAST)).fit(X, Y > 3, sample_weight=np.full(90, weight))
 
 
+@pytest.mark.parametrize("options", [{"prior": 1e-100}, {"prior": 1e100}, {"weight": 1e-99}])
+def test_models_at_the_edge_are_finite(options):
+    weight = np.full(90, options.pop("weight", 1.0))
+    model = DVIRegressor(**scheduled(FAST | options)).fit(X, Y, sample_weight=weight)
+    assert np.isfinite(model.posterior_.theta).all()
+    assert np.isfinite(model.predict(NEW)).all()
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "lbfgs", "adam+lbfgs"])
 def test_a_bound_that_is_finite_nowhere_is_an_error(monkeypatch, optimizer):
     def overflowing(network, theta, *args, **kwargs):
@@ -255,6 +291,12 @@ def test_components_stay_within_their_memory(fitted, predictive):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.3 * PREDICTION_BYTES
+
+
+def test_the_expansion_is_near_the_quadrature():
+    model = DVIClassifier(**scheduled(FAST)).fit(X, X[:, 0] + X[:, 1] > 0)
+    p = model.predict_proba(NEW)
+    np.testing.assert_allclose(model.set_params(predictive="delta").predict_proba(NEW), p, atol=0.2)
 
 
 # ---------------------------------------- tools around

@@ -97,6 +97,15 @@ def test_with_features_that_need_no_data_it_is_fit(parameters):
     assert model.elbo_ == pytest.approx(batch.elbo_, rel=1e-11)
 
 
+def test_fit_on_the_same_rows_has_the_same_map_and_model():
+    """With all rows in the sample, a batch fit has the same landmarks and hyperparameters."""
+    batch = DirectRegressor(**SMALL, noise="constant").fit(X, Y)  # sums do not show whether it varies
+    model = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)
+    np.testing.assert_array_equal(batch.features_.map.landmarks, model.features_.map.landmarks)
+    assert model.mean_missing_variance_ == pytest.approx(batch.mean_missing_variance_, rel=1e-7)
+    assert_equal_to_rounding(model, batch, 1e-6)
+
+
 def test_first_rows_fix_the_feature_map():
     model = DirectRegressor(**SMALL).partial_fit(X[:100], Y[:100])
     features = model.features_
@@ -131,6 +140,23 @@ def test_location_and_scale_of_the_targets_follow_the_data():
     assert model.y_mean_ == pytest.approx(together.mean())
     assert model.y_scale_ == pytest.approx(together.std())
     assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X, together))
+
+
+def test_several_outputs_and_weights():
+    whole = fixed(TWO, **SMALL).partial_fit(X, TWO, WEIGHT)
+    model = grown(fixed(TWO, **SMALL), cut(5), TWO, WEIGHT)
+    assert model.predict(NEW).shape == (20, 2)
+    assert_equal_to_rounding(model, whole)
+    repeated = np.repeat(np.arange(N), WEIGHT.astype(int))
+    twice = fixed(TWO, **SMALL).partial_fit(X[repeated], TWO[repeated])
+    np.testing.assert_allclose(twice.statistics_.cross, model.statistics_.cross, atol=1e-9)
+
+
+def test_a_single_row_at_a_time():
+    model = fixed(features="linear")
+    for i in range(30):
+        model.partial_fit(X[i : i + 1], Y[i : i + 1])
+    assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
@@ -248,6 +274,12 @@ def test_nothing_is_added_to_rows_that_are_lost(tmp_path, by_file):
     assert model.fit_features(X, Y).partial_fit(X[:10], Y[:10]).n_samples_ == 10
 
 
+def test_fit_starts_afresh():
+    model = fixed(features="linear").partial_fit(X[:50], 3 * Y[:50])
+    assert (model.fit(X, Y).predict(NEW) == DirectRegressor(features="linear").fit(X, Y).predict(NEW)).all()
+    assert not hasattr(model, "statistics_")
+
+
 def test_features_of_a_kernel_need_targets_and_others_do_not():
     with pytest.raises(
         ValueError, match="y must be given when the kernel's hyperparameters or the targets' transform are learned"
@@ -258,6 +290,12 @@ def test_features_of_a_kernel_need_targets_and_others_do_not():
     np.testing.assert_array_equal(model.features_.input_map.mean, 0.0)
     np.testing.assert_array_equal(model.features_.input_map.scale, 3.0)
     assert model.predict(NEW).shape == (20,)
+
+
+def test_hyperparameters_are_of_as_many_targets_as_come():
+    with pytest.raises(ValueError, match="y must have 1 outputs, as when the kernel's hyperparameters"):
+        fixed(**SMALL).partial_fit(X, TWO)
+    assert fixed(features="linear").partial_fit(X, TWO).predict(NEW).shape == (20, 2)
 
 
 def test_data_that_are_refused_leave_the_model_alone():
@@ -304,6 +342,16 @@ def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():
         assert told[0].filename == __file__
 
 
+def test_there_is_no_prediction_before_there_are_rows():
+    model = fixed(features="linear")
+    with pytest.raises(NotFittedError):
+        model.predict(NEW)
+    with pytest.raises(NotFittedError):
+        DirectRegressor().new_statistics()
+    with pytest.raises(ValueError, match="there must be data"):
+        model.fit_statistics(model.new_statistics())
+
+
 # Statistics from elsewhere
 
 
@@ -329,6 +377,19 @@ def test_a_model_and_its_statistics_in_files_go_on(tmp_path):
     assert_equal_to_rounding(loaded, model)
     loaded.partial_fit(X[150:], Y[150:])
     assert_equal_to_rounding(loaded, fixed(**SMALL).partial_fit(X, Y))
+
+
+def test_a_growing_model_is_pickled_and_cloned():
+    model = fixed(**SMALL).partial_fit(X[:150], Y[:150])
+    again = pickle.loads(pickle.dumps(model)).partial_fit(X[150:], Y[150:])
+    assert_equal_to_rounding(again, model.partial_fit(X[150:], Y[150:]))
+    assert not hasattr(clone(model), "statistics_")
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_threads_do_not_change_a_bit(n_threads):
+    one, many = (grown(fixed(n_threads=t, **SMALL), cut(4)) for t in (1, n_threads))
+    assert one.predict(NEW).tobytes() == many.predict(NEW).tobytes()
 
 
 def test_a_posterior_with_features_of_its_own_is_refused_for_those_before():

@@ -1,6 +1,8 @@
 """Posterior families: moments of radial weights, laws of draws."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -89,6 +91,32 @@ def test_sums_drawn_directly_have_the_law_of_sums_of_draws(posterior, n_samples)
         samples = [x[0] ** first * x[-1] ** last for x in (direct, drawn)]
         error = math.hypot(*(s.std() / math.sqrt(s.size) for s in samples))
         assert abs(samples[0].mean() - samples[1].mean()) < 4.5 * error
+
+
+@pytest.mark.slow
+def test_draws_do_not_stay_in_memory():
+    code = """if True:
+        import resource
+        import numpy as np
+        from pydirect.monte_carlo.divergence import MonteCarloDivergence
+        peaks = []
+        for n in (10, 60_000):  # draws would take 9,400 KiB
+            for posterior, mode in (("normal", "naive"), ("radial", "independent"), (("gamma", 2.5), "independent")):
+                kl = MonteCarloDivergence(posterior, ("normal", 0.0, 1.0), mode, n, 20, n_threads=1)
+                kl.value_and_grad(np.ones((kl.n_parameters, 20)))
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        print(peaks[1] - peaks[0])
+    """
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 4096
+
+
+def test_log_is_good_to_an_ulp():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.exp(rng.uniform(-700, 700, 2000)), 1 + rng.normal(0, 1e-3, 2000), [1.0, 0.5, 2.0]])
+    exact = np.log(x.astype(np.longdouble))
+    error = np.abs(_core.log(x) - exact) / np.spacing(np.abs(exact.astype(float)) + 1e-300)
+    assert error.max() < 1.0
 
 
 def test_normals_are_those_of_the_counter(at_every_level):

@@ -312,6 +312,18 @@ def test_draws_are_unbiased(inference):
     assert (np.abs(gradients.mean(axis=0) - g) <= 5 * gradients.std(axis=0, ddof=1) / np.sqrt(60) + 1e-14).all()
 
 
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_deviations_that_underflow_leave_the_point_estimate(covariance, skip):
+    network, theta, x, y = make_case(2, (5, 5), covariance=covariance, skip=skip)
+    theta[network.log_deviations] = -400.0  # whose squares' exponentials are zero
+    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
+    for inference in ("dvi", "mcvi", "rmcvi"):
+        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
+        assert value == pytest.approx(point[0], rel=1e-12)
+        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-9, atol=1e-12)
+
+
 def test_draws_of_no_spread_are_the_point_estimate():
     network, theta, x, y = make_case(2, (5, 4))
     theta[network.log_deviations] = -35.0

@@ -213,6 +213,16 @@ def test_normal_weights_are_those_of_the_gaussian_network():
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-12, atol=1e-13)
 
 
+def test_weights_that_are_kept_are_those_that_would_be_drawn():
+    posterior = SampledPosterior(network(), start(network()), Outcome(0.0, np.zeros(1), 1, True))
+    drawn = posterior.sample_weights(7, np.random.default_rng(3))
+    kept = posterior.kept_weights(7, np.random.default_rng(3))
+    np.testing.assert_array_equal(kept, drawn)
+    assert kept is posterior.kept_weights(7, np.random.default_rng(3))
+    assert len(posterior.kept_weights(5, np.random.default_rng(3))) == 5
+    assert "_kept" not in pickle.loads(pickle.dumps(posterior)).__dict__
+
+
 # ---------------------------------------- divergence
 
 
@@ -354,3 +364,9 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
     error = outputs.std(axis=2) / np.sqrt(1000)
     assert (np.abs(mean - outputs.mean(axis=2)) < 4.5 * error).all()
     np.testing.assert_allclose(covariance[:, 0, 0], outputs.var(axis=2)[:, 0], rtol=0.5)
+
+
+def test_only_normal_weights_have_drawn_pre_activations():
+    net = network(posterior="radial")
+    with pytest.raises(ValueError, match="posterior must be 'normal'"):
+        NetworkObjective(net, X, TARGETS, inference="rmcvi")(start(net))

@@ -71,6 +71,12 @@ def test_the_bound_holds_beside_a_large_offset(data, raw, offset):
     assert (np.abs(model.predict(rows) - integer.predict(rows)).max() <= model.rounding_bound()).all()
 
 
+def test_rows_beyond_the_inputs_of_integers_are_told(data, raw):
+    model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
+    assert model.in_range(x).all()
+    assert not model.in_range(x + 1e3).any()
+
+
 def test_precomputed_columns_keep_to_the_bound_whatever_their_range(fit):
     rng = np.random.default_rng(3)
     phi = rng.standard_normal((120, 4)) * np.array([1e-3, 1.0, 40.0, 3000.0])

@@ -155,3 +155,21 @@ def test_running_out_of_memory_during_a_merge_counts_no_row_twice(small_blocks, 
     monkeypatch.setattr(running_statistics, "_moved", moved)
     resumed = with_features().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
     assert_same_bits(resumed.statistics_, with_features().fit_stream(X, Y[:, 0], keep_features=True).statistics_)
+
+
+def test_block_sizes_may_differ_between_runs(tmp_path):
+    checkpoint = tmp_path / "c.pydirect"
+    for size in (50, 300, 90):
+        blocks = [(X[i : i + size], Y[i : i + size, 0]) for i in range(0, N, size)]
+        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).n_samples_ == N
+
+
+def test_errors_raised_by_the_iterator_mention_the_checkpoint(tmp_path):
+    def failing():
+        yield from ((X[a : a + 300], Y[a : a + 300]) for a in (0, 300))
+        raise RuntimeError("the disk is gone")
+
+    model = DirectRegressor("linear").fit_features(X, Y)
+    with pytest.raises(RuntimeError, match="the disk is gone") as caught:
+        model.fit_stream(failing(), keep_features=True, checkpoint=tmp_path / "c")
+    assert "repeat the call to resume from there" in caught.value.__notes__[0]

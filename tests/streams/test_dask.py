@@ -100,6 +100,20 @@ def test_columns_that_features_were_not_fixed_by_are_refused(table):
         model.fit_stream(as_dask(X[:, :2]), as_dask(Y), keep_features=True)
 
 
+def test_partitions_without_rows_add_nothing(table, single):
+    """As filters leave them."""
+    kept = table[["a", "b", "c", "price"]].map_partitions(lambda part: part[part.index >= N // 2])
+    by_name = DirectRegressor(**PARAMETERS).fit_stream(kept, "price", sample_rows=500)
+    by_column = DirectRegressor(**PARAMETERS).fit_stream(kept[["a", "b", "c"]], kept["price"], sample_rows=500)
+    expected = DirectRegressor(**PARAMETERS).fit_stream(X[N // 2 :], Y[N // 2 :], sample_rows=500)
+    chunks = ((0, 2000, 0, 1000),)
+    x, y = da.from_array(X[N // 2 :], chunks=(*chunks, D)), da.from_array(Y[N // 2 :], chunks=chunks)
+    arrays = DirectRegressor(**PARAMETERS).fit_stream(x, y, sample_rows=500)
+    for model in (by_name, by_column, arrays):
+        model.__dict__.pop("feature_names_in_", None)
+        assert_same_model(model, expected)
+
+
 def test_a_worker_killed_in_mid_run_costs_time_only(client, single, tmp_path):
     """One partition's task kills its worker the first time; the scheduler repeats what was lost."""
     marker = str(tmp_path / "died")

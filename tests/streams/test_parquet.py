@@ -86,3 +86,11 @@ def test_a_folder_whose_files_lack_the_partition_column_is_rejected(tmp_path):
     assert as_source(tmp_path / "year=2020", "y").n_rows == N
     with pytest.raises(ValueError, match="y must name each target once"):
         as_source(tmp_path / "year=2020", ["y", "y"])
+
+
+def test_a_deleted_file_is_named(tmp_path):
+    pyarrow.parquet.write_table(pyarrow.table({"x": X[:, 0], "y": Y[:, 0]}), tmp_path / "a.parquet")
+    source = as_source(tmp_path, "y")
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(StreamError, match=r"a\.parquet, data row 1 .*the file cannot be read"):
+        list(source.blocks(0))

@@ -6,12 +6,13 @@ import os
 
 import numpy as np
 import pytest
-from streamed_rows import all_sources, write_parquet
+from streamed_rows import all_sources, fitted, write_folder, write_parquet
 from summed_rows import WEIGHT, N, X, Y, empty
 
 from pydirect import DirectRegressor, StreamError
 from pydirect.streams import rows as rows_module
 from pydirect.streams import sources as sources_module
+from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.run import collect_stream
 from pydirect.streams.sources import BlockSource, as_source
 
@@ -71,6 +72,13 @@ def test_invalid_sources_are_rejected_with_the_reason(tmp_path, make, error, mes
         make(path)
 
 
+def test_blocks_may_be_empty_and_folders_may_contain_folders(tmp_path):
+    assert fitted([(X[:0], Y[:0, 0]), (X, Y[:, 0])]).n_samples_ == N
+    folder = write_folder(tmp_path / "folder")
+    (folder / "more.parquet").mkdir()
+    assert ParquetSource(folder, ("y0",)).n_rows == N
+
+
 def test_blocks_with_columns_in_another_order_are_rejected():
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
@@ -93,3 +101,19 @@ def test_data_frame_columns_that_are_not_numeric_are_named():
             collect_stream(empty(), BlockSource([(frame[["a"]], strings)]))
     with pytest.raises(TypeError, match="column 'b' of sample_weight must hold real numbers"):
         as_source(frame[["a"]], frame["a"], frame["b"])
+
+
+def test_data_frame_columns_may_have_any_numeric_type():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    count = pandas.array([3, None], dtype="Int64")
+    frames = [
+        pandas.DataFrame({"a": [0.5, 1.5], "b": [True, False], "c": count}),
+        pandas.DataFrame({0: [0.5, 1.5], 1: [True, False], 2: count}),
+    ]
+    for frame in frames:
+        for source in (as_source(frame, frame[frame.columns[1]]), as_source([(frame, [1.0, 0.0])])):
+            (rows,) = source.blocks(0)
+            np.testing.assert_array_equal(rows.x, [[0.5, 1.0, 3.0], [1.5, 0.0, np.nan]])
+            np.testing.assert_array_equal(rows.y, [[1.0], [0.0]])
+    single = as_source(pandas.DataFrame({"a": np.ones(2, dtype=np.float32)}), [1.0, 2.0])
+    assert single.x.dtype == np.float32  # no copy of other size
