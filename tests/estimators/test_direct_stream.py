@@ -155,6 +155,40 @@ def test_a_gross_target_is_soon_forgotten(singly):
     assert together.noise_variance_ < 0.3**2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("gross", "size"), [([305], 10), ([300, 301], 2), ([303, 320, 350, 380], 100), ([305], 200)])
+def test_gross_targets_in_blocks_of_any_size_ruin_nothing(kind, gross, size):
+    X, y = rows(500)
+    f = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] ** 2
+    y[gross] = 1e6
+    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:300], y[:300])
+    with pytest.warns(UserWarning, match="targets miss what was predicted"):
+        for begin in range(300, 500, size):
+            model.partial_fit(X[begin : begin + size], y[begin : begin + size])
+    mean, std = model.predict(X, return_std=True)
+    assert np.sqrt(np.mean((mean - f) ** 2)) < 0.4
+    assert std.max() < 5
+
+
+def test_deviations_follow_a_change_of_level_at_once():
+    X, y = rows(440)
+    y[400:] += 100.0
+    with pytest.warns(UserWarning, match="targets miss"):
+        _, std, log_density = stream(follow_inputs=False).predict_then_learn(X, y)
+    assert std[403:].min() > 10
+    assert log_density[403:].min() > -40
+
+
+def test_one_row_is_predicted_for_all_outputs_or_refused():
+    X, y = rows(100)
+    model = stream().partial_fit(X, np.stack([y, -y], axis=1))
+    found, expected = model.predict_one(X[0]), model.predict(X[:1], return_std=True)
+    for own, of_rows in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(own, of_rows[0])
+    with pytest.raises(ValueError, match=r"x must be one row, .* got dict"):
+        model.predict_one({"a": 1.0, "b": 2.0})
+
+
 def test_targets_that_stay_away_are_believed_from_the_third_on():
     X, y = rows(400)
     y[300:] += 100.0
@@ -167,7 +201,7 @@ def test_targets_that_stay_away_are_believed_from_the_third_on():
 def test_each_prediction_is_that_of_the_model_of_the_rows_before(kind):
     X, y = rows(150)
     model = stream(**KINDS[kind]).partial_fit(X[:100], y[:100])
-    model.predict(X[:1])
+    model.model_.regression.refresh()  # or else only the next row that is learned finds it due
     before = copy.deepcopy(model)
     mean, std, log_density = model.predict_then_learn(X[100:140], y[100:140])
     for i in (100, 101, 117, 139):

@@ -330,7 +330,7 @@ class DirectStreamRegressor(Regressor):
         copied.model_.empty()
         return copied
 
-    def predict_one(self, x: FloatArray) -> tuple[float, float]:
+    def predict_one(self, x: FloatArray) -> tuple[Any, Any]:
         """Predict one row: as `predict`, but for rounding, and faster.
 
         Parameters
@@ -341,13 +341,17 @@ class DirectStreamRegressor(Regressor):
         Returns
         -------
         (float, float)
-            Mean and standard deviation of its target, noise included.
+            Mean and standard deviation of its target, noise included; arrays of shape (n_outputs,) of several.
         """
         rows = np.asarray(x)[None]
+        if rows.ndim != 2:
+            raise ValueError(
+                f"x must be one row, of shape (n_features_in,), got {type(x).__name__} of {rows.ndim - 1} dimensions"
+            )
         found = self.model_.predict_one(rows, self._threads) if self._is_one(rows) else None
         if found is None:
             mean, std = self.predict(rows, return_std=True)
-            return float(mean[0]), float(std[0])
+            return (mean[0], std[0]) if mean.ndim > 1 else (float(mean[0]), float(std[0]))
         return found[:2]
 
     def _is_one(self, X: Any) -> bool:

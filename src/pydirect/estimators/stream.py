@@ -413,11 +413,11 @@ class Stream(Predictor):
         rows, begin = rows[first:], 0
         found = np.full((3, *rows.y.shape), np.nan)
         while begin < len(rows):
-            end = min(len(rows), begin + self._rows_at_once(len(rows) - begin, predict))
-            part = rows[begin:end]
-            moments = self._take(part, predict)
-            if moments is not None and self.n_seen - len(part) >= 2:
-                found[:, begin:end] = self._scored(moments, part.y)
+            end, before = min(len(rows), begin + self._rows_at_once(len(rows) - begin, predict)), self.n_seen
+            moments = self._take(rows[begin:end], predict)
+            end = begin + self.n_seen - before
+            if moments is not None and before >= 2:
+                found[:, begin:end] = self._scored(moments, rows.y[begin:end])
             self._after_rows()
             begin = end
         return found
@@ -451,14 +451,25 @@ class Stream(Predictor):
     def _take(self, rows: CodedRows, predict: bool) -> FloatArray | None:
         """Take in rows one by one, or together where nothing is predicted; what was predicted of y before each.
 
-        (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom.
+        (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom. Rows after one that shows a
+        change are left for the next call.
         """
         if not len(rows):
             return None
         small = len(rows) <= max(WATCHED_ROWS, self.regression.n_functions // 2)
+        judged = self.basis is not None and self.regression.degrees.min() >= FEWEST_DEGREES
         one_by_one = predict or (small and not self.regression.is_stale)
+        watched = self.n_watched, self.n_outside
         block = self._block(rows, watch=True, sums_only=not one_by_one)
-        y = self._bounded(block) if one_by_one else within_few(block.y)
+        y, changed = block.y, False
+        if judged:
+            y, changed = self._bounded(rows, block)
+        elif not one_by_one:
+            y = within_few(y)
+        if len(y) < len(rows):
+            self.n_watched, self.n_outside = watched
+            rows = rows[: len(y)]
+            block = self._block(rows, watch=True, sums_only=not one_by_one)
         if (far := int((y != block.y).any(axis=1).sum())) > 0:
             warn(
                 f"{far} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
@@ -484,33 +495,48 @@ class Stream(Predictor):
                 squares[...] = 1.0
             factors = self._calibration_of(np.minimum(squares, LARGEST_CALIBRATION).mean(axis=1))
             moments = np.stack([mean, variance * factors[:, None], noise * factors[:, None], degrees])
+            if not predict and not self.regression.is_stale:  # threads that predict next find the same bits
+                for posterior in self.regression.posteriors:
+                    posterior.covariance  # noqa: B018
         else:
             self._calibration_of(np.ones(len(rows)))
             self.regression.learn(block, decay)
             if leaving is not None:
                 self.regression.leave(leaving)
+        if changed:  # the noise takes in what errors have told of; the last one may tell of more
+            self.regression.refresh()
+            last = self._block(rows[-1:])
+            mean, variance = self.regression.moments(last.phi, last.missing)
+            squares = np.minimum((last.y - mean) ** 2 / (variance + self.mean_noise), LARGEST_CALIBRATION)
+            self.calibration_sum = self.calibration_weight = 0.0
+            self._calibration_of(squares.mean(axis=1))
         self.n_seen += len(rows)
         self.now = float(rows.clock[-1])
         return moments if predict else None
 
-    def _bounded(self, block: Block) -> FloatArray:
-        """Targets of a block, (n_rows, n_outputs), the gross ones as near as they count."""
-        if self.basis is None or self.regression.degrees.min() < FEWEST_DEGREES:
-            return block.y
+    def _bounded(self, rows: CodedRows, block: Block) -> tuple[FloatArray, bool]:
+        """Targets of a block, (n_rows, n_outputs), the gross ones as near as they count, and whether they changed.
+
+        Those up to the row that shows the change, if there is one.
+        """
         calibration, y = self.units.calibration**2, block.y
-        maybe = np.flatnonzero((np.abs(y - self.regression.mean(block.phi)) > GROSS_SCALES).any(axis=1))
+        far = np.abs(y - self.regression.mean_of_functions(block.functions)) > GROSS_SCALES
+        maybe = np.flatnonzero(far.any(axis=1))
         if not maybe.size:
             self.n_gross = 0
-            return y
-        mean, variance = self.regression.moments(block.phi[maybe], block.missing[maybe])
+            return y, False
+        exact = self._block(rows[maybe])
+        mean, variance = self.regression.moments(exact.phi, exact.missing)
         reach = np.maximum(GROSS * np.sqrt(calibration * (variance + self.mean_noise)), GROSS_SCALES)
         near, bounded = y.copy(), y.copy()
         near[maybe] = np.clip(y[maybe], mean - reach, mean + reach)
         for row, gross in enumerate((near != y).any(axis=1)):
             self.n_gross = self.n_gross + 1 if gross else 0
-            if 0 < self.n_gross <= MOST_GROSS:
+            if self.n_gross > MOST_GROSS:
+                return bounded[: row + 1], True
+            if gross:
                 bounded[row] = near[row]
-        return bounded
+        return bounded, False
 
     def _decay(self, clock: FloatArray) -> FloatArray | None:
         if self.plan.half_life is None:

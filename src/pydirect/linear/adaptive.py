@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
@@ -213,6 +214,14 @@ class AdaptiveRegression:
         with single_blas_thread():
             return with_constant(phi) @ np.stack([posterior.mean for posterior in self.posteriors], axis=1)
 
+    def mean_of_functions(self, functions: FloatArray) -> FloatArray:
+        """Mean of f, (n_rows, n_outputs), at rows of the functions that are summed."""
+        with single_blas_thread():
+            weights, b = np.stack([posterior.mean for posterior in self.posteriors], axis=1), self.n_functions
+            if self.factor is not None and b:
+                weights[:b] = solve_triangular(self.factor, weights[:b], lower=True, trans="T")
+            return with_constant(functions) @ weights
+
     # --- rows
 
     def learn(self, block: Block, decay: FloatArray | None = None) -> None:
@@ -329,6 +338,8 @@ class AdaptiveRegression:
                 None if n_left is None else n_left[rows] - gone,
             )
             begin = end
+        if self._is_due():
+            self._posteriors = None
         return found
 
     def _is_due(self) -> bool:
