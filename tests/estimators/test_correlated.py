@@ -9,10 +9,12 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import r2_score
 
 import pydirect
 from pydirect import DirectRegressor
-from pydirect.estimators import CorrelatedRegressor
+from pydirect.estimators import CorrelatedRegressor, TargetWarning
+from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.linear.correlated import _Incomplete
 
 SIGNAL, NOISE = np.array([[1.0, 0.7], [0.7, 1.0]]), 0.25 * np.array([[1.0, 0.9], [0.9, 1.0]])
@@ -64,6 +66,33 @@ def test_one_output_tells_of_another():
     assert error < 0.9 * np.abs(alone.fit(X[:200], Y[:200, 1]).predict(X[200:]) - F[200:, 1]).mean()
     lower, upper = model.predict_interval(X[200:], 0.9)
     assert 0.85 < np.mean((lower[:, 1] < Y[200:, 1]) & (Y[200:, 1] < upper[:, 1])) < 0.95
+
+
+def test_gaps_are_left_out_of_densities_and_scores():
+    model, known = fitted(GAPS), ~np.isnan(GAPS)
+    density, complete = model.log_predictive_density(X, GAPS), model.log_predictive_density(X, Y)
+    np.testing.assert_array_equal(density, np.where(known, complete, np.nan))
+    mean, weight = model.predict(X), np.random.default_rng(3).uniform(1, 2, 700)
+    for w in (None, weight):
+        of_weight = [None if w is None else w[own] for own in known.T]
+        each = [r2_score(Y[known[:, k], k], mean[known[:, k], k], sample_weight=of_weight[k]) for k in (0, 1)]
+        assert model.score(X, GAPS, w) == pytest.approx(np.mean(each), rel=1e-12)
+        assert model.score(X, Y, w) == pytest.approx(r2_score(Y, mean, sample_weight=w), rel=1e-12)
+    with pytest.raises(ValueError, match="y must have 2 outputs"):
+        model.score(X, GAPS[:, :1])
+
+
+def test_gross_targets_are_warned_of():
+    gross = GAPS.copy()
+    gross[3, 1] = 1e4
+    with pytest.warns(TargetWarning, match="1 of 200 targets") as caught:
+        fitted(gross, features="linear")
+    assert caught[0].filename == __file__
+
+
+def test_intervals_of_few_rows_are_wider():
+    few = CorrelatedRegressor(n_basis_functions=20).fit(X[:6], Y[:6])
+    assert few.calibration_scale_ == factor_of_few_rows(6) > 1.2
 
 
 def test_uncorrelated_outputs_are_those_of_independent_fits():

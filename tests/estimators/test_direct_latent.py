@@ -1,8 +1,11 @@
 """Censored targets, survival, ordinal classes and likelihoods of one's own: what is found, predicted and refused."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from scipy import stats
 from sklearn import clone, config_context
@@ -17,6 +20,8 @@ from pydirect import (
     Nystroem,
     load,
 )
+from pydirect.estimators import TargetWarning
+from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.logistic import LatentLikelihood
 
 INF = np.inf
@@ -95,6 +100,7 @@ def test_survival_times(survival):
     times = np.array([0.3, 1.0, 3.0])
     truth = noise.sf((np.log(times) - F_NEW[:, None]) / 0.4)
     curves = model.predict_survival(NEW, times)
+    np.testing.assert_array_equal(model.predict_survival(NEW, [0.0, 1.0])[:, 0], 1.0)
     assert np.abs(curves - truth).mean() < 0.06
     assert (np.diff(curves, axis=1) < 0).all()
     median = model.predict(NEW[:4])
@@ -121,11 +127,41 @@ def test_times_in_structured_arrays_and_limits():
     model = DirectSurvivalRegressor(features="linear")
     expected = model.fit(X, time, event=seen).predict(NEW[:3])
     np.testing.assert_array_equal(model.fit(X, both).predict(NEW[:3]), expected)
+    np.testing.assert_array_equal(model.fit(X, time, seen).predict(NEW[:3]), expected)
     limits = np.column_stack([time, np.where(seen, time, np.nan)])
     np.testing.assert_array_equal(model.fit(X, limits).predict(NEW[:3]), expected)
     assert model.score(X, time, event=seen) == model.score(X, both) != model.score(X, time)
     density = model.log_predictive_density(X, both)
     np.testing.assert_array_equal(model.log_predictive_density(X, time, event=seen), density)
+
+
+def test_missing_limits_of_nullable_columns_are_none():
+    values = np.round(10 * LIMITS[:, 0])
+    nullable = pd.DataFrame({"lower": values, "upper": np.where(Y > END, np.nan, values)}).convert_dtypes()
+    assert nullable.dtypes.eq("Int64").all()
+    model = DirectCensoredRegressor(features="linear").fit(X, nullable)
+    expected = DirectCensoredRegressor(features="linear").fit(X, nullable.to_numpy(float, na_value=np.nan))
+    np.testing.assert_array_equal(model.predict(NEW[:3]), expected.predict(NEW[:3]))
+
+
+def test_gross_targets_are_warned_of():
+    y = np.where(np.arange(300) == 7, 600.0, Y)
+    with pytest.warns(TargetWarning, match="1 of 300 targets .* fit without them") as caught:
+        DirectCensoredRegressor(features="linear").fit(X, y)
+    with pytest.warns(TargetWarning, match="1 of 300 targets"):
+        DirectSurvivalRegressor(features="linear").fit(X, np.exp(y))
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "extreme"])
+def test_intervals_of_few_rows_are_wider(likelihood):
+    model = DirectCensoredRegressor(likelihood).fit(X[:6], Y[:6])
+    factor, (mean, std) = factor_of_few_rows(6), model.predict_latent(NEW[:5])
+    wider = replace(model.likelihood_, scale=factor * model.likelihood_.scale)
+    lower, upper = model.predict_interval(NEW[:5])
+    expected = wider.quantiles(mean, (factor * std) ** 2, np.array([0.05, 0.95]))
+    np.testing.assert_allclose(np.column_stack([lower, upper]), expected)
+    assert factor > 1.2
 
 
 def test_events_are_metadata_of_cross_validation():
@@ -155,6 +191,19 @@ def test_classes_are_sorted_for_scorers_whatever_their_order(ordinal, scorer):
     by_number = DirectOrdinalClassifier(None, **SMALL).fit(X, np.digitize(Y, [-0.7, 0.5]))
     expected = get_scorer(scorer)(by_number, NEW, np.digitize(F_NEW, [-0.7, 0.5]))
     assert get_scorer(scorer)(ordinal, NEW, labels(F_NEW)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_categories_have_their_own_order():
+    order, y = ["low", "mid", "high"], labels(Y)
+    expected = DirectOrdinalClassifier(order, "linear").fit(X, y).predict_proba(NEW[:3])
+    ordered = pd.Categorical(y, [*order[:2], "none", "high"], ordered=True)
+    for given in (ordered, pd.Series(ordered), pl.Series(y, dtype=pl.Enum(order))):
+        model = DirectOrdinalClassifier(features="linear").fit(X, given)
+        assert model.order_.tolist() == order
+        np.testing.assert_array_equal(model.predict_proba(NEW[:3]), expected)
+    for given in (y, pd.Categorical(y)):
+        with pytest.warns(UserWarning, match=r"alphabetical order, \['high', 'low', 'mid'\]: give order"):
+            assert DirectOrdinalClassifier(features="linear").fit(X, given).order_.tolist() == sorted(order)
 
 
 def test_a_mirrored_order_is_the_same_model():
@@ -237,8 +286,19 @@ def test_impossible_times_labels_and_noises_are_refused():
     model = DirectSurvivalRegressor(features="linear")
     with pytest.raises(ValueError, match="times must be positive, got -"):
         model.fit(X, Y)
-    with pytest.raises(ValueError, match="all are censored on one side"):
+    with pytest.raises(ValueError, match="event must be True in some rows, got none"):
         model.fit(X, np.exp(Y), event=np.zeros(300, bool))
+    with pytest.raises(TypeError, match="sample_weight must hold numbers, got bool: give indicators"):
+        model.fit(X, np.exp(Y), sample_weight=Y > 0)
+    both = np.array([(True, 1.0)] * 300, dtype=[("event", bool), ("time", float)])
+    with pytest.raises(ValueError, match="event must be None where y is structured"):
+        model.fit(X, both, np.ones(300))
+    with pytest.raises(ValueError, match=r"times must be finite, got nan at index \(2,\)"):
+        model.fit(X, pd.array([1, 2, None] * 100, dtype="Int64"), Y > 0)
+    durations = np.ones(300, "timedelta64[s]")
+    for event in (None, Y > 0):
+        with pytest.raises(TypeError, match=r"must hold numbers, got timedelta64\[s\]: divide durations by a unit"):
+            model.fit(X, durations, event)
     for value in (2, np.nan, None):
         with pytest.raises(ValueError, match=f"event must hold True or False, got {value}.* in row 1"):
             model.fit(X, np.exp(Y), event=[True, value] + 298 * [False])
@@ -250,8 +310,8 @@ def test_impossible_times_labels_and_noises_are_refused():
     for likelihood in ("extreme", StudentLike()):
         with pytest.raises(ValueError, match="noise_variance must be None unless likelihood is 'normal', got "):
             DirectCensoredRegressor(likelihood, "linear").fit(X, Y, noise_variance=np.ones(300))
-    with pytest.raises(ValueError, match="times must be positive"):
-        model.fit(X, np.exp(Y)).predict_survival(X, [0.0])
+    with pytest.raises(ValueError, match="times must not be negative, got -1"):
+        model.fit(X, np.exp(Y)).predict_survival(X, [0.0, -1.0])
     with pytest.raises(ValueError, match="noise_variance must not be negative, got -1"):
         DirectCensoredRegressor(features="linear").fit(X, Y, noise_variance=np.full(300, -1.0))
     with pytest.raises(ValueError, match="order must hold the classes of y"):
@@ -261,6 +321,6 @@ def test_impossible_times_labels_and_noises_are_refused():
 
 
 @parametrize_with_checks([DirectCensoredRegressor(features="linear"), DirectOrdinalClassifier(None, "linear")])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore:text labels are taken")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

@@ -1,9 +1,12 @@
 """`DirectMixedRegressor`: what it finds of groups, predicts for known and new ones, and refuses."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pydirect import DirectMixedRegressor, load
+from pydirect.estimators import TargetWarning
+from pydirect.estimators.regression import factor_of_few_rows
 
 RNG = np.random.default_rng(0)
 X, GROUP = RNG.uniform(-2, 2, (600, 2)), RNG.integers(0, 60, 600)
@@ -102,6 +105,28 @@ def test_units_and_origins_of_slopes_do_not_matter(unit, shift):
             rtol=0.01,
             atol=0.01,
         )
+
+
+def test_groups_of_objects_are_numbers():
+    linear = DirectMixedRegressor(features="linear")
+    expected = linear.fit(X, Y, GROUP).predict(X[:5], GROUP[:5])
+    for groups in (GROUP.astype(object), pd.Series(GROUP, dtype="Int64")):
+        np.testing.assert_array_equal(linear.fit(X, Y, groups).predict(X[:5], groups[:5]), expected)
+    for other in ("a", None):
+        with pytest.raises(TypeError, match="none may be missing"):
+            linear.fit(X, Y, np.array([1, other] * 300, dtype=object))
+
+
+def test_gross_targets_are_warned_of():
+    with pytest.warns(TargetWarning, match="1 of 600 targets") as caught:
+        DirectMixedRegressor(features="linear").fit(X, np.where(np.arange(600) == 7, 1e5, Y), GROUP)
+    assert caught[0].filename == __file__
+
+
+def test_intervals_of_few_rows_are_wider():
+    few = DirectMixedRegressor().fit(X[:6], Y[:6], GROUP[:6] % 2)
+    plain = few.model_.predict(X[:3], np.zeros(3, dtype=np.intp))[1]
+    np.testing.assert_allclose(few.predict(X[:3], [0] * 3, return_std=True)[1], factor_of_few_rows(6) * plain)
 
 
 def test_what_cannot_be_groups_is_refused():

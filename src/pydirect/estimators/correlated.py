@@ -7,18 +7,20 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.metrics import r2_score
 
 from pydirect._documentation import described_by, takes_rows
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_sample_weight
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import RegressionPlan, regression_plan
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, fit_features, fit_units
+from pydirect.estimators.regression import GivenRows, factor_of_few_rows, fit_features, fit_units
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.correlated import FittedCorrelated
 from pydirect.linear.correlated import fit_correlated, sums_by_pattern
+from pydirect.noise.student_t import warn_of_gross
 from pydirect.tables.encoding import ColumnEncoding, Gaps
 
 # Weights of all outputs that have one Gaussian where entries are missing.
@@ -108,6 +110,8 @@ class CorrelatedRegressor(Regressor):
             missing = np.isnan(targets)
             if targets.ndim != 2 or missing.all(axis=0).any() or np.isinf(targets).any():
                 raise ValueError(f"y must have two axes, finite numbers and some of every output, got {targets.shape}")
+            for known, output in zip(~missing.T, targets.T, strict=True):
+                warn_of_gross(output[known, None], "fit without them", stacklevel=2)
             Gaps.fit(targets, None).fill(targets, missing)
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:
@@ -138,6 +142,8 @@ class CorrelatedRegressor(Regressor):
                 patterns = sums_by_pattern(phi, np.where(missing, np.nan, rows.y), weight)
                 found = fit_correlated(patterns, start, noise * start, plan.max_iter, report)
             self.fit_seconds_ = progress.seconds
+            if plan.features.learns_kernel:
+                units = units.calibrated(factor_of_few_rows(float(weight.sum()) / rows.counts.repetitions))
             parts = found.mean, found.root, found.signal, found.noise, residual, float(weight.sum())
             record = found.log_evidence, found.n_iter, found.converged, found.vectors, found.interrupted
             self.model_ = FittedCorrelated(basis, units, *parts, *record)
@@ -162,6 +168,39 @@ class CorrelatedRegressor(Regressor):
     def noise_covariance_(self) -> FloatArray:
         """Covariance of the noise of the outputs, in y's units."""
         return np.asarray(self.model_.noise * np.outer(self.y_scale_, self.y_scale_))
+
+    @takes_rows
+    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> FloatArray:
+        """Log density of every target by itself.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_outputs)
+            In nats; NaN where y is.
+        """
+        targets = np.asarray(y, dtype=np.float64)
+        missing = np.isnan(targets)
+        density = super().log_predictive_density(X, np.where(missing, 0.0, targets))
+        return np.where(missing.reshape(density.shape), np.nan, density)
+
+    @takes_rows
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Share of the variance that predictions explain, R², of the targets that are there; mean over the outputs.
+
+        Returns
+        -------
+        float
+            1 at best.
+        """
+        mean, given = np.asarray(self.predict(X)), np.asarray(y, dtype=np.float64)
+        targets = self._check_targets(np.where(np.isnan(given), 0.0, given), len(mean))
+        known, weight = ~np.isnan(given.reshape(targets.shape)), as_sample_weight(sample_weight, len(mean))
+        each = [
+            r2_score(targets[own, k], mean[own, k], sample_weight=None if weight is None else weight[own])
+            for k, own in enumerate(known.T)
+            if own.any()
+        ]
+        return float(np.mean(each))
 
     @takes_rows
     def predict_between_outputs(self, X: ArrayLike) -> FloatArray:

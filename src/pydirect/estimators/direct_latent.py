@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
+from warnings import warn
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, check_consistent_length
 
@@ -33,6 +34,7 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
+from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
@@ -49,9 +51,12 @@ from pydirect.logistic.latent import (
     LatentLikelihood,
     OrdinalLikelihood,
     as_limits,
+    as_numbers,
+    require_no_dates,
 )
 from pydirect.logistic.problem import LatentProblem, LatentRows
 from pydirect.metrics import concordance_index
+from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -333,6 +338,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         """Fit, with a `known` variance of every row's noise if there is one."""
         with self._whole():
             start, given = self._start(), np.asarray(y)
+            require_no_dates(given, "y")
             if given.ndim == 2 and given.shape[1] > 1:  # limits may be infinite
                 x = self._validated(X)
                 check_consistent_length(x, given)
@@ -347,6 +353,9 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
             fitted, weight = fit_rows(self, x, targets, sample_weight, start)
+            if known is None and isinstance(start, IntervalLikelihood):
+                some = np.isfinite(targets[:, :2]).any(axis=1) & (weight > 0)
+                warn_of_gross(start.guess(targets[some])[:, None], "fit without them", stacklevel=3)
             loss = float(weight @ log_unit)
             in_units = replace(fitted, left_out_log_loss=fitted.left_out_log_loss + loss / weight.sum(), log_unit=loss)
             self._accept(in_units)
@@ -388,6 +397,14 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         with self._threads():
             return self.model_.moments(x)
 
+    def _predictive(self, X: ArrayLike) -> tuple[LatentLikelihood, FloatArray, FloatArray]:
+        """Likelihood of new targets, mean and variance of f, both wider for what few rows leave open."""
+        (mean, variance), likelihood = self._moments(X), self.likelihood_
+        if isinstance(likelihood, IntervalLikelihood) and self.search_ is not None:
+            factor = factor_of_few_rows(self.n_samples_)
+            likelihood, variance = replace(likelihood, scale=factor * likelihood.scale), factor**2 * variance
+        return likelihood, mean, variance
+
     @takes_rows
     def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Predict the latent f.
@@ -428,7 +445,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         levels = as_float_array(np.atleast_1d(quantiles), "quantiles", ("n_quantiles",))
         if not ((levels > 0) & (levels < 1)).all():
             raise ValueError(f"quantiles must be between 0 and 1, got {levels[:3].tolist()}")
-        return self._in_units(self.likelihood_.quantiles(*self._moments(X), levels))
+        likelihood, mean, variance = self._predictive(X)
+        return self._in_units(likelihood.quantiles(mean, variance, levels))
 
     @takes_rows
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
@@ -457,9 +475,9 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         ndarray of shape (n_rows,)
             In nats.
         """
-        mean, variance = self._moments(X)
+        likelihood, mean, variance = self._predictive(X)
         targets, log_unit = self._targets(y, len(mean))
-        return self.likelihood_.log_predictive(targets, mean, variance) - log_unit
+        return likelihood.log_predictive(targets, mean, variance) - log_unit
 
     @takes_rows
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
@@ -528,8 +546,8 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         return np.exp(values)
 
     @takes_rows
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, event: ArrayLike | None = None
+    def fit(  # type: ignore[override]
+        self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit from scratch.
 
@@ -551,7 +569,12 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         ValueError, TypeError
             If the data or a parameter is not as described.
         """
-        return self._fitted(X, as_times(y, event), sample_weight)
+        if sample_weight is not None and np.asarray(sample_weight).dtype == bool:
+            raise TypeError("sample_weight must hold numbers, got bool: give indicators of events as event")
+        times = as_times(y, event)
+        if times is not y and np.isinf(times[:, 1]).all():
+            raise ValueError("event must be True in some rows, got none: all times are censored")
+        return self._fitted(X, times, sample_weight)
 
     @described_by(fit)
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None) -> FloatArray:
@@ -582,7 +605,7 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         Parameters
         ----------
         times : array_like of shape (n_times,)
-            Positive times.
+            Times from zero on.
 
         Returns
         -------
@@ -590,13 +613,15 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
             Survival curves.
         """
         at = as_float_array(np.atleast_1d(times), "times", ("n_times",))
-        if (at <= 0).any():
-            raise ValueError(f"times must be positive, got {at.min():g}")
-        return 1 - self.likelihood_.cdf(np.log(at)[None], *self._moments(X))
+        if (at < 0).any():
+            raise ValueError(f"times must not be negative, got {at.min():g}")
+        likelihood, mean, variance = self._predictive(X)
+        later = 1 - likelihood.cdf(np.log(np.where(at > 0, at, 1.0))[None], mean, variance)
+        return np.where(at > 0, later, 1.0)
 
     @described_by(fit)
-    def score(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, event: ArrayLike | None = None
+    def score(  # type: ignore[override]
+        self, X: ArrayLike, y: ArrayLike, event: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Concordance index of predicted medians and times that are exact or censored on the right, given as to `fit`.
 
@@ -616,6 +641,8 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     if given.dtype.names is not None:
         if len(given.dtype.names) != 2 or given[given.dtype.names[0]].dtype != bool:
             raise ValueError(f"a structured y must have fields for an event, bool, and a time, got {given.dtype}")
+        if event is not None:
+            raise ValueError("event must be None where y is structured: y has the events")
         seen, given = (given[name] for name in given.dtype.names)
     elif event is None:
         return y
@@ -623,10 +650,25 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
         seen = np.asarray(event)
     if seen.shape != given.shape or given.ndim != 1:
         raise ValueError(f"event must have one value for each time, got shapes {seen.shape} and {given.shape}")
+    given = as_float_array(as_numbers(given, "times"), "times", ("n_rows",))
     for row, value in enumerate(seen.tolist()):
         if not isinstance(value, int | float | np.generic) or value not in (0, 1):
             raise ValueError(f"event must hold True or False, got {shown(value)} in row {row}")
     return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
+
+
+def order_of_dtype(y: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Return the classes in the order of y's categories if its type has one, else ascending; of text, warn."""
+    dtype: Any = getattr(y, "dtype", None)
+    if getattr(dtype, "ordered", False) or type(dtype).__name__ == "Enum":  # of pandas, of Polars
+        categories = np.asarray(dtype.categories)
+        return categories[np.isin(categories, classes)]
+    if classes.dtype.kind in "OU":
+        warn(
+            f"text labels are taken in alphabetical order, {classes.tolist()}: give order, or an ordered categorical y",
+            stacklevel=3,
+        )
+    return classes
 
 
 @described_by(DirectCensoredRegressor)
@@ -637,7 +679,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
     Parameters
     ----------
     order : array_like of shape (n_classes,), optional
-        The classes from the lowest to the highest; by default in ascending order.
+        The classes from the lowest to the highest; by default those of an ordered categorical y, or ascending.
 
     Attributes
     ----------
@@ -715,7 +757,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
             table, given, weight = self._read(X, y, sample_weight)
             classes, index = np.unique(given[weight > 0], return_inverse=True)
             require_classes(classes)
-            order = classes if self.order is None else np.asarray(self.order)
+            order = order_of_dtype(y, classes) if self.order is None else np.asarray(self.order)
             if order.shape != classes.shape or not np.array_equal(np.sort(order), classes):
                 raise ValueError(f"order must hold the classes of y, {classes.tolist()}, got {shown(self.order)}")
             place = np.zeros((len(given), 1))

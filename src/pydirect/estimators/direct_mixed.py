@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
+from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
@@ -30,6 +32,7 @@ from pydirect.fitted.mixed import EffectColumns, FittedMixed
 from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
+from pydirect.noise.student_t import warn_of_gross
 from pydirect.tables.encoding import ColumnEncoding
 
 
@@ -141,6 +144,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         with self._whole() as progress:
             plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
             check_consistent_length(x, groups)
+            warn_of_gross(np.asarray(targets)[:, None], "fit without them", stacklevel=2)
             labels, group = np.unique(as_labels(groups), return_inverse=True)
             given = as_sample_weight(sample_weight, len(targets))
             weight = np.ones(len(targets)) if given is None else given
@@ -231,7 +235,8 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             check_consistent_length(x, groups)
             number = self.model_.number_of(as_labels(groups))
         with self._threads():
-            return self.model_.predict(x, number)
+            mean, std = self.model_.predict(x, number)
+        return mean, std * (1.0 if self.search_ is None else factor_of_few_rows(self.n_samples_))
 
     @takes_groups
     def predict(
@@ -307,9 +312,9 @@ def as_labels(groups: ArrayLike) -> NDArray[Any]:
     if labels.ndim != 1:
         raise ValueError(f"groups must be a vector with a label for every row, got shape {labels.shape}")
     if labels.dtype.kind == "O":
-        if not all(isinstance(label, str) for label in labels.tolist()):
+        if not any(all(isinstance(label, kind) for label in labels.tolist()) for kind in (str, Real)):
             raise TypeError("groups must hold numbers, or text in every row: none may be missing")
-        labels = labels.astype(str)
+        labels = np.array(labels.tolist())
     if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and np.isnan(labels).any()):
         raise TypeError(f"groups must hold numbers or text, and none may be missing, got {labels.dtype}")
     return labels

@@ -189,9 +189,25 @@ def log_normal_interval(a: FloatArray, b: FloatArray, width: FloatArray) -> tupl
     return np.where(whole, 0.0, log_mass), np.where(whole, 0.0, slope), np.where(whole, 0.0, upper)
 
 
+def require_no_dates(given: NDArray[Any], name: str) -> None:
+    """Raise if there are dates or durations."""
+    if given.dtype.kind in "mM":
+        raise TypeError(f"{name} must hold numbers, got {given.dtype}: divide durations by a unit of time")
+
+
+def as_numbers(y: Any, name: str) -> FloatArray:
+    """Return y as an array of floats, None and missing values of pandas as NaN; or raise."""
+    given = np.asarray(y)
+    require_no_dates(given, name)
+    if given.dtype == object:
+        missing = [value is None or type(value).__name__ == "NAType" for value in given.ravel()]
+        given = np.where(np.reshape(missing, given.shape), np.nan, given)
+    return given.astype(np.float64)
+
+
 def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     """Return lower and upper limits and a variance of zero, (n_rows, 3), from values or limits; or raise."""
-    given = np.asarray(y, dtype=np.float64)
+    given = as_numbers(y, name)
     given = as_float_array_unbounded(given[:, None] if given.ndim == 1 else given, name, (n_rows, "n_columns"))
     if given.shape[1] > 2:
         raise ValueError(f"{name} must have one column, of values, or two, of limits, got {given.shape[1]}")
