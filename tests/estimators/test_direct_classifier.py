@@ -403,3 +403,13 @@ def test_altered_files_are_refused(tmp_path):
         warnings.simplefilter("error")
         persistence.write(tmp_path / "m", document.kind, document.header, document.arrays)
         assert pydirect.load(tmp_path / "m").classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+@pytest.mark.parametrize("n_classes", [20, 29, 30, 31])
+def test_classes_may_have_one_row_each(n_classes):
+    x = np.random.default_rng(0).uniform(-2, 2, (n_classes, 3))
+    with np.errstate(divide="raise"):
+        probability = DirectClassifier().fit(x, np.arange(n_classes)).predict_proba(x)
+    assert probability.shape == (n_classes, n_classes)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0)

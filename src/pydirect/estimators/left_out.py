@@ -215,6 +215,7 @@ def halves(y: FloatArray, rng: np.random.Generator) -> tuple[NDArray[np.bool_], 
     first = np.zeros(len(y), dtype=bool)
     for k in np.unique(index):
         first[order[index[order] == k][::2]] = True
+    first[order[np.bincount(index)[index[order]] == 1][1::2]] = False  # classes of one row take turns
     return first, ~first
 
 
