@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -71,6 +72,7 @@ def fitted(kernel, **options):
     return DirectRegressor(Nystroem(kernel=kernel), **options).fit(rows_for(kernel)[0], Y)
 
 
+@pytest.mark.filterwarnings("ignore:the optimum of the kernel is at a bound")
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_predictions_are_those_of_the_exact_process(kernel):
     (x, new), model = rows_for(kernel), fitted(kernel, posterior=Gaussian(n_noise_levels=1))
@@ -224,3 +226,22 @@ def test_joint_covariance():
         DirectRegressor(target_transform="log").fit(X, Y).predict(NEW, return_cov=True)
     with pytest.raises(ValueError, match="discrete weights"):
         DirectRegressor(posterior="sequential", n_basis_functions=20).fit(X, Y).predict(NEW, return_cov=True)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "x", "y", "name"),
+    [
+        (RBF(length_scale_bounds=(1e-5, 1e-2)) + WhiteKernel(0.1), X, Y, "at a bound, k1__length_scale at 0.01:"),
+        (RBF(1e-4) + WhiteKernel(0.1), X * 100, Y, "rows of X are uncorrelated under RBF"),
+        (RBF() + WhiteKernel(), X, Y * 1e4 + 1e6, r"k2__noise_level at 1e\+05:"),
+    ],
+)
+def test_an_optimum_at_a_bound_or_of_far_rows_is_told(kernel, x, y, name):
+    with pytest.warns(ConvergenceWarning, match=name) as told:
+        DirectRegressor(Nystroem(kernel=kernel), target_transform=None).fit(x, y)
+    assert told[0].filename == __file__
+
+
+def test_a_kernel_of_noise_alone_is_refused():
+    with pytest.raises(ValueError, match="kernel must have a part beside noise"):
+        fitted(WhiteKernel())

@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
+from pydirect._warnings import level_of_user, warn
 from pydirect.features.kernel import Kernel
 from pydirect.persistence.schema import AtLeast, Positive
 
@@ -31,6 +32,8 @@ FIRST_ROWS, LAST_ITERATIONS = 512, 12
 START_NOISE, NOISE_BOUNDS = 0.1, (1e-8, 10.0)
 # What rounding may make of the smallest eigenvalue of a covariance, relative to the largest, and of noise.
 ROUNDING = 1e-8
+# Largest correlation between rows of which the evidence says nothing of length-scales.
+UNCORRELATED = 1e-4
 
 
 @cache
@@ -110,17 +113,20 @@ def search_own_kernel(
 
     `x`, (n_rows, n_columns); `y`, (n_rows, n_outputs), standardised; `scale`, (n_outputs,): y's units.
     """
-    unit = float(np.mean(np.square(scale)))
+    unit, given = float(np.mean(np.square(scale))), kernel
     order = rng.permutation(len(x))
     few, many = (np.sort(order[: min(size, max_rows)]) for size in (FIRST_ROWS, max_rows))
     with single_blas_thread():
         if noise_of(kernel, x[few]) == 0:
             low, high = (share * unit for share in NOISE_BOUNDS)
             kernel = kernel + kernels().WhiteKernel(START_NOISE * unit, (low, high))
+        if not kernel(x[few], x[few]).any():
+            raise ValueError(f"kernel must have a part beside noise, such as RBF(), got {given}")
         kernel = _optimum(kernel, x[few], y[few] * np.sqrt(unit))
         if len(many) > len(few):
             kernel = _optimum(kernel, x[many], y[many] * np.sqrt(unit), LAST_ITERATIONS)
         white = noise_of(kernel, x[many])
+    _warn_of_optimum(given.clone_with_theta(kernel.theta[: given.n_dims]), x[few])
     return OwnKernel(kernel, unit, white, max(white, NOISE_BOUNDS[0] * unit) / unit)
 
 
@@ -131,6 +137,25 @@ def _optimum(kernel: Any, x: FloatArray, y: FloatArray, max_iter: int = 15_000) 
     options = {"method": "L-BFGS-B", "bounds": kernel.bounds, "options": {"maxiter": max_iter}}
     found = minimize(lambda theta: negative_evidence(kernel, theta, x, y), kernel.theta, jac=True, **options)
     return kernel.clone_with_theta(found.x)
+
+
+def _warn_of_optimum(kernel: Any, x: FloatArray) -> None:
+    """Warn of hyperparameters that are at a bound, and of rows that are all uncorrelated."""
+    free = [own for own in kernel.hyperparameters if not own.fixed]
+    names = [own.name + (f"[{k}]" if own.n_elements > 1 else "") for own in free for k in range(own.n_elements)]
+    at = [
+        f"{name} at {np.exp(bound):.3g}"
+        for name, value, pair in zip(names, kernel.theta, kernel.bounds, strict=True)
+        for bound in pair[np.isclose(pair, value)][:1]
+    ]
+    covariance = np.abs(kernel(x, x))
+    message = ""
+    if at:
+        message = f"the optimum of the kernel is at a bound, {', '.join(at)}: widen the bounds, or scale X and y"
+    elif len(x) > 1 and np.triu(covariance, 1).max() < UNCORRELATED * covariance.max():
+        message = f"the rows of X are uncorrelated under {kernel}: start from longer length-scales, or scale X"
+    if message:
+        warn(message, import_module("sklearn.exceptions").ConvergenceWarning, level_of_user())
 
 
 def negative_evidence(kernel: Any, theta: FloatArray, x: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
