@@ -8,6 +8,7 @@ import pytest
 
 import pydirect
 from pydirect import Columns, DirectRegressor, DirectStreamRegressor
+from pydirect.tables import TableWarning
 from pydirect.tables.dates import Dates
 from pydirect.tables.table import Table
 
@@ -200,3 +201,34 @@ def test_predictions_of_what_persists_widen_to_its_prior_beyond_the_last_date():
     assert len(model.features_.input_map.scored) == 0
     deviation = model.predict(X[n:], return_std=True)[1]
     assert deviation[0] < 0.6 and deviation[-1] > 0.8 * drift.std()
+
+
+DAYS = pd.date_range("2023-01-01", periods=149)
+
+
+def test_blank_texts_among_dates_are_missing():
+    when = [*DAYS.strftime("%Y-%m-%d"), ""]
+    columns = Columns().fit(frame(when))
+    expected = Columns().fit(frame([*DAYS, pd.NaT]))
+    np.testing.assert_array_equal(columns.transform(frame(when)), expected.transform(frame([*DAYS, pd.NaT])))
+    np.testing.assert_array_equal(columns.transform(frame([" "])), expected.transform(frame([pd.NaT])))
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ([*DAYS.strftime("%Y-%m-%d"), "unknown"], "dates as text, but 'unknown' in row 149: it is not used"),
+        (list(DAYS.strftime("%d.%m.%Y")), "such as '01.01.2023': it is not used; .* pandas.to_datetime"),
+        (list(DAYS.strftime("%m/%d/%Y")), "such as '01/01/2023': it is not used; .* pandas.to_datetime"),
+        (list(DAYS.strftime("%d %b %Y"))[:20], "such as '01 Jan 2023': it is taken as categories"),
+    ],
+)
+def test_texts_that_are_nearly_dates_are_told(when, message):
+    with pytest.warns(TableWarning, match=f"column 'when' holds .*{message}"):
+        Columns().fit(frame(when))
+
+
+def test_what_is_no_date_is_shown_at_prediction():
+    columns = Columns().fit(frame(DAYS))
+    with pytest.raises(TypeError, match="must hold dates, as in fit, got 'foo'"):
+        columns.transform(frame(["2023-01-01", "", "foo"]))

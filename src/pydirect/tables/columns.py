@@ -16,7 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, c
 from pydirect._validation import FloatArray, as_choice, as_sample_weight, column_names, has_nan
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
-from pydirect.tables.dates import Calendar, Dates
+from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
 from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
 from pydirect.tables.table import Column, Table, Text, as_text, is_absent, label, reads_as_number
 
@@ -349,8 +349,11 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     if not isinstance(column, Text) or own is None:
         empty = not isinstance(column, Text) and is_absent(column).all()
         return "has no values: it is not used" if empty else ""
+    fate = "taken as categories" if own else "not used"
+    if dates := _dates_with_slips(column):
+        return f"holds {dates[0]}: it is {fate}; {dates[1]}"
     if slips := _numbers_with_slips(column.values):
-        return f"holds {slips}: it is {'taken as categories' if own else 'not used'}; turn it into numbers"
+        return f"holds {slips}: it is {fate}; turn it into numbers"
     if not len(own):
         if all(map(reads_as_number, column.values)) and any(float(value) % 1 for value in column.values):
             return f"holds {len(column.values)} numbers as text, all different: it is not used; turn it into numbers"
@@ -366,6 +369,23 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     if len({value.strip() for value in column.values}) < len(column.values):
         return "has categories that differ only in spaces around them"
     return ""
+
+
+def _dates_with_slips(column: Text) -> tuple[str, str] | None:
+    """Describe texts most of which are dates, and what makes them a column of dates; None if they are not such."""
+    if column.declared:
+        return None
+    most = max(FEW_NUMBERS, len(column.values) / 2)
+    if sum(map(is_date, column.values)) > most:
+        other = next(v for v in column.values if v.strip() and not is_date(v))
+        row = np.flatnonzero(column.codes == column.values.index(other))[0]
+        return f"dates as text, but {other!r} in row {row}", "make that a date, or leave it empty"
+    found = [v for v in column.values if OTHER.fullmatch(v)]
+    return (
+        (f"dates as text, such as {found[0]!r}", "turn it into dates, say by pandas.to_datetime")
+        if (len(found) > most)
+        else None
+    )
 
 
 def _numbers_with_slips(values: Sequence[str]) -> str:

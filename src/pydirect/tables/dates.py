@@ -20,6 +20,8 @@ from pydirect.persistence.schema import AtLeast
 ISO = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?(Z|[+-]\d\d:\d\d)?(?:\[([\w/+-]+)\])?", re.ASCII
 )
+# Text that is a date otherwise: 31.01.2023, 01/31/2023, 31 Jan 2023, 2023/01/31.
+OTHER = re.compile(r"(?:\d\d?[./ -](?:\d\d?|[A-Za-z]{3,9})[./ -]\d{4}|\d{4}[./]\d\d?[./]\d\d?)(?:[ T]\d\d?:.*)?")
 OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):(\d\d)(?::00)?")
 EPOCH = datetime.datetime(1970, 1, 1)
 DAY = 86400.0
@@ -64,11 +66,11 @@ class Dates:
 
     @classmethod
     def of_texts(cls, values: Sequence[str], codes: NDArray[np.intp], name: str) -> Self | None:
-        """Read a column of text; None unless all of it are dates."""
-        if not values or not all(map(ISO.fullmatch, values)):  # the first other text ends the search
-            return None
+        """Read a column of text, where blank is missing; None unless all others, and there are some, are dates."""
+        if not all(ISO.fullmatch(v) or not v.strip() for v in values) or not any(map(str.strip, values)):
+            return None  # the first other text ends the search
         try:
-            dates = [datetime.datetime.fromisoformat(value.partition("[")[0]) for value in values]
+            dates = [datetime.datetime.fromisoformat(v.partition("[")[0]) if v.strip() else None for v in values]
         except ValueError as error:
             raise ValueError(f"{name} must hold dates that exist, got one of which {error}") from None
         own = cls.of_objects(dates, name)

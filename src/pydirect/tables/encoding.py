@@ -14,7 +14,7 @@ from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, has_nan, short_repr
 from pydirect.persistence.schema import AnyFinite, Positive, Shape
 from pydirect.statistics.gaussian import weighted_location_scale
-from pydirect.tables.dates import Calendar, Dates
+from pydirect.tables.dates import Calendar, Dates, is_date
 from pydirect.tables.table import Column, Table, Text, as_text, is_absent, label, reads_as_number
 
 ROUNDS = 10
@@ -367,11 +367,15 @@ class ColumnEncoding:
                 place[:] = calendars[j].encode(column, label(self.names, j))
             elif isinstance(column, np.ndarray) and j not in calendars:
                 place[:, 0] = column
-            elif is_absent(column).all():
+            elif is_absent(column).all() or (
+                j in calendars and isinstance(column, Text) and not any(map(str.strip, column.values))
+            ):
                 place[:] = np.nan
             else:
                 expected = "dates" if j in calendars else "numbers"
-                raise TypeError(f"{label(self.names, j)} must hold {expected}, as in fit, got {_example(column)}")
+                raise TypeError(
+                    f"{label(self.names, j)} must hold {expected}, as in fit, got {_example(column, j in calendars)}"
+                )
         starts = np.cumsum(self.widths) - self.widths
         for j, k in self.places:
             self._require_degrees(out[:, starts[[j, k]]], (j, k))
@@ -418,10 +422,11 @@ class ColumnEncoding:
             raise ValueError("gaps must be of the encoded columns")
 
 
-def _example(column: Column) -> str:
-    """Return a value of a column that is not missing, in words, rather one that is no number."""
+def _example(column: Column, dates: bool) -> str:
+    """Return a value of a column that is not missing, in words, rather one that is no number, or no date."""
     if isinstance(column, Text):
-        return repr(next((v for v in column.values if not reads_as_number(v)), column.values[0]))
+        fits = is_date if dates else reads_as_number
+        return repr(next((v for v in column.values if not fits(v) and v.strip()), column.values[0]))
     kind = "the number " if isinstance(column, np.ndarray) else "the date "
     return kind + as_text(column).values[0]
 
