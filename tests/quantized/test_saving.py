@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import pydirect
 from pydirect import DirectClassifier, DirectRegressor, QuadraticBNNRegressor, quantize
-from pydirect.persistence.container import FileFormatError, read, write
+from pydirect.persistence.container import FileFormatError, KindError, read, write
 from pydirect.quantized.predictors import load_quantized
 
 
@@ -80,3 +81,11 @@ def test_intact_files_with_invalid_contents_are_refused(raw, tmp_path):
     changed(arrays={"model.noise": np.array([-1.0])})
     changed(arrays={"model.basis.order": document.arrays["model.basis.order"] + 10_000})
     changed(arrays={"model.levels": document.arrays["model.levels"] * 1e3 + 1})
+
+
+def test_the_reader_of_other_models_names_this_one(raw, tmp_path):
+    quantize(raw, 4).save(tmp_path / "m")
+    with pytest.raises(
+        KindError, match=r"'pydirect.QuantizedRegressor', which pydirect.quantized.load_quantized reads$"
+    ):
+        pydirect.load(tmp_path / "m")

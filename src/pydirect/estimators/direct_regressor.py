@@ -335,8 +335,8 @@ class DirectRegressor(IncrementalRegressor):
         Returns
         -------
         mean, std : ndarray of shape (n_rows, n_features_in) or (n_rows, n_outputs, n_features_in)
-            In y's units per unit of the column; NaN for columns of categories. Where a deviation is zero, so is its
-            gradient.
+            In y's units per unit of the column; NaN for columns of categories and of coordinates. Where a deviation is
+            zero, so is its gradient.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.networks import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
 from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
-from pydirect.persistence.container import read, sound_contents
+from pydirect.persistence.container import KindError, read, sound_contents
 
 ESTIMATORS: tuple[type[Estimator], ...] = (
     DirectRegressor,
@@ -71,6 +71,9 @@ def load(path: str | Path) -> Any:
     >>> bool((load("line.pydirect").predict(X) == model.predict(X)).all())
     True
     """
-    document = read(path, tuple(KINDS))
+    document = read(path)
+    if document.kind not in KINDS:
+        reader = ", which pydirect.quantized.load_quantized reads" if "Quantized" in document.kind else ""
+        raise KindError(path, f"expected a file of a model, got {document.kind!r}{reader}")
     with sound_contents(path, "a model"):
         return KINDS[document.kind]._from_file(document.header, document.arrays)
