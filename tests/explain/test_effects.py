@@ -25,7 +25,7 @@ def test_linear_effects_are_coefficients_with_their_deviations():
     assert total == pytest.approx(1.0, abs=0.1)
     for effect in found.main:
         j = int(effect.columns[0][1:])
-        moved = (effect.values[0] - effect.values[0].mean()) / X[:, j].std()
+        moved = (effect.values[0] - X[:, j].mean()) / X[:, j].std()
         np.testing.assert_allclose(effect.mean, moved * model.coef_[j] * model.y_scale_[0], atol=1e-10)
         np.testing.assert_allclose(effect.std, np.abs(moved) * deviation[j], atol=1e-10)
     assert all(effect.share < 1e-10 for effect in found.pairs)
@@ -54,11 +54,25 @@ def test_shares_are_those_of_all_combinations_of_values():
     np.testing.assert_allclose(found.pairs[0].mean, pair, atol=0.3)
 
 
+def test_shares_of_additive_functions_sum_up_to_one():
+    x = np.random.default_rng(0).uniform(-2, 2, (120, 2))
+    found = effects(DirectRegressor(n_basis_functions=60).fit(x, x[:, 0] + np.sin(2 * x[:, 1])), x)
+    assert sum(effect.share for effect in found.main) == pytest.approx(1.0, abs=0.02)
+    for effect in found.main:  # of 2000 rows
+        assert 0.003 < effect.share_std < 0.05
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 3e6])
+def test_a_constant_function_has_no_shares(value):
+    found = effects(DirectRegressor(n_basis_functions=30).fit(X[:60], np.full(60, value)), X)
+    assert {(e.share, e.share_std) for e in (*found.main, *found.pairs)} | {*found.total.values()} == {(0.0, 0.0)}
+
+
 def test_deviations_shrink_with_rows_and_the_table_shows_them():
     few = effects(DirectRegressor(n_basis_functions=40).fit(X[:40], Y[:40]), X)
     many = effects(DirectRegressor(n_basis_functions=100).fit(X, Y), X)
     assert many.pairs[0].columns == ("x0", "x2")
-    assert many.pairs[0].share_std < few.pairs[0].share_std
+    assert many.pairs[0].std.mean() < few.pairs[0].std.mean()
     text = str(many)
     assert "x0 × x2" in text and "±" in text
     assert all(effect.share > 0 for effect in many.main)

@@ -29,6 +29,9 @@ VALUES, PAIR_VALUES = 24, 8
 # Times as many of what is encoded as several numbers, which one row of quantiles does not fill.
 SEVERAL = 4
 
+# Deviation of f, relative to that of y, below which f is constant and has no shares.
+NOTHING = 1e-6
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -37,7 +40,7 @@ class Effect:
     - `columns`: their names.
     - `values`: for each column the values that it was set to, encoded; the first number of each if there are several.
     - `mean`, `std`, (n_values,) or (n_values, n_values): posterior moments.
-    - `share`, `share_std`: of the variance of f, and its posterior deviation.
+    - `share`, `share_std`: of the variance of f, and its deviation: of the posterior, and of the average over rows.
     """
 
     columns: tuple[str, ...]
@@ -146,30 +149,57 @@ class _Decomposition:
         self.weights = self.posterior.sample_weights(DRAWS, rng)
         self.background, self.many = self.shuffled(BACKGROUND), self.shuffled(MANY)
         self.phi = self.latent.phi(self.many)[1]
-        self.whole = np.maximum(np.var(self.phi @ self.weights.T, axis=0), np.finfo(float).tiny)
+        if self.latent.prior_scale[output] * np.std(self.phi @ self.posterior.mean) < NOTHING:
+            self.weights = np.zeros_like(self.weights)
+        self.f = self.phi @ self.weights.T
+        self.f -= self.f.mean(axis=0)
+        self.whole = np.mean(np.square(self.f), axis=0)
 
     def shuffled(self, n_rows: int) -> FloatArray:
-        """Return rows whose columns are drawn independently of each other."""
+        """Return rows whose columns are shuffled independently of each other; each has all its values equally often."""
         found = np.repeat(self.rows[:1], n_rows, axis=0)
         for encoded in self.blocks.values():
             found[:, encoded] = self.drawn(encoded, n_rows)
         return found
 
     def drawn(self, encoded: NDArray[np.intp], n_rows: int) -> FloatArray:
-        return self.rows[self.rng.integers(len(self.rows), size=n_rows)][:, encoded]
+        cycled = self.rng.permutation(len(self.rows))[np.arange(n_rows) % len(self.rows)]
+        return self.rows[self.rng.permutation(cycled)][:, encoded]
 
-    def grid(self, column: int, size: int) -> tuple[FloatArray, FloatArray]:
-        """Return values of a column, (n_values, n_encoded), and their probabilities."""
+    def share(self, parts: FloatArray) -> tuple[float, float]:
+        """Return the mean over draws of a share of the variance, and its deviation, that of the rows' mean included.
+
+        `parts`, (n_rows or 1, n_draws): its numerator, of which the mean over rows is to be taken.
+        """
+        whole = np.maximum(self.whole, np.finfo(float).tiny)
+        shares = parts.mean(axis=0) / whole
+        error = np.var((parts - shares * np.square(self.f)) / whole, axis=0) / MANY
+        return float(shares.mean()), float(np.sqrt(shares.var() + error.mean()))
+
+    def grid(self, column: int, size: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return values of a column, (n_values, n_encoded), their masses, and a matrix of those of products.
+
+        Functions are linear between quantiles, and beyond them.
+        """
         size *= SEVERAL if len(self.blocks[column]) > 1 else 1
         values, counts = np.unique(self.rows[:, self.blocks[column]], axis=0, return_counts=True)
+        mass = counts / counts.sum()
         if len(values) > size:  # quantiles of equal probability
-            ends = np.cumsum(counts) / counts.sum()
-            return values[np.searchsorted(ends, (np.arange(size) + 0.5) / size)], np.full(size, 1 / size)
-        return values, counts / counts.sum()
+            kept = values[np.searchsorted(np.cumsum(mass), (np.arange(size) + 0.5) / size)]
+            if kept.shape[1] > 1:
+                return kept, np.full(size, 1 / size), np.eye(size) / size
+            kept = np.unique(kept, axis=0)
+            x, knots = values[:, 0], kept[:, 0]
+            left = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+            right = (x - knots[left]) / (knots[left + 1] - knots[left])
+            linear = np.zeros((len(x), len(knots)))
+            linear[np.arange(len(x)), left], linear[np.arange(len(x)), left + 1] = 1 - right, right
+            return kept, mass @ linear, linear.T @ (mass[:, None] * linear)
+        return values, mass, np.diag(mass)
 
     def effect(self, columns: tuple[int, ...], size: int) -> Effect:
         """Return the effect of columns that all others are averaged over, less those of fewer of them."""
-        grids, masses = zip(*(self.grid(j, size) for j in columns), strict=True)
+        grids, masses, products = zip(*(self.grid(j, size) for j in columns), strict=True)
         shape, rows = tuple(map(len, grids)), self.background.copy()
         phi = np.empty((*shape, self.latent.n_columns))
         for at in np.ndindex(*shape):
@@ -180,27 +210,26 @@ class _Decomposition:
             phi = phi - np.expand_dims(np.tensordot(mass, phi, (0, axis)), axis)
         phi = np.ascontiguousarray(phi.reshape(-1, phi.shape[-1]))
         mean, variance = self.posterior.moments(phi)
-        shares = reduce(np.multiply.outer, masses).ravel() @ np.square(phi @ self.weights.T) / self.whole
+        f = phi @ self.weights.T
+        parts = np.sum(f * (reduce(np.kron, products) @ f), axis=0, keepdims=True)
         if len(columns) == 1 and len(grids[0]) == SEVERAL * size:  # values that are too few for a variance
-            shares = self.alone(self.blocks[columns[0]])
+            parts = self.alone(self.blocks[columns[0]])
         moments = (self.unit * mean).reshape(shape), (self.unit * np.sqrt(variance)).reshape(shape)
         names, values = tuple(self.names[j] for j in columns), tuple(grid[:, 0] for grid in grids)
-        return Effect(names, values, *moments, float(shares.mean()), float(shares.std()))
+        return Effect(names, values, *moments, *self.share(parts))
 
     def alone(self, encoded: NDArray[np.intp]) -> FloatArray:
-        """Return a column's share in every draw of the weights, by the covariance of rows that have it in common."""
+        """Return products of f at rows that have a column in common, (n_rows, n_draws), whose mean is its variance."""
         other = self.shuffled(MANY)
         other[:, encoded] = self.many[:, encoded]
-        one, two = (phi @ self.weights.T for phi in (self.phi, self.latent.phi(other)[1]))
-        return np.asarray(np.mean((one - one.mean(axis=0)) * (two - two.mean(axis=0)), axis=0) / self.whole)
+        f = self.latent.phi(other)[1] @ self.weights.T
+        return np.asarray(self.f * (f - f.mean(axis=0)))
 
     def total(self, encoded: NDArray[np.intp]) -> tuple[float, float]:
         """Return the share of the variance that is lost without a column, by rows that differ in it alone."""
         other = self.many.copy()
         other[:, encoded] = self.drawn(encoded, MANY)
-        change = np.square((self.phi - self.latent.phi(other)[1]) @ self.weights.T)
-        lost = 0.5 * np.mean(change, axis=0) / self.whole
-        return float(lost.mean()), float(lost.std())
+        return self.share(0.5 * np.square((self.phi - self.latent.phi(other)[1]) @ self.weights.T))
 
     def effects(self, max_pair_columns: int) -> Effects:
         """Decompose f; shares are means and deviations over draws of the weights."""
