@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_diabetes
 
 from pydirect import DirectRegressor, Gaussian
 from pydirect.explain import effects
@@ -85,6 +86,12 @@ def test_categories_of_a_frame_are_one_column():
     assert {effect.columns[0] for effect in found.main} == {"x", "colour"}
     colour = next(effect for effect in found.main if effect.columns == ("colour",))
     assert colour.mean.shape == (3,) and np.ptp(colour.mean) == pytest.approx(3.0, abs=0.2)
+
+
+def test_weights_of_default_fits_may_be_fewer_than_functions():
+    x, y = load_diabetes(return_X_y=True)
+    found = effects(DirectRegressor().fit(x, y), x, max_pair_columns=0)
+    assert 0.8 < sum(effect.share for effect in found.main) < 1.1
 
 
 def test_wrong_models_are_refused():

@@ -149,7 +149,7 @@ class _Decomposition:
         self.weights = self.posterior.sample_weights(DRAWS, rng)
         self.background, self.many = self.shuffled(BACKGROUND), self.shuffled(MANY)
         self.phi = self.latent.phi(self.many)[1]
-        if self.latent.prior_scale[output] * np.std(self.phi @ self.posterior.mean) < NOTHING:
+        if self.latent.prior_scale[output] * np.std(self.posterior.moments(self.phi)[0]) < NOTHING:
             self.weights = np.zeros_like(self.weights)
         self.f = self.phi @ self.weights.T
         self.f -= self.f.mean(axis=0)
