@@ -131,7 +131,7 @@ def test_complete_targets_have_small_factors_and_the_moments_of_all_directions()
         replace(own, vectors=None).check()
 
 
-def test_an_interrupted_fit_keeps_its_last_state(monkeypatch, capfd):
+def test_an_interrupted_fit_keeps_its_last_state(monkeypatch):
     class Interrupted(_Incomplete):
         calls = 0
 
@@ -142,11 +142,9 @@ def test_an_interrupted_fit_keeps_its_last_state(monkeypatch, capfd):
             return super().__call__(signal, noise)
 
     monkeypatch.setattr("pydirect.linear.correlated._Incomplete", Interrupted)
-    monkeypatch.setattr("pydirect._progress.SECONDS_BETWEEN_REPORTS", 0.001)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = fitted(GAPS, verbose=1)
+        model = fitted(GAPS)
     assert model.interrupted_ and not model.converged_ and model.n_iter_ == 3
-    assert "of 200 iterations" in capfd.readouterr().err
     monkeypatch.undo()
     with pytest.warns(ConvergenceWarning, match="max_iter"):
         same = fitted(GAPS, max_iter=3)

@@ -87,7 +87,8 @@ def test_classes_share_the_scales_of_their_levels(three):
         np.testing.assert_allclose(other, units[0], rtol=1e-12)
     cosines, sines = units[0][:15], units[0][15:30]
     np.testing.assert_array_equal(cosines, sines)
-    assert np.mean(three.quantize(2, arithmetic="integer").predict(NEW) == NEW_THREE) > 0.5
+    right = np.mean(three.quantize(2, arithmetic="integer").predict(NEW) == NEW_THREE)
+    assert right > three.score(NEW, NEW_THREE) - 0.05
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_predictions_do_not_depend_on_threads(three):
 
 def test_streams_have_the_bound_of_rows_in_memory(three):
     stream = fit().fit_stream(X, THREE, keep_features=True, sample_rows=100)
-    assert stream.elbo_ == pytest.approx(three.elbo_, abs=0.3)
+    assert stream.elbo_ == pytest.approx(three.elbo_, rel=5e-3)
     np.testing.assert_allclose(stream.predict_proba(NEW), three.predict_proba(NEW), atol=0.15)
     assert log_loss(NEW_THREE, stream.predict_proba(NEW)) < log_loss(NEW_THREE, three.predict_proba(NEW)) + 0.02
     with pytest.raises(ValueError, match="posterior must be 'gaussian' or 'sequential' for fit_stream"):
