@@ -61,7 +61,8 @@ GROSS, GROSS_SCALES, MOST_GROSS, FEWEST_DEGREES = 20.0, 10.0, 2, 8
 LARGEST_CALIBRATION = GROSS**2
 # Degrees of freedom from which Student's t is taken as normal, and the mixture of normals that stands for it below:
 # variances at even steps of their logarithm between these shares of their mass.
-NORMAL_DEGREES, N_VARIANCES, TAILS = 100.0, 40, (1e-5, 1 - 1e-5)
+# Fewer degrees than the least have no such mixture in double precision.
+NORMAL_DEGREES, LEAST_DEGREES, N_VARIANCES, TAILS = 100.0, 0.1, 40, (1e-5, 1 - 1e-5)
 # What compiled code holds while it takes rows, and `Stream` gets back.
 LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "n_gross")
 LENT_SUMS = ("score_sum", "score_weight", "calibration_sum", "calibration_weight")
@@ -817,6 +818,7 @@ def student_factors(degrees: float) -> tuple[FloatArray, FloatArray]:
     """Weights and variances of the normals whose mixture stands for Student's t of scale one."""
     if degrees >= NORMAL_DEGREES:
         return np.ones(1), np.ones(1)
+    degrees = max(degrees, LEAST_DEGREES)
     low, high = np.log(gammaincinv(degrees / 2, TAILS))
     log_half_precision = np.linspace(low, high, N_VARIANCES)  # of a gamma variable of shape ν/2
     weights = np.exp(degrees / 2 * log_half_precision - np.exp(log_half_precision))
