@@ -82,13 +82,19 @@ def run(library: str) -> None:
         requests.end(name.encode())
 
 
+def object_of(line: str) -> tuple[str, str]:
+    """Number and name of the object file that a line names; one of them may be empty."""
+    number, _, name = line.partition("=")[2].partition(" ")
+    return (number, name) if number.startswith("(") else ("", line.partition("=")[2])
+
+
 def own_instructions(dump: str) -> int:
     """Instructions of our modules in a dump of Callgrind, without those of what they call."""
     names: dict[str, str] = {}
     total, ours, of_call = 0, False, False
     for line in dump.splitlines():
         if line.startswith("ob="):
-            number, name = re.fullmatch(r"ob=(\(\d+\))? ?(.*)", line).groups()  # type: ignore[union-attr]
+            number, name = object_of(line)
             name = names.setdefault(number, name) if number else name
             ours = "/pydirect/" in name
         elif line.startswith("calls="):
@@ -97,7 +103,7 @@ def own_instructions(dump: str) -> int:
             total += 0 if of_call or not ours else int(line.split()[1])
             of_call = False
         elif line.startswith("cob="):
-            number, name = re.fullmatch(r"cob=(\(\d+\))? ?(.*)", line).groups()  # type: ignore[union-attr]
+            number, name = object_of(line)
             if number and name:
                 names.setdefault(number, name)
     return total

@@ -64,7 +64,10 @@ def boosting(train: pd.Series, when: pd.DatetimeIndex) -> tuple[np.ndarray, ...]
 def naive(train: pd.Series, when: pd.DatetimeIndex, season: pd.Timedelta) -> tuple[np.ndarray, ...]:
     """Repeat the last season; the spread is that of its errors before."""
     seconds, values = train.index.astype("datetime64[s]").astype(np.int64), train.to_numpy()
-    repeat = lambda at, back: np.interp(at - back * season.total_seconds(), seconds, values)  # noqa: E731
+
+    def repeat(at: np.ndarray, back: np.ndarray | int) -> np.ndarray:
+        return np.interp(at - back * season.total_seconds(), seconds, values)
+
     ahead = when.astype("datetime64[s]").astype(np.int64)
     back = np.ceil((ahead - seconds[-1]) / season.total_seconds())
     mean = repeat(ahead, back)

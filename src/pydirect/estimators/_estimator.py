@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process.kernels import Kernel
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -39,7 +38,7 @@ from pydirect.estimators.choices import (
     content,
 )
 from pydirect.features.fitting import GIVEN_MAPS
-from pydirect.features.own_kernel import kernel_of, text_of
+from pydirect.features.own_kernel import kernel_of, kernels, text_of
 from pydirect.fitted.predictor import check_target_size
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.training import TrainingSchedule
@@ -88,8 +87,6 @@ def as_json(name: str, value: Any) -> Any:
         return {"object": next(k for k, c in OBJECTS.items() if c is type(value)), "fields": fields}
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    if isinstance(value, Kernel):
-        return {"kernel": text_of(value)}
     if isinstance(value, datetime.timedelta):
         return {"seconds": value.total_seconds()}
     if isinstance(value, tuple):
@@ -98,6 +95,8 @@ def as_json(name: str, value: Any) -> Any:
         return [as_json(name, v) for v in value]
     if isinstance(value, dict):  # a header's keys are strings
         return {"mapping": [[as_json(name, k), as_json(name, v)] for k, v in value.items()]}
+    if isinstance(value, kernels().Kernel):
+        return {"kernel": text_of(value)}
     raise TypeError(
         f"{name} must be a number, a string, an array, a timedelta, a prior or another object of pydirect to be saved, "
         f"got {value!r}"

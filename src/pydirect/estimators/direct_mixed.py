@@ -29,6 +29,7 @@ from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.mixed import EffectColumns, FittedMixed
+from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
@@ -148,9 +149,8 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             labels, group = np.unique(as_labels(groups), return_inverse=True)
             given = as_sample_weight(sample_weight, len(targets))
             weight = np.ones(len(targets)) if given is None else given
-            location = float(np.average(targets, weights=weight))
-            scale = float(np.sqrt(np.average((targets - location) ** 2, weights=weight))) or 1.0
-            table, standard = self._as_table(x), np.asarray((targets - location) / scale)[:, None]
+            units, standard = Units.fit(np.asarray(targets, np.float64)[:, None], weight, True)
+            table = self._as_table(x)
             self.columns_ = self._fitted_columns(table, standard, weight)
             encoded = np.ascontiguousarray(self.columns_.encode(table))
             z, n_threads = EffectColumns.of(encoded, self._encoded_slopes(), weight), resolve_n_threads()
@@ -178,7 +178,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
                     initial = InitialHyperparameters(noise, None if basis.search is None else square)
                     fits.append(fit_effects(basis, rows, z, labels, group, initial))
                 fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
-            self._accept(replace(fitted, intercept=location, scale=scale))
+            self._accept(replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0])))
             self.fit_seconds_ = progress.seconds
         return self
 

@@ -177,7 +177,7 @@ class _SmallFit:
         rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
         return fit_basis(self.features, rows, self.given.columns, search, self.rng, resolve_n_threads())
 
-    def own_kernel(self, scale: TargetScale) -> tuple[Basis, Basis]:
+    def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
         rng, plan = self.rng, replace(self.plan, transform=scale)
         basis = fit_features(plan, self.given, *fit_units(plan, self.given), rng)
@@ -212,12 +212,12 @@ class _SmallFit:
     def chosen_by_own_kernels(self, scales: Sequence[TargetScale]) -> ScaleChoice:
         """Return the same of the only output, where a promising scale has a kernel of its own."""
         y = self.rows.y[:, 0]
-        basis, small = self.own_kernel(IDENTITY)
+        basis, small = self.kernel_of_scale(IDENTITY)
         plain, *others = self.fit(small, y, [IDENTITY, *scales])[1]
         promised = promising(plain, others, self.rows.weight)
         if promised is None:
             return ScaleChoice(None, basis=basis)
-        of_scale, small_of_scale = self.own_kernel(promised)
+        of_scale, small_of_scale = self.kernel_of_scale(promised)
         (other,) = self.fit(small_of_scale, y, [promised])[1]
         scale, gain, spread = self.favoured(y, (small, plain), [(small_of_scale, other)])
         if scale is IDENTITY:

@@ -671,13 +671,14 @@ class Stream(Predictor):
         """
         (mean, variance, noise, degrees), units, scored = found, self.units, np.empty((3, *y.shape))
         given = y if units.active is None else units.active.inverse(y)
-        for k, value in {(k, value) for row in degrees for k, value in enumerate(row)}:
-            own = degrees[:, k] == value
-            weights, factors = student_factors(float(value))
-            spread = (variance - noise)[own, k, None] + np.outer(noise[own, k], factors)
-            means = np.repeat(units.location[k] + units.scale[k] * mean[own, k, None], len(weights), axis=1)
-            row = units.distribution(k, PredictiveDistribution(weights, means, units.scale[k] ** 2 * spread))
-            scored[:, own, k] = row.mean, row.std, row.log_density(given[own, k])
+        for k, of_output in enumerate(degrees.T):
+            for value in np.unique(of_output):
+                own = of_output == value
+                weights, factors = student_factors(float(value))
+                spread = (variance - noise)[own, k, None] + np.outer(noise[own, k], factors)
+                means = np.repeat(units.location[k] + units.scale[k] * mean[own, k, None], len(weights), axis=1)
+                row = units.distribution(k, PredictiveDistribution(weights, means, units.scale[k] ** 2 * spread))
+                scored[:, own, k] = row.mean, row.std, row.log_density(given[own, k])
         kept = self._score_kept
         shares = kept ** np.arange(len(y))[::-1]
         self.score_sum = kept ** len(y) * self.score_sum + float(shares @ scored[2].sum(axis=1))
