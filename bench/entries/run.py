@@ -2,7 +2,7 @@
 
     python bench/entries/run.py [tabarena] [scoringbench]
 
-AutoGluon has to be installed (``pip install autogluon.tabular``); it bags, weighs and scores the model as TabArena does.
+AutoGluon has to be installed (``pip install autogluon.tabular``): it bags, weighs and scores models as TabArena does.
 ScoringBench is on no package index: without it, a stand-in of its interface checks what the entry hands over.
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from scoringbench.univariate.wrappers.base import DistributionPrediction, ProbabilisticWrapper
 from scipy.special import ndtr
+from scoringbench.univariate.wrappers.base import DistributionPrediction, ProbabilisticWrapper
 
 import pydirect
 
