@@ -540,7 +540,6 @@ class IntegerProgram:
         linear: NDArray[np.int32],
         linear_limit: int,
         constant: bool,
-        feature_bits: int,
         quarter: NDArray[np.int16],
         groups: list[tuple[int, int, int, int]],
         codes: NDArray[np.uint8],

@@ -37,14 +37,14 @@ void require_codes(const Array<unsigned char>& codes, const Array<T>& levels) {
 std::unique_ptr<IntegerProgram> make_program(
     Index n_columns_in, const Array<int>& columns, const Array<float>& origin, const Array<float>& multiplier,
     const Array<int>& limit, const Array<unsigned>& frequencies, const Array<int>& linear, int linear_limit,
-    bool constant, int feature_bits, const Array<short>& quarter, const std::vector<std::array<Index, 4>>& groups,
+    bool constant, const Array<short>& quarter, const std::vector<std::array<Index, 4>>& groups,
     const Array<unsigned char>& codes, const Array<int>& levels) {
   require_codes(codes, levels);
   const Index n_inputs = columns.size(), n_frequencies = frequencies.shape(0);
   require_shape(frequencies, "frequencies", {n_frequencies, n_inputs});
   for (const py::array& a : {py::array(origin), py::array(multiplier), py::array(limit)})
     require_shape(a, "origin, multiplier and limit", {n_inputs});
-  require_shape(quarter, "quarter", {feature_bits == 8 ? 64 : 65});
+  require_shape(quarter, "quarter", {65});
   auto p = std::make_unique<IntegerProgram>();
   p->n_columns_in = n_columns_in;
   p->n_inputs = n_inputs;
@@ -59,11 +59,7 @@ std::unique_ptr<IntegerProgram> make_program(
   p->linear = vector_of(linear);
   p->linear_limit = linear_limit;
   p->constant = constant;
-  p->feature_bits = feature_bits;
-  if (feature_bits == 8)
-    p->quarter_8.assign(quarter.data(), quarter.data() + quarter.size());
-  else
-    p->quarter_16 = vector_of(quarter);
+  p->quarter = vector_of(quarter);
   for (const int c : p->columns)
     if (c < 0 || c >= n_columns_in) throw std::invalid_argument("columns must be among those of a row");
   for (const int i : p->linear)
@@ -133,8 +129,8 @@ void bind_samples(py::module_& m) {
 void bind_quantized(py::module_& m) {
   py::class_<IntegerProgram>(m, "IntegerProgram")
       .def(py::init(&make_program), "n_columns_in"_a, "columns"_array, "origin"_array, "multiplier"_array,
-           "limit"_array, "frequencies"_array, "linear"_array, "linear_limit"_a, "constant"_a, "feature_bits"_a,
-           "quarter"_array, "groups"_a, "codes"_array, "levels"_array)
+           "limit"_array, "frequencies"_array, "linear"_array, "linear_limit"_a, "constant"_a, "quarter"_array,
+           "groups"_a, "codes"_array, "levels"_array)
       .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
   bind_samples(m);
 }

@@ -26,10 +26,9 @@ int quantise(float x, float origin, float multiplier, float limit) {
   return int(v + (v < 0 ? -0.5f : 0.5f));
 }
 
-template <class T>
 struct Block {
   std::vector<int> q, accumulators, totals;
-  std::vector<T> phi;
+  std::vector<short> phi;
 
   explicit Block(const IntegerProgram& p)
       : q(p.n_inputs * kIntegerRows),
@@ -38,35 +37,26 @@ struct Block {
         phi(p.n_features * kIntegerRows) {}
 };
 
-void fourier(const IntegerFourier& f, signed char*) { kernels().quantized.fourier_8(f); }
-void fourier(const IntegerFourier& f, short*) { kernels().quantized.fourier_16(f); }
-
-int linear_feature(int q, int limit, signed char*) {
-  return std::clamp(round_shift(std::clamp(q, -limit, limit), 8), -127, 127);
-}
-int linear_feature(int q, int limit, short*) { return std::clamp(q, -limit, limit); }
-
 // At most kIntegerRows rows; those that are missing are computed as zeros.
-template <class T>
-void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* totals, Block<T>& b) {
+void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* totals, Block& b) {
   for (Index i = 0; i < p.n_inputs; ++i)
     for (Index l = 0; l < kIntegerRows; ++l)
       b.q[i * kIntegerRows + l] =
           l < n_rows ? quantise(float(x[l * p.n_columns_in + p.columns[i]]), p.origin[i], p.multiplier[i], p.limit[i])
                      : 0;
-  const void* quarter = sizeof(T) == 1 ? static_cast<const void*>(p.quarter_8.data()) : p.quarter_16.data();
-  fourier({p.n_inputs, p.n_frequencies, b.q.data(), p.frequencies.data(), quarter, b.phi.data()}, b.phi.data());
-  T* phi = b.phi.data() + 2 * p.n_frequencies * kIntegerRows;
+  kernels().quantized.fourier(
+      {p.n_inputs, p.n_frequencies, b.q.data(), p.frequencies.data(), p.quarter.data(), b.phi.data()});
+  short* phi = b.phi.data() + 2 * p.n_frequencies * kIntegerRows;
   for (const int i : p.linear)
     for (Index l = 0; l < kIntegerRows; ++l)
-      *phi++ = T(linear_feature(b.q[i * kIntegerRows + l], p.linear_limit, b.phi.data()));
-  if (p.constant) std::fill_n(phi, kIntegerRows, T(sizeof(T) == 1 ? 127 : 32767));
+      *phi++ = short(std::clamp(b.q[i * kIntegerRows + l], -p.linear_limit, p.linear_limit));
+  if (p.constant) std::fill_n(phi, kIntegerRows, short(32767));
 
   std::fill(b.totals.begin(), b.totals.end(), 0);
   for (std::size_t g = 0; g < p.groups.size(); ++g) {
     const IntegerGroup& group = p.groups[g];
     const LevelIndex& index = p.indices[g];
-    kernels().quantized.sums(LevelSums<T, int>{
+    kernels().quantized.sums_int({
         index.n_columns, index.n_levels, index.start.data(), index.index.data(), p.levels.data(),
         p.shifts.empty() ? nullptr : p.shifts.data(), b.phi.data() + group.begin * kIntegerRows,
         b.accumulators.data()});
@@ -75,15 +65,6 @@ void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* tota
   }
   for (Index l = 0; l < n_rows; ++l)
     for (Index c = 0; c < p.n_columns; ++c) totals[l * p.n_columns + c] = b.totals[c * kIntegerRows + l];
-}
-
-template <class T>
-void run_rows(const IntegerProgram& p, const double* x, Index n_rows, int* totals, int n_threads) {
-  for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    Block<T> block(p);
-    for (Index row = begin; row < end; row += kIntegerRows)
-      run_block(p, x + row * p.n_columns_in, std::min(kIntegerRows, end - row), totals + row * p.n_columns, block);
-  });
 }
 
 }  // namespace
@@ -103,10 +84,11 @@ LevelIndex::LevelIndex(const unsigned char* codes, Index columns, Index begin, I
 }
 
 void IntegerProgram::run(const double* x, Index n_rows, int* totals, int n_threads) const {
-  if (feature_bits == 8)
-    run_rows<signed char>(*this, x, n_rows, totals, n_threads);
-  else
-    run_rows<short>(*this, x, n_rows, totals, n_threads);
+  for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
+    Block block(*this);
+    for (Index row = begin; row < end; row += kIntegerRows)
+      run_block(*this, x + row * n_columns_in, std::min(kIntegerRows, end - row), totals + row * n_columns, block);
+  });
 }
 
 void float_level_sums(const LevelIndex& index, const std::vector<double>& levels, const double* phi, Index n_rows,
@@ -119,9 +101,8 @@ void float_level_sums(const LevelIndex& index, const std::vector<double>& levels
       for (Index l = 0; l < kFloatRows; ++l)
         for (Index j = 0; j < n_features; ++j)
           side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : 0.0;
-      kernels().quantized.sums(LevelSums<double, double>{n_columns, index.n_levels, index.start.data(),
-                                                         index.index.data(), levels.data(), nullptr,
-                                                         side_by_side.data(), result.data()});
+      kernels().quantized.sums_double({n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(),
+                                       nullptr, side_by_side.data(), result.data()});
       for (Index l = 0; l < count; ++l)
         for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
     }

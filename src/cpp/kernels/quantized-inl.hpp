@@ -2,7 +2,6 @@
 // quantized/program. Rows stand side by side, so that one weight acts on all of them; sums of integers have one value
 // in any order.
 
-typedef short I16 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
 typedef int I32 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
 typedef unsigned U32 __attribute__((vector_size(PYDIRECT_VECTOR_BYTES)));
 
@@ -16,21 +15,6 @@ template <class V, class T>
 PYDIRECT_INLINE void store_vector(T* dst, const V& v) {
   typedef V unaligned __attribute__((aligned(1), may_alias));
   *reinterpret_cast<unaligned*>(dst) = v;
-}
-
-PYDIRECT_INLINE I16 load_widened(const signed char* src) {
-#if defined(__AVX512BW__)
-  return reinterpret_cast<I16>(_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(src))));
-#elif defined(__AVX2__)
-  return reinterpret_cast<I16>(_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src))));
-#elif defined(__SSE2__)
-  const __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src));
-  return reinterpret_cast<I16>(_mm_srai_epi16(_mm_unpacklo_epi8(x, x), 8));
-#else
-  I16 wide;
-  for (int i = 0; i < PYDIRECT_VECTOR_BYTES / 2; ++i) wide[i] = src[i];
-  return wide;
-#endif
 }
 
 PYDIRECT_INLINE I32 load_widened(const short* src) {
@@ -58,75 +42,6 @@ PYDIRECT_INLINE void phases(const IntegerFourier& p, Index f, U32 (&phase)[parts
     const U32 wi = w[i] - U32{};
     PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k)
       phase[k] += wi * load_vector<U32>(p.q + i * kIntegerRows + k * lanes);
-  }
-}
-
-#if defined(__AVX2__)
-// Sines of 32 phases given by their highest eight bits: a quarter wave of 64 bytes in four shuffles.
-struct ByteSine {
-  __m256i table[4];
-
-  explicit ByteSine(const signed char* quarter) {
-    PYDIRECT_UNROLL for (int t = 0; t < 4; ++t)
-      table[t] = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(quarter + 16 * t)));
-  }
-
-  PYDIRECT_INLINE __m256i operator()(__m256i turn) const {
-    const __m256i odd = _mm256_cmpgt_epi8(_mm256_setzero_si256(), _mm256_add_epi8(turn, turn));  // bit 6 is set
-    const __m256i p = _mm256_and_si256(_mm256_xor_si256(turn, odd), _mm256_set1_epi8(63));
-    __m256i value = _mm256_setzero_si256();
-    // A shuffle gives zero where bit 7 is set: saturation sets it outside of the 16 entries.
-    PYDIRECT_UNROLL for (int t = 0; t < 4; ++t) {
-      const __m256i at = _mm256_adds_epu8(_mm256_sub_epi8(p, _mm256_set1_epi8(char(16 * t))), _mm256_set1_epi8(0x70));
-      value = _mm256_or_si256(value, _mm256_shuffle_epi8(table[t], at));
-    }
-    const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), turn);
-    return _mm256_sub_epi8(_mm256_xor_si256(value, negative), negative);
-  }
-};
-#endif
-
-// int8: cosine and sine rows of every frequency.
-inline void integer_fourier_8(const IntegerFourier& p) {
-  constexpr Index lanes = PYDIRECT_VECTOR_BYTES / 4, parts = kIntegerRows / lanes;
-  const signed char* quarter = static_cast<const signed char*>(p.quarter);
-  signed char* out = static_cast<signed char*>(p.out);
-#if defined(__AVX2__)
-  const ByteSine sine(quarter);
-#endif
-  for (Index f = 0; f < p.n_frequencies; ++f, out += 2 * kIntegerRows) {
-    U32 phase[parts];
-    phases(p, f, phase);
-#if defined(__AVX2__)
-    __m256i top[4];
-#if defined(__AVX512F__)
-    PYDIRECT_UNROLL for (int k = 0; k < 2; ++k) {
-      const U32 shifted = phase[k] >> 24;
-      top[2 * k] = _mm512_castsi512_si256(reinterpret_cast<__m512i>(shifted));
-      top[2 * k + 1] = _mm512_extracti64x4_epi64(reinterpret_cast<__m512i>(shifted), 1);
-    }
-#else
-    PYDIRECT_UNROLL for (int k = 0; k < 4; ++k) top[k] = reinterpret_cast<__m256i>(phase[k] >> 24);
-#endif
-    const __m256i pairs =
-        _mm256_packus_epi16(_mm256_packus_epi32(top[0], top[1]), _mm256_packus_epi32(top[2], top[3]));
-    const __m256i turn = _mm256_permutevar8x32_epi32(pairs, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    const __m256i cosine = sine(_mm256_add_epi8(turn, _mm256_set1_epi8(64)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), cosine);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + kIntegerRows), sine(turn));
-#else
-    PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) {
-      for (Index l = 0; l < lanes; ++l) {
-        const auto value = [&](unsigned at) {
-          const signed char v = quarter[((at & 64) ? ~at : at) & 63];
-          return static_cast<signed char>((at & 128) ? -v : v);
-        };
-        const unsigned at = phase[k][l] >> 24;
-        out[k * lanes + l] = value(at + 64);
-        out[kIntegerRows + k * lanes + l] = value(at);
-      }
-    }
-#endif
   }
 }
 
@@ -169,38 +84,17 @@ PYDIRECT_INLINE void store_sines(const short* quarter, const unsigned* at, unsig
 }
 #endif
 
-// int16, interpolated between the entries of the quarter wave.
-inline void integer_fourier_16(const IntegerFourier& p) {
+// Interpolated between the entries of the quarter wave.
+inline void integer_fourier(const IntegerFourier& p) {
   constexpr Index lanes = PYDIRECT_VECTOR_BYTES / 4, parts = kIntegerRows / lanes;
-  const short* quarter = static_cast<const short*>(p.quarter);
-  short* out = static_cast<short*>(p.out);
+  short* out = p.out;
   for (Index f = 0; f < p.n_frequencies; ++f, out += 2 * kIntegerRows) {
     U32 phase[parts];
     phases(p, f, phase);
     unsigned at[kIntegerRows];
     PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) store_vector(at + k * lanes, phase[k]);
-    store_sines(quarter, at, 0x40000000u, out);
-    store_sines(quarter, at, 0, out + kIntegerRows);
-  }
-}
-
-// Sums of rows of basis functions in int16 vectors. This many int8 values cannot leave int16.
-constexpr Index kMostInt8Terms = 256;
-
-PYDIRECT_INLINE void sum_rows(const signed char* phi, const int* index, Index count, int* sum) {
-  constexpr Index lanes = PYDIRECT_VECTOR_BYTES / 2, parts = kIntegerRows / lanes;
-  for (Index l = 0; l < kIntegerRows; ++l) sum[l] = 0;
-  for (Index begin = 0; begin < count; begin += kMostInt8Terms) {
-    const Index end = count - begin < kMostInt8Terms ? count : begin + kMostInt8Terms;
-    I16 s[parts];
-    PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) s[k] = I16{};
-    for (Index n = begin; n < end; ++n) {
-      const signed char* row = phi + Index(index[n]) * kIntegerRows;
-      PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) s[k] += load_widened(row + k * lanes);
-    }
-    short wide[kIntegerRows];
-    PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) store_vector(wide + k * lanes, s[k]);
-    for (Index l = 0; l < kIntegerRows; ++l) sum[l] += wide[l];
+    store_sines(p.quarter, at, 0x40000000u, out);
+    store_sines(p.quarter, at, 0, out + kIntegerRows);
   }
 }
 
@@ -217,8 +111,7 @@ PYDIRECT_INLINE void sum_rows(const short* phi, const int* index, Index count, i
 
 // Step 3: Σ_k level_k Σ_{j: code k} φ_j. Basis functions are added; a level costs one multiplication for all of them,
 // or a shift.
-template <class T>
-void integer_level_sums(const LevelSums<T, int>& p) {
+void integer_level_sums(const LevelSums<short, int>& p) {
   const int* start = p.start;
   for (Index c = 0; c < p.n_columns; ++c) {
     int* out = p.out + c * kIntegerRows;
@@ -266,9 +159,7 @@ void float_level_sums(const LevelSums<double, double>& p) {
 }
 
 constexpr void fill(QuantizedKernels& k) {
-  k.fourier_8 = integer_fourier_8;
-  k.fourier_16 = integer_fourier_16;
-  k.sums_8 = integer_level_sums<signed char>;
-  k.sums_16 = integer_level_sums<short>;
+  k.fourier = integer_fourier;
+  k.sums_int = integer_level_sums;
   k.sums_double = float_level_sums;
 }

@@ -13,8 +13,8 @@ struct IntegerFourier {
   Index n_inputs, n_frequencies;
   const int* q;                 // (n_inputs, kIntegerRows)
   const unsigned* frequencies;  // (n_frequencies, n_inputs), shifts included
-  const void* quarter;          // quarter wave of int8 (64,) or int16 (65,)
-  void* out;                    // (2 n_frequencies, kIntegerRows) of int8 or int16: cosine, sine, cosine, …
+  const short* quarter;         // quarter wave, (65,)
+  short* out;                   // (2 n_frequencies, kIntegerRows): cosine, sine, cosine, …
 };
 
 // Sums of basis functions by the level of their weight, for rows side by side.
@@ -30,15 +30,9 @@ struct LevelSums {
 };
 
 struct QuantizedKernels {
-  void (*fourier_8)(const IntegerFourier&);
-  void (*fourier_16)(const IntegerFourier&);
-  void (*sums_8)(const LevelSums<signed char, int>&);
-  void (*sums_16)(const LevelSums<short, int>&);
+  void (*fourier)(const IntegerFourier&);
+  void (*sums_int)(const LevelSums<short, int>&);
   void (*sums_double)(const LevelSums<double, double>&);
-
-  void sums(const LevelSums<signed char, int>& s) const { sums_8(s); }
-  void sums(const LevelSums<short, int>& s) const { sums_16(s); }
-  void sums(const LevelSums<double, double>& s) const { sums_double(s); }
 };
 
 }  // namespace pydirect

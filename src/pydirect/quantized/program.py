@@ -461,7 +461,7 @@ class IntegerProgram(Results):
         frequencies = self.frequencies.astype(np.int64) << self.phase_shift.astype(np.int64)
         inputs = self.n_features_in, self.columns, self.origin, self.multiplier, self.limit
         waves = np.ascontiguousarray((frequencies & 0xFFFFFFFF).astype(np.uint32))
-        linear = self.linear, self.linear_limit, self.has_constant, 16
+        linear = self.linear, self.linear_limit, self.has_constant
         groups = [(g.begin, g.end, g.gain, g.shift) for g in self.groups]
         return _core.IntegerProgram(
             *inputs, waves, *linear, SINE_TABLE, groups, np.ascontiguousarray(self.codes), self.multipliers

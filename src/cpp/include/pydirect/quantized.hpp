@@ -33,9 +33,7 @@ struct IntegerProgram {
   std::vector<int> linear;
   int linear_limit;
   bool constant;
-  int feature_bits;
-  std::vector<signed char> quarter_8;
-  std::vector<short> quarter_16;
+  std::vector<short> quarter;
   std::vector<IntegerGroup> groups;
   std::vector<LevelIndex> indices;  // one per group
   std::vector<int> levels, shifts;  // shifts are empty unless all levels are ± powers of two
