@@ -67,6 +67,12 @@ def nlpd(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     -------
     float
         Less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import nlpd
+    >>> round(nlpd([0.0, 1.0], ([0.1, 0.8], [0.5, 0.5])), 3)
+    0.276
     """
     return _average(-_per_row(y_true, predicted, lambda d, y: d.log_density(y)), sample_weight)
 
@@ -81,6 +87,12 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     -------
     float
         Less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import crps
+    >>> round(crps([0.0, 1.0], ([0.1, 0.8], [0.5, 0.5])), 3)
+    0.127
     """
     return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
 
@@ -104,6 +116,12 @@ def crps_from_samples(
     -------
     float
         Less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import crps_from_samples
+    >>> round(crps_from_samples([1.0], [[0.0], [1.0], [2.0]]), 3)
+    0.2
     """
     y = as_columns("y_true", y_true)
     draws = finite_array("samples", samples)
@@ -143,6 +161,12 @@ def interval_score(
     -------
     float
         Less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import interval_score
+    >>> round(interval_score([1.0, 5.0], [0.0, 0.0], [2.0, 4.0], level=0.9), 6)
+    13.0
     """
     _check_levels("level", level)
     y, low, high = _interval(y_true, lower, upper)
@@ -158,6 +182,12 @@ def coverage(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_we
     -------
     float
         Between 0 and 1.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import coverage
+    >>> coverage([1.0, 5.0], [0.0, 0.0], [2.0, 4.0])
+    0.5
     """
     y, low, high = _interval(y_true, lower, upper)
     return _average(((low <= y) & (y <= high)).astype(np.float64), sample_weight)
@@ -173,6 +203,12 @@ def pit(y_true: ArrayLike, predicted: Predicted) -> FloatArray:
     -------
     array of the shape of `y_true`
         Between 0 and 1.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import pit
+    >>> pit([0.0, 2.0], ([0.0, 0.0], [1.0, 1.0])).round(3)
+    array([0.5  , 0.977])
     """
     return _per_row(y_true, predicted, lambda d, y: d.cdf(y)).reshape(np.shape(y_true))
 
@@ -195,6 +231,12 @@ def msll(
     -------
     float
         Less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import msll
+    >>> round(msll([0.0, 1.0], ([0.1, 0.9], [0.2, 0.2]), y_train=[0.0, 1.0]), 3)
+    -1.291
     """
     y, train = as_columns("y_true", y_true), as_columns("y_train", y_train)
     if train.shape[1] != y.shape[1] or len(train) == 0:
@@ -223,6 +265,12 @@ def coverage_curve(
     -------
     array of shape (m,)
         Observed coverage.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import coverage_curve
+    >>> coverage_curve([0.0, 1.0, 3.0], ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0]), [0.5, 0.9]).round(3)
+    array([0.333, 0.667])
     """
     levels = _check_levels("levels", levels)
     # y lies in the central interval of a level exactly when its PIT is within level / 2 of one half.
@@ -255,6 +303,13 @@ def calibration_error(
     -------
     float
         Between 0 and 1.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import calibration_error
+    >>> mean = [0.0, 0.0, 0.0]
+    >>> round(calibration_error([-0.7, 0.0, 0.7], (mean, [1.0, 1.0, 1.0]), levels=[0.9]), 3)
+    0.1
     """
     as_choice(norm, "norm", ("mean", "max"))
     nominal = _check_levels("levels", np.arange(1, 20) / 20.0 if levels is None else levels)
@@ -280,6 +335,17 @@ def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
     -------
     float
         Greater is better.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from pydirect import DirectRegressor
+    >>> from pydirect.metrics import nlpd_scorer
+    >>> X = np.random.default_rng(0).standard_normal((60, 2))
+    >>> scores = cross_val_score(DirectRegressor("linear"), X, X @ [1.0, 2.0], scoring=nlpd_scorer, cv=3)
+    >>> bool((scores > 2.0).all())
+    True
     """
     return -nlpd(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
@@ -387,6 +453,12 @@ def as_distributions(predicted: Any) -> list[Distribution]:
     -------
     list
         Distributions.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import as_distributions
+    >>> len(as_distributions(([[0.0, 1.0]], [[1.0, 1.0]])))
+    2
     """
     kinds = (PredictiveDistribution, TransformedDistribution)
     if isinstance(predicted, kinds):
@@ -482,6 +554,13 @@ def reliability_curve(
     -------
     predicted, observed, weight : arrays of shape (n_used,)
         Values of the non-empty bins; `weight` is the sum of their rows' weights.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import reliability_curve
+    >>> predicted, observed, weight = reliability_curve([0, 0, 1, 1], [0.1, 0.1, 0.6, 0.9], n_bins=2)
+    >>> predicted.round(2), observed, weight
+    (array([0.1 , 0.75]), array([0., 1.]), array([2., 2.]))
     """
     event, p = np.asarray(y_true), finite_array("probability", probability)
     if p.ndim != 1 or event.shape != p.shape or p.size == 0 or p.min() < 0.0 or p.max() > 1.0:
@@ -507,6 +586,12 @@ def expected_calibration_error(
     -------
     float
         Between 0 and 1.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import expected_calibration_error
+    >>> round(expected_calibration_error([0, 0, 1, 1], [0.1, 0.1, 0.6, 0.9], n_bins=2), 3)
+    0.175
     """
     predicted, observed, weight = reliability_curve(y_true, probability, n_bins=n_bins, sample_weight=sample_weight)
     return float(np.average(np.abs(predicted - observed), weights=weight))

@@ -113,6 +113,13 @@ class LaplacePrior(DensityPrior):
     ----------
     scale : float, default=1.0
         Standard deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import LaplacePrior
+    >>> np.exp(LaplacePrior().log_mass([-1.0, 0.0, 1.0])).round(3)
+    array([0.164, 0.673, 0.164])
     """
 
     scale: float = 1.0
@@ -139,6 +146,13 @@ class StudentTPrior(DensityPrior):
         Degrees of freedom.
     scale : float, default=1.0
         Scale parameter.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import StudentTPrior
+    >>> np.exp(StudentTPrior(degrees_of_freedom=4.0).log_mass([-1.0, 0.0, 1.0])).round(3)
+    array([0.267, 0.466, 0.267])
     """
 
     degrees_of_freedom: float = 3.0
@@ -219,6 +233,13 @@ class TablePrior:
     ----------
     mass : array_like of shape (n_levels,) or (n_weights, n_levels)
         Non-negative; normalised over the last axis here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import TablePrior
+    >>> np.exp(TablePrior([1.0, 2.0, 1.0]).log_mass([-1.0, 0.0, 1.0]))
+    array([0.25, 0.5 , 0.25])
     """
 
     mass: ArrayLike

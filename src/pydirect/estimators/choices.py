@@ -65,6 +65,11 @@ class Nystroem(Choice):
         A custom kernel in place of all this, for `DirectRegressor`: of the columns and of y in their units, as
         `GaussianProcessRegressor` takes it, with its hyperparameters as a start and within their bounds. A
         ``WhiteKernel`` is a start for the noise, which is found in any case.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, Nystroem
+    >>> model = DirectRegressor(Nystroem(length_scale=[0.5, 2.0]))  # known length-scales of two columns
     """
 
     rank_inputs: bool | None = None
@@ -94,7 +99,13 @@ class Nystroem(Choice):
 @described_by(Nystroem)
 @dataclass
 class Fourier(Nystroem):
-    """Random Fourier features of the same kernel but parts along columns: for very many rows and on devices."""
+    """Random Fourier features of the same kernel but parts along columns: for very many rows and on devices.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, Fourier
+    >>> model = DirectRegressor(Fourier(block_dtype="float32"))
+    """
 
 
 @described_by(Nystroem)
@@ -106,6 +117,11 @@ class Polynomial(Choice):
     ----------
     degree : int, default=2
         Largest number of factors.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, Polynomial
+    >>> model = DirectRegressor(Polynomial(degree=3))
     """
 
     degree: int = 2
@@ -124,6 +140,11 @@ class Gaussian(Choice):
     ----------
     n_noise_levels : int, default=15
         Number of values that an inferred noise variance can take; 1 fixes it where the evidence is largest.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, Gaussian
+    >>> model = DirectRegressor(posterior=Gaussian(n_noise_levels=1))  # the noise variance of the largest evidence
     """
 
     n_noise_levels: int = 15
@@ -156,6 +177,11 @@ class Sequential(Choice):
     keep_factor : bool, default=False
         Whether the factor of the posterior is stored, 8 bytes per pair of weights in memory and in files: draws are
         then as many as are asked for, and predictions under the Gaussian prior the exact moments of continuous weights.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, Sequential
+    >>> model = DirectRegressor(posterior=Sequential(n_levels=7, prior="laplace", n_draws=16))
     """
 
     n_levels: int = 15
@@ -210,6 +236,11 @@ class MeanField(Choice):
         Number of values of the noise variance with ``noise="grid"``.
     optimizer : str, default="pipeline"
         See `pydirect.fit_mean_field`.
+
+    Examples
+    --------
+    >>> from pydirect import DirectRegressor, MeanField
+    >>> model = DirectRegressor(posterior=MeanField(n_levels=7, n_components=4))
     """
 
     n_levels: int = 15

@@ -237,6 +237,15 @@ def fit_network(
     -----
     OverfittedDrawsWarning
         When the bound of stored draws is much higher than that of fresh ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import TrainingSchedule, fit_network
+    >>> from pydirect.networks import DeterministicNetwork
+    >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
+    >>> network = DeterministicNetwork(1, (10,))
+    >>> posterior = fit_network(network, x, x[:, 0] ** 2, schedule=TrainingSchedule(n_steps=20))
     """
     given = NetworkObjective(network, x, y, inference=inference, sample_weight=sample_weight, n_draws=n_draws)
     schedule = TrainingSchedule() if schedule is None else schedule
