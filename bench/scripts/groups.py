@@ -50,7 +50,7 @@ def sleepstudy() -> None:
     rng = np.random.default_rng(1)
     group, days = np.repeat(np.arange(18), 10), np.tile(np.arange(10.0), 18)
     y = 250 + 10.5 * days + 37 * rng.standard_normal(18)[group] + 31 * rng.standard_normal(180)
-    model = DirectMixedRegressor((), "linear").fit(days[:, None], y, group)
+    model = DirectMixedRegressor("linear").fit(days[:, None], y, group)
     slope = np.diff(model.predict([[0.0], [1.0]], "marginal"))[0]
     found, _ = mixed_lm(y, days[:, None], group)
     print(f"variances {model.group_variance_[0]:.1f}, {model.noise_variance_:.1f}, slope {slope:.3f}")

@@ -45,10 +45,10 @@ def survival() -> None:
                 end = rng.standard_normal(500)
                 end += np.quantile(log_time - end, 1 - share)
                 time, event = np.exp(np.minimum(log_time, end)), log_time <= end
-                model = DirectSurvivalRegressor(name).fit(x, time, event=event)
+                model = DirectSurvivalRegressor(likelihood=name).fit(x, time, event=event)
                 mean, std = model.predict_latent(new)
                 f = 1 + new @ COEFFICIENTS
-                linear = DirectSurvivalRegressor(name, "linear").fit(x, time, event=event)
+                linear = DirectSurvivalRegressor("linear", likelihood=name).fit(x, time, event=event)
                 at, spread = linear.predict_latent(np.vstack([np.zeros(4), np.eye(4)]))
                 deviation = (np.diff(at[[0, 1]])[0] - COEFFICIENTS[0]) / spread[1]
                 cox = CoxPHSurvivalAnalysis().fit(x, structured(time, event))
@@ -77,7 +77,7 @@ def tables() -> None:
         for train, test in KFold(5, shuffle=True, random_state=0).split(x):
             at, known = np.quantile(time[test][event[test]], np.linspace(0.1, 0.8, 15)), structured(time, event)
             for own in ("normal", "extreme"):
-                model = DirectSurvivalRegressor(own, n_basis_functions=100).fit(x[train], known[train])
+                model = DirectSurvivalRegressor(likelihood=own, n_basis_functions=100).fit(x[train], known[train])
                 found = model.predict(x[test]), model.predict_survival(x[test], at)
                 scores.setdefault(own, []).append(scored(known[test], *found, at))
             for peer in (CoxPHSurvivalAnalysis(0.1), RandomSurvivalForest(200, min_samples_leaf=10, random_state=0)):

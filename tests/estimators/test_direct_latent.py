@@ -45,13 +45,13 @@ def censored():
 def survival(request):
     noise = RNG.standard_normal(300) if request.param == "normal" else np.log(RNG.exponential(size=300))
     time, end = np.exp(F + 0.4 * noise), np.exp(END)
-    model = DirectSurvivalRegressor(request.param, **SMALL)
+    model = DirectSurvivalRegressor(likelihood=request.param, **SMALL)
     return model.fit(X, np.minimum(time, end), event=time <= end), request.param
 
 
 @pytest.fixture(scope="module")
 def ordinal():
-    return DirectOrdinalClassifier(["low", "mid", "high"], **SMALL).fit(X, labels(Y))
+    return DirectOrdinalClassifier(order=["low", "mid", "high"], **SMALL).fit(X, labels(Y))
 
 
 def labels(y):
@@ -155,7 +155,7 @@ def test_gross_targets_are_warned_of():
 
 @pytest.mark.parametrize("likelihood", ["normal", "extreme"])
 def test_intervals_of_few_rows_are_wider(likelihood):
-    model = DirectCensoredRegressor(likelihood).fit(X[:6], Y[:6])
+    model = DirectCensoredRegressor(likelihood=likelihood).fit(X[:6], Y[:6])
     factor, (mean, std) = factor_of_few_rows(6), model.predict_latent(NEW[:5])
     wider = replace(model.likelihood_, scale=factor * model.likelihood_.scale)
     lower, upper = model.predict_interval(NEW[:5])
@@ -188,14 +188,14 @@ def test_ordinal_classes(ordinal):
 @pytest.mark.parametrize("scorer", ["neg_log_loss", "roc_auc_ovr"])
 def test_classes_are_sorted_for_scorers_whatever_their_order(ordinal, scorer):
     assert ordinal.classes_.tolist() == ["high", "low", "mid"]
-    by_number = DirectOrdinalClassifier(None, **SMALL).fit(X, np.digitize(Y, [-0.7, 0.5]))
+    by_number = DirectOrdinalClassifier(**SMALL).fit(X, np.digitize(Y, [-0.7, 0.5]))
     expected = get_scorer(scorer)(by_number, NEW, np.digitize(F_NEW, [-0.7, 0.5]))
     assert get_scorer(scorer)(ordinal, NEW, labels(F_NEW)) == pytest.approx(expected, rel=1e-9)
 
 
 def test_categories_have_their_own_order():
     order, y = ["low", "mid", "high"], labels(Y)
-    expected = DirectOrdinalClassifier(order, "linear").fit(X, y).predict_proba(NEW[:3])
+    expected = DirectOrdinalClassifier("linear", order=order).fit(X, y).predict_proba(NEW[:3])
     ordered = pd.Categorical(y, [*order[:2], "none", "high"], ordered=True)
     for given in (ordered, pd.Series(ordered), pl.Series(y, dtype=pl.Enum(order))):
         model = DirectOrdinalClassifier(features="linear").fit(X, given)
@@ -207,8 +207,8 @@ def test_categories_have_their_own_order():
 
 
 def test_a_mirrored_order_is_the_same_model():
-    model = DirectOrdinalClassifier(["low", "mid", "high"], "linear").fit(X, labels(Y))
-    mirrored = DirectOrdinalClassifier(["high", "mid", "low"], "linear").fit(X, labels(Y))
+    model = DirectOrdinalClassifier("linear", order=["low", "mid", "high"]).fit(X, labels(Y))
+    mirrored = DirectOrdinalClassifier("linear", order=["high", "mid", "low"]).fit(X, labels(Y))
     np.testing.assert_allclose(mirrored.predict_proba(NEW[:5]), model.predict_proba(NEW[:5]), atol=1e-3)
 
 
@@ -253,7 +253,7 @@ class StudentLike(LatentLikelihood):
 def test_a_likelihood_of_ones_own(tmp_path):
     y = Y.copy()
     y[::15] += 8.0
-    model = DirectCensoredRegressor(StudentLike(), **SMALL).fit(X, y)
+    model = DirectCensoredRegressor(likelihood=StudentLike(), **SMALL).fit(X, y)
     plain = DirectCensoredRegressor(**SMALL).fit(X, y)
     errors = [np.sqrt(np.mean((m.predict(NEW) - F_NEW) ** 2)) for m in (model, plain)]
     assert errors[0] < 0.6 * errors[1]
@@ -264,7 +264,7 @@ def test_a_likelihood_of_ones_own(tmp_path):
         model.save(tmp_path / "model")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW[:3]), model.predict(NEW[:3]))
     with pytest.raises(TypeError, match="likelihood must be"):
-        DirectCensoredRegressor(3).fit(X, y)
+        DirectCensoredRegressor(likelihood=3).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -306,21 +306,21 @@ def test_impossible_times_labels_and_noises_are_refused():
         model.fit(X, np.exp(Y), event=np.ones(299))
     for likelihood in ("weibull", StudentLike()):
         with pytest.raises(ValueError, match="likelihood must be one of 'normal', 'extreme', got "):
-            DirectSurvivalRegressor(likelihood).fit(X, np.exp(Y))
+            DirectSurvivalRegressor(likelihood=likelihood).fit(X, np.exp(Y))
     for likelihood in ("extreme", StudentLike()):
         with pytest.raises(ValueError, match="noise_variance must be None unless likelihood is 'normal', got "):
-            DirectCensoredRegressor(likelihood, "linear").fit(X, Y, noise_variance=np.ones(300))
+            DirectCensoredRegressor("linear", likelihood=likelihood).fit(X, Y, noise_variance=np.ones(300))
     with pytest.raises(ValueError, match="times must not be negative, got -1"):
         model.fit(X, np.exp(Y)).predict_survival(X, [0.0, -1.0])
     with pytest.raises(ValueError, match="noise_variance must not be negative, got -1"):
         DirectCensoredRegressor(features="linear").fit(X, Y, noise_variance=np.full(300, -1.0))
     with pytest.raises(ValueError, match="order must hold the classes of y"):
-        DirectOrdinalClassifier(["low", "high"]).fit(X, labels(Y))
+        DirectOrdinalClassifier(order=["low", "high"]).fit(X, labels(Y))
     with pytest.raises(ValueError, match="at least two classes"):
         DirectOrdinalClassifier().fit(X, np.ones(300))
 
 
-@parametrize_with_checks([DirectCensoredRegressor(features="linear"), DirectOrdinalClassifier(None, "linear")])
+@parametrize_with_checks([DirectCensoredRegressor(features="linear"), DirectOrdinalClassifier("linear")])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore:text labels are taken")
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

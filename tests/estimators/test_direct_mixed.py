@@ -24,7 +24,7 @@ Y = targets(X, GROUP, RNG)
 
 @pytest.fixture(scope="module")
 def model():
-    return DirectMixedRegressor([1], **SMALL).fit(X, Y, GROUP)
+    return DirectMixedRegressor(slopes=[1], **SMALL).fit(X, Y, GROUP)
 
 
 def test_variances_and_effects_are_found(model):
@@ -55,8 +55,8 @@ def test_names_of_groups_and_columns(tmp_path):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(X, columns=["a", "b"])
     names = np.array([f"shop {k}" for k in range(60)], dtype=object)[GROUP]
-    named = DirectMixedRegressor(["b"], "linear").fit(frame, Y, names)
-    plain = DirectMixedRegressor([1], "linear").fit(X, Y, np.argsort(np.argsort(np.unique(names)))[GROUP])
+    named = DirectMixedRegressor("linear", slopes=["b"]).fit(frame, Y, names)
+    plain = DirectMixedRegressor("linear", slopes=[1]).fit(X, Y, np.argsort(np.argsort(np.unique(names)))[GROUP])
     assert named.group_variance_ == pytest.approx(plain.group_variance_, rel=1e-6)
     named.save(tmp_path / "model")
     again = load(tmp_path / "model")
@@ -69,8 +69,8 @@ def test_names_of_groups_and_columns(tmp_path):
 def test_weights_are_repetitions():
     weight = RNG.integers(0, 3, 600)
     again = np.repeat(np.arange(600), weight)
-    model = DirectMixedRegressor((), "linear").fit(X, Y, GROUP, sample_weight=weight)
-    repeated = DirectMixedRegressor((), "linear").fit(X[again], Y[again], GROUP[again])
+    model = DirectMixedRegressor("linear").fit(X, Y, GROUP, sample_weight=weight)
+    repeated = DirectMixedRegressor("linear").fit(X[again], Y[again], GROUP[again])
     np.testing.assert_allclose(repeated.predict(X, GROUP), model.predict(X, GROUP), rtol=1e-4)
 
 
@@ -91,9 +91,9 @@ def test_nonlinear_functions_of_columns_that_are_constant_within_groups_are_foun
 
 @pytest.mark.parametrize(("unit", "shift"), [(1e5, 0.0), (1e-5, 0.0), (1.0, 2000.0)])
 def test_units_and_origins_of_slopes_do_not_matter(unit, shift):
-    plain = DirectMixedRegressor(1, "linear").fit(X, Y, GROUP)
+    plain = DirectMixedRegressor("linear", slopes=1).fit(X, Y, GROUP)
     other = np.column_stack([X[:, 0], unit * X[:, 1] + shift])
-    model = DirectMixedRegressor([np.int64(1)], "linear").fit(other, Y, GROUP)
+    model = DirectMixedRegressor("linear", slopes=[np.int64(1)]).fit(other, Y, GROUP)
     np.testing.assert_allclose(model.group_variance_ * [1, unit**2], plain.group_variance_, rtol=0.01)
     for name in ("mean", "std"):
         found, expected = model.random_effects_[name] * [1, unit], plain.random_effects_[name]
@@ -130,7 +130,7 @@ def test_intervals_of_few_rows_are_wider():
 
 
 def test_what_cannot_be_groups_is_refused():
-    model = DirectMixedRegressor((), "linear").fit(X, Y, GROUP)
+    model = DirectMixedRegressor("linear").fit(X, Y, GROUP)
     with pytest.raises(TypeError, match="groups"):
         model.predict(X)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -146,4 +146,4 @@ def test_what_cannot_be_groups_is_refused():
             model.fit(X, Y, groups)
     for slopes, named in (("c", "'c'"), ([0, 0], "0"), ([0, np.int64(0)], "0"), (2, "2"), (-1, "-1"), (0.0, "0.0")):
         with pytest.raises(ValueError, match=f"slopes must be different columns of numbers of X, got .*{named}"):
-            DirectMixedRegressor(slopes, "linear").fit(X, Y, GROUP)
+            DirectMixedRegressor("linear", slopes=slopes).fit(X, Y, GROUP)

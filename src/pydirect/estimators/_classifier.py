@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,14 @@ from pydirect.fitted.classification import OfLatent
 from pydirect.tables.table import Table
 
 
+@dataclass(eq=False, repr=False)
 class OfLabels(Estimator):
     """What models of classes, counts and other targets of latent functions share: basis functions, without units."""
 
-    features: Any
-    features_: Basis
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+
+    features_: Basis = field(init=False)
 
     def _restored(self) -> None:
         super()._restored()

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
@@ -186,20 +187,35 @@ class TableRows(NamedTuple):
     one_dimensional: bool
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Estimator(BaseEstimator):
     """What every estimator shares; text and gaps are welcome unless features are taken as they are given.
 
     A fitted estimator has ``model_``, the fitted model as data, and ``columns_``, from tables to rows of numbers.
+
+    Parameters
+    ----------
+    columns : Columns, optional
+        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
+    n_threads : int, optional
+        By default, OpenMP's current number. Results have the same bits for any number.
+    random_state : int, RandomState or None, default=0
+        Seed of the rows for hyperparameters, landmarks and frequencies.
+    verbose : int, default=0
+        1 reports stages on standard error.
     """
 
     # Classes of what files hold, by attribute, in the order in which they are read; an attribute may be absent.
     _stored: ClassVar[dict[str, Any]] = {}
-    n_threads: int | None
-    verbose: int
-    n_features_in_: int
-    columns_: ColumnEncoding
-    fit_seconds_: dict[str, float]
-    model_: Any
+    columns: Any = None
+    n_threads: int | None = None
+    random_state: Any = 0
+    verbose: int = 0
+
+    n_features_in_: int = field(init=False)
+    columns_: ColumnEncoding = field(init=False)
+    fit_seconds_: dict[str, float] = field(init=False)
+    model_: Any = field(init=False)
 
     def _takes_tables(self) -> bool:
         try:

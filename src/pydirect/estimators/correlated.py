@@ -73,11 +73,7 @@ class CorrelatedRegressor(Regressor):
 
     features: Any = "auto"
     n_basis_functions: int = 500
-    columns: Any = None
     max_iter: int = 200
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> RegressionPlan:
         parameters = self.get_params(deep=False)

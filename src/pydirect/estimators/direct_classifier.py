@@ -137,16 +137,10 @@ class DirectClassifier(Classifier, OfLabels):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassifier}
 
-    features: Any = "auto"
-    n_basis_functions: int = 1000
     posterior: Any = "gaussian"
     bound: str = "auto"
     class_weight: Any = None
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _accept(self, model: OfLatent) -> None:
         super()._accept(model)

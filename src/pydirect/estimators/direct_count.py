@@ -133,14 +133,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedCounts}
 
-    features: Any = "auto"
-    n_basis_functions: int = 1000
     family: str = "auto"
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -25,7 +25,7 @@ from pydirect._validation import (
     shown,
 )
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
-from pydirect.estimators._estimator import of_model
+from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.classification import (
     KERNEL_LOG_VARIANCE_SD,
@@ -169,6 +169,7 @@ def fit_rows(
     return FittedLatent(latent, float(found.offset[0, 0]), found.model, problem.log_loss, total), weight
 
 
+@described_by(Estimator)
 @dataclass(eq=False, repr=False)
 class DirectCensoredRegressor(RegressorMixin, OfLabels):
     """Regression on targets that are known in part: censored, in an interval, below a detection limit, rounded.
@@ -184,16 +185,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         As of `DirectClassifier`.
     n_basis_functions : int, default=1000
         As of `DirectClassifier`.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
     max_iter : int, default=1000
         Largest number of iterations of any one stage.
-    n_threads : int, optional
-        By default, OpenMP's current number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the rows for hyperparameters, landmarks and frequencies.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -265,13 +258,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedLatent}
 
     likelihood: Any = "normal"
-    features: Any = "auto"
-    n_basis_functions: int = 1000
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -713,13 +700,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
     left_out_log_loss_, order_ = of_model("left_out_log_loss"), of_model("classes")
 
     order: Any = None
-    features: Any = "auto"
-    n_basis_functions: int = 1000
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -113,12 +113,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     noise_variance_, group_variance_ = of_model("noise_variance"), of_model("group_variance")
 
     slopes: Any = ()
-    features: Any = "auto"
     n_basis_functions: int = 300
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> RegressionPlan:
         self._check_columns()

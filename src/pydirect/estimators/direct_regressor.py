@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pydirect._documentation import takes_rows
+from pydirect._documentation import described_by, takes_rows
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_generator
-from pydirect.estimators._estimator import of_model, refuse_ignored
+from pydirect.estimators._estimator import Estimator, of_model, refuse_ignored
 from pydirect.estimators._incremental import IncrementalRegressor
 from pydirect.estimators.regression import (
     choose_scale,
@@ -30,6 +30,7 @@ from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
 
 
+@described_by(Estimator)
 @dataclass(eq=False, repr=False)
 class DirectRegressor(IncrementalRegressor):
     """Bayesian regression on basis functions, with a posterior in closed form.
@@ -88,19 +89,13 @@ class DirectRegressor(IncrementalRegressor):
         scores gain more than 0.02 nats a row. Needs a learned or given kernel, Gaussian weights, noise that is not
         fixed, and rows rather than sums over them; elsewhere ``"auto"`` means False. The model then has the rows in
         single precision. Draws of functions and quantised models leave it out, with a warning.
+    max_iter : int, default=1000
+        Largest number of iterations of any one stage.
     columns : Columns, optional
         Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`. By default columns of
         text, categories and booleans are encoded, one column of 0 and 1 per category, which share a length-scale, and
         missing numbers are expected from the row's other columns. Features that are ``"precomputed"`` or a transformer
         take numbers only.
-    max_iter : int, default=1000
-        Largest number of iterations of any one stage.
-    n_threads : int, optional
-        By default, OpenMP's current number. Results have the same bits for any number.
-    random_state : int, RandomState or None, default=0
-        Seed of the rows for hyperparameters, landmarks and frequencies.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -186,11 +181,7 @@ class DirectRegressor(IncrementalRegressor):
     noise: str | float = "auto"
     target_transform: Any = "auto"
     local: bool | str | int = "auto"
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import datetime
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._documentation import takes_rows
+from pydirect._documentation import described_by, takes_rows
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
-from pydirect.estimators._estimator import of_model, warn_of_gaps
+from pydirect.estimators._estimator import Estimator, of_model, warn_of_gaps
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
@@ -26,6 +26,7 @@ from pydirect.tables.buffer import Codebook, CodedRows
 MOST_SEARCHED = 500
 
 
+@described_by(Estimator)
 @dataclass(eq=False, repr=False)
 class DirectStreamRegressor(Regressor):
     """Bayesian regression of a stream of rows that learns row by row and forgets.
@@ -48,14 +49,8 @@ class DirectStreamRegressor(Regressor):
     target_transform : str, TargetScale, TargetTransform, transformer, list of them or None, default=None
         The scale on which y is modelled, as of `DirectRegressor` but for ``"auto"`` and the same for all rows.
         What a name or a transformer learns from targets it learns from all rows of the first call.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default, OpenMP's current number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of landmarks and frequencies.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -105,17 +100,12 @@ class DirectStreamRegressor(Regressor):
     """
 
     features: Any = "auto"
-    _: KW_ONLY
     n_basis_functions: int = 500
     half_life: float | datetime.timedelta | None = None
     window: int | datetime.timedelta | None = None
     n_first_rows: int = 1000
     follow_inputs: bool = True
     target_transform: Any = None
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     model_: Stream = field(init=False)
     _stored: ClassVar = {"model_": Stream}

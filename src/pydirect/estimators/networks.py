@@ -410,6 +410,7 @@ REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
 CLASSIFIER_PREDICTIVES = ("qmc", "delta")
 
 
+@described_by(Estimator)
 @dataclass(eq=False, repr=False)
 class DVIRegressor(NetworkRegressor):
     """Bayesian neural network with Gaussian weights, trained by deterministic variational inference (DVI).
@@ -456,14 +457,8 @@ class DVIRegressor(NetworkRegressor):
         Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
         log noise variance, exact in the limit; one Gaussian with the same two moments, as published; or a mixture over
         draws of the outputs.
-    columns : Columns, optional
-        Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
-    n_threads : int, optional
-        By default OpenMP's number. Results have the same bits for any number.
     random_state : int, RandomState or None, default=0
         Seed of the starts and of the batches.
-    verbose : int, default=0
-        1 reports stages on standard error.
 
     Attributes
     ----------
@@ -548,10 +543,6 @@ class DVIRegressor(NetworkRegressor):
     initial_scale: float = 0.05
     n_restarts: int = 1
     predictive: str = "quadrature"
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
         return _dvi_plan(self, 1, likelihood_of(self.noise))
@@ -620,10 +611,6 @@ class DVIClassifier(NetworkClassifier):
     initial_scale: float = 0.05
     n_restarts: int = 1
     predictive: str = "qmc"
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
         return _dvi_plan(self, 2, "tilted_classification")
@@ -746,10 +733,6 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     initial_scale: float = 0.05
     n_restarts: int = 1
     n_predictive_draws: int = 200
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
         return _monte_carlo_plan(self, 1, likelihood_of(self.noise), exact_last_layer=self.exact_last_layer)
@@ -808,10 +791,6 @@ class MonteCarloBNNClassifier(NetworkClassifier):
     initial_scale: float = 0.05
     n_restarts: int = 1
     n_predictive_draws: int = 200
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> NetworkPlan:
         return _monte_carlo_plan(self, 2, "classification", exact_last_layer=False)  # the softmax has no closed form

@@ -52,8 +52,13 @@ N_REFITS = 3
 SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 
+@dataclass(eq=False, repr=False)
 class Pool(Estimator):
     """What pools share: the feature map is the kernel model's."""
+
+    features: Any = "auto"
+    n_basis_functions: int = 1000
+    trees: Any = "auto"
 
     features_ = of_model("basis")
 
@@ -118,15 +123,8 @@ class PooledClassifier(Pool, Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
 
-    features: Any = "auto"
-    n_basis_functions: int = 1000
-    trees: Any = "auto"
     others: Sequence[tuple[str, Any]] | None = None
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> ClassificationPlan:
         self._check_columns()
@@ -312,17 +310,11 @@ class PooledRegressor(Pool, Regressor):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedMeanPool}
 
-    features: Any = "auto"
     n_basis_functions: int = 2000
-    trees: Any = "auto"
     noise: Any = "auto"
     local: Any = "auto"
     target_transform: Any = None
-    columns: Any = None
     max_iter: int = 1000
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     def _plan(self) -> RegressionPlan:
         self._check_columns()

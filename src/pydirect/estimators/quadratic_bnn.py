@@ -202,10 +202,6 @@ class QuadraticBNNRegressor(Regressor):
     optimizer: str = "lbfgs"
     engine: str = "auto"
     max_iter: int = 150
-    columns: Any = None
-    n_threads: int | None = None
-    random_state: Any = 0
-    verbose: int = 0
 
     model_: FittedQuadraticNetwork = field(init=False)
     coreset_: NetworkCoreset = field(init=False)
