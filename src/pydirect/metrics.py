@@ -92,7 +92,7 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     --------
     >>> from pydirect.metrics import crps
     >>> round(crps([0.0, 1.0], ([0.1, 0.8], [0.5, 0.5])), 3)
-    0.127
+    0.137
     """
     return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
 
@@ -121,7 +121,7 @@ def crps_from_samples(
     --------
     >>> from pydirect.metrics import crps_from_samples
     >>> round(crps_from_samples([1.0], [[0.0], [1.0], [2.0]]), 3)
-    0.2
+    0.222
     """
     y = as_columns("y_true", y_true)
     draws = finite_array("samples", samples)
