@@ -87,13 +87,12 @@ def test_buffered_rows_have_the_model_of_fit(parameters):
     assert_same(model, batch(**parameters), rtol=1e-6)
 
 
-def test_weights_outputs_and_decay():
+def test_weights_and_outputs():
     model = DirectRegressor().partial_fit(X[:20], TWO[:20], WEIGHT[:20])
-    model.partial_fit(X[20:], TWO[20:], WEIGHT[20:], decay=0.5)
-    weight = WEIGHT * np.where(np.arange(60) < 20, 0.5, 1.0)
-    sums = model.new_statistics(2).update(X[:20], TWO[:20], WEIGHT[:20]).decay(0.5)
-    assert model.statistics_.n_rows == sums.update(X[20:], TWO[20:], WEIGHT[20:]).n_rows
-    assert model.n_samples_ == weight.sum()
+    model.partial_fit(X[20:], TWO[20:], WEIGHT[20:])
+    sums = model.new_statistics(2).update(X, TWO, WEIGHT)
+    assert model.statistics_.n_rows == sums.n_rows
+    assert model.n_samples_ == WEIGHT.sum()
     np.testing.assert_allclose(model.statistics_.cross, sums.cross, atol=1e-9)
     assert model.predict(NEW).shape == (20, 2)
 
@@ -136,18 +135,15 @@ def test_forgotten_rows_were_never_seen():
     expected = DirectRegressor().partial_fit(X[:40], Y[:40], WEIGHT[:40] + 1)
     assert_same(model, expected)
     assert model.statistics_.n_rows == 40
-    for x, y, weight, decay, message in [
-        (X[40:], Y[40:], None, 1.0, "X and y must be of rows seen, with at most their weights: row 0 is none of them"),
-        (X[38:42], Y[38:42], None, 1.0, "row 2 is none of them"),
-        (X[:40], Y[:40], WEIGHT[:40] + 1, 1.0, "must leave some of the rows seen, got all of them"),
-        (X[:40], Y[:40], None, 2.0, "decay must be"),
+    for x, y, weight, message in [
+        (X[40:], Y[40:], None, "X and y must be of rows seen, with at most their weights: row 0 is none of them"),
+        (X[38:42], Y[38:42], None, "row 2 is none of them"),
+        (X[:40], Y[:40], WEIGHT[:40] + 1, "must leave some of the rows seen, got all of them"),
     ]:
         before = model.predict(NEW)
         with pytest.raises(ValueError, match=message):
-            model.forget(x, y, weight, decay=decay)
+            model.forget(x, y, weight)
         np.testing.assert_array_equal(model.predict(NEW), before)
-    faded = DirectRegressor().partial_fit(X[:40], Y[:40]).partial_fit(X[40:], Y[40:], decay=0.5)
-    assert_same(faded.forget(X[:40], Y[:40], decay=0.5), DirectRegressor().partial_fit(X[40:], Y[40:]))
 
 
 def test_categories_seen_later_and_gaps():
@@ -249,13 +245,3 @@ def test_statistics_from_elsewhere_and_streams_replace_buffered_rows():
     assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
     model = DirectRegressor("linear").partial_fit(X[:30], Y[:30]).fit_stream(X, Y, keep_features=True)
     assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
-
-
-def test_rows_of_which_decay_leaves_nothing_are_dropped(tmp_path):
-    X, y = np.random.default_rng(0).standard_normal((2, 12))
-    model = DirectRegressor("linear").fit(X[:4, None], y[:4])
-    for x, target in zip(X[4:], y[4:], strict=True):
-        model.partial_fit([[x]], [target], decay=1e-12)
-    assert len(model.buffered_rows_) == 3 and model.buffered_rows_.rows.clock.min() > 1e-30
-    model.save(tmp_path / "model")
-    assert len(pydirect.load(tmp_path / "model").buffered_rows_) == 3

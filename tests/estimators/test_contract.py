@@ -74,9 +74,6 @@ def test_every_form_of_a_prediction_agrees(case):
     density = np.column_stack([d.log_density(t) for d, t in zip(distributions, y[:25].reshape(25, -1).T, strict=True)])
     np.testing.assert_allclose(columns(model.log_predictive_density(NEW, y[:25])), density, rtol=1e-10)
     if has_own_scale(model):
-        cumulants = model.predict_cumulants(NEW)
-        np.testing.assert_allclose(cumulants[0], mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(cumulants[1], std**2, rtol=1e-9)
         if model.noise_model_ is None and model.local_ is None:
             np.testing.assert_allclose(aleatoric**2, np.broadcast_to(model.noise_variance_, mean.shape), rtol=1e-12)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from streamed_rows import LINEAR, all_sources, as_blocks, fitted, write_parquet
-from summed_rows import WEIGHT, D, N, X, Y, assert_equal_to_rounding
+from summed_rows import WEIGHT, D, N, X, Y
 
 import pydirect
 from pydirect import DirectRegressor, Fourier, Nystroem, StreamError
@@ -88,35 +88,11 @@ def test_columns_that_are_constant_in_the_sample_raise_a_warning():
         fitted(x, Y)
 
 
-def test_forgetting_decayed_rows_subtracts_what_is_left_of_them():
-    model = DirectRegressor("linear").fit_features(X, Y[:, 0]).partial_fit(X[:200], Y[:200, 0])
-    model.partial_fit(X[200:300], Y[200:300, 0], decay=0.5)
-    with pytest.raises(ValueError, match="rows that have faded must be given as they were added and fade"):
-        model.forget(X[:200], Y[:200, 0], np.full(200, 0.5))
-    model.forget(X[:200], Y[:200, 0], decay=0.5)
-    assert_equal_to_rounding(model.statistics_, model.new_statistics().update(X[200:300], Y[200:300, 0]))
-    assert model.repetitions_ == pytest.approx(1.0)
-
-
-def test_statistics_reject_rows_with_other_columns():
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
-    statistics = DirectRegressor("linear").fit_features(frame, Y[:, 0]).new_statistics()
-    with pytest.raises(ValueError, match=r"x must have shape \(n_rows, 4\)|x must have .*4"):
-        statistics.update(np.c_[X, X], Y[:, 0])
-    with pytest.raises(ValueError, match=r"x must have the columns \['a', 'b', 'c', 'd'\], in this order"):
-        statistics.update(frame[["b", "a", "c", "d"]], Y[:, 0])
-    assert statistics.n_samples == 0.0
-    unnamed = DirectRegressor("linear").fit_features(X, Y[:, 0]).new_statistics()
-    assert unnamed.update(frame, Y[:, 0]).fingerprint == statistics.fingerprint
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"sample_rows": 1}, ValueError, "sample_rows must be at least 2"),
         ({"keep_features": 1}, TypeError, "keep_features must be True or False"),
-        ({"checkpoint_seconds": -1}, ValueError, "checkpoint_seconds must be"),
     ],
 )
 def test_invalid_options_are_rejected_by_name(options, error, message):

@@ -202,17 +202,6 @@ def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
         np.testing.assert_allclose(statistics.c, expected.c, atol=1e-9 * np.abs(expected.c).max())
 
 
-def test_decay_lets_the_past_count_less():
-    model = fixed(features="linear").partial_fit(X[:150], Y[:150]).partial_fit(X[150:], Y[150:], decay=0.5)
-    weight = np.where(np.arange(N) < 150, 0.5, 1.0)
-    assert model.statistics_.n_samples == pytest.approx(225.0)
-    expected = fixed(features="linear")
-    statistics = expected.new_statistics().update(X, Y, weight)
-    np.testing.assert_allclose(model.statistics_.cross, statistics.cross, atol=1e-9)
-    with pytest.raises(ValueError, match="decay must be"):
-        model.partial_fit(X, Y, decay=2.0)
-
-
 # Shrinking
 
 

@@ -64,7 +64,6 @@ OF_REGRESSORS = {
     "parts": lambda model, x: model.predict_parts(x),
     "interval": lambda model, x: model.predict_interval(x),
     "quantiles": lambda model, x: model.predict_quantiles(x),
-    "cumulants": lambda model, x: np.moveaxis(model.predict_cumulants(x), 1, 0),
     "density": lambda model, x: model.log_predictive_density(x, model.predict(NEW)[: len(x)]),
 }
 OF_CLASSIFIERS = {

@@ -123,7 +123,7 @@ def test_files_hold_one_matrix_in_single_precision_for_all_outputs(tmp_path):
     assert (tmp_path / "m").stat().st_size < 4 * 600**2 + 1e6
     loaded = pydirect.load(tmp_path / "m")
     for rows in (NEW[:, :2], NEW[:1, :2]):
-        for name in ("predict", "predict_parts", "predict_cumulants", "sample_y"):
+        for name in ("predict", "predict_parts", "sample_y"):
             options = {"return_std": True} if name == "predict" else {}
             found, expected = (np.array(getattr(m, name)(rows, **options)) for m in (loaded, model))
             assert found.tobytes() == expected.tobytes(), name

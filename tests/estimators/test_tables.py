@@ -84,7 +84,6 @@ def test_every_prediction_takes_a_frame():
     assert model.predict_quantiles(NEW).shape == (80, 3)
     assert np.isfinite(model.log_predictive_density(NEW, Y_NEW)).all()
     assert len(model.predict_parts(NEW)) == 3
-    assert model.predict_cumulants(NEW).shape == (4, 80)
     assert model.calibrate(NEW, Y_NEW).calibration_scale_ > 0
 
 

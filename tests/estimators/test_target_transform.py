@@ -306,7 +306,6 @@ def test_pipelines_pass_on_deviations_and_weights(output):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.predict_cumulants(NEW), "cumulants are not available of log"),
         (lambda m: m.quantize(4), "target_transform must be None to quantise or export, got 'log'"),
         (lambda m: quantize(m, 4), "target_transform must be None"),
         (lambda m: fit_quantized(m, X, PRICE), "target_transform must be None"),

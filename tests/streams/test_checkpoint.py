@@ -12,6 +12,7 @@ from summed_rows import WEIGHT, N, X, Y, assert_same_bits
 from pydirect import DirectRegressor, StreamError
 from pydirect.persistence import container as persistence
 from pydirect.statistics import running as running_statistics
+from pydirect.streams import run
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -30,7 +31,7 @@ def test_a_pass_that_stopped_says_where_and_resumes_from_its_checkpoint(
     tmp_path, small_blocks, value, error, message, n_threads
 ):
     path = tmp_path / "c.pydirect"
-    options = {"checkpoint": path, "checkpoint_seconds": 1e9, "keep_features": True}
+    options = {"checkpoint": path, "keep_features": True}
     with pytest.raises(error, match=message):
         with_features(n_threads=n_threads).fit_stream(lambda: numbered_blocks(1000, value), **options)
     described = persistence.describe(path)
@@ -123,9 +124,9 @@ def test_a_full_disk_is_reported_and_leaves_the_last_checkpoint_intact(tmp_path,
         original(file, *arguments)
 
     monkeypatch.setattr(persistence, "_write_all", fills_up)
-    options = {"checkpoint": path, "checkpoint_seconds": 0.0}
+    monkeypatch.setattr(run, "SECONDS", 0.0)
     with pytest.raises(OSError, match=r"cannot be written after 320 rows .No space left on device.; the previous"):
-        with_features().fit_stream(numbered_blocks, keep_features=True, **options)
+        with_features().fit_stream(numbered_blocks, keep_features=True, checkpoint=path)
     assert os.listdir(tmp_path) == ["c.pydirect"]
     monkeypatch.setattr(persistence, "_write_all", original)
     resumed = DirectRegressor(**LINEAR).fit_stream(numbered_blocks, checkpoint=path)

@@ -58,20 +58,19 @@ def test_rows_come_and_go_as_in_a_list(steps):
 
 
 def test_equal_rows_lose_the_weight_that_is_taken():
-    """By hand: every row is a triple of its values, weight and what decay has left."""
+    """By hand: every row is a triple of its values, weight and the rows it stands for."""
     x = RNG.integers(0, 3, (30, 2)).astype(float)
     x[x == 2] = np.nan
     y, weight = RNG.integers(0, 2, (30, 1)).astype(float), RNG.uniform(1, 2, 30)
     buffer = RowBuffer.of(Table.of_numbers(x), y, weight)
-    buffer.fade(0.5)
     buffer.append(buffer.coded(Table.of_numbers(x[:4]), y[:4], weight[:4]))
-    buffer.subtract(buffer.coded(Table.of_numbers(x[[0, 5, 5]]), y[[0, 5, 5]], np.array([0.4, 0.3, 0.2])), 0.25)
+    buffer.subtract(buffer.coded(Table.of_numbers(x[[0, 1]]), y[[0, 1]], np.array([0.4, 0.3])))
     expected = {}
-    for i, share in [*((i, 0.5) for i in range(30)), *((i, 1.0) for i in range(4))]:
+    for i in [*range(30), *range(4)]:
         own = expected.setdefault(str((x[i], y[i])), np.zeros(2))
-        own += [share * weight[i], share]
-    for i, w in ((0, 0.4), (5, 0.3), (5, 0.2)):
-        expected[str((x[i], y[i]))] -= [0.25 * w, 0.25]
+        own += [weight[i], 1.0]
+    for i, w in ((0, 0.4), (1, 0.3)):
+        expected[str((x[i], y[i]))] -= [w, 1.0]
     found = buffer.rows
     assert [str((a, b)) for a, b in zip(found.x, found.y, strict=True)] == list(expected)
     np.testing.assert_allclose(np.c_[found.weight, found.clock], list(expected.values()), rtol=1e-12)
@@ -86,7 +85,7 @@ def test_rows_that_are_not_there_or_all_rows_are_not_taken():
         (x, None, "got all of them"),
     ):
         with pytest.raises(ValueError, match=message):
-            buffer.subtract(buffer.coded(Table.of_numbers(other), y[: len(other)], weight), 1.0)
+            buffer.subtract(buffer.coded(Table.of_numbers(other), y[: len(other)], weight))
     np.testing.assert_array_equal(buffer.rows.x, x)
 
 
@@ -98,14 +97,6 @@ def test_text_is_kept_as_codes_of_one_book_and_copies_have_their_own():
     other.append(other.coded(Table.of(np.array([["c", None]], dtype=object)), np.zeros((1, 1)), None))
     assert other.book.values == [["a", "b", "c"], None] and buffer.book.values == [["a", "b"], None]
     assert other.table.columns[0].codes.tolist() == [0, 0, 2] and len(buffer) == 2
-
-
-def test_rows_fade_and_those_of_which_nothing_is_left_are_dropped():
-    buffer = RowBuffer.of(Table.of_numbers(np.ones((1, 1))), np.ones((1, 1)), np.array([3.0]))
-    buffer.fade(1e-20)
-    buffer.append(buffer.coded(Table.of_numbers(np.zeros((1, 1))), np.ones((1, 1)), None))
-    buffer.fade(1e-12)
-    assert buffer.rows.x.tolist() == [[0.0]] and buffer.rows.weight.tolist() == [1e-12]
 
 
 def test_equal_rows_have_different_places():

@@ -31,7 +31,7 @@ from pydirect.estimators.choices import (
     regression_plan,
     require_same_features,
 )
-from pydirect.estimators.merging import fit_noisy_sums, merged_statistics, norm_bound_of, require_public_map
+from pydirect.estimators.merging import fit_noisy_sums, norm_bound_of, require_public_map
 from pydirect.estimators.regression import GivenRows, fit_features, fit_units, given_sums, infer, lost_digits
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
@@ -367,9 +367,7 @@ class IncrementalRegressor(Regressor):
     # --- growing and shrinking
 
     @takes_rows
-    def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0
-    ) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Update the fit with more rows (online learning).
 
         While there are few rows they are buffered, in ``buffered_rows_``: up to `n_basis_functions` or the kernel's
@@ -387,8 +385,6 @@ class IncrementalRegressor(Regressor):
         sample_weight : array_like of shape (n_samples,), optional
             How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
             are no longer buffered equal ones are not merged.
-        decay : float in (0, 1], default=1.0
-            Factor by which the weights of all earlier rows are first multiplied.
 
         Returns
         -------
@@ -406,25 +402,24 @@ class IncrementalRegressor(Regressor):
         FeatureMapWarning
             If a column is constant in the rows that fix the feature map, or later rows are far from them.
         """
-        decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         with self._whole() as progress:
             plan = self._sums_plan()
             self._require_earlier_rows(plan)
             buffer = self._buffered()
             if buffer is not None or not hasattr(self, "features_"):
                 rows = self._read_more(X, y, sample_weight, first=buffer is None)
-                self._fit_to_buffer(plan, _joined(buffer, decay, rows), progress)
+                self._fit_to_buffer(plan, _joined(buffer, rows), progress)
             else:
                 x, part = self._sums_of(plan, X, y, sample_weight)
                 started = hasattr(self, "statistics_")
-                statistics = self.statistics_.copy().decay(decay).merge(part) if started else part
+                statistics = self.statistics_.copy().merge(part) if started else part
                 self._fit_to(plan, statistics, progress)
                 self._warn_if_moved(x)
         self._warn_if_unfinished()
         return self
 
     @takes_rows
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, *, decay: float = 1.0) -> Self:
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Remove rows that were given to `partial_fit` (unlearning): fit as if they had never been seen.
 
         Exact while rows are buffered, see `partial_fit`. Later exact up to rounding errors relative to the statistics
@@ -434,8 +429,6 @@ class IncrementalRegressor(Regressor):
         ----------
         sample_weight : array_like of shape (n_samples,), optional
             The weights that were given to `partial_fit`.
-        decay : float in (0, 1], default=1.0
-            How much these rows have decayed since: the product of the decays given to later calls of `partial_fit`.
 
         Returns
         -------
@@ -448,16 +441,15 @@ class IncrementalRegressor(Regressor):
             If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
         plan, buffer = self._sums_plan(), self._buffered()
-        decay = as_number(decay, "decay", above=0.0, at_most=1.0)
         with self._whole() as progress:
             if buffer is not None:
                 rows = self._read_more(X, y, sample_weight)
                 buffer = buffer.copy()
-                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight), decay)
+                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight))
                 self._fit_to_buffer(plan, buffer, progress, learn=True)
             else:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-                part = self._sums_of(plan, X, y, sample_weight)[1].decay(decay)
+                part = self._sums_of(plan, X, y, sample_weight)[1]
                 left = self.statistics_.copy().subtract(part)
                 if not left.n_samples:
                     raise ValueError("X must leave some of the rows seen, got all of them")
@@ -502,12 +494,9 @@ class IncrementalRegressor(Regressor):
         with progress.stage("statistics"):
             statistics = self.new_statistics(rows.y.shape[1])
             statistics.update(given.x, given.y, weight, n_threads=resolve_n_threads())
-            statistics.n_rows = float(rows.clock.sum())  # rows fade with their weights
+            statistics.n_rows = float(rows.clock.sum())  # `forget` merges equal ones
             statistics.squared_weights = float((rows.weight**2 / rows.clock).sum())
-        # Rows that have faded are no duplicates: their weights tell how much of each is left.
-        faded = (rows.clock != 1).any()
-        counts = TrainingRows(given.x, rows.y, rows.weight).counts
-        self._fit_to(plan, statistics, progress, None if faded else counts.repetitions)
+        self._fit_to(plan, statistics, progress, TrainingRows(given.x, rows.y, rows.weight).counts.repetitions)
         if many:
             self._warn_if_constant(given.x, stacklevel=3)
         else:
@@ -526,7 +515,6 @@ class IncrementalRegressor(Regressor):
         keep_features: bool = False,
         drop_missing: bool = False,
         checkpoint: str | Path | None = None,
-        checkpoint_seconds: float = 60.0,
     ) -> Self:
         """Fit to data larger than memory (out-of-core learning), in two passes.
 
@@ -556,12 +544,11 @@ class IncrementalRegressor(Regressor):
             Skip rows with a missing value. Otherwise missing values of `X` are taken as ``Columns(missing=...)``
             says, and all others raise an error.
         checkpoint : path-like, optional
-            File to which the statistics so far and the feature map are saved. If it exists, the pass resumes after the
+            File to which the statistics so far and the feature map are saved every minute, at the end, on Ctrl-C and on
+            errors in the data. If it exists, the pass resumes after the
             rows that it counts, and the data must begin with the same rows as when it was written. The file is kept
             when the pass is complete: if files are then added to a folder, under names that sort last, the next call
             reads only these.
-        checkpoint_seconds : float, default=60.0
-            Time between writes of the checkpoint. It is also written at the end, on Ctrl-C and on errors in the data.
 
         Returns
         -------
@@ -582,7 +569,6 @@ class IncrementalRegressor(Regressor):
             as_count(sample_rows, "sample_rows", 2)
             as_flag(keep_features, "keep_features")
             as_flag(drop_missing, "drop_missing")
-            as_number(checkpoint_seconds, "checkpoint_seconds", at_least=0.0)
             if keep_features:
                 check_is_fitted(self, "features_")
                 self._require_same_features(plan)
@@ -601,7 +587,7 @@ class IncrementalRegressor(Regressor):
                     )
                 gaps = self._column_options().missing != "raise"
                 source = as_source(X, y, sample_weight, codes=Codebook(gaps=gaps) if self._takes_tables() else None)
-                run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint, checkpoint_seconds)
+                run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint)
             statistics = self._collected(plan, run, sample_rows, keep_features)
             spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
             check_target_size((np.abs(statistics.y_mean) + spread).max())
@@ -665,18 +651,6 @@ class IncrementalRegressor(Regressor):
         self.features_, self._one_dimensional = basis, saved.one_dimensional
 
     # --- sums of several models, and private ones
-
-    def __add__(self, other: Any) -> Self:
-        """Return the model of the rows of both; see `pydirect.merge_models`."""
-        return (
-            self._of_sums(merged_statistics([self, other]))
-            if isinstance(other, IncrementalRegressor)
-            else NotImplemented
-        )
-
-    def __radd__(self, other: object) -> Self:
-        """Return the model itself where `sum` begins with zero."""
-        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def _of_sums(self, statistics: RunningStatistics) -> Self:
         """Return a model of the same feature map, fitted to sums over rows."""
@@ -750,11 +724,10 @@ def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | No
     return earlier is not None and found.scores is earlier.scores
 
 
-def _joined(buffer: RowBuffer | None, decay: float, rows: TableRows) -> RowBuffer:
-    """Return buffered rows, faded, with more rows after them."""
+def _joined(buffer: RowBuffer | None, rows: TableRows) -> RowBuffer:
+    """Return buffered rows with more rows after them."""
     if buffer is None:
         return RowBuffer.of(rows.table, rows.y, rows.weight)
     buffer = buffer.copy()
-    buffer.fade(decay)
     buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
     return buffer

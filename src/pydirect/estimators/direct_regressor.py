@@ -288,33 +288,6 @@ class DirectRegressor(IncrementalRegressor):
     # --- functions
 
     @takes_rows
-    def predict_cumulants(self, X: ArrayLike) -> FloatArray:
-        """Predict the first four cumulants of the target: mean, variance and the two beyond a Gaussian.
-
-        Exact where weights are independent in each component of the posterior: their cumulants add, and moments mix
-        over the components. Those of a sequential posterior are of its stored draws, or of continuous weights with
-        ``Sequential(keep_factor=True)``. The noise is a mixture of Gaussians over its grid. With a local process
-        predictions are Gaussian.
-
-        Returns
-        -------
-        ndarray of shape (4, n_rows) or (4, n_rows, n_outputs)
-            The k-th is in the target's units to the power k; `calibrate` does not affect it.
-
-        Raises
-        ------
-        ValueError
-            With a `target_transform`.
-        """
-        self._require_fitted()
-        if self._units.active is not None:
-            raise ValueError(
-                f"cumulants are not available of {self._units.active}: fit with target_transform=None; "
-                "predict_distribution has the mean, the variance and quantiles"
-            )
-        return self._asked("cumulants", X)
-
-    @takes_rows
     def predict_gradient(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return the gradients of the mean and of the deviation of f, as ``predict_parts`` has them (epistemic).
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._validation import FloatArray, as_float_array
+from pydirect._validation import FloatArray
 from pydirect.estimators.choices import RegressionPlan
 from pydirect.estimators.regression import fixed_noise
 from pydirect.features.basis import Basis
@@ -20,24 +19,20 @@ from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.noisy_sums import correct_noisy_sums
 from pydirect.statistics.noisy import NoisyStatistics
 from pydirect.statistics.rotated import decorrelate
-from pydirect.statistics.running import RunningStatistics
 
 
-def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any:
+def merge_models(models: Sequence[Any]) -> Any:
     """Return the model of all rows that several models were fitted to, from their sums (federated learning).
 
     It is the model that one `partial_fit` with all rows, in blocks, would have given, to rounding. The models must have
     one feature map: fix it by ``fit_features`` on rows that all may see, and give copies, or the file of a model that
-    was fitted with it, to whoever has rows. ``first + second`` and ``sum(models)`` are the same, but infer the
-    posterior at every addition.
+    was fitted with it, to whoever has rows.
 
     Parameters
     ----------
     models : sequence of DirectRegressor
         Fitted by `partial_fit`, `fit_stream` or `fit_statistics`, or read from the files of such models. They stay as
         they are.
-    weights : array_like of shape (n_models,), optional
-        How many times the rows of each model count; positive.
 
     Returns
     -------
@@ -47,7 +42,7 @@ def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any
     Raises
     ------
     ValueError
-        If models have different feature maps, hold no sums, or weights are not as described.
+        If models have different feature maps or hold no sums.
     TypeError
         If one of them is no regressor on sums.
 
@@ -65,13 +60,6 @@ def merge_models(models: Sequence[Any], weights: ArrayLike | None = None) -> Any
     300.0
     """
     models = list(models)
-    total = merged_statistics(models, weights)
-    return models[0]._of_sums(total)
-
-
-def merged_statistics(models: Sequence[Any], weights: ArrayLike | None = None) -> RunningStatistics:
-    """Add up the sums of models of one feature map, each times its weight."""
-    models = list(models)
     if not models:
         raise ValueError("models must be at least one, got none")
     for model in models:
@@ -83,15 +71,14 @@ def merged_statistics(models: Sequence[Any], weights: ArrayLike | None = None) -
         _require_sums(model)
     first = models[0]
     total = first.statistics_.emptied()
-    factors = [1.0] * len(models) if weights is None else _as_weights(weights, len(models))
-    for number, (model, factor) in enumerate(zip(models, factors, strict=True)):
+    for number, model in enumerate(models):
         if model.features_ != first.features_:
             raise ValueError(
                 f"models must have one feature map, but that of model {number} differs from that of model 0: fix it "
                 "once, by fit_features, and give copies to all"
             )
-        total.merge(model.statistics_ if factor == 1.0 else model.statistics_.scaled(factor))
-    return total
+        total.merge(model.statistics_)
+    return first._of_sums(total)
 
 
 def _require_sums(summed: Any) -> None:
@@ -105,13 +92,6 @@ def _require_sums(summed: Any) -> None:
             "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, or "
             "fit_stream"
         )
-
-
-def _as_weights(weights: ArrayLike, n_models: int) -> list[float]:
-    values = as_float_array(weights, "weights", (n_models,))
-    if not (values > 0).all():
-        raise ValueError(f"weights must be positive, got {values.min():g}")
-    return [float(value) for value in values]
 
 
 # Standardised inputs that stand for any input: all within bounds, where the map was fitted to these.

@@ -168,22 +168,6 @@ class Latent:
         """The functions as integers are made of them, and their units."""
         return FittedBasisModel(self.basis, list(self.posteriors), self.prior_scale, self.residual_variance, outputs)
 
-    def cumulants(self, x: FloatArray) -> FloatArray:
-        """First four cumulants of f, (4, n_rows, n_outputs)."""
-        x, more = self.split(x)
-        inputs, phi = self.phi(x)
-        found = np.stack(
-            [
-                np.stack([s**order * p.latent_cumulant(phi, order) for p, s in self._scaled()], axis=1)
-                for order in range(1, 5)
-            ]
-        )
-        beyond = self.beyond(inputs, phi)
-        if beyond is not None:
-            found[1] += beyond
-        found[1] += more
-        return found
-
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Joint draws of f at the rows of x, (n_rows, n_outputs, n_samples)."""
         x, more = self.split(x)
@@ -313,22 +297,6 @@ class FittedRegressor(Predictor):
         rows = np.arange(len(x))
         found[:, rows, rows] += self.expected_noise(x).T
         found = np.moveaxis(unit[:, None, None] * found, 0, 2)
-        return found[:, :, 0] if self.units.one_dimensional else found
-
-    def cumulants(self, x: FloatArray) -> FloatArray:
-        """First four cumulants of y, (4, n_rows, n_outputs), in y's units."""
-        found = np.zeros((4, len(x), self.units.n_outputs))
-        if self.local is not None:
-            found[0], variance, noise = self._with_local(x)
-            found[1] = variance + noise
-        else:
-            for rows in self.blocks(x):
-                found[:, rows] = self.latent.cumulants(x[rows])
-                for k, (weights, noise) in enumerate(self.noise_of(x[rows])):
-                    found[1, rows, k] += product(noise, weights)
-                    found[3, rows, k] += 3 * (product(noise**2, weights) - product(noise, weights) ** 2)
-        found *= self.units.scale ** np.arange(1, 5)[:, None, None]
-        found[0] += self.units.location
         return found[:, :, 0] if self.units.one_dimensional else found
 
     def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:

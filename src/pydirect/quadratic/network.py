@@ -276,12 +276,6 @@ class NetworkPosterior(MeanFieldPosterior):
         """Exact mean of f at rows of inputs; (n_rows,)."""
         return self._predict(x, None, n_threads)
 
-    def latent_cumulant(self, x: FloatArray, order: int) -> FloatArray:
-        """Mean or variance of f, order 1 or 2; (n_rows,)."""
-        if order not in (1, 2):
-            raise ValueError(f"order must be 1 or 2 for a network, got {order}")
-        return self.latent_moments(x)[order - 1]
-
     def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
         """Evaluate the networks of sampled weights; (n_rows, n_samples)."""
         return self.shape.forward(weights, x).T

@@ -342,16 +342,8 @@ class RunningStatistics:
         """Let every row so far count `factor` times as much: exponential forgetting."""
         factor = as_number(factor, "factor", above=0.0, at_most=1.0)
         with uninterrupted():
-            self.__dict__.update(self._multiplied(factor))
+            self.__dict__.update({name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)})
         return self
-
-    def _multiplied(self, factor: float) -> dict[str, Any]:
-        """Return the sums if every row counted `factor` times as much; means stay."""
-        return {name: getattr(self, name) * factor for name in (*_ADDITIVE, *_NUMBERS)}
-
-    def scaled(self, factor: float) -> Self:
-        """Return statistics in which every row counts `factor` times as much."""
-        return replace(self.copy(), **self._multiplied(as_number(factor, "factor", above=0.0)))
 
     def __add__(self, other: RunningStatistics) -> Self:
         """Return the statistics of both sets of rows together."""

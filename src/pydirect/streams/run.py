@@ -36,6 +36,7 @@ from pydirect.tables.encoding import ColumnEncoding
 
 # Number of rows whose digest identifies a source.
 DIGEST_ROWS = 256
+SECONDS = 60.0  # between writes of a checkpoint
 KIND = "pydirect.checkpoint"
 
 
@@ -229,12 +230,11 @@ class StreamRun:
         n_threads: int | None,
         drop_missing: bool = False,
         checkpoint: str | Path | None = None,
-        checkpoint_seconds: float = 60.0,
     ) -> None:
         self.source, self.progress, self.drop_missing = source, progress, drop_missing
         self.names, self.codes, self.one_dimensional = source.names, source.codes, source.one_dimensional
         self.n_threads = resolve_n_threads(n_threads)  # an error here leaves the model unchanged
-        self.path, self.seconds, self.identity = checkpoint, checkpoint_seconds, ""
+        self.path, self.identity = checkpoint, ""
         if self.path is not None:
             if not Path(self.path).absolute().parent.is_dir():  # raised before a pass, not after it
                 raise FileNotFoundError(2, "the folder of the checkpoint does not exist", str(self.path))
@@ -292,7 +292,7 @@ class StreamRun:
             def after_block(row: int) -> None:
                 self.row = row
                 report(row)
-                if time.monotonic() - saved_at >= self.seconds:
+                if time.monotonic() - saved_at >= SECONDS:
                     save()
 
             try:

@@ -231,8 +231,6 @@ def _missing_labels(values: np.ndarray) -> np.ndarray:
 PARTS = ("x", "y", "weight", "clock")
 # A share of a row's weight that is rounding.
 ROUNDING = 1e-9
-# A row of which decay has left less is lost in sums with any later one.
-FADED = 1e-30
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +240,7 @@ class CodedRows:
     - `x`, (n_rows, n_columns): numbers and codes, NaN where they are missing.
     - `y`, (n_rows, n_outputs).
     - `weight`, (n_rows,): positive.
-    - `clock`, (n_rows,): number or time of each row in a stream; where rows fade, what decay has left of each.
+    - `clock`, (n_rows,): number or time of each row in a stream, elsewhere how many equal rows it stands for.
     """
 
     x: Annotated[FloatArray, Shape("n_rows*", "n_columns"), AnyNumbers]
@@ -375,14 +373,8 @@ class RowBuffer:
         """Remove rows."""
         self._set(self.rows[np.delete(np.arange(len(self)), places)])
 
-    def fade(self, factor: float) -> None:
-        """Let the rows count `factor` times as much; those of which nothing is left are dropped."""
-        rows = self.rows
-        left = factor * rows.clock > FADED
-        self._set(CodedRows(rows.x, rows.y, factor * rows.weight, factor * rows.clock)[left])
-
-    def subtract(self, gone: CodedRows, decay: float) -> None:
-        """Take the weights of some rows, which have decayed since, from those of equal rows, which are merged.
+    def subtract(self, gone: CodedRows) -> None:
+        """Take the weights of some rows from those of equal rows, which are merged.
 
         Raises ValueError if there are no such rows, or none would be left.
         """
@@ -394,7 +386,7 @@ class RowBuffer:
             for chosen, own in ((slice(n), rows), (slice(n, None), gone))
             for values in (own.weight, own.clock)
         ]
-        before, clock, lost, lost_clock = totals[0], totals[1], decay * totals[2], decay * totals[3]
+        before, clock, lost, lost_clock = totals
         if (lost > before * (1 + ROUNDING)).any():
             row = int(np.flatnonzero((lost > before * (1 + ROUNDING))[group[n:]])[0])
             raise ValueError(f"X and y must be of rows seen, with at most their weights: row {row} is none of them")
