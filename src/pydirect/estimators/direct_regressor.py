@@ -16,7 +16,9 @@ from pydirect.estimators._estimator import Estimator, of_model, refuse_ignored
 from pydirect.estimators._incremental import IncrementalRegressor
 from pydirect.estimators.regression import (
     choose_scale,
+    coarse_first,
     collect,
+    collect_enough,
     fit_features,
     fit_units,
     infer,
@@ -41,15 +43,16 @@ class DirectRegressor(IncrementalRegressor):
     Parameters
     ----------
     features : str, Nystroem, Fourier, Polynomial or transformer, default="auto"
-        ``"nystroem"``: kernel functions at up to `n_basis_functions` training rows, the exact Gaussian process if there
-        are no more rows. ``"fourier"``: random Fourier features of the same kernel, cheaper for very many rows, for
-        prediction and on devices. ``"linear"``: the standardised columns of X in their order without constant ones,
-        then a column of ones. ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, which is
-        cloned and fitted to X. Objects have options: `pydirect.Nystroem`. Both kernels have a linear part, which
-        follows an input up to five standard deviations from its mean; farther out, predictions level off and their
+        ``"nystroem"``: kernel functions at up to `n_basis_functions` training rows, at 512 of more than a thousand
+        where these miss little beside the noise, the exact Gaussian process where all rows are taken. ``"fourier"``:
+        random Fourier features of the same kernel, cheaper for very many rows, for prediction and on devices.
+        ``"linear"``: the standardised columns of X in their order without constant ones, then a column of ones.
+        ``"polynomial"``, ``"precomputed"`` (X is Φ), or any scikit-learn transformer, which is cloned and fitted to X.
+        Objects have options: `pydirect.Nystroem`. Both kernels have a linear part, which follows an input up to five
+        standard deviations from its mean; farther out, predictions level off and their
         standard deviations grow. ``"auto"`` is ``"nystroem"`` for Gaussian weights and ``"fourier"`` for discrete ones.
     n_basis_functions : int, default=2000
-        Number of basis functions of ``"nystroem"`` and of sines and cosines of ``"fourier"``.
+        Largest number of basis functions of ``"nystroem"``, and number of sines and cosines of ``"fourier"``.
     posterior : {"gaussian", "sequential", "mean_field"}, Gaussian, Sequential or MeanField, default="gaussian"
         ``"gaussian"``: continuous weights, the noise variance inferred together with them. ``"sequential"``: discrete
         weights of the basis functions themselves, 4-bit integers, zero included, drawn one after another, each given
@@ -224,15 +227,16 @@ class DirectRegressor(IncrementalRegressor):
                 choice = choose_scale(plan, given)
                 units, rows = fit_units(plan, given, choice=choice)
                 warn_of_outliers(plan, units, rows.y, stacklevel=2)
+                plan = coarse_first(plan, len(rows.x))
                 rng, later = plan.generators()
                 known = None if choice is None else choice.basis
                 basis = known or fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):
-                sums = collect([plan], basis, rows, progress)
+                sums = collect_enough([plan], [units], [rows], basis, rows, rng, progress)
             with progress.stage("inference"):
                 model = infer(plan, units, sums, later)
                 if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
-                    sums = collect([plan], basis, rows, progress, of_kernel=False)
+                    sums = collect([plan], sums.basis, rows, progress, of_kernel=False)
                     model = infer(plan, units, sums, later)
             self._accept(model, progress.seconds)
             self._buffer_rows(plan, read)

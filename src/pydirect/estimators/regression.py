@@ -50,7 +50,7 @@ from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
-from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, looks_constant
+from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
 from pydirect.noise.student_t import fit_student_t, warn_of_gross
@@ -63,6 +63,10 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
+# Landmarks at first. They are enough where what they miss is below the first share of the noise, and not above the
+# second; in between where twice as many as half of them gain no more nats a row on left-out rows.
+FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
+MAX_LEFT_OUT = 2000
 # Rows up to which deviations are wider for what is not known of their unit, and from which they are not.
 FEW = (30, 50)
 
@@ -306,6 +310,79 @@ def collect(
         return Sums(basis, statistics, rotated, residual, rows.counts.repetitions, rows, shared)
 
 
+def coarse_first(plan: RegressionPlan, n_rows: int) -> RegressionPlan:
+    """Return a plan that begins with few landmarks where many may be more than needed."""
+    features = plan.features
+    if plan.is_gaussian and features.kind == "nystroem" and features.learns_kernel:
+        if min(n_rows, features.n_functions) >= 2 * FIRST_LANDMARKS:
+            return replace(plan, features=replace(features, first_size=FIRST_LANDMARKS, spreads_first=True))
+    return plan
+
+
+def collect_enough(
+    plans: Sequence[RegressionPlan],
+    units: Sequence[Units],
+    own: Sequence[TrainingRows],
+    basis: Basis,
+    rows: TrainingRows,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> Sums:
+    """Stage 3 with as many landmarks as left-out rows ask for: few, or all that were asked for.
+
+    `own` have the targets of each model, `rows` those of all.
+    """
+    sums, features = collect(plans, basis, rows, progress), plans[0].features
+    if features.first_size is None or basis.hyperparameters is None or _are_enough(plans, units, own, sums, rng):
+        return sums
+    landmarks = choose_landmarks(basis.inputs(rows.x), rows, rng, features.n_functions)
+    return collect(plans, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters)), rows, progress)
+
+
+def _are_enough(
+    plans: Sequence[RegressionPlan],
+    units: Sequence[Units],
+    own: Sequence[TrainingRows],
+    sums: Sums,
+    rng: np.random.Generator,
+) -> bool:
+    """Whether more landmarks than those of sums promise nothing for any model."""
+    assert sums.basis.kernel is not None
+    missed = sums.residual_variance / sums.basis.kernel.noise_variance
+    if not COVERED < missed < COARSE:
+        return missed <= COVERED
+    half, end = _of_half(sums), 0
+    for plan, unit, rows in zip(plans, units, own, strict=True):
+        begin, end = end, end + rows.y.shape[1]
+        both = [_left_out_densities(plan, unit, each.of_outputs(slice(begin, end), rows), rng) for each in (half, sums)]
+        if is_gain(both[1] - both[0], None, WORTH_ADDING):
+            return False
+    return True
+
+
+def _of_half(sums: Sums) -> Sums:
+    """Return the sums for the leading half of the landmarks."""
+    basis, kernel = sums.basis, sums.basis.hyperparameters
+    assert kernel is not None
+    leading = np.ascontiguousarray(basis.map.landmarks[: basis.n_weights // 2])
+    statistics = sums.statistics.leading(len(leading))
+    residual = sums.residual_variance + sums.statistics.mean_square - statistics.mean_square
+    basis = replace(basis, map=NystroemFeatures.at(leading, kernel))
+    return replace(
+        sums, basis=basis, statistics=statistics, rotated=decorrelate(statistics), residual_variance=residual
+    )
+
+
+def _left_out_densities(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> FloatArray:
+    """Log densities of some rows that are left out one at a time, summed over outputs, with constant noise."""
+    sums, rng = sums.divided(sums.repetitions), copy.deepcopy(rng)
+    problem = _noise_problem(plan, units, sums, fit_weights(plan, units, sums, rng), sums.statistics.n_samples, rng)
+    moments = problem.moments()
+    chosen = np.sort(rng.permutation(len(moments.x))[:MAX_LEFT_OUT])
+    moments.exactly(chosen)
+    return np.asarray(problem.left_out(moments, chosen).log_density.sum(axis=1))
+
+
 def given_sums(
     basis: Basis, statistics: RunningStatistics, shared: Standardised, one_dimensional: bool, is_gaussian: bool
 ) -> tuple[Units, Sums]:
@@ -326,9 +403,10 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
     sums, rng = sums.divided(repetitions), copy.deepcopy(rng)
     basis, residual = sums.basis, sums.residual_variance
     fitted, noise, local, gain = fit_weights(plan, units, sums, rng), None, None, None
-    problem = _noise_problem(plan, units, sums, fitted, n_samples / repetitions, rng)
     may_vary = plan.is_gaussian and plan.features.learns_kernel
-    if problem is not None:
+    varies = isinstance(plan.noise, str) and plan.noise != "constant"
+    if sums.rows is not None and sums.rotated is not None and (varies or plan.local is not None):
+        problem = _noise_problem(plan, units, sums, fitted, n_samples / repetitions, rng)
         moments = problem.moments()
         if plan.noise == "student_t":
             fitted, noise, basis, residual = fit_student_t(problem, moments)
@@ -404,18 +482,22 @@ def fit_together(
     found: list[tuple[FittedRegressor, dict[str, float]]] = []
     with progress.stage("features"):
         units, rows = zip(*map(fit_units, plans, merged(given)), strict=True)
-        x, weight = rows[0].x, rows[0].weight
+        x = rows[0].x
         if len(rows) > 1 and rows[0].is_plain and len(equal_rows(x)[0]) == len(x):
             for own in rows[1:]:  # rows that differ in X differ, whatever their targets
                 own.__dict__.update(distinct=rows[0].distinct, merged=rows[0].merged)
+        plans = [coarse_first(plan, len(x)) for plan in plans]
         rng, later = plans[0].generators()
         basis = fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
-    together = TrainingRows(x, np.hstack([own.y for own in rows]), weight) if len(rows) > 1 else rows[0]
+    together = replace(rows[0], y=np.hstack([own.y for own in rows])) if len(rows) > 1 else rows[0]
     ends = np.cumsum([own.y.shape[1] for own in rows])
     try:
         for of_kernel in (True, False):
             with progress.stage("statistics"):
-                sums = collect(plans, basis, together, progress, of_kernel=of_kernel)
+                if of_kernel:
+                    sums = collect_enough(plans, units, rows, basis, together, rng, progress)
+                else:
+                    sums = collect(plans, sums.basis, together, progress, of_kernel=False)
             before, found = {name: spent / len(plans) for name, spent in progress.seconds.items()}, []
             with progress.stage("inference"):
                 for plan, unit, own, end in zip(plans, units, rows, ends, strict=True):
@@ -472,11 +554,9 @@ def _why_untried(plan: RegressionPlan, has_rows: bool, may_vary: bool, n_samples
 
 def _noise_problem(
     plan: RegressionPlan, units: Units, sums: Sums, fitted: Fitted, n_rows: float, rng: np.random.Generator
-) -> NoiseProblem | None:
-    """The fit as whoever looks for other noise takes it; None where rows are not known or nothing is asked."""
-    constant = not isinstance(plan.noise, str) or plan.noise == "constant"
-    if sums.rows is None or sums.rotated is None or (constant and plan.local is None):
-        return None
+) -> NoiseProblem:
+    """The fit as whoever looks for other noise takes it."""
+    assert sums.rows is not None and sums.rotated is not None
     given = sums.basis, sums.residual_variance, sums.rows, sums.rotated, fitted, n_rows, units.scale
     return NoiseProblem(*given, plan.features, plan.max_iter, plan.block_dtype, rng, resolve_n_threads())
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import lapack
 
+from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_float_array
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST, InputMap
@@ -29,6 +31,8 @@ from pydirect.tables.encoding import ColumnEncoding
 
 KERNEL_MAPS, GIVEN_MAPS, OWN_KERNEL = ("nystroem", "fourier"), ("precomputed", "transformer"), "own_kernel"
 ROUNDING = 1e-9  # relative, of sums over rows
+# Rows from which every one of the first landmarks is chosen, and the share of the noise variance that hides the rest.
+CANDIDATES, HIDDEN = 4, 1e-3
 KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 
@@ -36,8 +40,8 @@ KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperpara
 class FeaturePlan:
     """What feature map is asked for: its kind and the options of kinds.
 
-    ``first_size`` is the number of landmarks at first, where more are added later; ``parameters`` is what the map's
-    later uses are checked against.
+    ``first_size`` is the number of landmarks at first, where more are added later, and ``spreads_first`` whether they
+    are spread out; ``parameters`` is what the map's later uses are checked against.
     """
 
     kind: str
@@ -49,6 +53,7 @@ class FeaturePlan:
     transformer: Any = None
     own_kernel: Any = None
     first_size: int | None = None
+    spreads_first: bool = False
     parameters: Mapping[str, Hashable] = field(default_factory=dict)
 
     @property
@@ -117,8 +122,22 @@ def fit_basis(
         signs = np.where(inputs.T @ rows.y[:, 0] < -ROUNDING * most, -1.0, 1.0)
         drawn = random_fourier_features(kernel, max(1, plan.n_functions // 2), rng, signs=signs)
         return Basis(input_map, drawn, kernel, **record)
-    landmarks = choose_landmarks(inputs, rows, rng, plan.first_size or plan.n_functions)
+    size = plan.first_size or plan.n_functions
+    landmarks = choose_landmarks(inputs, rows, rng, CANDIDATES * size if plan.spreads_first else size)
+    if plan.spreads_first:
+        landmarks = spread_landmarks(landmarks, kernel, size)
     return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, **record)
+
+
+def spread_landmarks(candidates: FloatArray, kernel: KernelHyperparameters, size: int) -> FloatArray:
+    """Return the candidates, `size` at most, that miss least of all of them, each the one of which most is missed.
+
+    The order is that of a Cholesky factorisation with pivots, so that leading ones are those of fewer; it ends where
+    nothing is missed that noise does not hide.
+    """
+    with single_blas_thread():
+        _, order, rank, _ = lapack.dpstrf(kernel.covariance(candidates, candidates), tol=HIDDEN * kernel.noise_variance)
+    return np.ascontiguousarray(candidates[order[: min(rank, size)] - 1])
 
 
 def choose_landmarks(inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator, size: int) -> FloatArray:

@@ -211,6 +211,20 @@ class NoiseProblem:
         given = self.basis, self.residual_variance, x, weight[used], self.rotated
         return RowMoments(*given, noise, variance, rng, self.n_threads)
 
+    @cached_property
+    def targets(self) -> FloatArray:
+        """Targets of the distinct rows of positive weight, (n_rows, n_outputs)."""
+        first, weight, _ = self.rows.merged
+        return self.rows.y[first[weight > 0]]
+
+    def left_out(self, moments: RowMoments, rows: NDArray[np.intp]) -> LeaveOneOut:
+        """Predict rows without themselves and their copies, by the fit with constant noise."""
+        mean, variance = moments.at(rows)
+        precision = moments.weight[rows, None] / moments.noise
+        noise = np.array([posterior.noise.variance for posterior, _ in self.fitted])
+        residual = moments.missing[rows, None] * moments.prior_variance
+        return leave_one_out(self.targets[rows], mean, variance, precision, noise, residual)
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -378,10 +392,8 @@ class NoiseFit:
     def __init__(self, problem: NoiseProblem, moments: RowMoments) -> None:
         self.problem, self.rng, self.n_threads = problem, problem.rng, problem.n_threads
         self.basis, self.residual_variance = problem.basis, problem.residual_variance
-        first, counts, _ = problem.rows.merged
-        used = counts > 0
-        self.x, self.y, self.counts = moments.x, problem.rows.y[first[used]], moments.weight
-        self.one = problem.rows.counts.left_out(counts)[used]
+        self.x, self.y, self.counts = moments.x, problem.targets, moments.weight
+        self.one = problem.rows.counts.left_out(self.counts)
         n = len(self.x)
         self.compared = everything = np.arange(n)
         if n > MAX_COMPARED_ROWS:

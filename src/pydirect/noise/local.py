@@ -26,7 +26,6 @@ from scipy.spatial import KDTree
 from pydirect import _core
 from pydirect._threads import ordered_map, single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.noise.fit import NoiseProblem, RowMoments
 from pydirect.persistence.schema import AtLeast, AtMost, Indices, Positive, Shape
 
@@ -430,21 +429,21 @@ def fit_local(
     only is shared through ``memo`` among models of the same rows.
     """
     kernel, n, automatic = problem.basis.hyperparameters, len(moments.x), n_neighbours is None
-    if kernel is None or n < (max(ROWS_PER_FEATURE * problem.basis.n_weights, FEWEST_ROWS) if automatic else 2):
+    most = min(problem.features.n_functions, n)  # more landmarks than there may be cannot see such detail either
+    if kernel is None or n < (max(ROWS_PER_FEATURE * most, FEWEST_ROWS) if automatic else 2):
         return None, None
-    first, weight, _ = problem.rows.merged
-    y, inputs = problem.rows.y[first[weight > 0]], problem.basis.inputs(moments.x)
+    inputs, n_outputs = problem.basis.inputs(moments.x), problem.targets.shape[1]
     held = problem.rng.spawn(1)[0].choice(n, min(n, HELD_OUT_ROWS), replace=False)
     k = n_neighbours or N_NEIGHBOURS
-    key, many = (k, held.tobytes(), moments.weight.tobytes()), memo is not None or y.shape[1] >= FEWEST_SHARED
+    key, many = (k, held.tobytes(), moments.weight.tobytes()), memo is not None or n_outputs >= FEWEST_SHARED
     scales = kernel.length_scales
     sets = _once(memo, key, lambda: NeighbourSets.of(inputs, scales, moments.weight, k, held, keep=many))
     if automatic:
         few = _once(memo, (*key, FIRST_HELD_ROWS), lambda: sets.at(held[:FIRST_HELD_ROWS]))
-        look = _fitted(problem, moments, few, y, few.rows)
+        look = _fitted(problem, moments, few, few.rows)
         if look.gain.mean() <= 0 or look.squared_error.mean() > CLEARLY_FARTHER:
             return None, float(look.gain.mean())
-    process = _fitted(problem, moments, sets, y, np.arange(n))
+    process = _fitted(problem, moments, sets, np.arange(n))
     gain = float(process.gain.mean())
     closer = process.squared_error.mean() <= LARGEST_ERROR  # rows of equal targets, for one, gain density alone
     return (process if not automatic or (gain > SMALLEST_GAIN and closer) else None), gain
@@ -455,22 +454,12 @@ def noise_may_replace(process: LocalProcess | None, automatic: bool) -> bool:
     return process is None or (automatic and float(process.squared_error.mean()) > CLEARLY_CLOSER)
 
 
-def _fitted(
-    problem: NoiseProblem, moments: RowMoments, sets: NeighbourSets, y: FloatArray, rows: NDArray[np.intp]
-) -> LocalProcess:
+def _fitted(problem: NoiseProblem, moments: RowMoments, sets: NeighbourSets, rows: NDArray[np.intp]) -> LocalProcess:
     """Fit a process to leave-one-out residuals of some rows."""
     moments.exactly(sets.held)
-    noise = np.array([posterior.noise.variance for posterior, _ in problem.fitted])
-
-    def left_out(rows: NDArray[np.intp]) -> LeaveOneOut:
-        mean, variance = moments.at(rows)
-        precision = moments.weight[rows, None] / moments.noise
-        residual = moments.missing[rows, None] * moments.prior_variance
-        return leave_one_out(y[rows], mean, variance, precision, noise, residual)
-
-    residuals = np.zeros_like(y)
-    residuals[rows] = left_out(rows).residuals
-    return sets.fit(residuals, left_out(sets.held).log_density)
+    residuals = np.zeros_like(problem.targets)
+    residuals[rows] = problem.left_out(moments, rows).residuals
+    return sets.fit(residuals, problem.left_out(moments, sets.held).log_density)
 
 
 def _once(memo: dict[Hashable, Any] | None, key: Hashable, make: Callable[[], Any]) -> Any:

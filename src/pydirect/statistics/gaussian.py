@@ -160,6 +160,10 @@ class GaussianStatistics:
         """Return the statistics of consecutive targets, which share A."""
         return replace(self, c=np.ascontiguousarray(self.c[:, chosen]), yty=self.yty[chosen])
 
+    def leading(self, n_weights: int) -> GaussianStatistics:
+        """Return the statistics of the leading basis functions."""
+        return replace(self, c=self.c[:n_weights], gram=self.A[:n_weights, :n_weights].copy(), rows=None)
+
     def divided(self, repetitions: float) -> GaussianStatistics:
         """Return the statistics of rows whose weights are divided."""
         rows = None if self.rows is None else self.rows / np.sqrt(repetitions)
