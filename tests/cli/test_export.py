@@ -42,15 +42,15 @@ def fit(tmp_path, data, capsys, run):
     return command
 
 
-LINEAR = ["--posterior", "sequential", "--features", "linear"]
+LINEAR = ["--set", "posterior=sequential", "features=linear"]
 
 
 def test_a_header_is_written_and_reported(tmp_path, fit, data, capsys, run):
     model = fit(*LINEAR)
-    assert run("export", model, "-o", tmp_path / "m.h", "--integer", "--data", data, "--prefix", "plant") == 0
+    assert run("export", model, "-o", tmp_path / "m.h", "--data", data, "--prefix", "plant") == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    for line in ("integer", "non-zero weights", "instructions per row", "largest sum", "difference", "C99"):
+    for line in ("integer", "non-zero weights", "instructions per row", "difference"):
         assert line in captured.out
     text = (tmp_path / "m.h").read_text()
     assert "x[1] = colour=green" in text and "plant_predict(" in text
@@ -66,7 +66,7 @@ def test_the_name_of_the_output_selects_a_graph(tmp_path, fit, capsys, run):
     runtime = pytest.importorskip("onnxruntime")
     path = fit(*LINEAR, target="label")
     assert run("export", path, "-o", tmp_path / "m.onnx", "--samples", "5") == 0
-    assert "ONNX" in capsys.readouterr().out
+    assert "float arithmetic" in capsys.readouterr().out
     session = runtime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(["probabilities"], {"x": np.zeros((3, 4))})
     assert probabilities.shape == (3, 2)
@@ -75,7 +75,7 @@ def test_the_name_of_the_output_selects_a_graph(tmp_path, fit, capsys, run):
     np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [["--method", "draw", "--interval", "0.5"], ["--format", "c"]])
+@pytest.mark.parametrize("options", [["--interval", "0.5"], []])
 def test_options_of_headers(tmp_path, fit, options, capsys, run):
     assert run("export", fit(*LINEAR), "-o", tmp_path / "m", *options) == 0
     text = (tmp_path / "m").read_text()
@@ -86,14 +86,14 @@ def test_options_of_headers(tmp_path, fit, options, capsys, run):
 
 
 def test_levels_of_each_weight_need_shared_ones_for_integers(tmp_path, fit, data, capsys, run, assert_refused):
-    model = fit("--features", "linear")  # decorrelated: levels are the weights' own
+    model = fit("--set", "features=linear")  # decorrelated: levels are the weights' own
     output = tmp_path / "m.h"
-    assert_refused("export", model, "-o", output, "--levels", "even", message="--levels even: needs --data")
-    arguments = ["--levels", "power_of_two", "--integer", "--data", data]
+    assert_refused("export", model, "-o", output, "--levels", "even", message="--data: limits and new levels need it")
+    arguments = ["--levels", "power_of_two", "--data", data]
     assert run("export", model, "-o", output, *arguments) == 0
     assert "_powers[" in output.read_text()
     capsys.readouterr()
-    assert_refused("export", model, "-o", output, "--integer", message="integers need levels")
+    assert_refused("export", model, "-o", output, message="integers need levels")
 
 
 def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
@@ -108,9 +108,7 @@ def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
         int, re.search(r"about (\d+) .* (\d+) of stack, (\d+)", capsys.readouterr().out).groups()
     )
     assert flash <= 1900 and stack <= 500 and instructions <= 9000
-    assert_refused("export", model, "-o", output, "--max-bytes", 600, message="--max-bytes: needs --data")
-    arguments = ["export", model, "-o", output, "--max-bytes", 600, "--data", data, "--method", "draw"]
-    assert_refused(*arguments, message="--max-bytes: not with")
+    assert_refused("export", model, "-o", output, "--max-bytes", 600, message="--data: limits and new levels need it")
 
 
 def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys, run, assert_refused):
@@ -125,8 +123,6 @@ def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, capsys
     assert_refused(*arguments, message="--target")
     assert run(*arguments, "--target", "goal") == 0
     capsys.readouterr()
-    assert_refused(*arguments, "--target", "goal", "--target", "x0", message="1 targets, got 2")
-    assert_refused("export", model, "-o", output, "--target", "goal", message="--target: only with")
 
 
 @pytest.mark.slow
@@ -159,6 +155,7 @@ def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refuse
     assert "OUT.onnx" in message and "--max-flash BYTES --data TABLE" in message
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_networks_become_graphs(tmp_path, run, assert_refused):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("onnx")
@@ -166,9 +163,6 @@ def test_networks_become_graphs(tmp_path, run, assert_refused):
     frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((30, 2)), columns=["x0", "x1"])
     pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1).fit(frame, frame["x0"] ** 2).save(model)
     assert_refused("export", model, "-o", tmp_path / "m.h", message="got a network")
-    assert_refused(
-        "export", model, "-o", tmp_path / "m.h", "--max-flash", 900, "--data", model, message="not for a network"
-    )
     assert run("export", model, "-o", tmp_path / "m.onnx", "--samples", 3) == 0
 
 
@@ -183,30 +177,17 @@ def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refuse
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")
-        for limit in ([], ["--max-bytes", 600]):
-            arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", *limit, "--data", table]
-            assert_refused(*arguments, message=f"weights of a {type(estimator).__name__} have no levels")
-
-
-def test_models_without_column_names_are_refused_with_the_remedy(tmp_path, assert_refused):
-    x = np.random.default_rng(0).standard_normal((20, 2))
-    pydirect.DirectRegressor("linear").fit(x, x[:, 0]).save(tmp_path / "m.pydirect")
-    assert_refused("export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", message="fit it to a data frame")
-
-
-def test_options_for_c_are_refused_for_graphs(tmp_path, fit, assert_refused):
-    model = fit(*LINEAR)
-    for option in (["--prefix", "p"], ["--interval", "0.5"]):
-        assert_refused("export", model, "-o", tmp_path / "m.onnx", *option, message=f"{option[0]}: only for C")
+        arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", "--data", table]
+        assert_refused(*arguments, message="whose weights have no levels")
 
 
 def test_wrong_usage_is_refused(tmp_path, fit, data, assert_refused):
     model = fit(*LINEAR)
-    assert_refused("export", model, "-o", model, message="would overwrite")
+    assert_refused("export", model, "-o", model, message="would overwrite another file")
     assert_refused("export", model, "-o", tmp_path / "none" / "m.h", message="existing directory")
     output = tmp_path / "m.h"
     assert_refused("export", model, "-o", output, "--prefix", "1x", message="prefix must be")
-    assert_refused("export", model, "-o", output, "--samples", "0", message="expected an integer")
+    assert_refused("export", model, "-o", output, "--samples", "0", message="n_samples must be")
     assert_refused("export", data, "-o", output, message="not a pydirect file")
     assert not output.exists()
 

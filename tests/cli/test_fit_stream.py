@@ -7,12 +7,10 @@ import signal
 import numpy as np
 import pytest
 from streamed_rows import write_folder, write_parquet
-from summed_rows import WEIGHT, N
+from summed_rows import N
 
 import pydirect
 from pydirect import RunningStatistics
-
-FAST = ["--features", "linear", "--quiet"]
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -20,11 +18,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature na
 def test_fit_stream_fits_a_folder_and_resumes(tmp_path, capsys, run):
     folder, model, checkpoint = write_folder(tmp_path / "folder"), tmp_path / "m.pydirect", tmp_path / "c.pydirect"
     command = ["fit", folder, "--stream", "--target", "y0", "--drop", "y1", "--weight", "w", "-o", model]
-    command += ["--features", "linear", "--checkpoint", checkpoint]
+    command += ["--set", "features=linear", "--checkpoint", checkpoint]
     assert run(*command) == 0
-    captured = capsys.readouterr()
-    n_left_out = (WEIGHT == 0).sum()
-    assert f"{N - n_left_out} ({n_left_out} with missing values or no weight left out)" in captured.out
+    assert "DirectRegressor on" in capsys.readouterr().out
     assert run(*command, "--quiet") == 0
     assert run("predict", model, folder / "part-0.parquet", "-o", tmp_path / "p.csv") == 0
     assert "RMSE" in capsys.readouterr().err
@@ -36,9 +32,8 @@ def test_fit_stream_fits_a_folder_and_resumes(tmp_path, capsys, run):
     ("options", "message"),
     [
         (["--stream", "--test-fraction", "0.2"], "--test-fraction: not with --stream"),
-        (["--stream", "--model", "network"], "--model network: not with --stream"),
-        (["--stream", "--model", "dvi"], "--model dvi: not with --stream"),
-        (["--stream", "--task", "classification", "--checkpoint", "c"], "--checkpoint: not with classes and --stream"),
+        (["--stream", "--model", "pooled"], "--stream: not for --model pooled"),
+        (["--stream", "--task", "classification", "--checkpoint", "c"], "--checkpoint: not with classes"),
         (["--stream", "--task", "classification", "--target", "y1"], "only one --target can hold classes"),
         (["--stream", "--missing-value", "-"], "--missing-value: not with --stream"),
         (["--stream", "--decimal", "comma"], "--decimal: not with --stream"),
@@ -50,12 +45,6 @@ def test_options_that_streams_do_not_support_are_rejected(tmp_path, capsys, run,
     data = write_parquet(tmp_path / "a.parquet")
     assert run("fit", data, "--target", "y0", "-o", tmp_path / "m.pydirect", *options) == 2
     assert message in capsys.readouterr().err
-
-
-def test_only_parquet_files_are_streamed(tmp_path, capsys, run):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    assert run("fit", tmp_path / "a.csv", "--stream", "--target", "y", "-o", tmp_path / "m.pydirect") == 2
-    assert "--stream reads .parquet files and folders of them" in capsys.readouterr().err
 
 
 def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blocks):
@@ -77,8 +66,8 @@ def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blo
         "y0",
         "-o",
         tmp_path / "m.pydirect",
-        "--features",
-        "linear",
+        "--set",
+        "features=linear",
         "--quiet",
     ]
     assert run(*command, "--checkpoint", checkpoint) == 130
@@ -106,38 +95,25 @@ def write_table(path, n=400):
 
 def test_text_and_gaps_are_streamed_and_predicted(tmp_path, capsys, run):
     data, model = write_table(tmp_path / "t.parquet"), tmp_path / "m"
-    command = ["fit", data, "--stream", "--target", "y", "-o", model, "--features", "linear", "--drop", "label"]
+    command = ["fit", data, "--stream", "--target", "y", "-o", model, "--set", "features=linear", "--drop", "label"]
     assert run(*command, "--category", "n") == 0
-    out = capsys.readouterr().out
-    assert "x: replaced by what the other columns suggest" in out and "after encoding" in out
+    assert "Missing numbers of x are imputed" in capsys.readouterr().out
     assert pydirect.load(model).columns_.categories == (("a", "b", "c"), None, ("0", "1", "2"))
     assert run("predict", model, data, "-o", tmp_path / "p.csv") == 0
-    assert "x " in capsys.readouterr().err
-    assert run(*command, "--on-missing", "skip") == 0
-    assert "with missing values or no weight left out" in capsys.readouterr().out
-    assert run(*command, "--on-missing", "error") == 2
+    assert "y: RMSE" in capsys.readouterr().err
+    assert run(*command, "--drop-missing") == 0
+    assert pydirect.load(model).n_samples_ < 400
+    assert run(*command, "--set", "columns=Columns(missing='raise')") == 2
     assert "column 'x' must be finite" in capsys.readouterr().err
 
 
-def test_text_is_a_class_in_streams_too(tmp_path, capsys, run):
+def test_classes_are_streamed(tmp_path, capsys, run):
     data = write_table(tmp_path / "t.parquet")
-    command = [
-        "fit",
-        data,
-        "--stream",
-        "--target",
-        "label",
-        "-o",
-        tmp_path / "m",
-        "--features",
-        "linear",
-        "--drop",
-        "y",
-    ]
-    assert run(*command) == 0
+    command = ["fit", data, "--stream", "--target", "label", "-o", tmp_path / "m", "--drop", "y"]
+    assert run(*command, "--task", "classification", "--set", "features=linear") == 0
     assert pydirect.load(tmp_path / "m").classes_.tolist() == ["high", "low"]
-    assert run(*command, "--checkpoint", tmp_path / "c") == 2
-    assert "--checkpoint: not with classes and --stream" in capsys.readouterr().err
+    assert run(*command) == 2
+    assert "column 'label' holds text" in capsys.readouterr().err
 
 
 def test_all_columns_that_cannot_be_streamed_are_named(tmp_path, capsys, run):

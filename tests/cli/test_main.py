@@ -11,7 +11,7 @@ import pytest
 
 import pydirect
 
-FAST = ["--features", "linear", "--quiet"]
+FAST = ["--set", "features=linear", "--quiet"]
 
 
 def test_show_config(capsys, run):
@@ -49,7 +49,7 @@ def test_errors_end_in_one_line(tmp_path, data, monkeypatch, error, code, messag
     monkeypatch.setattr(pydirect.DirectRegressor, "fit", fail)
     path = tmp_path / "m"
     arguments = ["fit", data, "--target", "y", "-o", path, *FAST]
-    assert_refused(*arguments, code=code, message=f"pydirect: error: {message}\n")
+    assert_refused(*arguments, code=code, message=f"pydirect: error: {message}")
     assert not path.exists()
 
 
@@ -96,10 +96,10 @@ def test_as_a_process(model, data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pipes behave differently elsewhere")
 def test_reader_that_goes_away(model, tmp_path, make_columns, write_csv):
-    columns = make_columns(n=5000)
+    columns = make_columns(n=40_000)
     data = write_csv(tmp_path / "long.csv", {name: columns[name] for name in ("x", "z", "colour")})
     sender = process("predict", model, data)
-    assert sender.stdout.readline() == "prediction,lower,upper\n"
+    assert sender.stdout.readline() == "prediction,std,lower,upper\n"
     sender.stdout.close()
     assert sender.stderr.read() == ""
     sender.stderr.close()

@@ -1,290 +1,240 @@
-"""The ``pydirect`` command: fit a model to a table, predict with it, inspect its file.
+"""The ``pydirect`` command: fit a model to a table, predict with it, inspect its file, export it.
 
 Exit codes: 0 for success, also if a fit stopped before it converged (with a warning); 2 for wrong usage or unusable
-input, with its problems on standard error, one line each; 130 after Ctrl-C; 141 if the reader of the output closed the
-pipe.
+input, with the reason on standard error; 130 after Ctrl-C; 141 if the reader of the output closed the pipe.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import importlib
-import re
+import inspect
+import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from pydirect.cli.common import (
-    DEFAULT_LEVEL,
-    DEFAULT_TEST_FRACTION,
-    DIRECT_POSTERIORS,
-    NETWORK_POSTERIORS,
-    CommandError,
-    TableError,
-    discard_output,
-    report_failure,
-    short_warnings,
-)
+import pydirect
 
-_N = TypeVar("_N", int, float)
-_INTERRUPTED = 130
-_BROKEN_PIPE = 141
-
-# Flags, then {choices} or the name of a value, with "!" if required, "*" if repeatable, "+" for one or more values and
-# "..." for both of these; options without a value are switches.
-_READING = """
---missing-value TEXT...: in CSV, further texts that stand for missing values, beside empty ones, NA, NaN, null and ?
---decimal {point,comma}: in CSV, the decimal sign (default: found out where possible)
-"""
-_FIT = f"""
-data: CSV or Parquet file with named columns; with --stream a folder too
---target COL!*: column to predict; repeatable
--o --output MODEL!: model file to write
---task {{auto,regression,classification}}: whether the target is a number or a class (default: a class where the column
-    holds text, or true and false)
---model {{direct,network,dvi,monte-carlo}}: basis functions, a network with quadratic activations, or a network of
-    rectified linear units with Gaussian weights, trained by deterministic variational inference or from draws
-    (default: %(default)s)
---hidden H+: units of a network's hidden layers; give the file before this (default: 16 8; 50 for rectified units)
---posterior {{{",".join(DIRECT_POSTERIORS + NETWORK_POSTERIORS)}}}: posterior of the weights: gaussian (default), or
-    sequential or mean-field, whose weights are 4-bit integers, as small devices want them; with --model monte-carlo:
-    normal (default), laplace, logistic or radial
---features {{auto,nystroem,fourier,linear,polynomial}}: features of the inputs (default: nystroem for gaussian weights,
-    fourier for integers)
---n-basis-functions N: number of nystroem or fourier features (default: 2000)
---degree D: degree of the polynomials (default: 2)
---set NAME=VALUE...: any other parameters that the model has in Python, or fields of its posterior, features, columns
-    and schedule, such as target_transform=log, noise=varying or prior=laplace
---drop COL...: columns to leave out; give the file before this
---category COL...: columns of numbers that are categories, such as codes; give the file before this
---weight COL: column with the weights of the rows
---drop-missing: leave out rows without target or weight, with --stream also those without inputs (default: an error)
---on-missing {{impute,skip,error}}: what to do with rows that lack inputs: replace these, leave the rows out, or stop
-    (default: %(default)s){_READING}
---test-fraction F: fraction of the rows to hold out (default: {DEFAULT_TEST_FRACTION})
---stream: read Parquet files block by block, however large; no rows are held out
---checkpoint FILE: with --stream: file for the sums so far; the same command continues from it
---seed SEED: random seed (default: 0)
---threads N: number of threads (default: all allowed)
---plot IMAGE: picture of the held-out predictions and the fit
---quiet: no progress and no summary
-"""
-_PREDICT = f"""
-model: model file
-data: CSV or Parquet file
--o --output OUT: CSV or .parquet file to write (default: CSV on standard output)
---interval P: probability of the interval (default: {DEFAULT_LEVEL})
---std: add a column std, the predictive standard deviation
---on-missing {{impute,skip,error}}: what to do with rows that lack inputs: replace these, leave the prediction empty, or
-    stop (default: %(default)s)
---on-unseen {{accept,skip,error}}: what to do with rows whose categories did not occur in fitting: predict from their
-    other columns, leave the prediction empty, or stop (default: %(default)s){_READING}
---quiet: nothing on standard error but warnings and errors
-"""
-_INFO = """
-model: file written by pydirect
---json: print JSON
-"""
-_EXPORT = f"""
-model: model file
--o --output OUT!: file to write
---format {{c,onnx}}: (default: by the suffix of the output, .h or .onnx; else c)
---samples S: posterior samples to keep (default: 16)
---method {{moments,draw,most_probable}}: how samples are chosen: to match the posterior's mean and variance, at random,
-    or the most probable one (default: moments)
---integer: integer arithmetic up to the last step, always in C
---levels {{model,even,power_of_two}}: levels of the weights: the model's own, or new ones shared by all weights, for
-    which --data is needed (default: model, with a limit even)
---max-flash BYTES: fit the best integer model that takes at most this flash, code included
---max-bytes BYTES: fit the best integer model of at most this size, code not included
---max-stack BYTES: fit the best integer model whose predictions take at most this stack
---max-instructions N: fit the best integer model whose predictions take at most this number of instructions
---max-nonzero K: fit the best integer model with at most K nonzero weights per sample
---data TABLE: CSV or Parquet file with rows like those the model will see
---target NAME*: target column of --data for a model of limited size; repeatable (default: those of the model, which a
-    model saved from Python does not name){_READING}
---prefix NAME: prefix of all names in C (default: pydirect)
---interval P: probability of the interval in C (default: {DEFAULT_LEVEL})
-"""
-_DEMO = """
---plot IMAGE: picture of the intervals
---quiet: no progress, only the results
---seed SEED: seed of the folds and the fits (default: 0)
-"""
-# Help, description and epilog of each command, and its arguments.
-_COMMANDS = {
-    "fit": (
-        "fit a model to a table",
-        "Fit a model that predicts the target columns of a table from its other columns.",
-        "Text columns become one column of zeros and ones per category, at most 50 of them. Missing inputs are "
-        "replaced by what the other columns suggest; missing targets are an error unless --drop-missing is given. "
-        "Scores on held-out rows come from a fit to the other rows; the model that is written is fitted to all.",
-        _FIT,
-    ),
-    "predict": (
-        "predict with a model",
-        "Write predictions for the rows of a table, in their order: columns prediction, lower and upper, "
-        "prefixed with the target's name and an underscore if there are several targets; for a classifier prediction "
-        "and probability_CLASS for each class. Columns are found by name. If the table has the targets too, scores go "
-        "to standard error.",
-        "A missing number is replaced by what the other columns suggest, a missing category counts as one that "
-        "did not occur in fitting, unless missing ones did. Rows with such categories are predicted from their other "
-        "columns, as a rule with wider intervals.",
-        _PREDICT,
-    ),
-    "info": ("show what a file holds", None, None, _INFO),
-    "export": (
-        "write a model as C or ONNX, with weights of a few bits",
-        "Write a few samples of a model's posterior as one C99 header, or as an ONNX graph, that predicts "
-        "mean and standard deviation, and report its size. With limits such as --max-flash "
-        "the best integer model within them is fitted anew to the rows of --data.",
-        None,
-        _EXPORT,
-    ),
-    "demo": ("intervals on real data, beside those of other models", None, None, _DEMO),
-    "show-config": ("show how pydirect was built and what it runs on", None, None, ""),
+LEVEL = 0.9
+_INTERRUPTED, _BROKEN_PIPE = 130, 141
+# Estimators of numbers and of classes.
+MODELS: dict[str, tuple[str | None, str | None]] = {
+    "direct": ("DirectRegressor", "DirectClassifier"),
+    "pooled": ("PooledRegressor", "PooledClassifier"),
+    "counts": ("DirectCountRegressor", None),
+    "survival": ("DirectSurvivalRegressor", None),
+    "mixed": ("DirectMixedRegressor", None),
+    "ordinal": (None, "DirectOrdinalClassifier"),
+    "network": ("QuadraticBNNRegressor", None),
+    "dvi": ("DVIRegressor", "DVIClassifier"),
+    "monte-carlo": ("MonteCarloBNNRegressor", "MonteCarloBNNClassifier"),
+}
+# Columns that models take beside X and y: options, and arguments of `fit`.
+ARGUMENTS = {"weight": "sample_weight", "exposure": "exposure", "event": "event", "groups": "groups"}
+# Limits of a model for a device.
+LIMITS = {
+    "max_flash": "flash, code included, in bytes",
+    "max_bytes": "size, code not included, in bytes",
+    "max_stack": "stack, in bytes",
+    "max_instructions": "number of instructions of a prediction",
+    "max_nonzero": "number of weights per sample that are not zero",
 }
 
-
-def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], expected: str) -> Callable[[str], _N]:
-    """Return an argparse type whose error message says what was expected."""
-
-    def number(text: str) -> _N:
-        """Return the number in a text."""
-        with contextlib.suppress(ValueError):
-            if is_right(value := convert(text)):
-                return value
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
-
-    return number
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """Return name and value in an argument of `--set`: a number, a list, true, false, none, or else text."""
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
-    words = {"true": True, "false": False, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
-    with contextlib.suppress(ValueError, SyntaxError):
-        return name, ast.literal_eval(value)
-    return name, value
-
-
-_natural = _number(int, lambda value: value >= 0, "an integer of at least 0")
-_positive = _number(int, lambda value: value >= 1, "an integer of at least 1")
-_fraction = _number(float, lambda value: 0.0 <= value < 1.0, "a number from 0 to below 1")
-_level = _number(float, lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
-_TYPES: dict[str, Any] = {
-    **dict.fromkeys(("data", "model", "--data", "--output", "--checkpoint", "--plot"), Path),
-    **dict.fromkeys(("--hidden", "--n-basis-functions", "--degree", "--threads"), _positive),
-    **dict.fromkeys(("--samples", "--max-flash", "--max-bytes", "--max-stack"), _positive),
-    **dict.fromkeys(("--max-instructions", "--max-nonzero"), _positive),
-    **{"--test-fraction": _fraction, "--interval": _level, "--seed": _natural},
-    "--set": _setting,
-}
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "fit": {"task": "auto", "model": "direct", "on_missing": "impute", "seed": 0},
-    "predict": {"interval": DEFAULT_LEVEL, "on_missing": "impute", "on_unseen": "accept"},
-    "demo": {"seed": 0},
-}
-
-
-def _add(command: argparse.ArgumentParser, line: str) -> None:
-    """Add the argument that a line describes."""
-    head, help_text = " ".join(line.split()).split(": ", 1)
-    flags, value = [word for word in head.split() if word[0] == "-"], head.split()[-1]
-    options: dict[str, Any] = {"help": help_text}
-    if value.startswith("--"):
-        options["action"], value = "store_true", ""
-    elif not flags:
-        flags, value = [value], ""
-    metavar = value.rstrip("!*+.")
-    marks, kind = value[len(metavar) :], _TYPES.get(flags[-1], str)
-    if metavar.startswith("{"):
-        options["choices"] = [kind(choice) for choice in metavar[1:-1].split(",")]
-    elif metavar:
-        options["metavar"] = metavar
-    if flags[-1] in _TYPES:
-        options["type"] = kind
-    options |= {"required": True} if "!" in marks else {}
-    options |= {"action": "append"} if "*" in marks else {"nargs": "+"} if "+" in marks else {}
-    options |= {"action": "extend", "nargs": "+", "default": []} if marks == "..." else {}
-    command.add_argument(*flags, **options)
+_MANY: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise CommandError(f"{message} (see {self.prog} --help)")
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+    def table(self, *flags: str, **options: Any) -> None:
+        """Add a table, and how it is read."""
+        self.add_argument(*flags, type=Path, **options)
+        marks = "in CSV, further texts that stand for missing values, beside empty ones, NA, NaN, null and ?"
+        self.add_argument("--missing-value", metavar="TEXT", help=marks, **_MANY)
+        sign = "in CSV, the decimal sign (default: found out where possible)"
+        self.add_argument("--decimal", choices=["point", "comma"], help=sign)
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from pydirect import __version__
+def _fit(add: _Parser) -> None:
+    """Fit a model to a table.
 
-        print(f"pydirect {__version__}")
-        parser.exit()
+    It predicts the target columns from the others. Scores on held-out rows come from a fit to the other rows; the model
+    that is written is fitted to all.
+    """
+    option = add.add_argument
+    add.table("data", help="CSV or Parquet file with named columns; with --stream a folder too")
+    option("--target", action="append", required=True, metavar="COL", help="column to predict; repeatable")
+    option("-o", "--output", type=Path, required=True, metavar="MODEL", help="model file to write")
+    option("--model", choices=list(MODELS), default="direct", help="kind of model (default: %(default)s)")
+    kinds = "whether the target is a number or a class (default: a class where it is text, or true and false)"
+    option("--task", choices=["regression", "classification"], help=kinds)
+    settings = "parameters of the model as in Python, such as noise=varying or features=Polynomial(degree=3)"
+    option("--set", metavar="NAME=VALUE", help=settings, **_MANY)
+    option("--drop", metavar="COL", help="columns to leave out; give the file before this", **_MANY)
+    option("--category", metavar="COL", help="columns of numbers that are categories, such as codes", **_MANY)
+    option("--weight", metavar="COL", help="column that says how many times each row counts")
+    option("--exposure", metavar="COL", help="with --model counts: column that mean counts are proportional to")
+    option("--event", metavar="COL", help="with --model survival: column that says whether the event was seen")
+    option("--groups", metavar="COL", help="with --model mixed: column of groups with effects of their own")
+    option("--drop-missing", action="store_true", help="leave out rows without target or weight (default: an error)")
+    held_out = "fraction of the rows to hold out for scores (default: 0.1, with --stream none)"
+    option("--test-fraction", type=float, metavar="F", help=held_out)
+    option("--stream", action="store_true", help="read Parquet files block by block, however large")
+    sums = "with --stream: file for the sums so far; the same command continues from it"
+    option("--checkpoint", type=Path, metavar="FILE", help=sums)
+    option("--seed", type=int, default=0, metavar="SEED", help="random seed (default: 0)")
+    option("--plot", type=Path, metavar="IMAGE", help="picture of the held-out predictions")
+    option("--quiet", action="store_true", help="no progress and no summary")
 
 
-def _of_module(module: str) -> Callable[[argparse.Namespace], int]:
-    """Return the function that imports the module of a command when it is called, and runs it."""
-    return lambda args: int(importlib.import_module(f"pydirect.cli.{module}").run(args))
+def _predict(add: _Parser) -> None:
+    """Predict the rows of a table with a model.
+
+    Columns that are written are prediction, std, lower and upper, prefixed with the target's name if there are several;
+    or prediction and probability_CLASS for each class. If the table has the targets too, scores go to standard error.
+    """
+    add.add_argument("model", type=Path, help="model file")
+    add.table("data", help="CSV or Parquet file; columns are found by name")
+    out = "CSV or .parquet file to write (default: CSV on standard output)"
+    add.add_argument("-o", "--output", type=Path, metavar="OUT", help=out)
+    level = "probability of the interval (default: %(default)s)"
+    add.add_argument("--interval", type=float, default=LEVEL, metavar="P", help=level)
+    skip = "leave predictions empty where inputs are missing or categories new (default: predict from the others)"
+    add.add_argument("--skip-unknown", action="store_true", help=skip)
+    add.add_argument("--quiet", action="store_true", help="nothing on standard error but warnings and errors")
 
 
-def _show_config(_: argparse.Namespace) -> int:
-    import pydirect
+def _info(add: _Parser) -> None:
+    """Show what a file holds."""
+    add.add_argument("model", type=Path, help="file written by pydirect")
+    add.add_argument("--json", action="store_true", help="print the header and the sizes of arrays as JSON")
 
-    pydirect.show_config()
-    return 0
+
+def _export(add: _Parser) -> None:
+    """Write a model as C or ONNX, with weights of a few bits.
+
+    A few samples of its posterior become one C99 header, or an ONNX graph, that predicts mean and standard deviation.
+    With limits such as --max-flash the best integer model within them is fitted anew to the rows of --data.
+    """
+    option = add.add_argument
+    option("model", type=Path, help="model file")
+    option("-o", "--output", type=Path, required=True, metavar="OUT", help="ONNX if it ends in .onnx, else a C header")
+    option("--samples", type=int, metavar="S", help="posterior samples to keep (default: 16)")
+    levels = "levels of the weights: the model's own, or new ones that all share, for which --data is needed"
+    option("--levels", choices=["model", "even", "power_of_two"], help=f"{levels} (default: model, with a limit even)")
+    for name, what in LIMITS.items():
+        option(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"fit the best model of at most this {what}")
+    add.table("--data", metavar="TABLE", help="CSV or Parquet file with rows like those the model will see")
+    targets = "target column of --data for a model of limited size; repeatable (default: those of `fit`)"
+    option("--target", action="append", metavar="COL", help=targets)
+    option("--prefix", metavar="NAME", help="prefix of all names in C (default: pydirect)")
+    option("--interval", type=float, metavar="P", help=f"probability of the interval in C (default: {LEVEL})")
+
+
+def _demo(add: _Parser) -> None:
+    """Compare intervals on real data with those of other models."""
+    add.add_argument("--plot", type=Path, metavar="IMAGE", help="picture of the intervals")
+
+
+def _show_config(add: _Parser) -> None:
+    """Show how pydirect was built and what it runs on."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands, which sets `run`, the function that carries one out."""
-    found = _Parser(
-        prog="pydirect", description="Bayesian regression and classification with discrete weights, from tables."
-    )
-    found.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    found = _Parser(prog="pydirect", description="Exact Bayesian regression and classification of tables.")
+    found.add_argument("--version", action="version", version=f"pydirect {pydirect.__version__}")
     commands = found.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for name, (help_text, description, epilog, arguments) in _COMMANDS.items():
-        command = commands.add_parser(name, help=help_text, description=description, epilog=epilog)
-        for line in re.split(r"\n(?=\S)", arguments.strip()) if arguments else ():
-            _add(command, line)
-        command.set_defaults(run=_show_config if name == "show-config" else _of_module(name), **_DEFAULTS.get(name, {}))
+    for arguments in (_fit, _predict, _info, _export, _demo, _show_config):
+        name, text = arguments.__name__[1:].replace("_", "-"), inspect.cleandoc(arguments.__doc__ or "")
+        command = commands.add_parser(name, help=text.partition("\n")[0], description=text)
+        arguments(command)
+        command.set_defaults(run=partial(_run, name))
     return found
+
+
+def _run(command: str, args: argparse.Namespace) -> None:
+    """Import the module of a command, and run it."""
+    if command == "show-config":
+        pydirect.show_config()
+    else:
+        importlib.import_module(f"pydirect.cli.{command}").run(args)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Raise before the work, rather than after it, if its results cannot be written."""
+    given = {name: getattr(args, name, None) for name in ("model", "data", "output", "plot", "checkpoint")}
+    paths = {name: path for name, path in given.items() if isinstance(path, Path)}
+    for name in paths.keys() & {"output", "plot", "checkpoint"}:
+        path, folder = paths[name], paths[name].absolute().parent
+        if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise ValueError(f"{path}: expected a file in an existing directory where files may be written")
+        if [other.resolve() for other in paths.values()].count(path.resolve()) > 1:
+            raise ValueError(f"{path}: would overwrite another file of this command")
+    if "plot" in paths:
+        _check_picture(paths["plot"])
+
+
+def _check_picture(path: Path) -> None:
+    """Raise unless matplotlib can write a picture of this name."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError('--plot requires matplotlib. Install it with: pip install "pydirect[plot]"') from None
+    formats = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in formats:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join('.' + name for name in formats)}")
+
+
+@contextlib.contextmanager
+def _short_warnings() -> Iterator[None]:
+    """Show each warning as one line, once, without its place in the source."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            print(f"pydirect: warning: {text}", file=sys.stderr)
+        shown.add(text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line with the arguments, by default those of the process, and return the exit code."""
     try:
-        return _run(argv)
-    except KeyboardInterrupt as stop:
-        return report_failure(str(stop) or "interrupted", _INTERRUPTED)
-    except BrokenPipeError:
-        discard_output()
-        return _BROKEN_PIPE
-    except MemoryError as error:
-        return report_failure(f"not enough memory: {error}")
-    except OSError as error:
-        return report_failure(
-            f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-        )
-    except TableError as error:
-        return report_failure(str(error), details=error.details)
-    except (ValueError, TypeError, ImportError) as error:
-        return report_failure(str(error))
-
-
-def _run(argv: Sequence[str] | None) -> int:
-    try:
         args = build_parser().parse_args(argv)
-    except SystemExit as stop:
-        # argparse exits by itself after --help and --version.
+        with _short_warnings():
+            _check_files(args)
+            args.run(args)
+        sys.stdout.flush()
+        return 0
+    except SystemExit as stop:  # argparse exits by itself after --help and --version
         return int(stop.code or 0)
-    with short_warnings():
-        code: int = args.run(args)
-    sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes standard output once more on exit, which would fail again and be reported.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except KeyboardInterrupt as stop:
+        return _report(str(stop) or "interrupted", _INTERRUPTED)
+    except MemoryError as error:
+        return _report(f"not enough memory: {error}")
+    except OSError as error:
+        return _report(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+    except (ValueError, TypeError, ImportError) as error:
+        return _report(str(error))
+
+
+def _report(message: str, code: int = 2) -> int:
+    """Print an error, and return the exit code."""
+    print(f"pydirect: error: {' '.join(message.split())}", file=sys.stderr)
     return code
