@@ -84,7 +84,7 @@ def test_buffered_rows_have_the_model_of_fit(parameters):
     model = DirectRegressor(**parameters)
     for rows in (slice(20), slice(20, 60)):
         model.partial_fit(X[rows], Y[rows])
-    assert_same(model, batch(**parameters), rtol=1e-6)
+    assert_same(model, batch(**parameters), rtol=1e-5)  # of a mean on the scale of y, a kernel's rounding grows
 
 
 def test_weights_and_outputs():

@@ -14,7 +14,7 @@ from sklearn.metrics import r2_score
 import pydirect
 from pydirect import DirectRegressor
 from pydirect.estimators import CorrelatedRegressor, TargetWarning
-from pydirect.estimators.regression import factor_of_few_rows
+from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.linear.correlated import _Incomplete
 
 SIGNAL, NOISE = np.array([[1.0, 0.7], [0.7, 1.0]]), 0.25 * np.array([[1.0, 0.9], [0.9, 1.0]])
@@ -92,7 +92,11 @@ def test_gross_targets_are_warned_of():
 
 def test_intervals_of_few_rows_are_wider():
     few = CorrelatedRegressor(n_basis_functions=20).fit(X[:6], Y[:6])
-    assert few.calibration_scale_ == factor_of_few_rows(6) > 1.2
+    units = few.model_.units
+    plain = replace(few.model_, units=replace(units, calibration=1.0, degrees=None)).interval(NEW, 0.9)
+    lower, upper = few.predict_interval(NEW)
+    np.testing.assert_allclose(upper - lower, factor_of_few_rows(6) * (plain[1] - plain[0]), rtol=1e-3)
+    assert units.degrees == 5 and factor_of_few_rows(6) > 1.2
 
 
 def test_uncorrelated_outputs_are_those_of_independent_fits():

@@ -6,7 +6,7 @@ import pytest
 
 from pydirect import DirectMixedRegressor, load
 from pydirect.estimators import TargetWarning
-from pydirect.estimators.regression import factor_of_few_rows
+from pydirect.fitted.predictor import factor_of_few_rows
 
 RNG = np.random.default_rng(0)
 X, GROUP = RNG.uniform(-2, 2, (600, 2)), RNG.integers(0, 60, 600)

@@ -1,10 +1,13 @@
 """Every kind of prediction evaluates the basis functions of a row once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem
 from pydirect.features.maps import NystroemFeatures
+from pydirect.fitted.predictor import factor_of_few_rows
 
 CALLS = {
     "mean": lambda model, x: model.predict(x),
@@ -70,3 +73,22 @@ def test_frames_of_numbers_are_predicted_without_validation(monkeypatch):
         assert np.isfinite(model.predict(frame.assign(a=np.nan))).all()  # what is expected, given the others
     monkeypatch.setattr(DirectRegressor, "_validated", None)
     model.predict(frame)
+
+
+def test_few_rows_have_intervals_and_tails_of_students_t():
+    rng = np.random.default_rng(3)
+    x, far = rng.standard_normal((10, 2)), np.array([[4.0, -4.0]])
+    y = x[:, 0] + 0.3 * rng.standard_normal(10)
+    model = DirectRegressor(local=False).fit(x, y)
+    (mean, std), own = model.predict(far, return_std=True), model.predict_distribution(far)
+    lower, upper = model.predict_interval(far)
+    plain = replace(model.model_, units=replace(model.model_.units, calibration=1.0, degrees=None))
+    np.testing.assert_allclose(upper - mean, factor_of_few_rows(10) * 1.645 * plain.predict(far, True)[1], rtol=1e-3)
+    np.testing.assert_allclose([lower, upper], own.interval())
+    np.testing.assert_allclose(own.std, std)
+    assert own.log_density(mean + 15 * std)[0] > own.log_density(mean)[0] - 15  # Gaussian: −112
+    draws = model.sample_y(np.vstack([far, far]), 4000)
+    np.testing.assert_allclose(draws.std(axis=1), std[0], rtol=0.1)
+    assert np.quantile(np.abs(draws - mean[0]), 0.999) > 3.8 * std[0]
+    many = DirectRegressor(local=False, noise="constant").fit(rng.standard_normal((600, 2)), rng.standard_normal(600))
+    assert many.calibration_scale_ == 1.0 and many.model_.units.degrees is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from pydirect.predictive import PredictiveDistribution, gaussian_mixture
 
@@ -318,3 +318,15 @@ def test_wrong_arrays_are_refused_with_the_reason(arguments, message):
 def test_wrong_arguments_are_refused_with_the_reason(call, message):
     with pytest.raises(ValueError, match=message):
         call(mixture())
+
+
+@pytest.mark.parametrize("degrees", [3.0, 6.0, 25.0, 60.0])
+def test_a_mixture_stands_for_students_t(degrees):
+    weights, factors = gaussian_mixture.student_factors(degrees)
+    mixed = PredictiveDistribution(weights, np.zeros((1, len(weights))), factors[None])
+    assert mixed.variance[0] == pytest.approx(degrees / (degrees - 2), rel=2e-3)
+    for z in (0.0, 1.0, 5.0, 10.0):
+        assert mixed.log_density(z)[0] == pytest.approx(t.logpdf(z, degrees), abs=0.01)
+    np.testing.assert_allclose(mixed.quantile([0.95, 0.999])[0], t.ppf([0.95, 0.999], degrees), rtol=2e-3)
+    weights, factors = gaussian_mixture.student_factors(1.0)  # its variance would be infinite
+    assert weights @ factors < 2000.0

@@ -16,7 +16,7 @@ from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import RegressionPlan, regression_plan
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, factor_of_few_rows, fit_features, fit_units
+from pydirect.estimators.regression import GivenRows, fit_features, fit_units
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.correlated import FittedCorrelated
 from pydirect.linear.correlated import fit_correlated, sums_by_pattern
@@ -139,7 +139,7 @@ class CorrelatedRegressor(Regressor):
                 found = fit_correlated(patterns, start, noise * start, plan.max_iter, report)
             self.fit_seconds_ = progress.seconds
             if plan.features.learns_kernel:
-                units = units.calibrated(factor_of_few_rows(float(weight.sum()) / rows.counts.repetitions))
+                units = units.of_few_rows(float(weight.sum()) / rows.counts.repetitions)
             parts = found.mean, found.root, found.signal, found.noise, residual, float(weight.sum())
             record = found.log_evidence, found.n_iter, found.converged, found.vectors, found.interrupted
             self.model_ = FittedCorrelated(basis, units, *parts, *record)

@@ -34,13 +34,13 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
-from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
 from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedLatent, OfLatent
+from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.fitted.regression import Latent
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior

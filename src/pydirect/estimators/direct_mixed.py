@@ -22,14 +22,13 @@ from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
-from pydirect.estimators.regression import factor_of_few_rows
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.mixed import EffectColumns, FittedMixed
-from pydirect.fitted.predictor import Units
+from pydirect.fitted.predictor import Units, factor_of_few_rows
 from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects

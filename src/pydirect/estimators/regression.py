@@ -14,8 +14,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import t as student_t
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
@@ -67,8 +65,6 @@ LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the s
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
-# Rows up to which deviations are wider for what is not known of their unit, and from which they are not.
-FEW = (30, 50)
 
 Fitted = list[tuple[Any, float]]
 
@@ -423,21 +419,9 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
                 fitted, noise, local = other, varying, None
     untried = _why_untried(plan, sums.rows is not None, may_vary, n_samples)
     if may_vary and isinstance(plan.noise, str):
-        units = units.calibrated(factor_of_few_rows(n_samples / repetitions))
+        units = units.of_few_rows(n_samples / repetitions, heavy_tails=noise is None)
     latent = Latent.of(basis, fitted, residual)
     return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried)
-
-
-def factor_of_few_rows(n: float) -> float:
-    """Factor of predictive deviations for what n rows leave open of noise and amplitude, which a kernel has in common.
-
-    Given their ratio, y is Student-t of n − 1 degrees of freedom, with n/(n − 1) times the likeliest variance: the ends
-    of its 90 % intervals over those of a Gaussian.
-    """
-    if not 1 < n < FEW[1]:
-        return 1.0
-    ends = float(student_t.ppf(0.95, n - 1) / ndtri(0.95) * np.sqrt(n / (n - 1)))
-    return 1 + (ends - 1) * min(1.0, (FEW[1] - n) / (FEW[1] - FEW[0]))
 
 
 def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> Fitted:

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
 
 from pydirect import _core
 from pydirect._progress import Progress
@@ -29,7 +28,7 @@ from pydirect.fitted.predictor import Predictor, Units
 from pydirect.linear.adaptive import AdaptiveRegression, Block, with_constant
 from pydirect.noise.student_t import FEWEST_PER_OUTLIER, TargetWarning, within_reach
 from pydirect.persistence.schema import AtLeast, Binds, Shape
-from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution, student_factors
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.statistics.running import faded_sums
@@ -59,10 +58,6 @@ CALIBRATION_KEPT, CALIBRATION_ROWS = 0.5 ** (1 / 50), 20
 # freedom. Its squared error counts at most as much in that factor.
 GROSS, GROSS_SCALES, MOST_GROSS, FEWEST_DEGREES = 20.0, 10.0, 2, 8
 LARGEST_CALIBRATION = GROSS**2
-# Degrees of freedom from which Student's t is taken as normal, and the mixture of normals that stands for it below:
-# variances at even steps of their logarithm between these shares of their mass.
-# Fewer degrees than the least have no such mixture in double precision.
-NORMAL_DEGREES, LEAST_DEGREES, N_VARIANCES, TAILS = 100.0, 0.1, 40, (1e-5, 1 - 1e-5)
 # What compiled code holds while it takes rows, and `Stream` gets back.
 LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "n_gross")
 LENT_SUMS = ("score_sum", "score_weight", "calibration_sum", "calibration_weight")
@@ -813,17 +808,6 @@ def within_few(y: FloatArray) -> FloatArray:
     near = within_reach(y)
     far = int((near != y).any(axis=1).sum())
     return near if far <= len(y) / FEWEST_PER_OUTLIER else y
-
-
-def student_factors(degrees: float) -> tuple[FloatArray, FloatArray]:
-    """Weights and variances of the normals whose mixture stands for Student's t of scale one."""
-    if degrees >= NORMAL_DEGREES:
-        return np.ones(1), np.ones(1)
-    degrees = max(degrees, LEAST_DEGREES)
-    low, high = np.log(gammaincinv(degrees / 2, TAILS))
-    log_half_precision = np.linspace(low, high, N_VARIANCES)  # of a gamma variable of shape ν/2
-    weights = np.exp(degrees / 2 * log_half_precision - np.exp(log_half_precision))
-    return weights / weights.sum(), degrees / 2 * np.exp(-log_half_precision)
 
 
 def is_time(value: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Annotated, Self
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -103,14 +103,8 @@ class FittedCorrelated(Predictor):
             values += _together(self.signal, residual.reshape(values.shape))
         return np.asarray(values)
 
-    def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
-        values = super().draws(x, n_samples, rng, noise=False)
-        if noise:
-            values += self.units.calibration * _together(self.noise, rng.standard_normal(values.shape))
-        return values
-
-    def calibrated(self, factor: float) -> Self:
-        return replace(self, units=self.units.calibrated(factor))
+    def noise_values(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        return _together(self.noise, rng.standard_normal((len(x), len(self.noise), n_samples)))
 
 
 def _together(covariance: FloatArray, normal: FloatArray) -> FloatArray:

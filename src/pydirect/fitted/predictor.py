@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any, Self, cast
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import t as student_t
 
 from pydirect._dense import product
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import gauss_hermite
 from pydirect.persistence.schema import Between, Digested, Positive, Shape
-from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution, student_factors
 from pydirect.predictive.transformed import Distribution, TargetTransform, TransformedDistribution
 from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_scale
 
@@ -20,6 +23,9 @@ LARGEST_TARGET = 1e90
 # How far beyond the training targets y is believed where it was transformed: in ranges of theirs, or, of sums over
 # rows, in deviations of what is modelled.
 BELIEVED, BELIEVED_DEVIATIONS = 2.0, 6.0
+# Rows from which distributions are no wider, and have no heavier tails, for what rows leave open; degrees of freedom of
+# fewer: at least, up to which each row adds one, and rows per degree later.
+MANY_ROWS, LEAST_DEGREES, DEGREES, ROWS_PER_DEGREE = 500, 3.0, 6.0, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +33,7 @@ class Units:
     """z = (g(y) − location) / scale for every output; constant targets are exact zeros.
 
     ``log_derivative`` is Σ log g'(y) over the training rows, ``calibration`` a factor of all predictive deviations.
+    With ``degrees``, y is Student-t of so many degrees of freedom, and as wide as a Gaussian of these deviations.
     On another scale, y is believed between ``lowest`` and ``highest``, and `TransformedDistribution.spread` is
     ``spread``; ``gain`` are the nats a row by which leave-one-out scores favoured the scale, where they chose it.
     """
@@ -41,6 +48,7 @@ class Units:
     highest: Annotated[FloatArray, Shape("n_outputs")] | None = None
     spread: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)] | None = None
     gain: Annotated[FloatArray, Shape("n_outputs")] | None = None
+    degrees: Annotated[float, Positive] | None = None
 
     def check(self) -> None:
         """Raise unless parts are of the same outputs."""
@@ -116,6 +124,24 @@ class Units:
         """Return the units with this factor of all predictive deviations."""
         return replace(self, calibration=factor)
 
+    def of_few_rows(self, n_rows: float, heavy_tails: bool = True) -> Self:
+        """Return the units for what n rows leave open of noise and amplitude, by heavy tails too, if they are wanted.
+
+        Tails are no lighter than those of `DEGREES`: little is known of the kernel, and of the noise's own tails.
+        """
+        factor = factor_of_few_rows(n_rows)
+        if factor == 1.0 or not heavy_tails:
+            return self.calibrated(factor)
+        degrees = max(LEAST_DEGREES, min(n_rows - 1, max(DEGREES, n_rows / ROWS_PER_DEGREE)))
+        factor *= float(ndtri(0.95) / student_t.ppf(0.95, degrees) * np.sqrt(degrees / (degrees - 2)))
+        return replace(self.calibrated(factor), degrees=degrees)
+
+    @cached_property
+    def tails(self) -> tuple[FloatArray, FloatArray]:
+        """Weights and factors of variances of the Gaussians of one mean that y's distribution is mixed of, (r,)."""
+        weights, factors = student_factors(np.inf if self.degrees is None else self.degrees)
+        return weights, factors / (weights @ factors)
+
     def standardised(self, y: FloatArray) -> FloatArray:
         """Targets (n_rows, n_outputs) as the model sees them."""
         return (self.transformed(y) - self.location) / self.scale
@@ -148,6 +174,17 @@ class Units:
     def shape(self, values: FloatArray) -> FloatArray:
         """Drop the axis of outputs where y has none."""
         return values[:, 0] if self.one_dimensional else values
+
+
+def factor_of_few_rows(n_rows: float) -> float:
+    """Factor of predictive deviations for what n rows leave open of noise and amplitude, which a kernel has in common.
+
+    Given their ratio, y is Student-t of n − 1 degrees of freedom, with n/(n − 1) times the likeliest variance: the ends
+    of its 90 % intervals over those of a Gaussian.
+    """
+    if not 1 < n_rows < MANY_ROWS:
+        return 1.0
+    return float(student_t.ppf(0.95, n_rows - 1) / ndtri(0.95) * np.sqrt(n_rows / (n_rows - 1)))
 
 
 def check_target_size(size: float) -> None:
@@ -208,6 +245,8 @@ class Predictor(Digested):
 
     def components(self, x: FloatArray) -> list[Components]:
         """Mixture over posterior components and noise levels of every output, standardised."""
+        if self.units.degrees is not None:
+            return self.mixed_by_moments(x)
         components = []
         for (alpha, means, variances), (weights, noise) in zip(
             self.latent_components(x), self.noise_of(x), strict=True
@@ -217,6 +256,15 @@ class Predictor(Digested):
             spread = (variances[:, :, None] + noise[:, None, used]).reshape(len(x), -1)
             components.append((mixed, np.repeat(means, used.sum(), axis=1), spread))
         return components
+
+    def mixed_by_moments(self, x: FloatArray) -> list[Components]:
+        """Gaussians, or Student-t variables of few rows, of the mean and variance of every output, standardised."""
+        mean, variance, noise = self.variance_parts(x)
+        (weights, factors), total = self.units.tails, variance + noise
+        return [
+            (weights, np.repeat(mean[:, k, None], len(weights), axis=1), total[:, k, None] * factors)
+            for k in range(total.shape[1])
+        ]
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean of y, variance of f and expected noise variance, standardised."""
@@ -237,16 +285,23 @@ class Predictor(Digested):
         weights, values = self.noise_of(x[:1])[k]
         return rng.choice(values[0], n_samples, p=weights / weights.sum())
 
+    def noise_values(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
+        """Draws of the noise, (n_rows, n_outputs, n_samples), standardised."""
+        values = np.empty((len(x), self.units.n_outputs, n_samples))
+        for k in range(values.shape[1]):
+            sd = np.sqrt(self.noise_draws(x, k, n_samples, rng))
+            values[:, k] = sd * rng.standard_normal((len(x), n_samples))
+        return values
+
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         """Draws of f, calibrated, plus noise or not, (n_rows, n_outputs, n_samples), standardised."""
-        values, factor = self.latent_draws(x, n_samples, rng), self.units.calibration
-        if factor != 1.0:
-            mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
-            values = mean + factor * (values - mean)
-        for k in range(values.shape[1] if noise else 0):
-            sd = factor * np.sqrt(self.noise_draws(x, k, n_samples, rng))
-            values[:, k] += sd * rng.standard_normal((len(x), n_samples))
-        return values
+        values, units = self.latent_draws(x, n_samples, rng), self.units
+        if noise:
+            values += self.noise_values(x, n_samples, rng)
+        if units.calibration == 1.0 and units.degrees is None:
+            return values
+        mean, (weights, factors) = self.latent_moments(x, with_variance=False)[0][:, :, None], units.tails
+        return mean + units.calibration * np.sqrt(rng.choice(factors, n_samples, p=weights)) * (values - mean)
 
     # In y's units.
 

@@ -278,11 +278,7 @@ class FittedRegressor(Predictor):
         return mean, variance, self.expected_noise(x)
 
     def components(self, x: FloatArray) -> list[Components]:
-        if self.local is None:
-            return super().components(x)
-        mean, variance, noise = self._with_local(x)
-        total = variance + noise
-        return [(np.ones(1), mean[:, k, None], total[:, k, None]) for k in range(mean.shape[1])]
+        return super().components(x) if self.local is None else self.mixed_by_moments(x)
 
     def covariance(self, x: FloatArray) -> FloatArray:
         """Joint covariance of y, noise included, (n_rows, n_rows, n_outputs) or (n_rows, n_rows)."""

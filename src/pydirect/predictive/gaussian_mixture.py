@@ -13,7 +13,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erf, logsumexp, ndtr, ndtri
+from scipy.special import erf, gammaincinv, logsumexp, ndtr, ndtri
 
 from pydirect._validation import FloatArray, as_count, as_number
 
@@ -24,6 +24,9 @@ _SMALLEST_SCALE = float(np.sqrt(np.finfo(np.float64).tiny))
 _WEIGHT_SUM_TOLERANCE = 1e-6
 _FARTHEST = 1e150
 _BLOCK = 2**16  # components of the quantiles that are looked for at a time
+# Degrees of freedom from which Student's t is taken as normal. The mixture of normals that stands for it below has
+# variances at even steps of their logarithm between these shares of their mass, up to the largest.
+_NORMAL_DEGREES, _SHARES, _LARGEST_VARIANCE = 100.0, (1e-11, 1 - 1e-6), 1e6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,6 +248,17 @@ class PredictiveDistribution:
             quantiles = _lower_quantiles(weights, means, scales, middle, std, np.broadcast_to(tails, shape).ravel())
             np.multiply(sign, quantiles.reshape(shape), out=out[rows])
         return out
+
+
+def student_factors(degrees: float) -> tuple[FloatArray, FloatArray]:
+    """Weights and variances of the normals whose mixture stands for Student's t of scale one."""
+    if degrees >= _NORMAL_DEGREES:
+        return np.ones(1), np.ones(1)
+    low, high = np.log(np.maximum(gammaincinv(degrees / 2, _SHARES), degrees / 2 / _LARGEST_VARIANCE))
+    step = min(0.8, 2 / np.sqrt(degrees))  # half more than the deviation where degrees are many
+    log_half_precision = np.linspace(low, high, 1 + int(np.ceil((high - low) / step)))  # of a gamma variable
+    weights = np.exp(degrees / 2 * log_half_precision - np.exp(log_half_precision))
+    return weights / weights.sum(), degrees / 2 * np.exp(-log_half_precision)
 
 
 def _mix(weights: FloatArray, values: FloatArray) -> FloatArray:
