@@ -8,12 +8,14 @@ from scipy.stats import norm
 from pydirect.noise.fit import (
     LOG_CHI2_MEAN,
     LOG_CHI2_VARIANCE,
+    Candidate,
+    _choice,
     estimates_of_log_noise,
     kernel_of_log_noise,
     looks_constant,
     precision_weights,
 )
-from pydirect.noise.model import NO_TAILS, NODE_WEIGHTS, TAILS, LogNoise, Tails
+from pydirect.noise.model import CONSTANT, HEAVY_TAILED, NO_TAILS, NODE_WEIGHTS, TAILS, VARYING, LogNoise, Tails
 
 
 def test_log_chi2_moments_are_those_of_its_density():
@@ -108,3 +110,14 @@ def test_noise_of_all_columns_has_one_length_scale():
 def test_no_columns_screened_still_give_a_kernel():
     few = kernel_of_log_noise(X[:20, :1], LOG_SQUARES[:20], np.ones(20), 1, np.random.default_rng(0))
     assert few.length_scales.shape == (1,) and (few.length_scales > 0).all()
+
+
+@pytest.mark.parametrize(("most", "expected"), [(15.0, HEAVY_TAILED), (5.0, CONSTANT)])
+def test_a_few_rows_tell_of_heavy_tails(most, expected):
+    """Their gain has a large standard error: one row makes it."""
+    gains = {CONSTANT: np.zeros(300), HEAVY_TAILED: np.full(300, -0.01), VARYING: np.full(300, -0.01)}
+    gains[HEAVY_TAILED][7] = most
+    candidates = {name: Candidate(None, NO_TAILS, gain, np.ones(300)) for name, gain in gains.items()}
+    assert _choice(candidates) == expected
+    gains[VARYING][:200] = 0.5  # of many rows
+    assert _choice(candidates) == VARYING

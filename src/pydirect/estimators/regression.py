@@ -50,7 +50,7 @@ from pydirect.fitted.regression import FittedRegressor, Latent, left_out
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
-from pydirect.noise.model import MIN_ROWS_TO_CHOOSE
+from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
 from pydirect.noise.student_t import fit_student_t, warn_of_gross
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
@@ -419,7 +419,9 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
                 fitted, noise, local = other, varying, None
     untried = _why_untried(plan, sums.rows is not None, may_vary, n_samples)
     if may_vary and isinstance(plan.noise, str):
-        units = units.of_few_rows(n_samples / repetitions, heavy_tails=noise is None)
+        units = units.of_few_rows(
+            n_samples / repetitions, heavy_tails=noise is None or set(noise.choices) == {CONSTANT}
+        )
     latent = Latent.of(basis, fitted, residual)
     return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried)
 

@@ -51,6 +51,8 @@ from pydirect.tables.encoding import ColumnEncoding
 
 # Mean log densities that a kind of noise must gain: it has more freedom than leave-one-out sees.
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
+# Gain in nats of all rows together from which they have heavy tails.
+NATS_OF_TAILS = 4.0
 # Of its margin: what varying noise must gain before all rows are weighted.
 PROMISING = 0.5
 # Rows up to which nobody asks that first: much of what varies shows only about a mean that has seen it.
@@ -293,10 +295,18 @@ def _log_density(candidates: dict[int, Candidates]) -> float:
 
 
 def _choice(candidates: Candidates, share: float = 1.0) -> str:
-    """Return the best of the kinds of noise that gain a share of their margins over constant noise."""
-    constant = candidates[CONSTANT]
-    enough = [name for name, each in candidates.items() if each.gains(constant, share * MARGINS[name])]
-    return _best_of({name: candidates[name] for name in [CONSTANT, *enough]}, share)
+    """Return the best of the kinds of noise that gain a share of their margins over noise that is the same everywhere.
+
+    Heavy tails add two numbers to it. A few rows tell of them, so that not the gain's standard error counts, but nats.
+    """
+    constant, tailed = candidates[CONSTANT], candidates[HEAVY_TAILED]
+    gain = tailed.log_density - constant.log_density
+    has_tails = gain > max(share * MARGINS[HEAVY_TAILED], NATS_OF_TAILS / len(tailed.log_densities))
+    flat = HEAVY_TAILED if has_tails else CONSTANT
+    varying = {name: candidates[name] for name in VARIES if name in candidates}
+    margins = {name: share * (MARGINS[name] - MARGINS[flat]) for name in varying}
+    enough = {name: each for name, each in varying.items() if each.gains(candidates[flat], margins[name])}
+    return _best_of({flat: candidates[flat], **enough}, share)
 
 
 def looks_constant(studentised: FloatArray, inputs: FloatArray) -> bool:
