@@ -6,9 +6,7 @@ from scipy.special import softmax
 from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor, load
@@ -138,15 +136,6 @@ def test_labels_that_mean_nothing_gain_nothing():
     assert losses["pool"] > np.log(2) - 2 * 0.5 / np.sqrt(300)
 
 
-def test_other_classifiers_may_join(rows, tmp_path):
-    x, y, x_new, _ = rows[3]
-    model = PooledClassifier(trees=False, others=[("logistic", LogisticRegression())]).fit(x, np.array(list("abc"))[y])
-    assert list(model.weights_) == ["kernel", "logistic"] and "logistic" in model.fit_seconds_
-    assert model.predict_proba(x_new).sum(axis=1) == pytest.approx(np.ones(len(x_new)))
-    with pytest.raises(TypeError, match="others must be None to be saved"):
-        model.save(tmp_path / "pool")
-
-
 def test_parts_see_text_and_gaps_as_the_kernel_does():
     rng = np.random.default_rng(0)
     pd = pytest.importorskip("pandas")
@@ -248,11 +237,6 @@ def test_wrong_parameters_are_named(kind, parameters, message):
         kind(**parameters).fit(np.zeros((4, 2)), [0, 1, 0, 1])
 
 
-def test_others_must_predict_probabilities():
-    with pytest.raises(TypeError, match="predict_proba"):
-        PooledClassifier(others=[("none", DirectRegressor())]).fit(np.zeros((4, 2)), [0, 1, 0, 1])
-
-
 @parametrize_with_checks(
     [
         PooledClassifier(Nystroem(max_search_rows=60), n_basis_functions=40, trees=True),
@@ -275,19 +259,6 @@ def test_trees_are_no_leak_for_many_columns():
 
 
 # --- parts that fail or must be refused
-
-
-def test_others_that_take_no_weights_see_repeated_rows_once(rows):
-    x, y, *_ = rows[2]
-    repeated = np.vstack([x, x[:1]]), np.append(y, y[0])
-    model = PooledClassifier(trees=False, others=[("neighbours", KNeighborsClassifier())]).fit(*repeated)
-    assert set(model.weights_) == {"kernel", "neighbours"}
-
-
-@pytest.mark.parametrize("names", [["kernel"], ["boosted trees"], ["a", "a"]])
-def test_names_of_others_are_their_own(rows, names):
-    with pytest.raises(ValueError, match="names of others must differ"):
-        PooledClassifier(others=[(name, KNeighborsClassifier()) for name in names]).fit(*rows[2][:2])
 
 
 def test_rows_in_every_bag_have_no_votes():

@@ -383,33 +383,15 @@ def feature_plan(
 
 def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str, Any]:
     """What a fixed feature map depends on, comparable by equality."""
-    used: dict[str, Any] = {"features": plan.kind}
-    if plan.kind == "transformer":
-        used["features"] = type(chosen)
-        used |= (
-            {f"features__{name}": value for name, value in chosen.get_params().items()}
-            if hasattr(chosen, "get_params")
-            else {}
-        )
-    if plan.has_kernel:
-        scales = np.asarray(plan.length_scale)
+    used: dict[str, Any] = {"features": type(chosen) if plan.kind == "transformer" else plan.kind}
+    if hasattr(chosen, "get_params"):
+        options = chosen.get_params(deep=not isinstance(chosen, Choice))
+        used |= {f"features__{name}": value for name, value in options.items() if name != "block_dtype"}
+    if isinstance(chosen, Nystroem):
+        scales = np.asarray(chosen.length_scale)
         held = scales.ravel().tolist()  # a scalar is equivalent to equal values for all columns
-        used |= {
-            "n_basis_functions": plan.n_functions,
-            "features__rank_inputs": plan.rank_inputs,
-            "features__length_scale": held[0] if held and held.count(held[0]) == len(held) else scales.tolist(),
-            "features__max_search_rows": plan.max_search_rows,
-            "random_state": model.random_state,
-        }
-    if plan.kind == OWN_KERNEL:
-        used |= {
-            "n_basis_functions": plan.n_functions,
-            "features__kernel": str(joblib.hash(plan.own_kernel)),
-            "features__max_search_rows": plan.max_search_rows,
-            "random_state": model.random_state,
-        }
-    if plan.kind == "polynomial":
-        used["features__degree"] = plan.degree
+        used["features__length_scale"] = held[0] if len(set(held)) == 1 else scales.tolist()
+        used |= {"n_basis_functions": plan.n_functions, "random_state": model.random_state}
     if plan.takes_tables:
         used["columns"] = repr(sorted((model.columns or Columns()).get_params(deep=False).items()))
     if hasattr(model, "target_transform"):

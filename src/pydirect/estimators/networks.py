@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,8 +30,6 @@ from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.sampled import SampledNetwork
 from pydirect.networks.training import LEAST_STEPS, TrainingSchedule, fit_network
 from pydirect.tables.encoding import ColumnEncoding
-
-Network = TypeVar("Network", "NetworkRegressor", "NetworkClassifier")
 
 # Names of the noise, and what networks call it.
 LIKELIHOODS = {"varying": "heteroscedastic", "constant": "homoscedastic", "softplus": "softplus"}
@@ -56,14 +54,6 @@ def schedule_of(model: NetworkRegressor | NetworkClassifier, default: TrainingSc
 
 
 @dataclass(frozen=True)
-class Predictive:
-    """How predictions follow from a network's outputs, and how many stored draws of networks they average over."""
-
-    name: str
-    n_draws: int = 0
-
-
-@dataclass(frozen=True)
 class NetworkPlan:
     """What the parameters of a network estimator ask for, checked; ``network`` is one of a single input."""
 
@@ -71,7 +61,7 @@ class NetworkPlan:
     schedule: TrainingSchedule
     options: dict[str, Any]  # further arguments of `fit_network`
     random_state: Any
-    predictive: Predictive
+    n_predictive_draws: int  # 0 where moments are propagated
     verbose: int
 
     @classmethod
@@ -81,6 +71,7 @@ class NetworkPlan:
         network: VariationalNetwork,
         inference: str,
         schedule: TrainingSchedule,
+        n_predictive_draws: int = 0,
     ) -> Self:
         """Check the parameters that all estimators of networks have, and return the plan."""
         schedule.stages(network.inference(inference))
@@ -90,7 +81,7 @@ class NetworkPlan:
             "initial_scale": as_number(model.initial_scale, "initial_scale", above=0.0),
             "n_restarts": as_count(model.n_restarts, "n_restarts"),
         }
-        return cls(network, schedule, options, model.random_state, model._predictive(), model.verbose)
+        return cls(network, schedule, options, model.random_state, n_predictive_draws, model.verbose)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -122,7 +113,7 @@ class NetworkPlan:
             )
 
         posteriors = fit_each(columns, progress, fit)
-        return NetworkOutputs(input_map, tuple(posteriors), self.predictive.n_draws), progress.seconds
+        return NetworkOutputs(input_map, tuple(posteriors), self.n_predictive_draws), progress.seconds
 
     def effort(self, n_iter: int, n_rows: int) -> dict[str, Any]:
         """How long a fit went on, and the field of the schedule that ended it, if one did."""
@@ -152,15 +143,6 @@ def _report(finished: int, total: int, elbo: float) -> None:
     print(f"  start {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)
 
 
-def predicting_anew(model: Network) -> Network:
-    """Let a fitted model predict as its parameters say, by the same networks."""
-    if hasattr(model, "model_"):
-        fitted, predictive = model.model_, model._predictive()
-        outputs = replace(fitted.outputs, n_draws=predictive.n_draws)
-        model.model_ = replace(fitted, outputs=outputs, predictive=predictive.name)
-    return model
-
-
 def no_zeros(model: Estimator) -> float:
     """Share of weights that are zero: a Gaussian weight never is."""
     model._require_fitted()
@@ -177,14 +159,11 @@ def prior_variances_of(posterior: Any) -> Any:
 
 
 class NetworkRegressor(Regressor):
-    """A regressor of one network per target; a subclass says in `_plan` and `_predictive` which."""
+    """A regressor of one network per target; a subclass says in `_plan` which."""
 
     model_: FittedNetworkRegressor
 
     def _plan(self) -> NetworkPlan:
-        raise NotImplementedError
-
-    def _predictive(self) -> Predictive:
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -221,27 +200,11 @@ class NetworkRegressor(Regressor):
                 units, z = Units.fit(targets, counts, one_dimensional)
                 outputs, seconds = plan.train(x, list(z.T), counts)
                 unknown = np.full(units.n_outputs, np.nan)
-                model = FittedNetworkRegressor(outputs, units, plan.predictive.name, float(counts.sum()), unknown)
+                model = FittedNetworkRegressor(outputs, units, float(counts.sum()), unknown)
                 self.model_ = model.with_mean_noise(x, counts)
             self.columns_, self.fit_seconds_ = columns, seconds
             self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
         return self
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters; those of predictions take effect at once.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters by name.
-
-        Returns
-        -------
-        Self
-            The estimator.
-        """
-        super().set_params(**params)
-        return predicting_anew(self)
 
     input_map_ = of_model("outputs.input_map")
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
@@ -259,14 +222,11 @@ class NetworkRegressor(Regressor):
 
 
 class NetworkClassifier(Classifier):
-    """A classifier of one network with an output per class; a subclass says in `_plan` and `_predictive` which."""
+    """A classifier of one network with an output per class; a subclass says in `_plan` which."""
 
     model_: FittedNetworkClassifier
 
     def _plan(self) -> NetworkPlan:
-        raise NotImplementedError
-
-    def _predictive(self) -> Predictive:
         raise NotImplementedError
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -309,16 +269,10 @@ class NetworkClassifier(Classifier):
                 x = np.ascontiguousarray(columns.encode(table)[used])
                 x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight[used])
                 outputs, seconds = plan.train(x, [merged[:, 0]], counts, len(classes))
-                self.model_ = FittedNetworkClassifier(outputs, classes, plan.predictive.name, float(counts.sum()))
+                self.model_ = FittedNetworkClassifier(outputs, classes, float(counts.sum()))
             self.columns_, self.classes_, self.fit_seconds_ = columns, classes, seconds
             self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
         return self
-
-    def set_params(self, **params: Any) -> Self:
-        super().set_params(**params)
-        return predicting_anew(self)
-
-    set_params.__doc__ = NetworkRegressor.set_params.__doc__
 
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         x = self.encode_rows(X)
@@ -406,9 +360,6 @@ def require_inputs(n_features_in: int, columns: ColumnEncoding, inputs: InputMap
 
 # --- deterministic variational inference
 
-REGRESSOR_PREDICTIVES = ("quadrature", "moment", "mc")
-CLASSIFIER_PREDICTIVES = ("qmc", "delta")
-
 
 @described_by(Estimator)
 @dataclass(eq=False, repr=False)
@@ -453,10 +404,6 @@ class DVIRegressor(NetworkRegressor):
     n_restarts : int, default=1
         Number of random starts; the one with the highest bound is kept. Where the noise depends on the inputs, another
         one may predict better.
-    predictive : {"quadrature", "moment", "mc"}, default="quadrature"
-        Distribution of the target given the Gaussian outputs: a mixture over the nodes of a Gauss-Hermite rule for the
-        log noise variance, exact in the limit; one Gaussian with the same two moments, as published; or a mixture over
-        draws of the outputs.
     random_state : int, RandomState or None, default=0
         Seed of the starts and of the batches.
 
@@ -507,11 +454,10 @@ class DVIRegressor(NetworkRegressor):
 
     Notes
     -----
-    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9 for any `predictive`, with
-    the noise variance E exp(l) = exp(E l + Σ_ll / 2) for varying noise. `predict_distribution` and what follows
-    from it (intervals, quantiles, densities) give those of its components, 20 nodes for ``"quadrature"``: the same mean
-    for ``"quadrature"`` and ``"moment"``, and the same standard deviation for ``"moment"``. Where Σ_ll is large, this
-    expectation is dominated by a tail that 20 nodes, or any number of draws, miss: far from the data the distribution's
+    ``predict(return_std=True)`` and `predict_parts` give the moments of eq. 9, with the noise variance
+    E exp(l) = exp(E l + Σ_ll / 2) for varying noise. `predict_distribution` and what follows from it (intervals,
+    quantiles, densities) are those of a mixture over 20 nodes of a Gauss-Hermite rule for l: of the same mean. Where
+    Σ_ll is large, this expectation is dominated by a tail that 20 nodes miss: far from the data the distribution's
     standard deviation is smaller.
 
     With one hidden layer mean and variance of f are exact under q; intervals, quantiles and densities take the outputs
@@ -542,13 +488,9 @@ class DVIRegressor(NetworkRegressor):
     schedule: TrainingSchedule | None = None
     initial_scale: float = 0.05
     n_restarts: int = 1
-    predictive: str = "quadrature"
 
     def _plan(self) -> NetworkPlan:
         return _dvi_plan(self, 1, likelihood_of(self.noise))
-
-    def _predictive(self) -> Predictive:
-        return Predictive(as_choice(self.predictive, "predictive", REGRESSOR_PREDICTIVES))
 
 
 @described_by(DVIRegressor)
@@ -563,12 +505,8 @@ class DVIClassifier(NetworkClassifier):
     classes: with 50 units, thirty classes take 0.03 to 0.05 ms per row and step, a hundred 0.2 to 0.3 ms, more where
     the logits' variances are large.
 
-    Parameters
-    ----------
-    predictive : {"qmc", "delta"}, default="qmc"
-        How expectations of the softmax over the logits' Gaussian are computed: by quasi-random points, the same for all
-        rows (for two classes by quadrature over their log-odds), or to second order in the covariance (eq. 23), which
-        is scaled down where probabilities would be negative.
+    Predictions average the softmax over the logits' Gaussian by quasi-random points, the same for all rows, for two
+    classes by quadrature over their log-odds.
 
     Attributes
     ----------
@@ -610,13 +548,9 @@ class DVIClassifier(NetworkClassifier):
     schedule: TrainingSchedule | None = None
     initial_scale: float = 0.05
     n_restarts: int = 1
-    predictive: str = "qmc"
 
     def _plan(self) -> NetworkPlan:
         return _dvi_plan(self, 2, "tilted_classification")
-
-    def _predictive(self) -> Predictive:
-        return Predictive(as_choice(self.predictive, "predictive", CLASSIFIER_PREDICTIVES))
 
 
 def _dvi_plan(model: DVIRegressor | DVIClassifier, n_targets: int, likelihood: str) -> NetworkPlan:
@@ -737,9 +671,6 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     def _plan(self) -> NetworkPlan:
         return _monte_carlo_plan(self, 1, likelihood_of(self.noise), exact_last_layer=self.exact_last_layer)
 
-    def _predictive(self) -> Predictive:
-        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
-
 
 @described_by(MonteCarloBNNRegressor)
 @dataclass(eq=False, repr=False)
@@ -795,9 +726,6 @@ class MonteCarloBNNClassifier(NetworkClassifier):
     def _plan(self) -> NetworkPlan:
         return _monte_carlo_plan(self, 2, "classification", exact_last_layer=False)  # the softmax has no closed form
 
-    def _predictive(self) -> Predictive:
-        return Predictive("draws", as_count(self.n_predictive_draws, "n_predictive_draws"))
-
 
 def _monte_carlo_plan(
     model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str, exact_last_layer: bool
@@ -819,7 +747,8 @@ def _monte_carlo_plan(
         n_kl_draws=model.n_kl_draws,
         exact_last_layer=exact_last_layer,
     )
-    return NetworkPlan.of(model, network, inference, schedule)
+    n_draws = as_count(model.n_predictive_draws, "n_predictive_draws")
+    return NetworkPlan.of(model, network, inference, schedule, n_draws)
 
 
 def _inference_of(sampling: str, optimizer: str, posterior: str, kl_mode: str) -> str:

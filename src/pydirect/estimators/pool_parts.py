@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
-from sklearn.utils.validation import has_fit_parameter
 
 from pydirect._validation import FloatArray
 from pydirect.fitted.trees import Trees
@@ -139,26 +137,3 @@ def forest_of_classes(
     votes = np.nan_to_num(forest.oob_decision_function_)
     votes[votes.sum(axis=1) == 0] = 1 / n_classes  # of rows that are in every bag
     return Trees.forest(forest.estimators_, n_classes, x.shape[1]), log_of_votes(votes)
-
-
-def other_classifier(
-    other: ClassifierMixin, x: FloatArray, index: NDArray[np.intp], weight: FloatArray | None, folds: NDArray[np.intp]
-) -> tuple[Any, FloatArray]:
-    """Any classifier of scikit-learn, fitted to all rows, and log probabilities of rows out of their fold.
-
-    Weights are for those that take them; others see every row once.
-    """
-    options = {"sample_weight": weight} if weight is not None and has_fit_parameter(other, "sample_weight") else {}
-    found = np.full((len(x), int(index.max()) + 1), np.nan)
-
-    def fits() -> Iterator[tuple[Any, NDArray[np.intp]]]:
-        for k in range(N_FOLDS):
-            train, rows = np.flatnonzero(folds != k), np.flatnonzero(folds == k)
-            own = {name: value[train] for name, value in options.items()}
-            yield clone(other).fit(x[train], index[train], **own), rows
-
-    for fitted, rows in fits():
-        p = np.zeros((len(rows), found.shape[1]))
-        p[:, fitted.classes_] = fitted.predict_proba(x[rows])
-        found[rows] = log_of_votes(p)
-    return clone(other).fit(x, index, **options), found

@@ -28,13 +28,13 @@ from pydirect.estimators.pool_parts import (
     boosted_means,
     folds_of,
     forest_of_classes,
-    other_classifier,
     random_folds,
 )
 from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, fit_units, merged, warn_of_outliers
 from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
+from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor
@@ -42,7 +42,6 @@ from pydirect.logistic.pool import pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
 # Names of the parts that a pool may have of its own.
-PARTS = ("kernel", "boosted trees", "forest")
 # Rows from which there are trees with trees="auto", and at all.
 LEAST_ROWS, FEWEST_ROWS = 100, 20
 # Rows up to which a kernel of regression is fitted again without each third of them.
@@ -70,7 +69,7 @@ class Pool(Estimator):
 @described_by(DirectClassifier)
 @dataclass(eq=False, repr=False)
 class PooledClassifier(Pool, Classifier):
-    """A pool of the kernel model of `DirectClassifier`, boosted trees and others, whose weights left-out labels choose.
+    """A pool of the kernel model of `DirectClassifier` and trees, whose weights left-out labels choose.
 
     Kernels are good where probabilities change smoothly, trees where they jump: at thresholds, by rules over
     categories, in small pockets. The pool is log-linear, ``log p = Σ w log p_part + const``, with weights from 0 to 2
@@ -84,9 +83,6 @@ class PooledClassifier(Pool, Classifier):
     trees : {"auto", True, False}, default="auto"
         Whether trees of scikit-learn are in the pool: histogram gradient boosting and, for more than two classes, a
         random forest. ``"auto"``: from 100 rows on; True: from 20 rows on.
-    others : list of (str, classifier), optional
-        Further classifiers of scikit-learn with ``predict_proba``, and their names. They see encoded rows. A model with
-        others cannot be saved without pickle.
     random_state : int, RandomState or None, default=0
         Seed of the kernel model's rows and landmarks, of folds and of trees.
 
@@ -99,7 +95,7 @@ class PooledClassifier(Pool, Classifier):
     weights_ : dict of str to float
         Weight of each part.
     left_out_log_loss_ : dict of str to float
-        Mean −log probability of left-out labels, of each part and of the pool; empty without trees and others.
+        Mean −log probability of left-out labels, of each part and of the pool; empty without trees.
     fit_seconds_ : dict of str to float
         Seconds of each stage and part.
 
@@ -123,7 +119,6 @@ class PooledClassifier(Pool, Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
 
-    others: Sequence[tuple[str, Any]] | None = None
     max_iter: int = 1000
 
     def _plan(self) -> ClassificationPlan:
@@ -131,12 +126,6 @@ class PooledClassifier(Pool, Classifier):
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
         _check_pool(self.trees, features.kind)
         check_common(self)
-        names = [name for name, _ in self.others or ()]
-        if len({*PARTS, *names}) < len(PARTS) + len(names):
-            raise ValueError(f"names of others must differ from each other and from {', '.join(PARTS)}, got {names}")
-        for name, other in self.others or ():
-            if not hasattr(other, "predict_proba"):
-                raise TypeError(f"others must be classifiers with predict_proba, got {shown(other)} for {name!r}")
         max_iter = as_count(self.max_iter, "max_iter")
         return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", None, max_iter, self.random_state)
 
@@ -179,52 +168,14 @@ class PooledClassifier(Pool, Classifier):
             order = np.argsort(labels.classes)
             grows = _grows(self.trees, len(rows.x))
             pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
-            if left is not None and (grows or (self.others and len(rows.x) >= FEWEST_ROWS)):
+            if left is not None and grows:
                 with _or_the_kernel_alone(kernel.posteriors):
-                    pool = self._pooled(kernel, left, rows, index, order, grows, rng, progress)
+                    pool = _class_pool(kernel, left, rows, index, order, rng, progress)
             self.columns_ = columns
             self._accept(pool, progress)
         return self
 
-    def _pooled(
-        self,
-        kernel: Any,
-        left: LabelsLeftOut,
-        rows: TrainingRows,
-        index: NDArray[np.intp],
-        order: NDArray[np.intp],
-        grows: bool,
-        rng: np.random.Generator,
-        progress: Progress,
-    ) -> FittedClassPool:
-        """The parts beside the kernel model, and the weights of all."""
-        assert rows.weight is not None
-        boosted, forest, fitted, folds = None, None, [], folds_of(index, rng)
-        found = {"kernel": left.classes()}
-        if grows:
-            with progress.stage("boosted trees"):
-                boosted, found["boosted trees"] = boosted_classes(rows.x, index, rows.weight, folds, rng)
-            if len(order) > 2:
-                with progress.stage("forest"):
-                    forest, found["forest"] = forest_of_classes(rows.x, index, rows.weight, rng)
-        weight = None if (rows.weight == 1).all() else rows.weight
-        for name, other in self.others or ():
-            with progress.stage(name):
-                own, found[name] = other_classifier(other, rows.x, index, weight, folds)
-                fitted.append(own)
-        scored = (left.weight > 0) & (folds >= 0)
-        log_p, labels, mass = np.stack([own[scored] for own in found.values()]), index[scored], left.weight[scored]
-        weights = pool_weights(log_p, labels, mass)
-        every = [*log_p, pooled_log_probability(weights, log_p)]
-        losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
-        return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses), tuple(fitted))
-
     classes_ = of_model("classes")
-
-    def _state(self) -> dict[str, Any]:
-        if self.model_.others:
-            raise TypeError("others must be None to be saved without pickle: only trees are held as arrays")
-        return super()._state()
 
     @property
     def weights_(self) -> dict[str, float]:
@@ -393,6 +344,31 @@ class PooledRegressor(Pool, Regressor):
         where = "moved to its mean" if self.model_.moves else "the kernel model's own"
         lines.append(f"Pool: left-out RMSE {_numbers(errors['pool'])}; the distribution is {where}.")
         return Summary("\n".join(lines))
+
+
+def _class_pool(
+    kernel: FittedClassifier,
+    left: LabelsLeftOut,
+    rows: TrainingRows,
+    index: NDArray[np.intp],
+    order: NDArray[np.intp],
+    rng: np.random.Generator,
+    progress: Progress,
+) -> FittedClassPool:
+    """Trees beside the kernel model, and the weights of all."""
+    assert rows.weight is not None
+    forest, folds, found = None, folds_of(index, rng), {"kernel": left.classes()}
+    with progress.stage("boosted trees"):
+        boosted, found["boosted trees"] = boosted_classes(rows.x, index, rows.weight, folds, rng)
+    if len(order) > 2:
+        with progress.stage("forest"):
+            forest, found["forest"] = forest_of_classes(rows.x, index, rows.weight, rng)
+    scored = (left.weight > 0) & (folds >= 0)
+    log_p, labels, mass = np.stack([own[scored] for own in found.values()]), index[scored], left.weight[scored]
+    weights = pool_weights(log_p, labels, mass)
+    every = [*log_p, pooled_log_probability(weights, log_p)]
+    losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
+    return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses))
 
 
 def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, progress: Progress) -> FittedMeanPool:

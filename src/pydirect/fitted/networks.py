@@ -20,7 +20,6 @@ from pydirect.logistic.likelihood import predictive_log_odds
 from pydirect.networks.base import (
     N_NODES,
     centred_moments,
-    delta_log_probabilities,
     draw_outputs,
     log_mean_softmax,
     log_noise_nodes,
@@ -30,7 +29,7 @@ from pydirect.networks.base import (
 )
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledPosterior
-from pydirect.persistence.schema import AtLeast, Binds, Digested, OneOf, Positive, Shape
+from pydirect.persistence.schema import AtLeast, Binds, Digested, Positive, Shape
 from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior
 from pydirect.quantized.fitted import FittedNetwork, NetworkBasis
 from pydirect.statistics.gaussian import blocks_of
@@ -39,8 +38,7 @@ from pydirect.statistics.gaussian import blocks_of
 LARGEST_LOG_VARIANCE = 60.0
 # Standardised inputs are clipped here: fourth powers of the network's outputs stay finite.
 LARGEST_INPUT = 1e20
-# Number of draws of the outputs for predictive="mc"; of quasi-random points for several classes, a power of two.
-N_DRAWS = 100
+# Number of quasi-random points for several classes, a power of two.
 N_POINTS = 256
 # Seed of the draws that all predictions use.
 PREDICTIVE_SEED = 0
@@ -67,8 +65,8 @@ class NetworkOutputs:
         like = [replace(p.network, seed=0) if isinstance(p, SampledPosterior) else p.network for p in self.posteriors]
         if network.n_inputs != max(self.input_map.n_outputs, 1) or any(own != like[0] for own in like):
             raise ValueError("posteriors are not of the network's shape")
-        if self.n_draws and not all(isinstance(p, SampledPosterior) for p in self.posteriors):
-            raise ValueError("n_draws must be 0 for networks that are not sampled")
+        if any(isinstance(p, SampledPosterior) != (self.n_draws > 0) for p in self.posteriors):
+            raise ValueError("n_draws must be positive for networks that are sampled, 0 for others")
 
     @property
     def n_networks(self) -> int:
@@ -129,14 +127,12 @@ def lost_in_units(model: FittedNetworkRegressor | FittedQuadraticNetwork) -> Flo
 class FittedNetworkRegressor(Predictor):
     """One network per target, whose noise variance may be another output l of the network.
 
-    ``predictive`` is how the target's distribution follows from the outputs: "quadrature", "moment" and "mc" of their
-    moments, "draws" of stored draws of the networks. ``mean_noise`` (n_outputs,) is the expected noise variance over
-    the training rows, standardised.
+    Distributions are mixtures over nodes of a quadrature of the outputs' moments, or over stored draws of the networks.
+    ``mean_noise`` (n_outputs,) is the expected noise variance over the training rows, standardised.
     """
 
     outputs: Annotated[NetworkOutputs, Binds(n_outputs="n_networks")]
     units: Units
-    predictive: Annotated[str, OneOf("quadrature", "moment", "mc", "draws")]
     n_samples: Annotated[float, Positive]
     mean_noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
 
@@ -147,8 +143,6 @@ class FittedNetworkRegressor(Predictor):
         """Raise unless the networks have one target, and draws where they are wanted."""
         if self.posteriors[0].network.n_targets != 1 or "classification" in self.likelihood:
             raise ValueError("posteriors are not of networks for regression")
-        if (self.predictive == "draws") != (self.outputs.n_draws > 0):
-            raise ValueError("n_draws must be given for predictive='draws', and only there")
 
     @property
     def posteriors(self) -> tuple[Any, ...]:
@@ -161,10 +155,9 @@ class FittedNetworkRegressor(Predictor):
 
     @property
     def n_columns(self) -> int:
-        if self.predictive == "draws":
+        if self.outputs.n_draws:
             return self.outputs.width_of_draws(self.outputs.n_draws)
-        components = N_DRAWS if self.predictive == "mc" else N_NODES
-        return self.outputs.n_inputs + len(self.posteriors) * (8 + 8 * components)
+        return self.outputs.n_inputs + len(self.posteriors) * (8 + 8 * N_NODES)
 
     def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
         """Return the model with the mean over rows of the expected noise variance."""
@@ -213,7 +206,7 @@ class FittedNetworkRegressor(Predictor):
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         def parts(x: FloatArray) -> Sequence[tuple[FloatArray, ...]]:
-            if self.predictive == "draws":
+            if self.outputs.n_draws:
                 drawn = self.components(x)
                 return [(means.mean(axis=1), means.var(axis=1), noise.mean(axis=1)) for _, means, noise in drawn]
             return [(m[:, 0], s[:, 0, 0], self.noise_from_moments(m, s)) for m, s in self.output_moments(x)]
@@ -229,21 +222,11 @@ class FittedNetworkRegressor(Predictor):
     # --- distributions
 
     def components(self, x: FloatArray) -> list[Components]:
-        if self.predictive == "draws":
+        if self.outputs.n_draws:
             n_draws = self.outputs.n_draws
             weights = np.full(n_draws, 1.0 / n_draws)
             return [(weights, drawn[:, 0], self.noise_variances(drawn[:, 1])) for drawn in self.drawn(x)]
-        components = {
-            "quadrature": self.quadrature_components,
-            "moment": self.moment_components,
-            "mc": self.drawn_components,
-        }[self.predictive]
-        return [components(mean, covariance) for mean, covariance in self.output_moments(x)]
-
-    def moment_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
-        """One Gaussian with the target's moments (eq. 9)."""
-        variance = covariance[:, 0, 0] + self.noise_from_moments(mean, covariance)
-        return np.ones(1), mean[:, :1], variance[:, None]
+        return [self.quadrature_components(mean, covariance) for mean, covariance in self.output_moments(x)]
 
     def quadrature_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
         """Mix over Gauss-Hermite nodes of l; y | l is Gaussian about E f + c (l − E l), c = Σ_fl / Σ_ll."""
@@ -253,11 +236,6 @@ class FittedNetworkRegressor(Predictor):
         means = mean[:, :1] + slope[:, None] * (nodes - mean[:, 1:])
         rest = np.maximum(covariance[:, 0, 0] - slope * s_fl, 0.0)
         return weights, means, rest[:, None] + self.noise_variances(nodes)
-
-    def drawn_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
-        """Mix over draws of the outputs, from the same standard normal draws for every row."""
-        draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((N_DRAWS, 2)))
-        return np.full(N_DRAWS, 1 / N_DRAWS), draws[0], self.noise_variances(draws[1])
 
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         values = np.empty((len(x), len(self.posteriors), n_samples))
@@ -282,11 +260,10 @@ def _within(log_variance: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class FittedNetworkClassifier(Digested):
-    """A network with an output per class; ``predictive`` is "qmc" or "delta" of moments, or "draws" of networks."""
+    """A network with an output per class; predictions average over moments of the logits, or stored draws."""
 
     outputs: NetworkOutputs
     classes: Annotated[NDArray[Any], Shape("n_classes")]
-    predictive: Annotated[str, OneOf("qmc", "delta", "draws")]
     n_samples: Annotated[float, Positive]
 
     __repr__ = short_repr
@@ -296,8 +273,8 @@ class FittedNetworkClassifier(Digested):
         network = self.posteriors[0].network
         if len(self.posteriors) != 1 or network.n_outputs != len(self.classes) or len(self.classes) < 2:
             raise ValueError("posteriors are not of a network of these classes")
-        if "classification" not in network.likelihood or (self.predictive == "draws") != (self.outputs.n_draws > 0):
-            raise ValueError("the network and n_draws must fit the predictive")
+        if "classification" not in network.likelihood:
+            raise ValueError("the network must be one for classification")
 
     one_dimensional = True  # one network
 
@@ -313,11 +290,10 @@ class FittedNetworkClassifier(Digested):
     @property
     def n_columns(self) -> int:
         """Floats per row while predicting."""
-        if self.predictive == "draws":
+        if self.outputs.n_draws:
             return self.outputs.width_of_draws(self.outputs.n_draws)
         n_classes = len(self.classes)
-        points = 0 if self.predictive == "delta" else 4 * N_POINTS * (n_classes if n_classes > 2 else 1)
-        return self.outputs.n_inputs + 4 * n_classes**2 + points
+        return self.outputs.n_inputs + 4 * n_classes**2 + 4 * N_POINTS * (n_classes if n_classes > 2 else 1)
 
     def log_proba(self, x: FloatArray) -> FloatArray:
         """Log probabilities, (n_rows, n_classes)."""
@@ -327,11 +303,9 @@ class FittedNetworkClassifier(Digested):
         return log_p
 
     def _log_proba_of_block(self, x: FloatArray) -> FloatArray:
-        if self.predictive == "draws":
+        if self.outputs.n_draws:
             return log_mean_softmax(self.outputs.drawn(x)[0], classes=1, draws=2)
         mean, covariance = self.outputs.moments(x)[0]
-        if self.predictive == "delta":
-            return delta_log_probabilities(mean, covariance)
         if len(self.classes) == 2:
             odds = predictive_log_odds(*log_odds_moments(mean, covariance))
             return np.asarray(log_expit(np.stack([-odds, odds], axis=1)))

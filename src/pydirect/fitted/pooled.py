@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
 
 from pydirect._validation import FloatArray, short_repr
 from pydirect.fitted.classification import FittedClassifier
@@ -17,7 +15,7 @@ from pydirect.fitted.predictor import Components, Predictor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
-from pydirect.persistence.schema import As, AtLeast, Between, Shape
+from pydirect.persistence.schema import AtLeast, Between, Shape
 
 
 def of_kernel(name: str) -> Any:
@@ -27,10 +25,10 @@ def of_kernel(name: str) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class FittedClassPool:
-    """A log-linear pool of a kernel model and, of encoded rows, boosted trees, a forest and others.
+    """A log-linear pool of a kernel model and, of encoded rows, boosted trees and a forest.
 
     ``weights`` (n_parts,) are of the parts there are, in this order; ``order`` (n_classes,) the place of every class
-    among the outputs of all but the first. ``others`` have ``predict_proba``.
+    among the outputs of all but the first.
     """
 
     kernel: FittedClassifier
@@ -40,7 +38,6 @@ class FittedClassPool:
     names: Annotated[tuple[str, ...], Shape("n_parts")]
     order: Annotated[NDArray[np.intp], Shape("n_classes")]
     left_out_log_loss: Annotated[FloatArray, Shape("n_losses*")]  # of the parts, then of the pool
-    others: Annotated[tuple[Any, ...], As(tuple[int, ...])] = ()
 
     basis, posteriors = of_kernel("basis"), of_kernel("posteriors")
     classes, one_dimensional = of_kernel("classes"), of_kernel("one_dimensional")
@@ -52,7 +49,7 @@ class FittedClassPool:
         """Raise unless all parts are of the same classes and columns."""
         n_classes = len(self.kernel.classes)
         trees = [(own, n) for own, n in ((self.boosted, n_classes if n_classes > 2 else 1), (self.forest, n_classes))]
-        if len(self.weights) != 1 + sum(own is not None for own, _ in trees) + len(self.others):
+        if len(self.weights) != 1 + sum(own is not None for own, _ in trees):
             raise ValueError("weights must be one for each part")
         if any(own is not None and len(own.base) != n for own, n in trees):
             raise ValueError("trees must be of the kernel model's classes")
@@ -83,15 +80,7 @@ class FittedClassPool:
         if self.forest is not None:
             forest = self.forest
             parts.append(lambda x: log_of_votes(forest(x)))
-        for other in self.others:
-            parts.append(partial(_of_other, other, len(self.classes)))
         return parts
-
-
-def _of_other(other: ClassifierMixin, n_classes: int, x: FloatArray) -> FloatArray:
-    p = np.zeros((len(x), n_classes))
-    p[:, other.classes_] = other.predict_proba(x)
-    return log_of_votes(p)
 
 
 @dataclass(frozen=True, eq=False)

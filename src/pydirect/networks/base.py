@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, ndtri
+from scipy.special import ndtri
 from scipy.stats import qmc
 
 from pydirect import _core
@@ -431,22 +431,6 @@ def normal_points(n_points: int, n_dimensions: int) -> FloatArray:
     """Quasi-random standard normal points, (n_points, n_dimensions): the same at every call."""
     points = qmc.Sobol(n_dimensions, scramble=False).random(n_points)
     return ndtri(points + 0.5 / n_points)  # in every dimension the midpoints of n_points equal intervals
-
-
-def delta_log_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Expand E softmax to second order in the covariance (eq. 23), E p_i ≈ p_i (1 + ½ (v_i − Σ_j p_j v_j)).
-
-    v_i is the variance of logit i minus the logits' average under p. The second order is scaled down where it would
-    make probabilities negative.
-    """
-    p = np.exp(log_softmax(mean, axis=1))
-    sp = np.einsum("nij,nj->ni", covariance, p)
-    average = np.einsum("ni,ni->n", p, sp)[:, None]
-    v = np.maximum(np.einsum("nii->ni", covariance) - 2.0 * sp + average, 0.0)
-    average_v = np.einsum("ni,ni->n", p, v)[:, None]
-    expected = p * (1.0 + 0.5 * (v - average_v) / np.maximum(1.0, 0.5 * average_v))
-    expected = np.maximum(expected, np.finfo(np.float64).tiny)
-    return np.log(expected / expected.sum(axis=1, keepdims=True))
 
 
 def moments_of_draws(outputs: FloatArray) -> tuple[FloatArray, FloatArray]:
