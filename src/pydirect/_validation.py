@@ -205,6 +205,12 @@ def as_sample_weight(value: ArrayLike | None, n_rows: int, *, all_zero: bool = F
     return weights
 
 
+def as_weights(value: ArrayLike | None, n_rows: int) -> FloatArray:
+    """Return weights as `as_sample_weight` checks them, ones for None."""
+    weights = as_sample_weight(value, n_rows)
+    return np.ones(n_rows) if weights is None else weights
+
+
 def column_names(X: Any) -> list[str] | None:
     """Return the column names of a frame, None for other arrays or names that are not all strings."""
     own = getattr(X, "column_names", None)  # of pyarrow

@@ -275,9 +275,9 @@ TAKE_ANY = {
     "pydirect.metrics.nlpd_scorer",
     "pydirect.metrics.predict_interval",
     "pydirect.metrics.predicted_by",
-    "pydirect.estimators.summary.lines_of_basis_model",
-    "pydirect.estimators.summary.summary_of_regressor",
-    "pydirect.estimators.summary.summary_of_stream",
+    "pydirect.estimators.summary.lines_of_model",
+    "pydirect.estimators.summary.lines_of_regressor",
+    "pydirect.estimators.summary.lines_of_stream",
 }
 
 

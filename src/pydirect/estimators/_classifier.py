@@ -13,11 +13,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import takes_rows
-from pydirect._validation import FloatArray, as_sample_weight
+from pydirect._validation import FloatArray, as_weights
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.classification import OfLatent
+from pydirect.fitted.regression import OfLatent
 from pydirect.tables.table import Table
 
 
@@ -73,8 +73,15 @@ class Classifier(ClassifierMixin, Estimator):
         """Validate rows of a new fit: a table, labels and weights."""
         x, given = self._validated(X, y)
         check_labels(given)
-        weight = as_sample_weight(sample_weight, len(x))
-        return self._as_table(x), given, np.ones(len(x)) if weight is None else weight
+        return self._as_table(x), given, as_weights(sample_weight, len(x))
+
+    def _encoded(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, NDArray[Any], FloatArray]:
+        """Learn the columns of a new fit; return the rows that count, encoded, their labels and weights."""
+        table, given, weight = self._read(X, y, sample_weight)
+        self.columns_, used = self._fitted_columns(table, indicators(given, weight), weight), weight > 0
+        return np.ascontiguousarray(self.columns_.encode(table)[used]), given[used], weight[used]
 
     # --- prediction
 
@@ -113,7 +120,8 @@ class Classifier(ClassifierMixin, Estimator):
         ndarray of shape (n_rows, n_classes)
             In nats.
         """
-        raise NotImplementedError
+        found: FloatArray = self._asked("log_proba", X)
+        return found
 
     @takes_rows
     def predict_proba(self, X: ArrayLike) -> FloatArray:

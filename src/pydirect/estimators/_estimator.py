@@ -38,6 +38,7 @@ from pydirect.estimators.choices import (
     as_posterior,
     content,
 )
+from pydirect.estimators.summary import Summary, lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.own_kernel import kernel_of, kernels, text_of
 from pydirect.fitted.predictor import check_target_size
@@ -335,6 +336,17 @@ class Estimator(BaseEstimator):
         """
         return self._read_rows(X)[0]
 
+    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
+        """Return the fitted model and rows of X as it takes them."""
+        x = self.encode_rows(X)  # first: it refuses if nothing is fitted
+        return self.model_, x
+
+    def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
+        """Ask the fitted model about rows of X."""
+        model, x = self._at(X)
+        with self._threads():
+            return getattr(model, question)(x, *arguments)
+
     def _read_rows(self, X: ArrayLike, effect: str = NARROW) -> tuple[FloatArray, Any]:
         """Return encoded rows, and the validated ones if they lack numbers of columns that lacked none in the fit."""
         self._require_fitted()
@@ -408,6 +420,20 @@ class Estimator(BaseEstimator):
     @property
     def interrupted_(self) -> bool:
         return any(p.interrupted for p in self.posteriors_)
+
+    def summary(self) -> Summary:
+        """Describe the fitted model in words: what it is of, how inference ended, what it found.
+
+        Returns
+        -------
+        Summary
+            Text, which notebooks show as a table.
+        """
+        self._require_fitted()
+        return Summary("\n".join(self._words()))
+
+    def _words(self) -> list[str]:
+        return lines_of_model(self)
 
     def _warn_if_unfinished(
         self, limit: str = "max_iter", effort: str = "", stacklevel: int = 3, given: Any = None

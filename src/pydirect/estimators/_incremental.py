@@ -36,7 +36,7 @@ from pydirect.estimators.regression import GivenRows, fit_features, fit_units, g
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
-from pydirect.fitted.predictor import Units, check_target_size
+from pydirect.fitted.predictor import check_target_size
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.persistence.container import FileFormatError
 from pydirect.predictive.transformed import TargetTransform
@@ -125,15 +125,10 @@ class IncrementalRegressor(Regressor):
         super()._begin()
         self._rows_of_fit, self._n_watched, self._n_far = None, 0, 0
 
-    def _encoded(self, plan: RegressionPlan, rows: TableRows, columns: ColumnEncoding | None = None) -> GivenRows:
-        """Encode the rows of a new fit, as `columns` do or as is learned from them."""
-        self._begin()
-        table, y, weight, self._one_dimensional = rows
-        if columns is None:
-            columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=plan.reach)[1], weight)
-        self.columns_ = columns
-        names = self._feature_names() or None
-        return GivenRows(columns.encode(table), y, weight, self._one_dimensional, columns, names)
+    def _encoded(self, rows: TableRows, *arguments: Any, **options: Any) -> GivenRows:
+        given = super()._encoded(rows, *arguments, **options)
+        self._one_dimensional = given.one_dimensional
+        return given
 
     def _accept(self, model: FittedRegressor, seconds: dict[str, float]) -> Self:
         """Take over a fitted model, and drop the rows and sums of earlier ones."""
@@ -190,7 +185,7 @@ class IncrementalRegressor(Regressor):
                         "it"
                     )
                 y = np.zeros(len(self._validated(X)))
-            given = self._encoded(plan, self._read_targets(X, y, sample_weight))
+            given = self._encoded(self._read_targets(X, y, sample_weight), reach=plan.reach)
             self._fix_features(plan, given)
             self._warn_if_constant(given.x, stacklevel=2)
         return self
@@ -486,7 +481,7 @@ class IncrementalRegressor(Regressor):
         rows = buffer.rows
         weight = None if (rows.weight == 1).all() else rows.weight
         with progress.stage("features"):
-            given = self._encoded(plan, TableRows(buffer.table, rows.y, weight, self._one_dimensional))
+            given = self._encoded(TableRows(buffer.table, rows.y, weight, self._one_dimensional), reach=plan.reach)
             known = None if earlier is None else earlier.target_transform
             self._fix_features(plan, given, None if learn else earlier, known)
         search = None if earlier is None else earlier.search
@@ -626,7 +621,7 @@ class IncrementalRegressor(Regressor):
             raise StreamError("there are no rows with positive weight")
         self._set_input_names(rows.x.shape[1], names)
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
-        given = self._encoded(plan, TableRows(table, rows.y, rows.weight, one_dimensional))
+        given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional), reach=plan.reach)
         self._fix_features(plan, given)
         self._warn_if_constant(given.x, stacklevel=4)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,11 +11,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
-from pydirect.estimators._estimator import Estimator, of_model
+from pydirect.estimators._estimator import Estimator, TableRows, of_model
+from pydirect.estimators.regression import GivenRows
 from pydirect.fitted.predictor import Units
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.table import Table
 
 
 class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
@@ -22,8 +23,20 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     # --- rows of a fit
 
-    def _columns_for(self, table: Table, y: FloatArray, weight: FloatArray | None) -> ColumnEncoding:
-        return self._fitted_columns(table, Units.fit(y, weight, False)[1], weight)
+    def _encoded(
+        self,
+        rows: TableRows,
+        columns: ColumnEncoding | None = None,
+        reach: Callable[[FloatArray], FloatArray] | None = None,
+    ) -> GivenRows:
+        """Encode the rows of a new fit, as `columns` do or as is learned from them; `reach`: as of `Units.fit`."""
+        self._begin()
+        table, y, weight, one_dimensional = rows
+        if columns is None:
+            columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=reach)[1], weight)
+        self.columns_ = columns
+        names = self._feature_names() or None
+        return GivenRows(columns.encode(table), y, weight, one_dimensional, columns, names)
 
     # --- results
 
@@ -42,17 +55,6 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         return float(noise[0]) if self._units.one_dimensional else noise
 
     # --- prediction
-
-    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
-        """Return the fitted model and rows of X as it takes them."""
-        x = self.encode_rows(X)  # first: it refuses if nothing is fitted
-        return self.model_, x
-
-    def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
-        """Ask the fitted model about rows of X."""
-        model, x = self._at(X)
-        with self._threads():
-            return getattr(model, question)(x, *arguments)
 
     def _check_targets(self, y: ArrayLike, n_rows: int) -> FloatArray:
         targets = as_target(y, n_rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,12 +11,12 @@ from sklearn.metrics import r2_score
 
 from pydirect._documentation import described_by, takes_rows
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_sample_weight
+from pydirect._validation import FloatArray, as_sample_weight, as_weights
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import RegressionPlan, regression_plan
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, fit_features, fit_units
+from pydirect.estimators.regression import fit_features, fit_units
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.correlated import FittedCorrelated
 from pydirect.linear.correlated import fit_correlated, sums_by_pattern
@@ -116,10 +116,7 @@ class CorrelatedRegressor(Regressor):
                     f"n_basis_functions must be at most {most} where some of {targets.shape[1]} outputs are missing, "
                     f"got {plan.features.n_functions}: time grows with the cube of their product"
                 )
-            self._begin()
-            self.columns_ = self._columns_for(read.table, read.y, read.weight)
-            x, names = self.columns_.encode(read.table), self._feature_names() or None
-            given = GivenRows(x, read.y, read.weight, False, self.columns_, names)
+            given = replace(self._encoded(read), one_dimensional=False)
             with progress.stage("features"):
                 units, rows = fit_units(plan, given)
                 chosen = np.flatnonzero(~missing.any(axis=1))
@@ -128,7 +125,7 @@ class CorrelatedRegressor(Regressor):
                 learned = TrainingRows(rows.x[chosen], rows.y[chosen], weight)
                 basis = fit_features(plan, given, units, learned, plan.generators()[0])
             with progress.stage("inference"), progress.rows(plan.max_iter, "iterations") as report:
-                weight = np.ones(len(rows.x)) if rows.weight is None else rows.weight
+                weight = as_weights(rows.weight, len(rows.x))
                 inputs, n_threads = basis.inputs(rows.x), resolve_n_threads()
                 phi = basis.map.transform(inputs, np.float64, n_threads)
                 mean_square = float(np.average(np.einsum("ij,ij->i", phi, phi), weights=weight))

@@ -15,8 +15,8 @@ from pydirect._threads import raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, OfLabels, indicators
-from pydirect.estimators._estimator import refuse_ignored
+from pydirect.estimators._classifier import Classifier, OfLabels
+from pydirect.estimators._estimator import of_model, refuse_ignored
 from pydirect.estimators.choices import (
     MeanField,
     Sequential,
@@ -41,10 +41,10 @@ from pydirect.estimators.classification import (
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import fit_labels
-from pydirect.estimators.summary import Summary, lines_of_basis_model
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.classification import FittedClassifier, OfLatent
+from pydirect.fitted.classification import FittedClassifier
+from pydirect.fitted.regression import OfLatent
 from pydirect.logistic.fit import BOUNDS
 from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, FittedBasisModel, SearchSettings
@@ -205,26 +205,15 @@ class DirectClassifier(Classifier, OfLabels):
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
         """
-        with self._whole():
+        with self._whole() as progress:
             plan = self._plan()
-            table, given, weight = self._read(X, y, sample_weight)
-            with self._threads():
-                model, self.columns_, self.fit_seconds_ = self._fitted(plan, table, given, weight)
-            self._accept(model)
+            rng, (x, given, weight) = plan.generator(), self._encoded(X, y, sample_weight)
+            labels, rows, _ = read_labels(plan, x, given, weight)
+            names = self._feature_names() or None
+            self._accept(fit_labels(plan, labels, rows, self.columns_, names, rng, progress)[0])
+            self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
-
-    def _fitted(
-        self, plan: ClassificationPlan, table: Table, y: NDArray[Any], weight: FloatArray
-    ) -> tuple[FittedClassifier, Any, dict[str, float]]:
-        """The stages of a fit: columns, labels, features, landmarks, weights."""
-        rng, progress, used = plan.generator(), Progress(self.verbose), weight > 0
-        columns = self._fitted_columns(table, indicators(y, weight), weight)
-        x = np.ascontiguousarray(columns.encode(table)[used])
-        labels, rows, _ = read_labels(plan, x, y[used], weight[used])
-        names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
-        model, _ = fit_labels(plan, labels, rows, columns, names, rng, progress)
-        return model, columns, progress.seconds
 
     def fit_stream(
         self,
@@ -379,32 +368,13 @@ class DirectClassifier(Classifier, OfLabels):
 
     # --- results
 
-    @property
-    def left_out_probability_(self) -> FloatArray:
-        return self.model_.left_out_probability
-
-    def summary(self) -> Summary:
-        """Describe the fitted model in words.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        return Summary("\n".join(lines_of_basis_model(self)))
+    left_out_probability_ = of_model("left_out_probability")
 
     # --- prediction
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        x = self.encode_rows(X)
-        with self._threads():
-            return self.model_.shape(self.model_.log_odds(x))
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        x = self.encode_rows(X)
-        with self._threads():
-            return self.model_.log_proba(x)
+        odds = self._asked("log_odds", X)
+        return self.model_.shape(odds)
 
     @takes_rows
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -425,9 +395,7 @@ class DirectClassifier(Classifier, OfLabels):
         std : ndarray of the same shape
             Posterior standard deviation of the same.
         """
-        x = self.encode_rows(X)
-        with self._threads():
-            mean, std = self.model_.logit(x, return_std)
+        mean, std = self._asked("logit", X, return_std)
         return mean if std is None else (mean, std)
 
     @takes_rows
@@ -450,10 +418,8 @@ class DirectClassifier(Classifier, OfLabels):
         ndarray of shape (n_rows, n_classes, n_samples)
             Probabilities.
         """
-        x = self.encode_rows(X)
-        n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        with self._threads():
-            return self.model_.sample_proba(x, n_samples, rng)
+        found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
+        return found
 
     @takes_rows
     def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:

@@ -12,15 +12,15 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 
 from pydirect._documentation import described_by, rows
-from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_weights
 from pydirect._warnings import warn
 from pydirect.estimators._classifier import OfLabels
+from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import RegressionPlan
 from pydirect.estimators.direct_latent import DirectCensoredRegressor, LatentTargets, latent_of, latent_plan
-from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
-from pydirect.features.rows import TrainingRows, distinct_rows
+from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedCounts
 from pydirect.logistic.count_likelihood import (
     POISSON,
@@ -185,68 +185,50 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         UserWarning
             If counts are so heavy-tailed that the fit is worse than one rate for all rows, which is then predicted.
         """
-        with self._whole():
-            plan = self._plan()
-            x, given = self._validated(X, y, y_numeric=True)
+        with self._whole() as progress:
+            plan, (x, given) = self._plan(), self._validated(X, y, y_numeric=True)
             counts = as_counts(given, "y")
             log_exposure = _log_exposure(exposure, len(counts))
-            weight = as_sample_weight(sample_weight, len(counts))
-            weight = np.ones(len(counts)) if weight is None else weight
+            weight = as_weights(sample_weight, len(counts))
             rates = (counts * np.exp(-log_exposure))[:, None]
             if warn_of_gross(rates, "fit without them: in the fit they count as no farther than that", stacklevel=2):
                 counts = np.minimum(counts, np.ceil(within_reach(rates)[:, 0] * np.exp(log_exposure)))
             total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
             intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
-            progress = Progress(self.verbose)
-            with self._threads():
-                spread = stabilised(counts, log_exposure + intercept)[:, None]
-                table = self._as_table(x)
-                self.columns_ = self._fitted_columns(table, spread, weight)
-                used, targets = weight > 0, np.stack([counts, log_exposure], axis=1)
-                # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-                rows = TrainingRows(
-                    *distinct_rows(np.ascontiguousarray(self.columns_.encode(table)[used]), targets[used], weight[used])
-                )
-                targets_of = CountTargets(POISSON, intercept, LOG_RATE_UNIT, self.family)
-                self._accept(self._fitted(plan, rows, targets_of, progress))
+            targets = CountTargets(POISSON, intercept, LOG_RATE_UNIT, self.family)
+            fitted = targets.fit(self, x, np.stack([counts, log_exposure], axis=1), weight, progress)
+            with progress.stage("inference"):
+                self._accept(self._settled(plan.max_iter, targets, *fitted))
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
-    def _fitted(
-        self, plan: RegressionPlan, rows: TrainingRows, targets: CountTargets, progress: Progress
+    def _settled(
+        self, max_iter: int, targets: CountTargets, problem: CountProblem, basis: Basis, rows: TrainingRows
     ) -> FittedCounts:
-        """The stages of a fit: features, landmarks, family, weights."""
-        problem, basis = targets.fit(plan, rows, self.columns_, self._feature_names() or None, progress)
-        with progress.stage("inference"):
-            if self.family == "auto":
-                problem = problem.likelier_family(plan.max_iter)
-            fitted = _fitted_counts(problem, basis, rows, targets)
-            if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
+        """Choose the family, and weights that do not run away."""
+        if self.family == "auto":
+            problem = problem.likelier_family(max_iter)
+        fitted = _fitted_counts(problem, basis, rows, targets)
+        if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
+            return fitted
+        if self.family == "auto" and problem.dispersion > 0:
+            poisson = problem.as_poisson(max_iter)
+            fitted = _fitted_counts(poisson, basis, rows, targets)
+            if not _runs_away(poisson, fitted, rows):
                 return fitted
-            if self.family == "auto" and problem.dispersion > 0:
-                poisson = problem.as_poisson(plan.max_iter)
-                fitted = _fitted_counts(poisson, basis, rows, targets)
-                if not _runs_away(poisson, fitted, rows):
-                    return fitted
-            warn(
-                "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "
-                "all rows, which is predicted; look for gross values in y, or cap it",
-                UserWarning,
-                stacklevel=3,
-            )
-            constant = problem.at_constant_rate(targets.learns_dispersion, plan.max_iter)
-            return _fitted_counts(constant, basis, rows, targets)
+        warn(
+            "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "
+            "all rows, which is predicted; look for gross values in y, or cap it",
+            UserWarning,
+            stacklevel=3,
+        )
+        constant = problem.at_constant_rate(targets.learns_dispersion, max_iter)
+        return _fitted_counts(constant, basis, rows, targets)
 
     # --- results
 
-    @property
-    def dispersion_(self) -> float:
-        return self.model_.dispersion
-
-    @property
-    def left_out_log_loss_(self) -> float:
-        return self.model_.left_out_log_loss
+    dispersion_, left_out_log_loss_ = of_model("dispersion"), of_model("left_out_log_loss")
 
     def quantizable(self) -> Any:
         raise TypeError("model must predict numbers or classes to be quantized, got DirectCountRegressor")
@@ -267,9 +249,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         mean, std : ndarray of shape (n_rows,)
             Posterior mean and standard deviation of the log rate.
         """
-        x = self.encode_rows(X)
-        with self._threads():
-            mean, std = self.model_.log_rate(x, return_std)
+        mean, std = self._asked("log_rate", X, return_std)
         return mean if std is None else (mean, std)
 
     @takes_exposure
@@ -406,26 +386,15 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """
         mean = self._distribution(X, exposure).mean
         counts = as_counts(as_float_array(y, "y", mean.shape), "y")
-        weight = as_sample_weight(sample_weight, len(mean))
-        weight = np.ones(len(mean)) if weight is None else weight
+        weight = as_weights(sample_weight, len(mean))
         size = np.exp(_log_exposure(exposure, len(mean)))
         rate = (weight @ counts) / (weight @ size)
         unexplained, total = (float(weight @ poisson_deviance(counts, m)) for m in (mean, rate * size))
         return 1 - unexplained / total if total > 0 else float(unexplained == 0)
 
-    def summary(self) -> Summary:
-        """Describe the fitted model in words, its family and dispersion among them.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        family = "Poisson."
-        if self.dispersion_:
-            family = f"negative binomial, variance μ + {self.dispersion_:.3g} μ²."
-        return Summary("\n".join([*lines_of_basis_model(self), f"Counts: {family}"]))
+    def _words(self) -> list[str]:
+        family = f"negative binomial, variance μ + {self.dispersion_:.3g} μ²" if self.dispersion_ else "Poisson"
+        return [*lines_of_model(self), f"Counts: {family}."]
 
 
 def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, targets: CountTargets) -> FittedCounts:

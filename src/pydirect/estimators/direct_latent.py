@@ -22,6 +22,7 @@ from pydirect._validation import (
     as_instance,
     as_number,
     as_sample_weight,
+    as_weights,
     shown,
 )
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
@@ -34,14 +35,14 @@ from pydirect.estimators.classification import (
     turned,
     with_first_size,
 )
-from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import RowCounts, TrainingRows, distinct_rows
 from pydirect.features.search import KernelRows
-from pydirect.fitted.classification import FittedLatent, OfLatent
+from pydirect.fitted.classification import FittedLatent
 from pydirect.fitted.predictor import factor_of_few_rows
-from pydirect.fitted.regression import Latent
+from pydirect.fitted.regression import Latent, OfLatent
 from pydirect.logistic.fit import finish_decorrelated
 from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior
 from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
@@ -103,10 +104,14 @@ class LatentTargets:
         return np.inf
 
     def fit(
-        self, plan: RegressionPlan, rows: TrainingRows, columns: ColumnEncoding, names: Any, progress: Progress
-    ) -> tuple[Any, Basis]:
-        """Return the fitted problem and its features."""
-        rng = generator_of(plan.random_state)
+        self, estimator: OfLabels, x: Any, y: FloatArray, weight: FloatArray, progress: Progress
+    ) -> tuple[Any, Basis, TrainingRows]:
+        """Encode validated rows and fit; return the fitted problem, its features, and the rows."""
+        plan, table, spread = estimator._plan(), estimator._as_table(x), self.spread(*self.parts(y))
+        columns = estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
+        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+        rows = TrainingRows(*distinct_rows(np.ascontiguousarray(columns.encode(table)), y, weight))
+        rng, names = generator_of(plan.random_state), estimator._feature_names() or None
 
         def search(part: KernelRows, rng: np.random.Generator) -> Any:
             y, offset = self.parts(part.y)
@@ -137,7 +142,7 @@ class LatentTargets:
         with progress.stage("features"):
             basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
         maker = ProblemMaker(rows, rows_of, variance_prior, self.problem, progress)
-        return add_landmarks(maker, basis, plan.features, rng, plan.max_iter)
+        return *add_landmarks(maker, basis, plan.features, rng, plan.max_iter), rows
 
 
 def latent_of(problem: LatentProblem, basis: Basis) -> Latent:
@@ -152,16 +157,9 @@ def fit_rows(
     estimator: OfLabels, x: Any, y: FloatArray, sample_weight: ArrayLike | None, likelihood: LatentLikelihood
 ) -> tuple[FittedLatent, FloatArray]:
     """Encode validated rows and fit; return the model and the weights of the rows."""
-    progress, plan = Progress(estimator.verbose), estimator._plan()
-    given = as_sample_weight(sample_weight, len(y))
-    weight = np.ones(len(y)) if given is None else given
-    start = likelihood.started(y[weight > 0], weight[weight > 0])
-    table, spread = estimator._as_table(x), (start[0].guess(y) - start[1]) / start[2]
-    estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
-    rows = TrainingRows(*distinct_rows(np.ascontiguousarray(estimator.columns_.encode(table)), y, weight))
-    problem, basis = LatentTargets(*start).fit(
-        plan, rows, estimator.columns_, estimator._feature_names() or None, progress
-    )
+    progress, weight = Progress(estimator.verbose), as_weights(sample_weight, len(y))
+    start = LatentTargets(*likelihood.started(y[weight > 0], weight[weight > 0]))
+    problem, basis, _ = start.fit(estimator, x, y, weight, progress)
     with progress.stage("inference"):
         latent, found = latent_of(problem, basis), problem.rotated
     estimator.fit_seconds_ = progress.seconds
@@ -357,32 +355,17 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
 
     # --- results
 
-    @property
-    def likelihood_(self) -> LatentLikelihood:
-        return self.model_.likelihood
+    likelihood_, left_out_log_loss_ = of_model("likelihood"), of_model("left_out_log_loss")
 
-    @property
-    def left_out_log_loss_(self) -> float:
-        return self.model_.left_out_log_loss
-
-    def summary(self) -> Summary:
-        """Describe the fitted model in words, its likelihood among them.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        return Summary("\n".join([*lines_of_basis_model(self), f"Likelihood: {self.likelihood_}."]))
+    def _words(self) -> list[str]:
+        return [*lines_of_model(self), f"Likelihood: {self.likelihood_}."]
 
     # --- prediction
 
     def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f, (n_rows,) each."""
-        x = self.encode_rows(X)
-        with self._threads():
-            return self.model_.moments(x)
+        mean, variance = self._asked("moments", X)
+        return mean, variance
 
     def _predictive(self, X: ArrayLike) -> tuple[LatentLikelihood, FloatArray, FloatArray]:
         """Likelihood of new targets, mean and variance of f, both wider for what few rows leave open."""
@@ -757,9 +740,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         mean, std : ndarray of shape (n_rows,)
             Posterior means and standard deviations.
         """
-        x = self.encode_rows(X)
-        with self._threads():
-            mean, variance = self.model_.moments(x)
+        mean, variance = self._asked("moments", X)
         return mean, np.sqrt(variance)
 
     @takes_rows
@@ -775,14 +756,6 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         each = [np.full((len(mean), 1), float(k)) for k in np.argsort(self.order_)]
         return np.stack([self.likelihood_.log_predictive(k, mean, std**2) for k in each], axis=1)
 
-    def summary(self) -> Summary:
-        """Describe the fitted model in words, its thresholds among them.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
+    def _words(self) -> list[str]:
         ends = ", ".join(f"{end:.3g}" for end in self.thresholds_)
-        return Summary("\n".join([*lines_of_basis_model(self), f"Thresholds between the classes: {ends}."]))
+        return [*lines_of_model(self), f"Thresholds between the classes: {ends}."]

@@ -17,12 +17,12 @@ from sklearn.utils import check_consistent_length
 
 from pydirect._documentation import described_by
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_number, as_sample_weight, shown
+from pydirect._validation import FloatArray, as_number, as_weights, shown
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
-from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import TrainingRows
@@ -141,8 +141,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             check_consistent_length(x, groups)
             warn_of_gross(np.asarray(targets)[:, None], "fit without them", stacklevel=2)
             labels, group = np.unique(as_labels(groups), return_inverse=True)
-            given = as_sample_weight(sample_weight, len(targets))
-            weight = np.ones(len(targets)) if given is None else given
+            weight = as_weights(sample_weight, len(targets))
             units, standard = Units.fit(np.asarray(targets, np.float64)[:, None], weight, True)
             table = self._as_table(x)
             self.columns_ = self._fitted_columns(table, standard, weight)
@@ -202,21 +201,13 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         between = float(self.group_variance_[0])
         return between / (between + float(self.noise_variance_))
 
-    def summary(self) -> Summary:
-        """Describe the fitted model in words, the groups among them.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
+    def _words(self) -> list[str]:
         spread, noise = ", ".join(f"{value**0.5:.3g}" for value in self.group_variance_), self.noise_variance_**0.5
         words = (
             f"Random effects of {len(self.model_.groups)} groups: deviations {spread} beside {noise:.3g} of the noise, "
             f"intraclass correlation {self.intraclass_correlation_:.2f}."
         )
-        return Summary("\n".join([*lines_of_basis_model(self), words]))
+        return [*lines_of_model(self), words]
 
     # --- prediction
 

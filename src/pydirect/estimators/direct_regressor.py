@@ -26,7 +26,7 @@ from pydirect.estimators.regression import (
     merged,
     warn_of_outliers,
 )
-from pydirect.estimators.summary import Summary, summary_of_regressor
+from pydirect.estimators.summary import lines_of_regressor
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
@@ -222,7 +222,7 @@ class DirectRegressor(IncrementalRegressor):
         with self._whole() as progress:
             plan = self._plan()
             read = self._read_targets(X, y, sample_weight)
-            (given,) = merged([self._encoded(plan, read)])
+            (given,) = merged([self._encoded(read, reach=plan.reach)])
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
                 units, rows = fit_units(plan, given, choice=choice)
@@ -278,16 +278,8 @@ class DirectRegressor(IncrementalRegressor):
             for name, value in zip(noise.candidates, density, strict=True)
         }
 
-    def summary(self) -> Summary:
-        """Describe the fitted model in words: kernel, noise, tails, what was compared and what won.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        return summary_of_regressor(self)
+    def _words(self) -> list[str]:
+        return lines_of_regressor(self)
 
     # --- functions
 

@@ -16,7 +16,7 @@ from pydirect.estimators._estimator import Estimator, of_model, warn_of_gaps
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
-from pydirect.estimators.summary import Summary, summary_of_stream
+from pydirect.estimators.summary import lines_of_stream
 from pydirect.estimators.target_transform import as_scales, given_transform
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -482,16 +482,8 @@ class DirectStreamRegressor(Regressor):
     def statistics_(self) -> GaussianStatistics:
         return self.model_.regression.statistics()
 
-    def summary(self) -> Summary:
-        """Describe where the stream stands, in words.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        return summary_of_stream(self)
+    def _words(self) -> list[str]:
+        return lines_of_stream(self)
 
 
 def _padded(found: FloatArray, n_rows: int) -> FloatArray:

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_instance, as_number
-from pydirect.estimators._classifier import Classifier, indicators, require_classes
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_instance
+from pydirect.estimators._classifier import Classifier, require_classes
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
@@ -78,7 +78,6 @@ class NetworkPlan:
         options = {
             "inference": inference,
             "n_draws": as_count(model.n_draws, "n_draws"),
-            "initial_scale": as_number(model.initial_scale, "initial_scale", above=0.0),
             "n_restarts": as_count(model.n_restarts, "n_restarts"),
         }
         return cls(network, schedule, options, model.random_state, n_predictive_draws, model.verbose)
@@ -191,18 +190,14 @@ class NetworkRegressor(Regressor):
         with self._whole():
             self._check_columns()
             plan = self._plan()
-            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
-            self._begin()
-            with self._threads():
-                columns = self._columns_for(table, targets, weight)
-                # Training is not convex: data that differ only by rounding could lead to different optima.
-                x, targets, counts = distinct_rows(columns.encode(table), targets, weight)
-                units, z = Units.fit(targets, counts, one_dimensional)
-                outputs, seconds = plan.train(x, list(z.T), counts)
-                unknown = np.full(units.n_outputs, np.nan)
-                model = FittedNetworkRegressor(outputs, units, float(counts.sum()), unknown)
-                self.model_ = model.with_mean_noise(x, counts)
-            self.columns_, self.fit_seconds_ = columns, seconds
+            given = self._encoded(self._read_targets(X, y, sample_weight))
+            # Training is not convex: data that differ only by rounding could lead to different optima.
+            x, targets, counts = distinct_rows(given.x, given.y, given.weight)
+            units, z = Units.fit(targets, counts, given.one_dimensional)
+            outputs, self.fit_seconds_ = plan.train(x, list(z.T), counts)
+            unknown = np.full(units.n_outputs, np.nan)
+            model = FittedNetworkRegressor(outputs, units, float(counts.sum()), unknown)
+            self.model_ = model.with_mean_noise(x, counts)
             self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
         return self
 
@@ -259,25 +254,15 @@ class NetworkClassifier(Classifier):
         with self._whole():
             self._check_columns()
             plan = self._plan()
-            table, given, weight = self._read(X, y, sample_weight)
-            self._begin()
-            with self._threads():
-                columns, used = self._fitted_columns(table, indicators(given, weight), weight), weight > 0
-                classes, index = np.unique(given[used], return_inverse=True)
-                require_classes(classes)
-                # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-                x = np.ascontiguousarray(columns.encode(table)[used])
-                x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight[used])
-                outputs, seconds = plan.train(x, [merged[:, 0]], counts, len(classes))
-                self.model_ = FittedNetworkClassifier(outputs, classes, float(counts.sum()))
-            self.columns_, self.classes_, self.fit_seconds_ = columns, classes, seconds
+            x, given, weight = self._encoded(X, y, sample_weight)
+            self.classes_, index = np.unique(given, return_inverse=True)
+            require_classes(self.classes_)
+            # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+            x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
+            outputs, self.fit_seconds_ = plan.train(x, [merged[:, 0]], counts, len(self.classes_))
+            self.model_ = FittedNetworkClassifier(outputs, self.classes_, float(counts.sum()))
             self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
         return self
-
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        x = self.encode_rows(X)
-        with self._threads():
-            return self.model_.log_proba(x)
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logits: posterior means and, on request, standard deviations.
@@ -296,9 +281,7 @@ class NetworkClassifier(Classifier):
         std : ndarray of the same shape
             Standard deviations of the posterior.
         """
-        x = self.encode_rows(X)
-        with self._threads():
-            mean, std = self.model_.logit(x)
+        mean, std = self._asked("logit", X)
         return (mean, std) if return_std else mean
 
     def sample_proba(
@@ -320,10 +303,8 @@ class NetworkClassifier(Classifier):
         ndarray of shape (n_rows, n_classes, n_samples)
             Probabilities.
         """
-        x = self.encode_rows(X)
-        n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        with self._threads():
-            return self.model_.sample_proba(x, n_samples, rng)
+        found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
+        return found
 
     input_map_ = of_model("outputs.input_map")
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
@@ -399,8 +380,6 @@ class DVIRegressor(NetworkRegressor):
         almost no noise, and harms them where the noise depends on the inputs. On small data sets the bound still rises
         after Adam's 3000 steps: 10 000 gained 0.2 nats per held-out row of simulated buildings, which have almost no
         noise, under empirical Bayes and with a fixed prior; on four measured data sets they gained nothing or lost.
-    initial_scale : float, default=0.05
-        Initial posterior standard deviations, relative to the initial spread of the means.
     n_restarts : int, default=1
         Number of random starts; the one with the highest bound is kept. Where the noise depends on the inputs, another
         one may predict better.
@@ -486,7 +465,6 @@ class DVIRegressor(NetworkRegressor):
     inference: str = "dvi"
     n_draws: int = 10
     schedule: TrainingSchedule | None = None
-    initial_scale: float = 0.05
     n_restarts: int = 1
 
     def _plan(self) -> NetworkPlan:
@@ -546,7 +524,6 @@ class DVIClassifier(NetworkClassifier):
     inference: str = "dvi"
     n_draws: int = 10
     schedule: TrainingSchedule | None = None
-    initial_scale: float = 0.05
     n_restarts: int = 1
 
     def _plan(self) -> NetworkPlan:
@@ -605,8 +582,6 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     sampling : {"weights", "pre_activations"}, default="weights"
         What is drawn: weights, the same for all rows of a step, or every row's own pre-activations (local
         reparameterisation), which have a smaller variance; for normal weights only.
-    exact_last_layer : bool, default=True
-        Integrate over the output layer's weights in closed form, for constant noise or normal weights.
     schedule : TrainingSchedule, optional
         Optimisers, steps and batches; by default 3000 steps of Adam. L-BFGS for ``kl_mode="fixed"`` only; the draws of
         the network, too, are then kept from the first step.
@@ -662,14 +637,12 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     n_kl_draws: int = 100
     n_draws: int = 10
     sampling: str = "weights"
-    exact_last_layer: bool = True
     schedule: TrainingSchedule | None = None
-    initial_scale: float = 0.05
     n_restarts: int = 1
     n_predictive_draws: int = 200
 
     def _plan(self) -> NetworkPlan:
-        return _monte_carlo_plan(self, 1, likelihood_of(self.noise), exact_last_layer=self.exact_last_layer)
+        return _monte_carlo_plan(self, 1, likelihood_of(self.noise))
 
 
 @described_by(MonteCarloBNNRegressor)
@@ -719,16 +692,15 @@ class MonteCarloBNNClassifier(NetworkClassifier):
     n_draws: int = 10
     sampling: str = "weights"
     schedule: TrainingSchedule | None = None
-    initial_scale: float = 0.05
     n_restarts: int = 1
     n_predictive_draws: int = 200
 
     def _plan(self) -> NetworkPlan:
-        return _monte_carlo_plan(self, 2, "classification", exact_last_layer=False)  # the softmax has no closed form
+        return _monte_carlo_plan(self, 2, "classification")
 
 
 def _monte_carlo_plan(
-    model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str, exact_last_layer: bool
+    model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str
 ) -> NetworkPlan:
     schedule = schedule_of(model, DEFAULT_SCHEDULE)
     inference = _inference_of(model.sampling, schedule.optimizer, model.posterior, model.kl_mode)
@@ -745,7 +717,7 @@ def _monte_carlo_plan(
         weight_prior=weight_prior,
         kl_mode=model.kl_mode,
         n_kl_draws=model.n_kl_draws,
-        exact_last_layer=exact_last_layer,
+        exact_last_layer=likelihood != "classification",  # the softmax has no closed form
     )
     n_draws = as_count(model.n_predictive_draws, "n_predictive_draws")
     return NetworkPlan.of(model, network, inference, schedule, n_draws)

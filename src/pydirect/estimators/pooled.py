@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_count, shown
+from pydirect._validation import FloatArray, as_count, as_weights, shown
 from pydirect._warnings import ignored
-from pydirect.estimators._classifier import Classifier, indicators
+from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
@@ -31,12 +31,11 @@ from pydirect.estimators.pool_parts import (
     random_folds,
 )
 from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, fit_units, merged, warn_of_outliers
-from pydirect.estimators.summary import Summary, lines_of_basis_model
+from pydirect.estimators.summary import lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool
-from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.logistic.pool import pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
@@ -158,20 +157,15 @@ class PooledClassifier(Pool, Classifier):
         """
         with self._whole() as progress:
             plan = self._plan()
-            table, given, weight = self._read(X, y, sample_weight)
-            rng, used = plan.generator(), weight > 0
-            columns = self._fitted_columns(table, indicators(given, weight), weight)
-            x = np.ascontiguousarray(columns.encode(table)[used])
-            labels, rows, index = read_labels(plan, x, given[used], weight[used])
-            names = tuple(columns.names_out) if hasattr(self, "feature_names_in_") else None
-            kernel, left = fit_labels(plan, labels, rows, columns, names, rng, progress)
+            rng, (x, given, weight) = plan.generator(), self._encoded(X, y, sample_weight)
+            labels, rows, index = read_labels(plan, x, given, weight)
+            kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
             order = np.argsort(labels.classes)
             grows = _grows(self.trees, len(rows.x))
             pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
             if left is not None and grows:
                 with _or_the_kernel_alone(kernel.posteriors):
                     pool = _class_pool(kernel, left, rows, index, order, rng, progress)
-            self.columns_ = columns
             self._accept(pool, progress)
         return self
 
@@ -186,28 +180,15 @@ class PooledClassifier(Pool, Classifier):
         losses = self.model_.left_out_log_loss.tolist()
         return dict(zip((*self.model_.names, "pool"), losses, strict=True)) if losses else {}
 
-    def predict_log_proba(self, X: ArrayLike) -> FloatArray:
-        x = self.encode_rows(X)
-        with self._threads():
-            return self.model_.log_proba(x)
-
-    def summary(self) -> Summary:
-        """Describe the kernel model in words, then the parts of the pool: weights and losses of left-out labels.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        losses, lines = self.left_out_log_loss_, lines_of_basis_model(self)
+    def _words(self) -> list[str]:
+        losses, lines = self.left_out_log_loss_, lines_of_model(self)
         if not losses:
-            return Summary("\n".join([*lines, "Pool: the kernel model alone."]))
+            return [*lines, "Pool: the kernel model alone."]
         for name, weight in self.weights_.items():
             lines.append(f"Part {name}: weight {weight:.2f}, left-out log loss {losses[name]:.4f}.")
         gain = losses["kernel"] - losses["pool"]
         lines.append(f"Pool: left-out log loss {losses['pool']:.4f}, {gain:.4f} less than the kernel model's.")
-        return Summary("\n".join(lines))
+        return lines
 
 
 @described_by(DirectRegressor)
@@ -299,11 +280,7 @@ class PooledRegressor(Pool, Regressor):
         """
         with self._whole() as progress:
             plan = self._plan()
-            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
-            self.columns_ = self._fitted_columns(table, Units.fit(targets, weight, False, reach=plan.reach)[1], weight)
-            names = self._feature_names() or None
-            x = self.columns_.encode(table)
-            (given,) = merged([GivenRows(x, targets, weight, one_dimensional, self.columns_, names)])
+            (given,) = merged([self._encoded(self._read_targets(X, y, sample_weight), reach=plan.reach)])
             choice = choose_scale(plan, given)
             units, rows = fit_units(plan, given, choice=choice)
             warn_of_outliers(plan, units, rows.y, stacklevel=2)
@@ -327,23 +304,15 @@ class PooledRegressor(Pool, Regressor):
     def left_out_rmse_(self) -> dict[str, FloatArray]:
         return dict(zip(("kernel", "boosted trees", "pool"), self.model_.left_out_rmse, strict=False))
 
-    def summary(self) -> Summary:
-        """Describe the kernel model in words, then the parts of the pool: weights and errors of left-out rows.
-
-        Returns
-        -------
-        Summary
-            Text, which notebooks show as a table.
-        """
-        self._require_fitted()
-        lines, errors = lines_of_basis_model(self), self.left_out_rmse_
+    def _words(self) -> list[str]:
+        lines, errors = lines_of_model(self), self.left_out_rmse_
         if not errors:
-            return Summary("\n".join([*lines, "Pool: the kernel model alone."]))
+            return [*lines, "Pool: the kernel model alone."]
         for name, weight in self.weights_.items():
             lines.append(f"Part {name}: weight {_numbers(weight)}, left-out RMSE {_numbers(errors[name])}.")
         where = "moved to its mean" if self.model_.moves else "the kernel model's own"
         lines.append(f"Pool: left-out RMSE {_numbers(errors['pool'])}; the distribution is {where}.")
-        return Summary("\n".join(lines))
+        return lines
 
 
 def _class_pool(
@@ -373,8 +342,7 @@ def _class_pool(
 
 def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, progress: Progress) -> FittedMeanPool:
     """Boosted trees, and weights of the means by rows left out of both parts."""
-    x, y, rng = given.x, given.y, plan.generators()[1]
-    weight = np.ones(len(x)) if given.weight is None else given.weight
+    x, y, rng, weight = given.x, given.y, plan.generators()[1], as_weights(given.weight, len(given.x))
     folds, thirds = random_folds(len(x), N_FOLDS, rng), random_folds(len(x), N_REFITS, rng)
     with progress.stage("boosted trees"):
         found = [boosted_means(x, own, weight, folds, rng) for own in y.T]

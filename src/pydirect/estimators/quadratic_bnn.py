@@ -237,18 +237,14 @@ class QuadraticBNNRegressor(Regressor):
         """
         with self._whole():
             plan = self._plan()
-            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight)
-            self._begin()
-            with self._threads():
-                columns = self._columns_for(table, targets, weight)
-                # Training is not convex: data that differ only by rounding could lead to different optima.
-                x, targets, counts = distinct_rows(columns.encode(table), targets, weight)
-                model, seconds = plan.train(x, targets, counts, one_dimensional)
-                few = len(x) <= n_moments(x.shape[1], plan.depth)
-                if one_dimensional and columns.is_plain and few:
-                    coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
-                    self._coreset_of_fit = coreset
-            return self._accept(columns, model, seconds)
+            given = self._encoded(self._read_targets(X, y, sample_weight))
+            # Training is not convex: data that differ only by rounding could lead to different optima.
+            x, targets, counts = distinct_rows(given.x, given.y, given.weight)
+            model, seconds = plan.train(x, targets, counts, given.one_dimensional)
+            if given.one_dimensional and given.columns.is_plain and len(x) <= n_moments(x.shape[1], plan.depth):
+                coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
+                self._coreset_of_fit = coreset
+            return self._accept(given.columns, model, seconds)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to these rows and all earlier ones, represented by a coreset.

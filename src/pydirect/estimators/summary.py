@@ -167,22 +167,21 @@ def counted(n: float, noun: str) -> str:
     return f"{n:.6g} {noun}{'' if n == 1 else 's'}"
 
 
-def lines_of_basis_model(model: Any) -> list[str]:
-    """What all models of basis functions say: size, inference, columns, search and kernel."""
-    basis, posteriors = model.features_, model.posteriors_
+def lines_of_model(model: Any) -> list[str]:
+    """What all models say: size, inference and, of basis functions, columns, search and kernel."""
+    basis, posteriors = getattr(model.model_, "basis", None), model.posteriors_
+    on = "" if basis is None else f" on {basis.n_weights} {basis.map.kind} basis functions"
     rows = f"{counted(model.n_samples_, 'row')}, {counted(model.n_features_in_, 'column')}"
-    lines = [
-        f"{type(model).__name__} on {basis.n_weights} {basis.map.kind} basis functions, fitted to {rows}: ELBO "
-        f"{model.elbo_:.2f} nats."
-    ]
+    elbo = f": ELBO {model.elbo_:.2f} nats" if posteriors else ""
     words = [words_of_posterior(posterior) for posterior in posteriors]
-    lines += words[:1] if len(set(words)) == 1 else [f"Output {k}: {own}" for k, own in enumerate(words)]
-    return lines + words_of_inputs(basis, model.columns_)
+    words = words[:1] if len(set(words)) == 1 else [f"Output {k}: {own}" for k, own in enumerate(words)]
+    lines = [f"{type(model).__name__}{on}, fitted to {rows}{elbo}.", *words]
+    return lines if basis is None else lines + words_of_inputs(basis, model.columns_)
 
 
-def summary_of_regressor(model: Any) -> Summary:
+def lines_of_regressor(model: Any) -> list[str]:
     """Everything that a regression found."""
-    lines, fitted = lines_of_basis_model(model), model.model_
+    lines, fitted = lines_of_model(model), model.model_
     if sums_are_of_kernel(model.features_, model._plan().block_dtype) and model.n_samples_ >= model.features_.n_weights:
         lines.append("Sums over rows were of kernel functions, whitened once: rounding is small beside the noise.")
     if fitted.effective_rows < 2:
@@ -195,7 +194,7 @@ def summary_of_regressor(model: Any) -> Summary:
         lines.append(words_of_local(fitted))
     if fitted.units.active is not None:
         lines.append(words_of_scale(fitted))
-    return Summary("\n".join(lines))
+    return lines
 
 
 def words_of_scale(fitted: FittedRegressor) -> str:
@@ -234,12 +233,12 @@ def words_of_posterior(posterior: Any) -> str:
     if isinstance(posterior, SequentialPosterior):
         return posterior.summary()
     state = "converged" if posterior.converged else "did not converge"
-    zeros = posterior.sparsity
+    zeros = getattr(posterior, "sparsity", 0.0)
     kind = f"; {zeros:.0%} of the weights are zero in a draw" if zeros else ""
     return f"Inference {state} after {counted(posterior.n_iter, 'iteration')}{kind}."
 
 
-def summary_of_stream(model: Any) -> Summary:
+def lines_of_stream(model: Any) -> list[str]:
     """Where a stream stands."""
     stream = model.model_
     lines = [
@@ -247,10 +246,10 @@ def summary_of_stream(model: Any) -> Summary:
         f"count, {counted(model.n_features_in_, 'column')}."
     ]
     if stream.basis is None:
-        return Summary("\n".join([*lines, "A constant: there are too few rows for more."]))
+        return [*lines, "A constant: there are too few rows for more."]
     lines.append(f"{stream.basis.n_weights} {stream.basis.map.kind} basis functions.")
     if stream.units.active is not None:
         lines.append(f"y is modelled as {stream.units.active}.")
     if stream.score_weight:
         lines.append(f"Mean log density of the latest rows, before each was learned: {stream.log_score:.3f} nats.")
-    return Summary("\n".join(lines + words_of_inputs(stream.basis, stream.columns)))
+    return lines + words_of_inputs(stream.basis, stream.columns)

@@ -12,8 +12,7 @@ from scipy.special import expit, log_expit
 from pydirect._dense import product
 from pydirect._validation import FloatArray, short_repr
 from pydirect.direct.sequential_posterior import SequentialPosterior
-from pydirect.features.basis import Basis
-from pydirect.fitted.regression import Latent
+from pydirect.fitted.regression import Latent, OfLatent
 from pydirect.logistic.count_likelihood import CountDistribution, draw_counts
 from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, OrdinalLikelihood
 from pydirect.logistic.likelihood import (
@@ -23,33 +22,12 @@ from pydirect.logistic.likelihood import (
     predictive_log_odds,
     softmax_log_probability,
 )
-from pydirect.persistence.schema import As, Ascending, AtLeast, Between, Binds, Digested, Positive, Shape
+from pydirect.persistence.schema import As, Ascending, AtLeast, Between, Binds, Positive, Shape
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of
 
 # Quantiles of the left-out labels' probabilities that are stored of more rows than that.
 MOST_QUANTILES = 1000
-
-
-class OfLatent(Digested):
-    """What models of one `Latent` without units share."""
-
-    latent: Latent
-
-    @property
-    def basis(self) -> Basis:
-        """Feature map of the latent functions."""
-        return self.latent.basis
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        """Posteriors of the weights, one per latent function."""
-        return self.latent.posteriors
-
-    @property
-    def elbo_units(self) -> FloatArray:
-        """What the bounds lose in the data's own units: nothing."""
-        return np.zeros(self.latent.n_outputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, short_repr
-from pydirect.fitted.classification import OfLatent
-from pydirect.fitted.regression import Latent
+from pydirect.fitted.regression import Latent, OfLatent
 from pydirect.linear.random_effects import RandomEffects, with_ones
 from pydirect.persistence.schema import Positive, Shape
 from pydirect.statistics.gaussian import blocks_of, weighted_location_scale

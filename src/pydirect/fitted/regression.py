@@ -26,7 +26,7 @@ from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import CONSTANT, NoiseModel
-from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape
+from pydirect.persistence.schema import As, AtLeast, Binds, Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of, collect_statistics
@@ -196,12 +196,38 @@ class Latent:
         return list(zip(self.posteriors, self.prior_scale, strict=True))
 
 
+class OfLatent(Digested):
+    """What models of one `Latent` share."""
+
+    latent: Latent
+
+    @property
+    def basis(self) -> Basis:
+        """Feature map of the latent functions."""
+        return self.latent.basis
+
+    @property
+    def n_columns(self) -> int:
+        """Floats per row while predicting."""
+        return self.latent.n_columns
+
+    @property
+    def posteriors(self) -> tuple[Any, ...]:
+        """Posteriors of the weights, one per latent function."""
+        return self.latent.posteriors
+
+    @property
+    def elbo_units(self) -> FloatArray:
+        """What the bounds lose in the data's own units: nothing."""
+        return np.zeros(self.latent.n_outputs)
+
+
 class LocalProcessWarning(UserWarning):
     """What was asked for leaves out the model's local process."""
 
 
 @dataclass(frozen=True, eq=False)
-class FittedRegressor(Predictor):
+class FittedRegressor(OfLatent, Predictor):
     """Latent functions, noise and units of a fitted regressor.
 
     ``noise`` is None for the constant noise of the posteriors, ``local`` a process on the residuals of neighbours, or
@@ -227,20 +253,6 @@ class FittedRegressor(Predictor):
             raise ValueError("posteriors must have a noise and an outcome")
 
     # --- moments
-
-    @property
-    def basis(self) -> Basis:
-        """Feature map of the latent functions."""
-        return self.latent.basis
-
-    @property
-    def n_columns(self) -> int:
-        return self.latent.n_columns
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        """Posteriors of the weights, one per output."""
-        return self.latent.posteriors
 
     @property
     def mean_noise(self) -> FloatArray:
