@@ -61,7 +61,7 @@ _PUBLIC = {
     "fit_network": "pydirect.networks.training",
     "TrainingSchedule": "pydirect.networks.training",
     "PredictiveDistribution": "pydirect.predictive.gaussian_mixture",
-    "FeatureMapWarning": "pydirect.estimators._incremental",
+    "FeatureMapWarning": "pydirect.estimators.direct_regressor",
     "NoiseGridWarning": "pydirect.distributions.noise",
     "StreamError": "pydirect.streams.rows",
     "StreamInterrupt": "pydirect.streams.rows",

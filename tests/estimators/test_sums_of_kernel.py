@@ -7,7 +7,7 @@ import pytest
 
 from pydirect import DirectRegressor, Nystroem
 from pydirect.estimators import direct_regressor, regression
-from pydirect.estimators._incremental import FeatureMapWarning
+from pydirect.estimators.direct_regressor import FeatureMapWarning
 from pydirect.features import maps
 
 OPTIONS = {"features": Nystroem(length_scale=1.0), "n_basis_functions": 150, "noise": "constant", "local": False}

@@ -1,6 +1,5 @@
 """Estimators with scikit-learn's interface, and what is asked of them."""
 
-from pydirect.estimators._incremental import FeatureMapWarning
 from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, Polynomial, Sequential
 from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
@@ -11,7 +10,7 @@ from pydirect.estimators.direct_latent import (
     DirectSurvivalRegressor,
 )
 from pydirect.estimators.direct_mixed import DirectMixedRegressor
-from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.direct_regressor import DirectRegressor, FeatureMapWarning
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.estimators.fit_groups import GroupedRegressor, fit_groups
 from pydirect.estimators.fit_many import fit_many

@@ -3,38 +3,78 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import described_by, takes_rows
+from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, as_count, as_generator
-from pydirect.estimators._estimator import Estimator, of_model, refuse_ignored
-from pydirect.estimators._incremental import IncrementalRegressor
+from pydirect._validation import FloatArray, as_count, as_flag, as_generator, as_instance, as_number
+from pydirect._warnings import warn
+from pydirect.estimators._estimator import Estimator, TableRows, of_model, refuse_ignored
+from pydirect.estimators._regressor import Regressor
+from pydirect.estimators.choices import (
+    NOISE_OF_ROWS,
+    RegressionPlan,
+    changed_features,
+    regression_plan,
+    require_same_features,
+)
+from pydirect.estimators.merging import fit_noisy_sums, norm_bound_of, require_public_map
 from pydirect.estimators.regression import (
+    GivenRows,
     choose_scale,
     coarse_first,
     collect,
     collect_enough,
     fit_features,
     fit_units,
+    given_sums,
     infer,
     lost_digits,
     merged,
     warn_of_outliers,
 )
 from pydirect.estimators.summary import lines_of_regressor
+from pydirect.features.basis import Basis
+from pydirect.features.rows import TrainingRows
+from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
+from pydirect.fitted.predictor import check_target_size
+from pydirect.fitted.regression import FittedRegressor
+from pydirect.persistence.container import FileFormatError
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
+from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
+from pydirect.statistics.rotated import Standardised
+from pydirect.statistics.running import RunningStatistics
+from pydirect.streams.dask import DaskRun, is_dask
+from pydirect.streams.rows import Rows, StreamError
+from pydirect.streams.run import Checkpoint, StreamRun
+from pydirect.streams.sources import as_source
+from pydirect.tables.buffer import Codebook, RowBuffer
+from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import Table
+
+# Hyperparameters of buffered rows are learned again when there are this many times as many.
+GROWTH = 1.5
+# More than half of this many later rows lie farther from the mean than these deviations, in some column, only if they
+# come from elsewhere: no more than one in nine of the rows that gave the mean does (Chebyshev).
+WATCHED_ROWS, FAR = 50, 3.0
+
+
+class FeatureMapWarning(UserWarning):
+    """A feature map that was fixed does not suit the rows."""
 
 
 @described_by(Estimator)
 @dataclass(eq=False, repr=False)
-class DirectRegressor(IncrementalRegressor):
+class DirectRegressor(Regressor):
     """Bayesian regression on basis functions, with a posterior in closed form.
 
     Weights are Gaussian or, on request, take one of a few levels (DIRECT, Evans & Nair 2018). Either way the evidence
@@ -186,6 +226,23 @@ class DirectRegressor(IncrementalRegressor):
     local: bool | str | int = "auto"
     max_iter: int = 1000
 
+    model_: FittedRegressor = field(init=False)
+    features_: Basis = field(init=False)
+    statistics_: RunningStatistics = field(init=False)
+    noisy_statistics_: NoisyStatistics = field(init=False)
+    buffered_rows_: RowBuffer = field(init=False)
+    _stored: ClassVar = {
+        "columns_": ColumnEncoding,
+        "model_": FittedRegressor,
+        "buffered_rows_": RowBuffer,
+        "statistics_": RunningStatistics,
+        "noisy_statistics_": NoisyStatistics,
+    }
+    _one_dimensional: bool = field(init=False)
+    _rows_of_fit: RowBuffer | None = field(init=False, default=None)
+    _n_watched: int = field(init=False, default=0)  # rows since it was last seen whether they have moved
+    _n_far: NDArray[np.intp] | int = field(init=False, default=0)  # of them, by column
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = self.target_transform in ("log", "sqrt", "cbrt", "logit")
@@ -242,6 +299,629 @@ class DirectRegressor(IncrementalRegressor):
             self._buffer_rows(plan, read)
             self._warn_if_unfinished()
         return self
+
+    def _plan(self) -> RegressionPlan:
+        self._check_columns()
+        return regression_plan(self)
+
+    def _sums_plan(self) -> RegressionPlan:
+        """Return the plan, or raise where it needs the rows again."""
+        plan = self._plan()
+        if plan.noise in NOISE_OF_ROWS:
+            raise ValueError(
+                f"noise must not be {plan.noise!r} where only sums over rows are kept, as it needs the rows again: fit "
+                "to rows in memory, or use noise='auto'"
+            )
+        if plan.local not in (None, "auto"):
+            raise ValueError(
+                f"local must be 'auto' or False where only sums over rows are kept, got {plan.local}; use fit"
+            )
+        return plan
+
+    @property
+    def search_(self) -> HyperparameterSearch | None:
+        """What the search of the kernel's hyperparameters has tried; None if there was none."""
+        check_is_fitted(self, "features_")
+        return self.features_.search
+
+    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
+        x, table = self._read_rows(X, "intervals are wider by what f varies over that")
+        if table is None:
+            return self.model_, x
+        with self._threads():
+            return self.model_, self.model_.gapped(x, self.columns_.draws_of_lacking(table, x))
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._rows_of_fit, self._n_watched, self._n_far = None, 0, 0
+
+    def _encoded(self, rows: TableRows, *arguments: Any, **options: Any) -> GivenRows:
+        given = super()._encoded(rows, *arguments, **options)
+        self._one_dimensional = given.one_dimensional
+        return given
+
+    def _accept(self, model: FittedRegressor, seconds: dict[str, float]) -> Self:
+        """Take over a fitted model, and drop the rows and sums of earlier ones."""
+        self.model_, self.fit_seconds_, self.features_, self._rows_of_fit = model, seconds, model.basis, None
+        for name in ("statistics_", "buffered_rows_", "noisy_statistics_"):
+            self.__dict__.pop(name, None)
+        return self
+
+    def _adopt(self, lead: DirectRegressor, model: FittedRegressor, seconds: dict[str, float]) -> Self:
+        """Take over a model that was fitted to the rows, columns and feature map of `lead`."""
+        self._set_input_names(lead.n_features_in_, list(getattr(lead, "feature_names_in_", [])) or None)
+        self.columns_, self._one_dimensional = lead.columns_, lead._one_dimensional
+        return self._accept(model, seconds)
+
+    def _restored(self) -> None:
+        super()._restored()
+        self.features_, self._one_dimensional = self.model_.basis, self._units.one_dimensional
+        statistics, k = getattr(self, "statistics_", None), self._units.n_outputs
+        if statistics is not None:
+            self.statistics_ = statistics.with_features(self.features_)
+        sums = (statistics is None or statistics.n_outputs == k) and (k == 1 or not hasattr(self, "noisy_statistics_"))
+        rows = getattr(self, "buffered_rows_", None)
+        if not sums or (rows is not None and rows.rows.y.shape[1] != k):
+            raise ValueError(f"rows and sums must be of {k} outputs")
+
+    # --- the feature map
+
+    @takes_rows
+    def fit_features(self, X: ArrayLike, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the feature map to a sample, without counting its rows.
+
+        Later calls of `partial_fit`, `fit_stream` with ``keep_features=True`` and `new_statistics` use this map, which
+        then does not grow with the rows. The sample should be representative of all the data: a column that is constant
+        in the sample is dropped for good, and inputs far outside its range are far outside the range of the features
+        too. If no kernel is to be learned, two rows that hold the known bounds of the columns are enough.
+
+        Parameters
+        ----------
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs), optional
+            Required if the kernel's hyperparameters are learned: for ``"nystroem"`` and ``"fourier"`` features without
+            a ``length_scale`` of their own.
+
+        Returns
+        -------
+        self
+            Not fitted yet.
+        """
+        with self._whole():
+            plan = self._plan()
+            if y is None:
+                if plan.features.learns_kernel or plan.transform not in (None, "auto"):
+                    raise ValueError(
+                        "y must be given when the kernel's hyperparameters or the targets' transform are learned from "
+                        "it"
+                    )
+                y = np.zeros(len(self._validated(X)))
+            given = self._encoded(self._read_targets(X, y, sample_weight), reach=plan.reach)
+            self._fix_features(plan, given)
+            self._warn_if_constant(given.x, stacklevel=2)
+        return self
+
+    def _fix_features(
+        self,
+        plan: RegressionPlan,
+        given: GivenRows,
+        earlier: Basis | None = None,
+        known: TargetTransform | None = None,
+    ) -> None:
+        """Fit the feature map to rows, on the scale of targets that a fit has chosen, `known`."""
+        units, rows = fit_units(plan, given, known)
+        self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
+
+    def _require_same_features(self, plan: RegressionPlan) -> None:
+        require_same_features(self.features, plan.features, self.features_)
+
+    def _warn_if_constant(self, x: FloatArray, stacklevel: int) -> None:
+        constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
+        if constant.size:
+            warn(
+                f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
+                f"the first of them {self._name_of(constant[0])}: these columns are dropped for good",
+                FeatureMapWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+    def _name_of(self, column: int) -> str:
+        names = self._feature_names()
+        return names[column] if names else f"number {column}"
+
+    def _warn_if_moved(self, x: FloatArray) -> None:
+        """Warn when most of the latest rows are far from those that the feature map was fixed by."""
+        if self.features_.hyperparameters is None:
+            return
+        inputs = self.features_.input_map
+        far = np.abs(inputs.transform(x)[:, : inputs.n_standardised]) > FAR
+        self._n_watched, self._n_far = self._n_watched + len(x), self._n_far + far.sum(axis=0)
+        if self._n_watched < WATCHED_ROWS:
+            return
+        moved = inputs.kept[2 * self._n_far > self._n_watched]
+        if moved.size:
+            warn(
+                f"most of the latest rows are farther than {FAR:g} standard deviations from the mean of those that "
+                f"fixed the feature map, in {moved.size} columns, the first of them {self._name_of(moved[0])}: it "
+                "cannot follow them, and predictions level off there. Begin again with fit, or with fit_features on "
+                "rows like all of these",
+                FeatureMapWarning,
+                stacklevel=3,
+            )
+        self._n_watched, self._n_far = 0, 0
+
+    # --- sums over rows
+
+    def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
+        """Return empty statistics, to be updated with rows of X and y on any machine and given to `fit_statistics`.
+
+        Parameters
+        ----------
+        n_outputs : int, default=1
+            Number of columns of y.
+
+        Returns
+        -------
+        RunningStatistics
+            Statistics of no rows.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError
+            If there is no feature map yet: call `fit_features` first.
+        ValueError
+            If a parameter that the feature map depends on has changed since it was fitted.
+        """
+        check_is_fitted(self, "features_")
+        plan = self._plan()
+        self._require_same_features(plan)
+        return RunningStatistics.empty(self.features_, n_outputs, block_dtype=plan.block_dtype)
+
+    def fit_statistics(self, statistics: RunningStatistics | NoisyStatistics) -> Self:
+        """Fit to statistics of rows, filled from `new_statistics` of this model or one with the same feature map.
+
+        Parameters
+        ----------
+        statistics : RunningStatistics or NoisyStatistics
+            Collected on this or any other machine; kept as ``statistics_``, so that `partial_fit` can continue. Those
+            of `private_statistics`, or a sum of them, are kept as ``noisy_statistics_``: the posterior then knows the
+            noise in them, and its deviations are those that the noise leaves. With Gaussian weights only.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError
+            If the statistics are of another feature map, or empty.
+        """
+        check_is_fitted(self, "features_")
+        plan = self._sums_plan()
+        self._require_same_features(plan)
+        if isinstance(statistics, NoisyStatistics):
+            if not plan.is_gaussian:
+                raise ValueError("posterior must be 'gaussian' for sums with noise")
+            if statistics.fingerprint != self.features_.fingerprint:
+                raise ValueError("statistics must be of the model's feature map, got those of another")
+            with self._whole() as progress, progress.stage("inference"):
+                self._accept(fit_noisy_sums(plan, self.features_, statistics), progress.seconds)
+            self._one_dimensional, self.noisy_statistics_ = True, statistics
+        else:
+            as_instance(statistics, "statistics", RunningStatistics)
+            statistics = statistics.with_features(self.features_)
+            if not hasattr(self, "_one_dimensional") or (statistics.n_outputs > 1 and self._one_dimensional):
+                self._one_dimensional = statistics.n_outputs == 1
+            with self._whole() as progress:
+                self._fit_to(plan, statistics, progress)
+        self._warn_if_unfinished()
+        return self
+
+    def _fit_to(
+        self,
+        plan: RegressionPlan,
+        statistics: RunningStatistics,
+        progress: Progress,
+        repetitions: float | None = None,
+    ) -> None:
+        unit = self.features_.target_scale
+        if unit is not None and len(unit) != statistics.n_outputs:
+            raise ValueError(
+                f"y must have {len(unit)} outputs, as when the kernel's hyperparameters were learned, got "
+                f"{statistics.n_outputs}"
+            )
+        with progress.stage("inference"):
+            shared = Standardised.of(statistics, repetitions)
+            one_dimensional, is_gaussian = self._one_dimensional, plan.is_gaussian
+            units, sums = given_sums(self.features_, statistics, shared, one_dimensional, is_gaussian)
+            self._accept(infer(plan, units, sums, plan.generators()[1]), progress.seconds)
+        self.statistics_ = statistics
+        if statistics.sums_of == "kernel" and lost_digits(
+            self.features_, statistics.n_rows, [self.model_], plan.block_dtype
+        ):
+            warn(
+                "sums over rows have lost digits that noise as small as was found needs: predictions are less accurate "
+                "than they could be. Use fit where the rows fit into memory, or fewer basis functions",
+                FeatureMapWarning,
+                stacklevel=4,
+            )
+
+    def _sums_of(
+        self, plan: RegressionPlan, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[FloatArray, RunningStatistics]:
+        """Return rows, encoded, and sums over them."""
+        if hasattr(self, "statistics_") and self.statistics_.block_dtype != plan.block_dtype:
+            before = self.statistics_.block_dtype
+            raise ValueError(
+                f"features__block_dtype must be {before!r}, as for the earlier rows, got {plan.block_dtype!r}"
+            )
+        rows = self._read_more(X, y, sample_weight)
+        x, statistics = self.columns_.encode(rows.table), self.new_statistics(rows.y.shape[1])
+        return x, statistics.update(x, rows.y, rows.weight, n_threads=resolve_n_threads())
+
+    def _read_more(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, first: bool = False) -> TableRows:
+        rows = self._read_targets(X, y, sample_weight, more=not first)
+        earlier, buffer = getattr(self, "statistics_", None), self._buffered()
+        if earlier is None and buffer is None:
+            self._one_dimensional = rows.one_dimensional
+        n_outputs = buffer.rows.y.shape[1] if buffer else earlier.n_outputs if earlier else rows.y.shape[1]
+        if rows.y.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as before, got {rows.y.shape[1]}")
+        return rows
+
+    # --- growing and shrinking
+
+    @takes_rows
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Update the fit with more rows (online learning).
+
+        While there are few rows they are buffered, in ``buffered_rows_``: up to `n_basis_functions` or the kernel's
+        ``max_search_rows``, whichever is more. The model is then that of `fit` to all of them, also those of an
+        earlier `fit`, but with the same noise everywhere and without local detail; the kernel's hyperparameters are
+        learned again whenever the rows have become half as many more. The parameters may change meanwhile.
+
+        With more rows, or after `fit_features`, the feature map is fixed, and only statistics of the rows are kept.
+        They equal those of all rows at once, to rounding, whatever the blocks and their order; so does the model, but
+        for stored draws, of which rounding may change some. The parameters of the feature map must not change
+        until the next `fit_features` or `fit`.
+
+        Parameters
+        ----------
+        sample_weight : array_like of shape (n_samples,), optional
+            How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
+            are no longer buffered equal ones are not merged.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described, or neither rows nor statistics of an earlier fit are left;
+            the rows are then not counted.
+
+        Warns
+        -----
+        FeatureMapWarning
+            If a column is constant in the rows that fix the feature map, or later rows are far from them.
+        """
+        with self._whole() as progress:
+            plan = self._sums_plan()
+            self._require_earlier_rows(plan)
+            buffer = self._buffered()
+            if buffer is not None or not hasattr(self, "features_"):
+                rows = self._read_more(X, y, sample_weight, first=buffer is None)
+                self._fit_to_buffer(plan, _joined(buffer, rows), progress)
+            else:
+                x, part = self._sums_of(plan, X, y, sample_weight)
+                started = hasattr(self, "statistics_")
+                statistics = self.statistics_.copy().merge(part) if started else part
+                self._fit_to(plan, statistics, progress)
+                self._warn_if_moved(x)
+        self._warn_if_unfinished()
+        return self
+
+    @takes_rows
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Remove rows that were given to `partial_fit` (unlearning): fit as if they had never been seen.
+
+        Exact while rows are buffered, see `partial_fit`. Later exact up to rounding errors relative to the statistics
+        before, with the same feature map, even if it was fitted to these rows.
+
+        Parameters
+        ----------
+        sample_weight : array_like of shape (n_samples,), optional
+            The weights that were given to `partial_fit`.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError
+            If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
+        """
+        plan, buffer = self._sums_plan(), self._buffered()
+        with self._whole() as progress:
+            if buffer is not None:
+                rows = self._read_more(X, y, sample_weight)
+                buffer = buffer.copy()
+                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight))
+                self._fit_to_buffer(plan, buffer, progress, learn=True)
+            else:
+                check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
+                part = self._sums_of(plan, X, y, sample_weight)[1]
+                left = self.statistics_.copy().subtract(part)
+                if not left.n_samples:
+                    raise ValueError("X must leave some of the rows seen, got all of them")
+                self._fit_to(plan, left, progress)
+        self._warn_if_unfinished()
+        return self
+
+    def _require_earlier_rows(self, plan: RegressionPlan) -> None:
+        if hasattr(self, "model_") and not hasattr(self, "statistics_") and self._buffered() is None:
+            raise ValueError(
+                "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
+                f"none, and fit no more than {self._most_buffered(plan):,}: begin with partial_fit or fit_stream, give "
+                "statistics to fit_statistics, or drop the earlier rows by fit_features"
+            )
+
+    def _buffered(self) -> RowBuffer | None:
+        return getattr(self, "buffered_rows_", self._rows_of_fit)
+
+    def _most_buffered(self, plan: RegressionPlan) -> int:
+        return max(plan.features.n_functions, plan.features.max_search_rows)
+
+    def _buffer_rows(self, plan: RegressionPlan, rows: TableRows) -> None:
+        """Keep the rows of a fit while they are few, for `partial_fit` and `forget` to go on from."""
+        if len(rows.table) <= self._most_buffered(plan):
+            self._rows_of_fit = RowBuffer.of(rows.table, rows.y, rows.weight)
+            self._rows_of_fit.n_learned = len(self._rows_of_fit)
+
+    def _fit_to_buffer(self, plan: RegressionPlan, buffer: RowBuffer, progress: Progress, learn: bool = False) -> None:
+        """Fit to buffered rows; hyperparameters are learned again as rows grow."""
+        many = len(buffer) > self._most_buffered(plan)
+        earlier: Basis | None = getattr(self, "features_", None)
+        learn |= many or len(buffer) >= GROWTH * buffer.n_learned
+        learn |= earlier is None or bool(changed_features(self.features, plan.features, earlier))
+        rows = buffer.rows
+        weight = None if (rows.weight == 1).all() else rows.weight
+        with progress.stage("features"):
+            given = self._encoded(TableRows(buffer.table, rows.y, weight, self._one_dimensional), reach=plan.reach)
+            known = None if earlier is None else earlier.target_transform
+            self._fix_features(plan, given, None if learn else earlier, known)
+        search = None if earlier is None else earlier.search
+        learn |= self.features_.search is not None and not _same_search(self.features_.search, search)
+        with progress.stage("statistics"):
+            statistics = self.new_statistics(rows.y.shape[1])
+            statistics.update(given.x, given.y, weight, n_threads=resolve_n_threads())
+            statistics.n_rows = float(rows.clock.sum())  # `forget` merges equal ones
+            statistics.squared_weights = float((rows.weight**2 / rows.clock).sum())
+        self._fit_to(plan, statistics, progress, TrainingRows(given.x, rows.y, rows.weight).counts.repetitions)
+        if many:
+            self._warn_if_constant(given.x, stacklevel=3)
+        else:
+            buffer.n_learned = len(buffer) if learn else buffer.n_learned
+            self.buffered_rows_ = buffer
+
+    # --- streams
+
+    def fit_stream(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        sample_rows: int = 20_000,
+        keep_features: bool = False,
+        drop_missing: bool = False,
+        checkpoint: str | Path | None = None,
+    ) -> Self:
+        """Fit to data larger than memory (out-of-core learning), in two passes.
+
+        The first pass checks every value and draws `sample_rows` rows uniformly, to which the feature map and its
+        hyperparameters are fitted; the second sums the statistics. Both hold only a few blocks in memory at a time. An
+        iterator that can be consumed only once is read once: the feature map is fitted to its first blocks, up to a
+        total of `sample_rows` rows, which should be representative of the rest.
+
+        Parameters
+        ----------
+        X : path, array, iterable or function
+            A Parquet file or a folder of them, with columns of numbers and text; an array, usually memory-mapped
+            (``numpy.load(..., mmap_mode="r")``); blocks ``(X, y)`` or ``(X, y, sample_weight)`` in a list, from an
+            iterator, or from a function that returns a new iterator at every call; a Dask array or data frame, of
+            complete numbers. Text is encoded as in ``fit``, with the categories of the rows that the feature map is
+            fitted to.
+        y : str, list of str, or array, optional
+            Name of the target column, or a list of names, for files and Dask data frames; the targets for arrays; None
+            for blocks.
+        sample_weight : str or array, optional
+            Like `y`.
+        sample_rows : int, default=20_000
+            Number of rows that the feature map is fitted to.
+        keep_features : bool, default=False
+            Keep the feature map of an earlier `fit_features` or ``fit`` and skip the first pass.
+        drop_missing : bool, default=False
+            Skip rows with a missing value. Otherwise missing values of `X` are taken as ``Columns(missing=...)``
+            says, and all others raise an error.
+        checkpoint : path-like, optional
+            File to which the statistics so far and the feature map are saved every minute, at the end, on Ctrl-C and on
+            errors in the data. If it exists, the pass resumes after the
+            rows that it counts, and the data must begin with the same rows as when it was written. The file is kept
+            when the pass is complete: if files are then added to a folder, under names that sort last, the next call
+            reads only these.
+
+        Returns
+        -------
+        Self
+            The model itself.
+
+        Raises
+        ------
+        pydirect.StreamError
+            If data cannot be read or used; the message says where they are.
+        KeyboardInterrupt
+            After Ctrl-C, once the current block is added and the checkpoint is written.
+        OSError
+            If the checkpoint cannot be written; the previous one is left intact.
+        """
+        with self._whole() as progress:
+            plan = self._sums_plan()
+            as_count(sample_rows, "sample_rows", 2)
+            as_flag(keep_features, "keep_features")
+            as_flag(drop_missing, "drop_missing")
+            if keep_features:
+                check_is_fitted(self, "features_")
+                self._require_same_features(plan)
+            run: StreamRun | DaskRun
+            if is_dask(X):
+                if checkpoint is not None or drop_missing:
+                    raise ValueError(
+                        "checkpoint and drop_missing must not be given for Dask, which has its own of each"
+                    )
+                run = DaskRun(X, y, sample_weight, progress)
+            else:
+                if checkpoint is not None and plan.features.kind == "transformer":
+                    raise TypeError(
+                        "features must be built in for a checkpoint, got a transformer: leave checkpoint out, or save "
+                        "statistics of your own with RunningStatistics.save"
+                    )
+                gaps = self._column_options().missing != "raise"
+                source = as_source(X, y, sample_weight, codes=Codebook(gaps=gaps) if self._takes_tables() else None)
+                run = StreamRun(source, progress, self.n_threads, drop_missing, checkpoint)
+            statistics = self._collected(plan, run, sample_rows, keep_features)
+            spread = np.sqrt(statistics.y_scatter / statistics.n_samples)
+            check_target_size((np.abs(statistics.y_mean) + spread).max())
+            self._fit_to(plan, statistics, progress)
+            self._warn_if_unfinished()
+        return self
+
+    def _collected(
+        self, plan: RegressionPlan, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool
+    ) -> RunningStatistics:
+        if isinstance(run, StreamRun) and (saved := run.saved(Basis)) is not None:
+            assert isinstance(saved.statistics.features, Basis) and run.path is not None
+            self._restore_features(plan, run.path, saved, saved.statistics.features, keep_features)
+            self._require_columns(run.shape[0], run.names)
+            run.encode(self.columns_)
+            return run.collected(saved.statistics, saved.n_rows)
+        if keep_features:
+            self._require_columns(run.shape[0], run.names)
+            self._one_dimensional = run.one_dimensional
+        else:
+            sample = run.sample(sample_rows, int(plan.generators()[0].integers(2**63)))
+            with run.uncounted("features"):
+                self._fix_features_by(plan, sample, run.names, run.one_dimensional, run.codes)
+        run.encode(self.columns_)
+        return run.collected(self.new_statistics(run.shape[1]))
+
+    def _fix_features_by(
+        self,
+        plan: RegressionPlan,
+        rows: Rows,
+        names: list[str] | None,
+        one_dimensional: bool,
+        codes: Codebook | None,
+    ) -> None:
+        if not len(rows) or (rows.weight is not None and not rows.weight.any()):
+            raise StreamError("there are no rows with positive weight")
+        self._set_input_names(rows.x.shape[1], names)
+        table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
+        given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional), reach=plan.reach)
+        self._fix_features(plan, given)
+        self._warn_if_constant(given.x, stacklevel=4)
+
+    def _restore_features(
+        self, plan: RegressionPlan, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool
+    ) -> None:
+        """Take over the feature map of a checkpoint."""
+        changed = changed_features(self.features, plan.features, basis)
+        if saved.statistics.block_dtype != plan.block_dtype:
+            changed.append("features__block_dtype")
+        if changed:
+            raise FileFormatError(
+                path, f"the checkpoint is of a model with other parameters: {', '.join(changed)} changed"
+            )
+        if keep_features and basis != self.features_:
+            raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
+        if basis.columns is None:
+            raise FileFormatError(path, "the checkpoint is not one of an estimator")
+        self._begin()
+        self.columns_, names = basis.columns, basis.columns.names
+        self._set_input_names(basis.columns.n_columns, None if names is None else list(names))
+        self.features_, self._one_dimensional = basis, saved.one_dimensional
+
+    # --- sums of several models, and private ones
+
+    def _of_sums(self, statistics: RunningStatistics) -> Self:
+        """Return a model of the same feature map, fitted to sums over rows."""
+        model = copy.copy(self)
+        with self._whole() as progress:
+            model._fit_to(model._sums_plan(), statistics.with_features(self.features_), progress)
+        return model
+
+    @takes_rows
+    def private_statistics(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        y_bounds: tuple[float, float],
+        budget: PrivacyBudget,
+        epsilon: float | None = None,
+        norm_bound: float | None = None,
+        random_state: Any = None,
+    ) -> NoisyStatistics:
+        """Return sums over private rows with noise, safe to send: (ε, δ)-differentially private for every single row.
+
+        The feature map must be fixed first, by `fit_features` on rows that are not private, such as two rows with the
+        bounds of the columns. Sums of several sites are added, ``sum(releases)``, and `fit_statistics` takes them.
+
+        Parameters
+        ----------
+        y_bounds : tuple of float
+            Smallest and largest target, known without looking at them; targets beyond are moved to their bound.
+        budget : PrivacyBudget
+            Of these rows; the release is counted.
+        epsilon : float, optional
+            ε of this release alone; by default all that is left.
+        norm_bound : float, optional
+            Length to which rows of Φ are clipped, by counting longer ones less than once. By default the length where
+            all inputs are one standard deviation, or half the range of a map of bounds, from their middle: rows within
+            bounds are hardly ever longer. Needed for ``"precomputed"`` features and transformers.
+        random_state : int, RandomState, Generator or None, optional
+            Seed of the noise. None takes it from the operating system; whoever knows a seed can remove the noise.
+
+        Returns
+        -------
+        NoisyStatistics
+            The sums with noise.
+
+        Raises
+        ------
+        ValueError
+            If there is no feature map, or one that was fitted to the rows of a fit; if bounds are missing, or more of
+            the budget is asked for than is left.
+        """
+        require_public_map(
+            getattr(self, "features_", None), hasattr(self, "model_") and not hasattr(self, "noisy_statistics_")
+        )
+        self._require_same_features(self._plan())
+        as_instance(budget, "budget", PrivacyBudget)
+        bound = norm_bound_of(self.features_) if norm_bound is None else as_number(norm_bound, "norm_bound", above=0.0)
+        x, targets = self._validated(X, y, multi_output=True, y_numeric=True, reset=False)
+        if targets.ndim == 2 and targets.shape[1] != 1:
+            raise ValueError(f"y must be one target in a private release, got {targets.shape[1]}: release each alone")
+        bounds, rng = as_bounds(y_bounds, "y_bounds"), as_generator(random_state)
+        encoded, given = self.columns_.encode(x), np.asarray(targets, dtype=np.float64).reshape(-1)
+        mu = budget.spend(epsilon)  # last: nothing is spent on what is refused
+        return NoisyStatistics.release(
+            self.features_, encoded, given, y_bounds=bounds, norm_bound=bound, mu=mu, rng=rng
+        )
 
     # --- results
 
@@ -420,3 +1100,17 @@ class DirectRegressor(IncrementalRegressor):
         if state["buffered_rows_"] is not None:  # whose sums these are
             state["statistics_"] = None
         return state
+
+
+def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | None) -> bool:
+    """Whether a search was taken over, but for the columns that it names."""
+    return earlier is not None and found.scores is earlier.scores
+
+
+def _joined(buffer: RowBuffer | None, rows: TableRows) -> RowBuffer:
+    """Return buffered rows with more rows after them."""
+    if buffer is None:
+        return RowBuffer.of(rows.table, rows.y, rows.weight)
+    buffer = buffer.copy()
+    buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
+    return buffer

@@ -19,8 +19,9 @@ the annotated dtype and are finite and at most `LARGEST_NUMBER` in magnitude, un
 `Shape` has one size in a dataclass and in all that it contains; `Binds` adds sizes that a part has as attributes. What
 annotations cannot say stands in a method ``check(self)``, which runs once the fields are known to be right.
 
-A class whose fields are not what files should hold has ``to_saved(self)``, which returns a dataclass that declares
-them, and the class method ``from_saved(cls, saved: ThatDataclass)``.
+A class whose fields are not what files should hold has ``to_saved(self)``, which returns a dataclass that has them: its
+own, whose ``__post_init__`` takes them, or another, with the class method ``from_saved(cls, saved: ThatDataclass)``.
+Fields with the metadata `NOT_STORED` are not in files.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _ARRAY = "array"  # key of the name of an array in its place in the header
 _LABELS = {"dtype", "values"}  # keys of an array of text or objects, which stands in the header
 _SCALARS = (str, int, float, bool)
 
+NOT_STORED = {"stored": False}  # metadata of fields
 Header = dict[str, Any]
 Arrays = dict[str, np.ndarray]
 Sizes = dict[str, int]
@@ -238,7 +240,7 @@ def kind_of(cls: Any) -> str:
 
 
 def _stored(cls: Any) -> list[dataclasses.Field[Any]]:
-    return [f for f in dataclasses.fields(cls) if f.init]
+    return [f for f in dataclasses.fields(cls) if f.init and f.metadata.get("stored", True)]
 
 
 # ---------------------------------------------------------------------------------------------------------- reading

@@ -6,10 +6,11 @@ Each block of rows is centred before it is multiplied, and blocks are merged by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import copy
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +30,7 @@ from pydirect._validation import (
     column_names,
 )
 from pydirect.persistence.container import read, sound_contents, write
-from pydirect.persistence.schema import AnyFinite, AtLeast, Binds, Positive, Shape, pack, unpack
+from pydirect.persistence.schema import NOT_STORED, AnyFinite, As, AtLeast, Binds, OneOf, Positive, Shape, pack, unpack
 from pydirect.statistics.gaussian import (
     GaussianStatistics,
     IdentityFeatures,
@@ -48,7 +49,6 @@ KIND = "pydirect.statistics"
 # A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
 NEVER_ADDED = 1e-9
 _NUMBERS = ("n_samples", "n_rows", "squared_weights", "prior_variance_sum")
-_NAMES = ("fingerprint", "block_dtype", "sums_of")
 _MEANS = ("mean", "mean_low", "y_mean", "y_mean_low")
 _ADDITIVE = ("scatter", "cross", "y_scatter", "log_derivative")
 _ARRAYS = (*_MEANS, *_ADDITIVE)
@@ -57,33 +57,6 @@ _ARRAYS = (*_MEANS, *_ADDITIVE)
 _Sum = Annotated[float, AtLeast(0.0), AnyFinite]
 _OfWeights = Annotated[FloatArray, Shape("n_weights"), AnyFinite]
 _OfTargets = Annotated[FloatArray, Shape("n_outputs"), AnyFinite]
-
-
-@dataclass(frozen=True)
-class SavedStatistics:
-    """`RunningStatistics` in files: of `scatter` the entries on and above the diagonal, (n_upper,), row by row."""
-
-    n_samples: _Sum
-    n_rows: _Sum
-    squared_weights: _Sum
-    prior_variance_sum: _Sum
-    mean: _OfWeights
-    mean_low: _OfWeights
-    y_mean: _OfTargets
-    y_mean_low: _OfTargets
-    scatter: Annotated[FloatArray, Shape("n_upper"), AnyFinite]
-    cross: Annotated[FloatArray, Shape("n_outputs", "n_weights"), AnyFinite]
-    y_scatter: Annotated[FloatArray, Shape("n_outputs"), AnyFinite, AtLeast(0.0)]
-    log_derivative: _OfTargets
-    fingerprint: str
-    block_dtype: Literal["float64", "float32"]
-    sums_of: Literal["features", "kernel"]
-
-    def check(self) -> None:
-        """Raise unless `scatter` is of all pairs."""
-        b = len(self.mean)
-        if len(self.scatter) != b * (b + 1) // 2:
-            raise ValueError("scatter must be of all pairs of weights")
 
 
 @dataclass(eq=False, repr=False)
@@ -147,22 +120,33 @@ class RunningStatistics:
     (6.0, [5.0, 6.0, 1.0], [11.0])
     """
 
-    n_samples: float
-    n_rows: float
-    squared_weights: float
-    mean: FloatArray
-    mean_low: FloatArray
-    y_mean: FloatArray
-    y_mean_low: FloatArray
-    scatter: NDArray[Any]
-    cross: FloatArray
-    y_scatter: FloatArray
-    log_derivative: FloatArray
-    prior_variance_sum: float
+    n_samples: _Sum
+    n_rows: _Sum
+    squared_weights: _Sum
+    mean: _OfWeights
+    mean_low: _OfWeights
+    y_mean: _OfTargets
+    y_mean_low: _OfTargets
+    # In files the entries on and above the diagonal, row by row.
+    scatter: Annotated[NDArray[Any], As(FloatArray), Shape("n_upper"), AnyFinite]
+    cross: Annotated[FloatArray, Shape("n_outputs", "n_weights"), AnyFinite]
+    y_scatter: Annotated[FloatArray, Shape("n_outputs"), AnyFinite, AtLeast(0.0)]
+    log_derivative: _OfTargets
+    prior_variance_sum: _Sum
     fingerprint: str
-    block_dtype: str = "float64"
-    features: RowFeatures | None = None
-    sums_of: str = "features"
+    block_dtype: Annotated[str, OneOf("float64", "float32")] = "float64"
+    features: RowFeatures | None = field(default=None, metadata=NOT_STORED)
+    sums_of: Annotated[str, OneOf("features", "kernel")] = "features"
+
+    def __post_init__(self) -> None:
+        if self.scatter.ndim == 1:
+            b, upper = self.n_weights, self.scatter
+            if len(upper) != b * (b + 1) // 2:
+                raise ValueError("scatter must be of all pairs of weights")
+            self.scatter = np.zeros((b, b))
+            self.scatter[_upper(b)] = upper
+            if (self.scatter.diagonal() < 0).any():
+                raise ValueError("sums of squares must not be negative")
 
     def __repr__(self) -> str:
         return f"<RunningStatistics: {self.n_samples:g} samples, {self.n_weights} weights, {self.n_outputs} outputs>"
@@ -476,21 +460,11 @@ class RunningStatistics:
             )
         return replace(self, features=features)
 
-    def to_saved(self) -> SavedStatistics:
+    def to_saved(self) -> Self:
         """Return what files hold."""
-        own = {name: getattr(self, name) for name in (*_NUMBERS, *_NAMES, *_ARRAYS)}
-        return SavedStatistics(**{**own, "scatter": self.scatter[_upper(self.n_weights)]})
-
-    @classmethod
-    def from_saved(cls, saved: SavedStatistics) -> Self:
-        """Rebuild from what files hold."""
-        own = {name: getattr(saved, name) for name in (*_NUMBERS, *_NAMES, *_ARRAYS)}
-        b = len(saved.mean)
-        own["scatter"] = np.zeros((b, b))
-        own["scatter"][_upper(b)] = saved.scatter
-        if (own["scatter"].diagonal() < 0).any():
-            raise ValueError("sums of squares must not be negative")
-        return cls(**own)
+        saved = copy.copy(self)
+        saved.scatter = self.scatter[_upper(self.n_weights)]
+        return saved
 
 
 def _shifted(scatter: FloatArray, factor: float, mean: FloatArray) -> FloatArray:
