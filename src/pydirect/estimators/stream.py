@@ -54,12 +54,13 @@ LEAST_SHARE = 1e-6  # of the largest weight, where the feature map is learned
 # with them.
 CALIBRATION_KEPT, CALIBRATION_ROWS = 0.5 ** (1 / 50), 20
 # A target that misses by more than so many deviations of its prediction, and by more than so many of all targets, is
-# learned as if it missed by that, unless it is the third such one in a row; not before the noise has as many degrees of
-# freedom. Its squared error counts at most as much in that factor.
-GROSS, GROSS_SCALES, MOST_GROSS, FEWEST_DEGREES = 20.0, 10.0, 2, 8
-LARGEST_CALIBRATION = GROSS**2
+# gross, and learned as if it missed by so many deviations; not before the noise has as many degrees of freedom. So many
+# gross ones in a row that miss by the same, to this factor, are a level that has moved; from so many in a row on they
+# are learned as they are.
+GROSS, GROSS_SCALES, FEWEST_DEGREES, OF_A_LEVEL, ALIKE, MOST_GROSS = 20.0, 10.0, 8, 3, 2.0, 6
+LARGEST_CALIBRATION = GROSS**2  # what a squared error that is not gross counts at most in that factor
 # What compiled code holds while it takes rows, and `Stream` gets back.
-LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "n_gross")
+LENT = ("regression", "store", "latest", "units", "n_seen", "now", "n_watched", "n_outside", "squares", "gross")
 LENT_SUMS = ("score_sum", "score_weight", "calibration_sum", "calibration_weight")
 _LENDING = threading.RLock()
 # Rows that are taken together when nothing is predicted.
@@ -105,7 +106,8 @@ class SavedStream:
     n_watched: _Count
     n_outside: _Count
     squares: _Sum
-    n_gross: _Count
+    gross: Annotated[FloatArray, Shape("n_gross*", "n_outputs")]
+    level_moved_at: list[int]
     n_learned: _Count
     searched_at: _Count
     moved_at: _Count
@@ -166,7 +168,9 @@ class Stream(Predictor):
         self.seed = int(plan.mapper.generators()[0].integers(2**31))
         self.store, self.latest = (RowBuffer.empty(x.shape[1], targets.shape[1], book) for _ in range(2))
         self.score_sum = self.score_weight = self.calibration_sum = self.calibration_weight = 0.0
-        self.n_watched, self.n_outside, self.squares, self.n_gross = 0, 0, 0.0, 0
+        self.n_watched, self.n_outside, self.squares = 0, 0, 0.0
+        self.gross = np.empty((0, targets.shape[1]))  # misses of the latest rows, if these are gross
+        self.level_moved_at: list[int] = []  # the last two times
         self.n_learned, self.searched_at, self.moved_at = 0, 0, 0
         self.learn_at: list[int] = []
         self.lowest = self.highest = np.empty(0)
@@ -290,7 +294,8 @@ class Stream(Predictor):
                 own["regression"].take_back(rows)
                 factor = calibration_factor(rows.calibration_sum, rows.calibration_weight)
                 own |= {name: getattr(rows, name) for name in LENT_SUMS}
-                own |= {"units": own["units"].calibrated(float(np.sqrt(factor))), "now": opened.now, "n_gross": 0}
+                own |= {"units": own["units"].calibrated(float(np.sqrt(factor))), "now": opened.now}
+                own["gross"] = own["gross"][:0]
             vars(self).update(own)  # whole: other threads may be waiting
             if n:
                 x, y, weight, clock, n_samples = (part[:n] for part in opened.taken)
@@ -447,8 +452,8 @@ class Stream(Predictor):
     def _take(self, rows: CodedRows, predict: bool) -> FloatArray | None:
         """Take in rows one by one, or together where nothing is predicted; what was predicted of y before each.
 
-        (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom. Rows after one that shows a
-        change are left for the next call.
+        (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom. Rows from one that shows a
+        change on are left for the next call, and those after it.
         """
         if not len(rows):
             return None
@@ -457,18 +462,26 @@ class Stream(Predictor):
         one_by_one = predict or (small and not self.regression.is_stale)
         watched = self.n_watched, self.n_outside
         block = self._block(rows, watch=True, sums_only=not one_by_one)
-        y, changed = block.y, False
+        y, moved = block.y, None
         if judged:
-            y, changed = self._bounded(rows, block)
+            y, moved = self._bounded(rows, block)
         elif not one_by_one:
             y = within_few(y)
         if len(y) < len(rows):
             self.n_watched, self.n_outside = watched
             rows = rows[: len(y)]
             block = self._block(rows, watch=True, sums_only=not one_by_one)
-        if (far := int((y != block.y).any(axis=1).sum())) > 0:
+        if moved is not None and moved.any():  # all earlier rows move along
+            amount = self.units.scale * moved
+            self._set_units(self.units.location + amount, self.units.scale)
+            self.store.move(amount)
+            self.latest.move(amount)
+            self.level_moved_at = [*self.level_moved_at[-1:], self.n_seen]
+            y, block = y - moved, replace(block, y=block.y - moved)
+        far = (y != block.y).any(axis=1)
+        if far.any():
             warn(
-                f"{far} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
+                f"{far.sum()} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
                 "are learned as if they missed it by that",
                 TargetWarning,
                 stacklevel=level_of_user(),
@@ -489,7 +502,8 @@ class Stream(Predictor):
             self.squares += float(np.minimum(squares, LARGEST_SQUARE).mean(axis=1).sum())
             if self.n_seen < 2:  # their scale is not known yet
                 squares[...] = 1.0
-            factors = self._calibration_of(np.minimum(squares, LARGEST_CALIBRATION).mean(axis=1))
+            largest = np.where(far, LARGEST_SQUARE, LARGEST_CALIBRATION)
+            factors = self._calibration_of(np.minimum(squares, largest[:, None]).mean(axis=1))
             moments = np.stack([mean, variance * factors[:, None], noise * factors[:, None], degrees])
             if not predict and not self.regression.is_stale:  # threads that predict next find the same bits
                 for posterior in self.regression.posteriors:
@@ -499,9 +513,9 @@ class Stream(Predictor):
             self.regression.learn(block, decay)
             if leaving is not None:
                 self.regression.leave(leaving)
-        if changed:  # the noise takes in what errors have told of; the last one may tell of more
+        if moved is not None and not moved.any():  # the noise takes in what errors told of; this one may tell of more
             self.regression.refresh()
-            last = self._block(rows[-1:])
+            last = self._block(rows)
             mean, variance = self.regression.moments(last.phi, last.missing)
             squares = np.minimum((last.y - mean) ** 2 / (variance + self.mean_noise), LARGEST_CALIBRATION)
             self.calibration_sum = self.calibration_weight = 0.0
@@ -510,29 +524,45 @@ class Stream(Predictor):
         self.now = float(rows.clock[-1])
         return moments if predict else None
 
-    def _bounded(self, rows: CodedRows, block: Block) -> tuple[FloatArray, bool]:
-        """Targets of a block, (n_rows, n_outputs), the gross ones as near as they count, and whether they changed.
+    def _bounded(self, rows: CodedRows, block: Block) -> tuple[FloatArray, FloatArray | None]:
+        """Targets of a block, (n_rows, n_outputs), the gross ones as near as they count.
 
-        Those up to the row that shows the change, if there is one.
+        Those before a row that shows a change, if there is one, or this row alone, and how much the level has moved,
+        (n_outputs,): not at all where noise has grown.
         """
         calibration, y = self.units.calibration**2, block.y
         far = np.abs(y - self.regression.mean_of_functions(block.functions)) > GROSS_SCALES
         maybe = np.flatnonzero(far.any(axis=1))
         if not maybe.size:
-            self.n_gross = 0
-            return y, False
+            self.gross = self.gross[:0]
+            return y, None
         exact = self._block(rows[maybe])
         mean, variance = self.regression.moments(exact.phi, exact.missing)
-        reach = np.maximum(GROSS * np.sqrt(calibration * (variance + self.mean_noise)), GROSS_SCALES)
-        near, bounded = y.copy(), y.copy()
-        near[maybe] = np.clip(y[maybe], mean - reach, mean + reach)
-        for row, gross in enumerate((near != y).any(axis=1)):
-            self.n_gross = self.n_gross + 1 if gross else 0
-            if self.n_gross > MOST_GROSS:
-                return bounded[: row + 1], True
-            if gross:
-                bounded[row] = near[row]
-        return bounded, False
+        miss, reach = np.zeros(y.shape), GROSS * np.sqrt(calibration * (variance + self.mean_noise))
+        miss[maybe] = y[maybe] - mean
+        gross = np.zeros(y.shape, dtype=bool)
+        gross[maybe] = np.abs(miss[maybe]) > np.maximum(reach, GROSS_SCALES)
+        bounded = y.copy()
+        bounded[maybe] = np.where(gross[maybe], np.clip(y[maybe], mean - reach, mean + reach), y[maybe])
+        for row, own in enumerate(gross):
+            if not own.any():
+                self.gross = self.gross[:0]
+                continue
+            run = np.vstack([self.gross, miss[[row]]])[-MOST_GROSS:]
+            latest = run[-OF_A_LEVEL:]
+            size, side = np.abs(latest), np.sign(latest).sum(axis=0)
+            alike = own & (np.abs(side) == OF_A_LEVEL) & (size.max(axis=0) < ALIKE * size.min(axis=0))
+            if alike.any() or len(run) == MOST_GROSS:
+                if row:  # first those before it
+                    return bounded[:row], None
+                moves, moved_at = alike, self.level_moved_at
+                if len(moved_at) == 2 and self.n_seen < moved_at[0] + WATCHED_ROWS:
+                    moves = np.zeros_like(alike)  # a level that moves to and fro is noise
+                self.gross = run[:0] if moves.any() else run
+                as_it_is = moves | ~moves.any()
+                return np.where(as_it_is, y[:1], bounded[:1]), np.where(moves, np.median(latest, axis=0), 0.0)
+            self.gross = run
+        return bounded, None
 
     def _decay(self, clock: FloatArray) -> FloatArray | None:
         if self.plan.half_life is None:

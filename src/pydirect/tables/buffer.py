@@ -314,6 +314,10 @@ class RowBuffer:
         """All rows."""
         return CodedRows(**{name: part[self._begin : self._end] for name, part in self._parts.items()})
 
+    def move(self, amount: FloatArray) -> None:
+        """Add an amount, (n_outputs,), to the targets of all rows."""
+        self._parts["y"] = self._parts["y"] + amount
+
     @property
     def table(self) -> Table:
         """The rows as a table."""
