@@ -256,81 +256,6 @@ def test_posterior_is_that_of_its_sums():
     assert model.noise_variance_ == pytest.approx(0.01, rel=0.3)
 
 
-@pytest.mark.parametrize(("kind", "n"), [("all", 50), ("all", 300), ("window", 50), ("window", 300), ("half_life", 50)])
-def test_forgotten_rows_leave_the_sums_of_the_others(kind, n):
-    X, y = rows(n)
-    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X, y)
-    gone = np.arange(n - 30, n - 10)
-    model.forget(X[gone], y[gone])
-    weight = weights_that_count(n, kind)
-    weight[gone] = 0
-    assert_sums_of(model, X, y, weight)
-    if kind == "window":  # the others still leave in their turn
-        more, targets = rows(200, seed=1)
-        model.partial_fit(more, targets)
-        assert_sums_of(model, more[-70:], targets[-70:], np.ones(70))
-
-
-def test_faded_rows_are_forgotten_given_their_age():
-    X, y = rows(300)
-    model = stream(half_life=60, follow_inputs=False).partial_fit(X, y)
-    with pytest.raises(ValueError, match="age must be given"):
-        model.forget(X[200:220], y[200:220])
-    with pytest.raises(ValueError, match="age must not be negative"):
-        model.forget(X[200:220], y[200:220], age=-5)
-    model.forget(X[200:220], y[200:220], age=299 - np.arange(200, 220))
-    weight = weights_that_count(300, "half_life")
-    weight[200:220] = 0
-    assert_sums_of(model, X, y, weight)
-
-
-@pytest.mark.parametrize("kind", ["all", "window"])
-@pytest.mark.parametrize("n", [50, 300])
-def test_rows_that_never_came_are_refused_and_nothing_changes(kind, n):
-    X, y = rows(n)
-    model = stream(**KINDS[kind]).partial_fit(X, y)
-    before = model.predict(X)
-    with pytest.raises(ValueError, match="X and y must be of rows"):
-        model.forget(X[:3], y[:3] + 1e6)
-    np.testing.assert_array_equal(model.predict(X), before)
-
-
-@pytest.mark.parametrize("kind", ["all", "half_life"])
-def test_merged_models_have_learned_the_rows_of_both(kind):
-    X, y = rows(400)
-    model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:64], y[:64])
-    site = model.emptied().partial_fit(X[64:200], 3 + y[64:200])
-    assert site.n_samples_ < 137
-    model.merge(site)
-    weight = weights_that_count(64, kind), weights_that_count(136, kind)
-    assert_sums_of(model, X[:200], np.r_[y[:64], 3 + y[64:200]], np.concatenate(weight))
-    other = stream().partial_fit(X[200:], y[200:])
-    with pytest.raises(ValueError, match="same feature map"):
-        model.merge(other)
-
-
-def test_merged_rows_go_on_fading_with_the_next_ones():
-    X, y = rows(300)
-    model = stream(half_life=60, follow_inputs=False).partial_fit(X[:100], y[:100])
-    model.merge(model.emptied().partial_fit(X[100:250], y[100:250])).partial_fit(X[250:], y[250:])
-    ages = np.r_[np.arange(100)[::-1] + 50, np.arange(200)[::-1]]
-    assert_sums_of(model, X, y, 0.5 ** (ages / 60))
-
-
-@pytest.mark.parametrize("swapped", [False, True])
-def test_merged_rows_are_as_old_as_their_times_tell(swapped):
-    X, y = rows(300)
-    minute = {"half_life": datetime.timedelta(minutes=1), "follow_inputs": False}
-    times = np.r_[np.arange(100.0), np.arange(120.0, 320.0)]
-    first = stream(**minute).partial_fit(X[:100], y[:100], times=times[:100])
-    second = first.emptied().partial_fit(X[100:], y[100:], times=times[100:])
-    model, other = (second, first) if swapped else (first, second)
-    model.merge(other)
-    assert_sums_of(model, X, y, 0.5 ** ((319 - times) / 60))
-    with pytest.raises(ValueError, match="half_life"):
-        model.merge(copy.deepcopy(other).set_params(half_life=5.0))
-
-
 def test_a_refused_fit_leaves_the_stream_as_it_is():
     X, y = rows(100)
     model = stream(window=70).partial_fit(X, y)
@@ -338,8 +263,7 @@ def test_a_refused_fit_leaves_the_stream_as_it_is():
     with pytest.raises(ValueError, match="NaN"):
         model.fit(X[:, :1], np.full(100, np.nan))
     np.testing.assert_array_equal(model.predict(X), before)
-    model.forget(X[-5:], y[-5:])
-    assert model.n_samples_ == 65
+    assert model.n_samples_ == 70
 
 
 def test_threads_that_predict_find_the_same_posterior():
@@ -351,14 +275,6 @@ def test_threads_that_predict_find_the_same_posterior():
     with ThreadPoolExecutor(4) as threads:
         for found in threads.map(model.predict, [X[:20]] * 4):
             np.testing.assert_allclose(found, expected, rtol=1e-8)  # one that lacks rows is off by far more
-
-
-def test_forgotten_rows_do_not_come_back_with_a_new_map():
-    X, y = rows(90)
-    model = stream().partial_fit(X, y)
-    model.forget(X[80:], y[80:])
-    assert not (model.model_.latest.rows.y == y[80:]).any()
-    assert len(model.model_.latest) == 22
 
 
 def test_numbers_and_then_text_in_an_empty_column_are_refused():
@@ -468,10 +384,6 @@ def test_a_scale_of_targets_is_that_of_a_stream_of_transformed_targets(tmp_path,
     for own in (model, again):
         own.partial_fit(X[250:], y[250:])
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    before = model.n_samples_
-    assert model.forget(X[-1:], y[-1:], age=[0] if kind == "half_life" else None).n_samples_ == pytest.approx(
-        before - 1
-    )
 
 
 def test_scales_that_a_stream_cannot_have_are_refused():
@@ -481,8 +393,6 @@ def test_scales_that_a_stream_cannot_have_are_refused():
     model = stream(target_transform="log").fit(X, np.exp(z))
     with pytest.raises(ValueError, match=r"y must be greater than 0 for log\(y\)"):
         model.partial_fit(X, z)
-    with pytest.raises(ValueError, match="must be another model with the same feature map"):
-        model.merge(stream().fit(X, z))
 
 
 def test_several_outputs_text_and_gaps():

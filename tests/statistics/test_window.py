@@ -68,21 +68,6 @@ def test_a_window_knows_nothing_of_rows_that_left_long_ago():
     assert_close(sums.total(), rows[-window:], np.ones(window), 1e-13)
 
 
-def test_any_row_of_a_window_can_be_removed():
-    rng = np.random.default_rng(4)
-    rows, sums = rng.standard_normal((120, 3)), WindowSum(3)
-    sums.add(rows[:60])
-    sums.leave(rows[:20])
-    sums.add(rows[60:])
-    sums.remove(rows[[30, 90]], np.ones(2), np.array([10, 70]))
-    left = np.ones(120)
-    left[:20] = left[[30, 90]] = 0
-    assert_close(sums.total(), rows, left, 1e-12)
-    sums.leave(rows[left > 0][:90])
-    assert sums.n_rows == 8
-    assert_close(sums.total(), rows[left > 0][90:], np.ones(8), 1e-12)
-
-
 def test_no_more_rows_leave_than_there_are():
     sums = WindowSum(2)
     sums.add(np.ones((3, 2)))

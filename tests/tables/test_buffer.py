@@ -28,11 +28,7 @@ def assert_holds(buffer, expected):
     np.testing.assert_array_equal(found.weight, np.array(expected) + 1.0)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["append", "leave", "remove", "replace", "copy"]), st.integers(0, 9)), max_size=40
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["append", "leave", "replace", "copy"]), st.integers(0, 9)), max_size=40))
 def test_rows_come_and_go_as_in_a_list(steps):
     buffer, expected, n = RowBuffer.empty(2, 1, Codebook()), [], 0
     for step, k in steps:
@@ -45,9 +41,6 @@ def test_rows_come_and_go_as_in_a_list(steps):
             gone, k = buffer.leave(min(k, len(expected))).clock.tolist(), min(k, len(expected))
             assert gone == expected[:k]
             del expected[:k]
-        elif step == "remove":
-            buffer.remove(np.array(some, dtype=np.intp))
-            expected = [own for i, own in enumerate(expected) if i not in some]
         elif step == "replace":
             buffer.replace(np.array(some, dtype=np.intp), rows(len(some), n))
             for i in some:
@@ -97,14 +90,6 @@ def test_text_is_kept_as_codes_of_one_book_and_copies_have_their_own():
     other.append(other.coded(Table.of(np.array([["c", None]], dtype=object)), np.zeros((1, 1)), None))
     assert other.book.values == [["a", "b", "c"], None] and buffer.book.values == [["a", "b"], None]
     assert other.table.columns[0].codes.tolist() == [0, 0, 2] and len(buffer) == 2
-
-
-def test_equal_rows_have_different_places():
-    buffer = RowBuffer(rows(5), Codebook())
-    buffer.append(rows(2))
-    x, y, weight = (getattr(rows(3), name)[[1, 1, 1, 2]] for name in ("x", "y", "weight"))
-    assert buffer.places_of(x, y, weight).tolist() == [1, 6, -1, 2]
-    assert buffer.places_of(x, y, weight + 1).tolist() == [-1] * 4
 
 
 def test_a_file_holds_the_rows_and_others_are_refused():

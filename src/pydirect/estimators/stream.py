@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 import math
 import threading
@@ -625,56 +624,6 @@ class Stream(Predictor):
         self.book.add_columns(n_columns)
         for store in (self.store, self.latest):
             store.add_columns(n_columns)
-
-    def forget(self, rows: CodedRows, ages: FloatArray | None) -> None:
-        """Remove rows, which came `ages` ago where rows fade and not all are kept."""
-        places, latest = (store.places_of(rows.x, rows.y, rows.weight) for store in (self.store, self.latest))
-        if self.keeps_all:
-            if (places < 0).any():
-                row = int(np.flatnonzero(places < 0)[0])
-                raise ValueError(f"X and y must be of rows that count, with their weights: row {row} is none of them")
-            if ages is not None:
-                raise ValueError("age must be None while all rows are kept")
-            rows = self.rows_now(self.store)[places]
-        elif self.plan.half_life is not None:
-            if ages is None:
-                raise ValueError("age must be given with half_life: how long ago each row came")
-            left = np.exp2(-ages / seconds(self.plan.half_life))
-            rows = CodedRows(rows.x, rows.y, rows.weight * left, np.zeros(len(rows)))
-        self.regression.remove(self._block(rows), places if self.plan.window is not None else None)
-        self.store.remove(places[places >= 0])
-        self.latest.remove(latest[latest >= 0])
-
-    def merge(self, other: Stream) -> None:
-        """Add the rows of another stream of the same feature map."""
-        if other is self or self.basis is None or self.basis != other.basis:
-            raise ValueError("other must be another model with the same feature map: begin with copies of one model")
-        if self.plan.window is not None or other.plan.window is not None:
-            raise ValueError("window must be None to merge: it is not known which rows leave next")
-        half_life, units, theirs = self.plan.half_life, self.units, other.units
-        if half_life != other.plan.half_life:
-            raise ValueError(f"other must have half_life={half_life!r}, got {other.plan.half_life!r}")
-        if units.n_outputs != theirs.n_outputs:
-            raise ValueError(f"other must have {units.n_outputs} outputs, got {theirs.n_outputs}")
-        if units.transform != theirs.transform:
-            raise ValueError(f"other must have the scale {units.transform} of y, got {theirs.transform}")
-        location, scale = (theirs.location - units.location) / units.scale, theirs.scale / units.scale
-        ahead, others, rows = other.now - self.now, other.regression, other.store.rows
-        if is_time(half_life):
-            share = float(np.exp2(-abs(ahead) / seconds(half_life)))
-            others = others if ahead > 0 else copy.deepcopy(others).fade(share)
-            self.regression.fade(share if ahead > 0 else 1.0)
-            self.now = max(self.now, other.now)
-        else:  # the latest row of either counts as the latest of both
-            rows = replace(rows, clock=rows.clock - ahead)
-        self.regression.merge(others, location, scale)
-        self.n_seen += other.n_seen
-        self._keep(rows)
-
-    def empty(self) -> None:
-        """Drop all rows, and keep the feature map."""
-        self.regression = self._new_regression(self.regression.noise, self.regression.prior)
-        self.store, self.latest = (RowBuffer(store.rows[:0], self.book) for store in (self.store, self.latest))
 
     # --- scores
 

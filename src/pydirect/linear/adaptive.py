@@ -33,8 +33,6 @@ LEAST_PRIOR = 0.9
 # Rows after which the posterior is computed from the sums again: a share of the rows that there are, but not fewer than
 # a few, and no more than pay for it.
 SHARE, FEWEST, ROWS_PER_WEIGHT = 1 / 8, 16, 8
-# A sum of squares that subtraction leaves negative by more than this fraction never held what was subtracted.
-NEVER_ADDED = 1e-9
 # Changes of the noise and of the prior variance that are worth another factorisation, and how many of these.
 CHANGED, MOST_STEPS = (0.02, 0.2), 5
 # Least noise variance, in units of the targets' mean square; by what factor the prior variance may change: where basis
@@ -243,43 +241,6 @@ class AdaptiveRegression:
         assert isinstance(self.sums, WindowSum)
         self.sums.leave(block.for_sums(), block.weight)
         self._n_samples = max(self._n_samples - float(block.weight.sum()), 0.0)
-        self._posteriors = None
-
-    def remove(self, block: Block, places: NDArray[np.intp] | None = None) -> None:
-        """Remove rows whose weights are what is left of them; the posteriors follow when they are asked for.
-
-        `places`, (n_rows,): of a window, how many of its rows came before each.
-
-        Raises ValueError, and changes nothing, if the rows cannot be among those added.
-        """
-        rows = block.for_sums()
-        before = self.sums.total().diagonal()
-        after = before - np.einsum("ij,i,ij->j", rows, block.weight, rows)
-        left = self._n_samples - float(block.weight.sum())
-        if left <= NEVER_ADDED * self._n_samples or (after < -NEVER_ADDED * before).any():
-            raise ValueError("X and y must be of rows seen, with at most their weights, and leave some: got others")
-        if isinstance(self.sums, WindowSum):
-            assert places is not None
-            self.sums.remove(rows, block.weight, places)
-        else:
-            self.sums.add(rows, -block.weight)
-        self._n_samples, self._posteriors = left, None
-
-    def fade(self, factor: float) -> Self:
-        """Let all rows so far count `factor` times as much."""
-        self._fade_sums(factor)
-        self._posteriors = None
-        return self
-
-    def merge(self, other: AdaptiveRegression, location: FloatArray, scale: FloatArray) -> None:
-        """Add the rows of another, whose targets are ``y · scale + location`` in the units of this one."""
-        assert isinstance(self.sums, FadingSum) and isinstance(other.sums, FadingSum)
-        b = self.n_functions
-        change = np.eye(b + 1 + self.n_outputs)
-        change[b + 1 :, b + 1 :] = np.diag(scale)
-        change[b, b + 1 :] = location / CONSTANT
-        self.sums.add_sum(change.T @ other.sums.total() @ change)
-        self._n_samples += other.n_samples
         self._posteriors = None
 
     def add_squares(self, squares: FloatArray) -> None:

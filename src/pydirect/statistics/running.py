@@ -562,10 +562,6 @@ class FadingSum:
             if self._n_waiting == BLOCK_ROWS:
                 self._sum_up()
 
-    def add_sum(self, total: FloatArray) -> None:
-        """Add the sum over other rows, (n_columns, n_columns)."""
-        self._add(total / self._scale)
-
     def fade(self, factor: float) -> None:
         """Let all rows so far count `factor` times as much."""
         self._scale *= factor
@@ -691,14 +687,6 @@ class WindowSum:
                 self._old.add(rows[:leaving], -weight[:leaving])
             self._n_old -= leaving
             rows, weight = rows[leaving:], weight[leaving:]
-
-    def remove(self, rows: FloatArray, weight: FloatArray, age: NDArray[np.intp]) -> None:
-        """Remove any rows of the window, given how many rows of the window came before each, (n_rows,)."""
-        old = age < self._n_old
-        for own, generation in ((old, self._old), (~old, self._young)):
-            generation.add(rows[own], -weight[own])
-        self._n_old -= int(old.sum())
-        self._n_young -= int((~old).sum())
 
     def total(self) -> FloatArray:
         """Return the sum, (n_columns, n_columns)."""

@@ -373,10 +373,6 @@ class RowBuffer:
         self._begin += n_rows
         return gone
 
-    def remove(self, places: NDArray[np.intp]) -> None:
-        """Remove rows."""
-        self._set(self.rows[np.delete(np.arange(len(self)), places)])
-
     def subtract(self, gone: CodedRows) -> None:
         """Take the weights of some rows from those of equal rows, which are merged.
 
@@ -402,15 +398,6 @@ class RowBuffer:
         rest: FloatArray = np.where(fewer > ROUNDING * clock, fewer, share * clock)
         self._set(CodedRows(x[first[left]], y[first[left]], (share * before)[left], rest[left]))
 
-    def places_of(self, x: FloatArray, y: FloatArray, weight: FloatArray) -> NDArray[np.intp]:
-        """Return the place of each row, each place once; −1 where there is no row with these values and this weight."""
-        places: dict[bytes, list[int]] = {}
-        own = self.rows
-        for place in range(len(own) - 1, -1, -1):
-            places.setdefault(_key(own.x[place], own.y[place], own.weight[place]), []).append(place)
-        found = [places.get(_key(*row), []) for row in zip(x, y, weight, strict=True)]
-        return np.array([own.pop() if own else -1 for own in found], dtype=np.intp)
-
     # --- files
 
     def to_saved(self) -> SavedRows:
@@ -421,10 +408,6 @@ class RowBuffer:
         buffer = cls(saved.rows, saved.book)
         buffer.n_learned = saved.n_learned
         return buffer
-
-
-def _key(x: FloatArray, y: FloatArray, weight: float) -> bytes:
-    return x.tobytes() + y.tobytes() + np.float64(weight).tobytes()
 
 
 def sample_places(seed: int, first: int, n_rows: int, n_places: int, share: FloatArray) -> NDArray[np.intp]:
