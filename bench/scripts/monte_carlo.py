@@ -58,12 +58,11 @@ if __name__ == "__main__":
 
 import numpy as np  # noqa: E402
 
-from pydirect.monte_carlo.densities import PolynomialDensity  # noqa: E402
 from pydirect.monte_carlo.divergence import MonteCarloDivergence  # noqa: E402
 
 PRIOR = ("normal", 0.0, 1.0)
 # Four sums instead of two.
-QUARTIC = PolynomialDensity([[0.0, 0.0, -0.5, 0.0, -0.01]])
+QUARTIC = ("polynomial", ((0.0, 0.0, -0.5, 0.0, -0.01),))
 
 
 def median_milliseconds(step, limit):

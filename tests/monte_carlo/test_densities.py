@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from monte_carlo_parameters import log_density_and_slope
 from scipy import integrate
 
 from pydirect import monte_carlo as mc
+from pydirect.monte_carlo.densities import as_prior
 
 
 @pytest.mark.parametrize(
@@ -35,9 +37,9 @@ def test_tail_powers_of_a_user_density_are_numbers():
 
 def test_a_huber_density_is_normalised_and_continuous():
     for k in (0.5, 1.345, 4.0):
-        terms = mc.HuberDensity(0.3, 0.7, k).terms()
+        prior = as_prior(("huber", 0.3, 0.7, k))
         knots = [0.3 - 0.7 * k, 0.3, 0.3 + 0.7 * k]
-        density = lambda w, t=terms: math.exp(t.constant + t.log_density_and_slope(np.array([w]))[0][0])  # noqa: E731
+        density = lambda w, p=prior: math.exp(p.constant + log_density_and_slope(p, np.array([w]))[0][0])  # noqa: E731
         mass = integrate.quad(density, -40, 40, points=knots, epsabs=1e-12)[0]
         assert mass == pytest.approx(1.0, abs=1e-9)
         for knot in (knots[0], knots[2]):
@@ -67,8 +69,8 @@ def test_a_scale_mixture_is_the_mean_over_its_scales():
 )
 def test_pieces_are_checked(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        mc.PolynomialDensity(*arguments)
+        as_prior(("polynomial", *arguments))
 
 
 def test_polynomials_given_as_arrays_and_as_lists_are_equal():
-    assert mc.PolynomialDensity(np.array([[0.0, 0.0, -1.0]])) == mc.PolynomialDensity([[0, 0, -1]])
+    assert as_prior(("polynomial", np.array([[0.0, 0.0, -1.0]]))) == as_prior(("polynomial", [[0, 0, -1]]))

@@ -7,7 +7,7 @@ expected powers are known neither does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from math import factorial
 from typing import Any
 
@@ -18,19 +18,9 @@ from scipy.special import expit
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_float_array
-from pydirect.monte_carlo.densities import (
-    HIGHEST_DEGREE,
-    Density,
-    GeneralizedErrorDensity,
-    PolynomialDensity,
-    Terms,
-    UserDensity,
-    as_prior,
-)
+from pydirect.monte_carlo.densities import HIGHEST_DEGREE, Density, UserDensity, as_prior
 from pydirect.monte_carlo.posteriors import (
-    DIRECT_POWERS,
     SUPPORTS,
-    NetworkDraws,
     PosteriorFamily,
     as_index,
     as_posterior,
@@ -39,72 +29,14 @@ from pydirect.monte_carlo.posteriors import (
     partial_normal_moments,
 )
 
-Value = tuple[float, FloatArray | None, FloatArray]
-
-
-def draw_by_draw(
-    log_density_and_slope: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
-    blocks: Iterable[FloatArray],
-    n_samples: int,
-    location: FloatArray | None,
-    scale: FloatArray,
-    exponentiated: bool,
-) -> Value:
-    """Average of −log p(w) over draws of w = μ + σ ξ (or θ ξ), or of its exponential; less log σ.
-
-    `blocks` of draws ξ, (n_draws, n_weights) or (n_draws, 1), are `n_samples` in all.
-    """
-    value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
-    for xi in blocks:
-        v = scale * xi if location is None else location + scale * xi
-        w = np.exp(v) if exponentiated else v
-        log_p, slopes = log_density_and_slope(w)
-        if exponentiated:  # the density of v = log w
-            log_p, slopes = log_p + v, slopes * w + 1
-        value += float(log_p.sum())
-        slope += slopes.sum(axis=0)
-        product += (slopes * xi).sum(axis=0)
-    location_slope = None if location is None else -slope / n_samples
-    return float(-np.log(scale).sum() - value / n_samples), location_slope, -1 / scale - product / n_samples
-
-
-def of_normal_weights(terms: Terms, location: FloatArray, scale: FloatArray) -> Value:
-    """Of normal weights, a piecewise polynomial: Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest."""
-    A, n = location - terms.centre, terms.degree + 1
-    borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
-    below = partial_normal_moments((borders - A) / scale, terms.degree)
-    powers = scale ** np.arange(n)[:, None]
-    value, location_slope, scale_slope = 0.0, np.zeros_like(scale), -1 / scale
-    for piece, coefficients in enumerate(terms.pieces):
-        means = below[:, piece + 1] - below[:, piece]
-        p = np.polynomial.Polynomial(coefficients)
-        q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
-        for j in range(n):
-            value += float((powers[j] * means[j] * q[j]).sum())
-            if j:
-                location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
-                scale_slope -= j * powers[j - 1] * means[j] * q[j]
-    return float(-np.log(scale).sum() - value), location_slope, scale_slope
-
-
-def of_lognormal_weights(terms: Terms, location: FloatArray, scale: FloatArray) -> Value:
-    """Of log-normal weights and powers: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
-    shifted = location - terms.log_centre
-    a, b = terms.log_factor, terms.log_square_factor
-    # log w's own density has one log w more.
-    value = (1 + a) * location + b * (shifted**2 + scale**2)
-    location_slope = -(1 + a) - 2 * b * shifted
-    scale_slope = -1 / scale - 2 * b * scale
-    for r, factor in zip(terms.exponents, terms.factors, strict=True):
-        term = factor * np.exp(r * location + 0.5 * (r * scale) ** 2)
-        value += term
-        location_slope -= r * term
-        scale_slope -= r * r * scale * term
-    return float(-np.log(scale).sum() - value.sum()), location_slope, scale_slope
-
-
 MODES = ("exact", "direct", "independent", "shared", "fixed", "naive")
 PARAMETERIZATIONS = ("natural", "log", "softplus")
+# Draws that Python code sees are made in blocks of this size.
+BLOCK_SIZE = 2**18
+# Laws whose means of powers can be drawn without drawing ξ, and those powers.
+DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "wald": (1.0,), "rayleigh": (2.0,)}
+# −E log p(w) − log σ and its derivatives with respect to location and scale.
+Value = tuple[float, FloatArray | None, FloatArray]
 
 
 class InadmissiblePairError(ValueError):
@@ -120,8 +52,15 @@ class MonteCarloDivergence:
         One of ``"normal"``, ``"laplace"``, ``"logistic"``, ``"radial"``, ``"lognormal"``, ``"exponential"``,
         ``"rayleigh"``, ``("gamma", shape)``, ``("weibull", shape)``, ``("inverse_gamma", shape)``,
         ``("wald", shape)``, ``("log_gamma", shape)`` and ``"horseshoe"``.
-    prior : density, str or tuple, default=("normal", 0.0, 1.0)
-        One of the densities of `pydirect.monte_carlo`, or its name and parameters: ``("normal", 0.0, 1.0)``.
+    prior : tuple, str or UserDensity, default=("normal", 0.0, 1.0)
+        A name and its parameters, of which the last may be left out: ``("normal", mean, scale)``,
+        ``("laplace", location, diversity)``, ``("logistic", location, scale)``, ``("huber", location, scale,
+        threshold)``, ``("generalized_error", location, scale, exponent)``, ``("polynomial", pieces, centre, knots)``
+        with rows of coefficients of 1, w − centre, … and knots between them, ``("scale_mixture", mean,
+        log_scale_mean, log_scale_deviation)``, the conditional form of a horseshoe; of positive weights
+        ``("lognormal", mean, scale)``, ``("exponential", rate)``, ``("gamma", shape, rate)``,
+        ``("inverse_gamma", shape, scale)``, ``("rayleigh", scale)``, ``("weibull", shape, scale)``,
+        ``("wald", mean, shape)`` and ``("pareto", exponent)``. Or a log-density of your own.
     mode : str, default="exact"
         How expectations under q are computed:
 
@@ -174,7 +113,7 @@ class MonteCarloDivergence:
     def __init__(
         self,
         posterior: str | tuple[str, float] | PosteriorFamily = "normal",
-        prior: Density | UserDensity | str | tuple[Any, ...] = ("normal", 0.0, 1.0),
+        prior: UserDensity | Density | str | tuple[Any, ...] = ("normal", 0.0, 1.0),
         mode: str = "exact",
         n_samples: int = 1000,
         group_size: int = 1,
@@ -193,15 +132,10 @@ class MonteCarloDivergence:
         self.seed = as_seed(seed)
         self.n_threads = n_threads
         self._epoch = 0
-        self._sorted: _core.SortedDraws | None = None
-        try:
-            self._terms = _terms_for(self.posterior, self.prior)
-        except OverflowError:
-            raise ValueError(f"prior must have parameters whose powers do not overflow, got {self.prior}") from None
+        self._terms = None if isinstance(self.prior, UserDensity) else _terms_for(self.posterior, self.prior)
         if not as_flag(allow_inadmissible, "allow_inadmissible"):
             self._check_admissible()
         self._computation = self._computation_of_mode()
-        self._compiled = None if self._terms is None else self._terms.compiled()
         self.sums_: FloatArray | None = None
         self._draw()
 
@@ -216,7 +150,6 @@ class MonteCarloDivergence:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._compiled = None if self._terms is None else self._terms.compiled()
         self._draw()
 
     @property
@@ -231,31 +164,73 @@ class MonteCarloDivergence:
 
     def _check_admissible(self) -> None:
         """Raise unless KL(q ‖ p) is finite."""
-        q, name = self.posterior, type(self.prior).__name__
-        support = self.prior.support if isinstance(self.prior, UserDensity) else self.prior.terms().support
-        if SUPPORTS.index(q.support) < SUPPORTS.index(support):
+        q, p, terms = self.posterior, self.prior, self._terms
+        if SUPPORTS.index(q.support) < SUPPORTS.index(p.support):
             raise InadmissiblePairError(
-                f"the {q.name} posterior's support ({q.support}) is not within that of {name} ({support}): "
+                f"the {q.name} posterior's support ({q.support}) is not within that of {p.name} ({p.support}): "
                 "the divergence is infinite"
             )
-        terms = self._terms
-        if isinstance(self.prior, PolynomialDensity) and not self.prior.terms().tails_fall(left=q.support == "real"):
+        if isinstance(p, Density) and p.name == "polynomial" and not p.tails_fall(left=q.support == "real"):
             raise InadmissiblePairError(
-                f"{name} does not tend to zero with the {q.name} posterior's weights: it is no density"
+                f"{p.name} does not tend to zero with the {q.name} posterior's weights: it is no density"
             )
-        known = self.prior if isinstance(self.prior, UserDensity) else terms
-        powers = known.tail_powers if known is not None else ()
+        powers = p.tail_powers if terms is None else terms.tail_powers
         if q.name == "log_gamma" and self._exponentiated:
             if terms is not None or any(r > 0.0 for r in powers):
                 raise InadmissiblePairError(
-                    f"{name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
+                    f"{p.name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
                 )
         elif not self._exponentiated:  # a log-normal law has all powers
             for r in powers:
                 if not has_moment(q, r):
                     raise InadmissiblePairError(
-                        f"{name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the divergence"
+                        f"{p.name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the "
+                        "divergence"
                     )
+
+    def _computation_of_mode(self) -> str:
+        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`."""
+        terms, q = self._terms, self.posterior
+        if self.mode == "shared" and q.name == "radial":
+            raise InadmissiblePairError("the radial posterior couples all weights: its draws cannot be shared by them")
+        exact = self.mode == "exact"
+        if exact and q.name == "lognormal" and self._exponentiated and terms is not None and terms.kind == "powers":
+            return "closed form"
+        reason = ""
+        if terms is None:
+            reason = "a prior of your own is evaluated draw by draw"
+        elif self._exponentiated:
+            reason = f"no finite set of sums holds {self.prior.name} and exponentials of draws"
+        elif terms.kind == "logistic":
+            reason = "no finite set of sums holds a logistic log-density"
+        if reason and self.mode != "naive":
+            raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {self.mode!r}")
+        if terms is None or self.mode == "naive":
+            return "draws"
+        if terms.knots:
+            if exact and q.name == "normal":
+                return "closed form"
+            if self.mode in ("exact", "direct"):
+                shared = "" if q.name == "radial" else "'shared', "
+                raise InadmissiblePairError(
+                    f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
+                    f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
+                )
+            return "ranks"
+        known = DIRECT_POWERS.get("radial" if q.name == "radial" else q.law, ())
+        if self.mode == "direct" and not set(terms.sums) <= set(known):
+            raise InadmissiblePairError(
+                "mode 'direct' must draw the law of the sums, which is not known for "
+                f"{terms.sums} of the {q.name} posterior"
+            )
+        return "sums"
+
+    @property
+    def _exponentiated(self) -> bool:
+        """Whether exponentials of draws are needed: not where the prior has a simple density of log w."""
+        return self.posterior.exponential and getattr(self.prior, "of_log", None) is None
+
+    # --- values
 
     def value_and_grad(self, parameters: ArrayLike) -> tuple[float, FloatArray]:
         """Return the divergence, and its gradient with respect to the parameters."""
@@ -266,11 +241,63 @@ class MonteCarloDivergence:
         gradient = np.empty_like(array)
         location = array[0] if self.posterior.has_location else None
         with np.errstate(over="ignore", invalid="ignore"):
-            value = self._evaluate(location, scale, gradient[0] if location is not None else None, gradient[-1])
-        if chain is not None:
-            gradient[-1] *= chain
+            value = self._evaluate(location, scale, gradient)
+        gradient[-1] *= chain
         constant = self._terms.constant if self._terms is not None else 0.0
         return float(value - self.posterior.base_entropy(self.group_size) - self.group_size * constant), gradient
+
+    def _scale(self, raw: FloatArray) -> tuple[FloatArray, FloatArray | float]:
+        """Scales, and their derivatives by the parameters."""
+        if self.parameterization == "natural":
+            if not (raw > 0.0).all():
+                raise ValueError(f"scales must be positive, got {raw.min()}")
+            return raw, 1.0
+        with np.errstate(over="ignore", under="ignore"):
+            scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
+        if not (np.isfinite(scale).all() and (scale > 0.0).all()):
+            raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
+        return scale, scale if self.parameterization == "log" else expit(raw)
+
+    def _evaluate(self, location: FloatArray | None, scale: FloatArray, gradient: FloatArray) -> float:
+        """Return the divergence but for its constants; write its derivatives into the gradient."""
+        threads = resolve_n_threads(self.n_threads)
+        slopes = None if location is None else gradient[0], gradient[-1], threads
+        if self._computation == "closed form":
+            assert self._terms is not None and location is not None
+            of_weights = of_lognormal_weights if self._exponentiated else of_normal_weights
+            value, gradient[0], gradient[-1] = of_weights(self._terms, location, scale)
+        elif isinstance(self.prior, UserDensity):
+            value, by_location, gradient[-1] = self._draw_by_draw(self.prior, location, scale, threads)
+            if by_location is not None:
+                gradient[0] = by_location
+        elif self._computation == "ranks":
+            assert self._compiled is not None and self._sorted is not None
+            value = self._sorted.divergence(self._compiled, location, scale, *slopes)
+        elif self._computation == "sums":
+            assert self._compiled is not None and self.sums_ is not None
+            value = self._compiled.divergence_from_sums(location, scale, self.sums_, *slopes)
+        else:
+            assert self._compiled is not None
+            draws = self._base_draws()
+            value = self._compiled.divergence_from_draws(draws, self._exponentiated, location, scale, *slopes)
+        return float(value)
+
+    def _draw_by_draw(self, prior: UserDensity, location: FloatArray | None, scale: FloatArray, threads: int) -> Value:
+        """Average over draws of w = μ + σ ξ (or θ ξ), or of its exponential."""
+        value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
+        for xi in self._blocks(threads):
+            v = scale * xi if location is None else location + scale * xi
+            w = np.exp(v) if self._exponentiated else v
+            log_p, slopes = prior.log_density_and_slope(w)
+            if self._exponentiated:  # the density of v = log w
+                log_p, slopes = log_p + v, slopes * w + 1
+            value += float(log_p.sum())
+            slope += slopes.sum(axis=0)
+            product += (slopes * xi).sum(axis=0)
+        n = self.n_samples
+        return -np.log(scale).sum() - value / n, None if location is None else -slope / n, -1 / scale - product / n
+
+    # --- draws
 
     def resample(self) -> MonteCarloDivergence:
         """Make new draws; those of mode ``"fixed"`` stay."""
@@ -287,153 +314,106 @@ class MonteCarloDivergence:
         """Return the current draws ξ, (n_samples, group_size), or (n_samples, 1) when shared, made for this call."""
         if self.mode in ("exact", "direct"):
             raise ValueError(f"mode must be one with draws, got {self.mode!r}")
-        return self._draws.values(resolve_n_threads(self.n_threads))
+        return self._base_draws().draws(resolve_n_threads(self.n_threads))
 
-    @property
-    def _exponentiated(self) -> bool:
-        """Whether exponentials of draws are needed: not where the prior has a simple density of log w."""
-        return self.posterior.exponential and _log_space_terms(self.prior) is None
-
-    def _scale(self, raw: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-        """Scales, and their derivatives where they are not parameters themselves."""
-        if self.parameterization == "natural":
-            if not (raw > 0.0).all():
-                raise ValueError(f"scales must be positive, got {raw.min()}")
-            return raw, None
-        with np.errstate(over="ignore", under="ignore"):
-            scale = np.exp(raw) if self.parameterization == "log" else np.logaddexp(0.0, raw)
-        if not (np.isfinite(scale).all() and (scale > 0.0).all()):
-            raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
-        return scale, scale if self.parameterization == "log" else expit(raw)
-
-    def _computation_of_mode(self) -> str:
-        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`."""
-        terms, q = self._terms, self.posterior
-        if self.mode == "shared" and q.name == "radial":
-            raise InadmissiblePairError("the radial posterior couples all weights: its draws cannot be shared by them")
-        if terms is None:
-            self._require_naive("a prior of your own is evaluated draw by draw")
-            return "python"
-        if self._exponentiated:
-            if self.mode == "exact" and q.name == "lognormal" and terms.kind == "powers":
-                return "lognormal moments"
-            self._require_naive(f"no finite set of sums holds {type(self.prior).__name__} and exponentials of draws")
-            return "draws"
-        if self.mode == "naive":
-            return "draws"
-        if terms.kind == "logistic":
-            self._require_naive("no finite set of sums holds a logistic log-density")
-        return self._computation_of_pieces(terms) if terms.knots else self._computation_of_sums(terms)
-
-    def _computation_of_pieces(self, terms: Terms) -> str:
-        q = self.posterior
-        if self.mode == "exact" and q.name == "normal":
-            return "partial moments"
-        if self.mode in ("exact", "direct"):
-            shared = "" if q.name == "radial" else "'shared', "
-            raise InadmissiblePairError(
-                f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
-                f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
-            )
-        return "ranks"
-
-    def _computation_of_sums(self, terms: Terms) -> str:
-        q = self.posterior
-        law = "radial" if q.name == "radial" else q.law
-        if self.mode == "direct" and not set(terms.sums) <= set(DIRECT_POWERS.get(law, ())):
-            raise InadmissiblePairError(
-                "mode 'direct' must draw the law of the sums, which is not known for "
-                f"{terms.sums} of the {q.name} posterior"
-            )
-        return "sums"
-
-    def _require_naive(self, reason: str) -> None:
-        if self.mode != "naive":
-            raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {self.mode!r}")
-
-    @property
-    def _draws(self) -> NetworkDraws:
-        shared = self.mode == "shared"
-        return NetworkDraws(self.posterior, self.n_samples, self.group_size, self.seed, self._epoch, shared)
+    def _blocks(self, threads: int) -> Iterator[FloatArray]:
+        """Yield the draws, some rows at a time."""
+        size = max(2, BLOCK_SIZE // (1 if self.mode == "shared" else self.group_size) // 2 * 2)
+        for begin in range(0, self.n_samples, size):
+            yield self._base_draws(n_draws=min(size, self.n_samples - begin), first_draw=begin).draws(threads)
 
     def _draw(self) -> None:
         """Compute the sums, or sort the draws, of this epoch."""
-        self._sorted = None
+        self._compiled, self._sorted = None if self._terms is None else self._terms.compiled(), None
         threads = resolve_n_threads(self.n_threads)
         if self._computation == "ranks":
             assert self._terms is not None
-            self._sorted = _core.SortedDraws(self._draws.compiled, self._terms.degree, threads)
+            self._sorted = _core.SortedDraws(self._base_draws(), self._terms.degree, threads)
         elif self._computation == "sums":
             self.sums_ = np.ascontiguousarray(self._sums(threads))
 
     def _sums(self, threads: int) -> FloatArray:
         """Means of powers and logs, (n_sums, group_size), or (n_sums, 1) where all weights share them."""
         assert self._terms is not None
-        q = self.posterior
-        powers = [float(r) for r in self._terms.sums if not isinstance(r, str)]
+        q, n = self.posterior, self.n_samples
+        powers = [r for r in self._terms.sums if not isinstance(r, str)]
         n_logs = self._terms.n_logs if self._terms.kind == "powers" else 0
         if self.mode == "exact":
             moments = [q.moment(r, self.group_size) for r in powers]
             return np.array([*moments, *(q.log_moments()[:n_logs] if n_logs else ())])[:, None]
-        if self.mode == "direct":
-            return self._draws.means_from_their_law(len(powers), threads)
-        return self._draws.means(powers, n_logs, threads)
+        if self.mode != "direct":
+            return np.asarray(self._base_draws().mean_powers(powers, n_logs, threads))
+        if q.law == "normal":
+            return np.asarray(self._base_draws().mean_powers_of_normals(threads))[: len(powers)]
+        # The mean of n Wald variables of mean one is another one, with n times their shape; ξ is a gamma variable, or
+        # √(2 E) with an exponential E.
+        law, factor = ("wald", 1.0) if q.law == "wald" else ("gamma", (1 + (q.law == "rayleigh")) / n)
+        return np.asarray(self._base_draws(law, n * (q.shape or 1.0), 1).draws(threads)) * factor
 
-    def _evaluate(self, location: Any, scale: FloatArray, location_slope: Any, scale_slope: FloatArray) -> float:
-        """Return the divergence but for its constants; write its derivatives into the slopes."""
-        terms, threads = self._terms, resolve_n_threads(self.n_threads)
-        into = (location, scale, location_slope, scale_slope, threads)
-        if self._computation == "ranks":
-            assert self._sorted is not None and self._compiled is not None
-            return self._sorted.divergence(self._compiled, *into)
-        if self._computation == "sums":
-            assert self.sums_ is not None and self._compiled is not None
-            return self._compiled.divergence_from_sums(location, scale, self.sums_, *into[2:])
-        if self._computation == "draws":
-            assert self._compiled is not None
-            return self._compiled.divergence_from_draws(self._draws.compiled, self._exponentiated, *into)
-        if self._computation == "python":
-            assert isinstance(self.prior, UserDensity)
-            result = draw_by_draw(
-                self.prior.log_density_and_slope,
-                self._draws.blocks(threads),
-                self.n_samples,
-                location,
-                scale,
-                self._exponentiated,
-            )
-        else:
-            assert terms is not None
-            normal = self._computation == "partial moments"
-            closed_form = of_normal_weights if normal else of_lognormal_weights
-            result = closed_form(terms, location, scale)
-        value, by_location, by_scale = result
-        if location is not None:
-            location_slope[:] = by_location
-        scale_slope[:] = by_scale
-        return value
+    def _base_draws(
+        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
+    ) -> _core.BaseDraws:
+        """Draws ξ as the compiled module makes them: a function of seed and epoch, not of the number of threads."""
+        q, layout = self.posterior, "shared" if self.mode == "shared" else "independent"
+        return _core.BaseDraws(
+            "radial" if q.name == "radial" else layout,
+            law or q.law,
+            shape or q.shape or 1.0,
+            self.seed,
+            self._epoch,
+            first_draw,
+            n_draws or self.n_samples,
+            self.group_size,
+        )
 
 
-def _terms_for(q: PosteriorFamily, prior: Density | UserDensity) -> Terms | None:
-    """Return the prior's terms in the form that goes with the posterior, or None for those evaluated in Python."""
-    if isinstance(prior, UserDensity):
-        return None
-    log_terms = _log_space_terms(prior) if q.exponential else None
-    terms = prior.terms() if log_terms is None else log_terms
+def of_normal_weights(terms: Density, location: FloatArray, scale: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Of normal weights, a piecewise polynomial: Σ_pieces Σ_j σ^j p⁽ʲ⁾(A)/j! E[ξ^j; ξ in the piece], and the rest."""
+    A, n = location - terms.centre, terms.degree + 1
+    borders = np.array([-np.inf, *terms.knots, np.inf])[:, None]
+    below = partial_normal_moments((borders - A) / scale, terms.degree)
+    powers = scale ** np.arange(n)[:, None]
+    value, location_slope, scale_slope = 0.0, np.zeros_like(scale), -1 / scale
+    for piece, coefficients in enumerate(terms.pieces):
+        means = below[:, piece + 1] - below[:, piece]
+        p = np.polynomial.Polynomial(coefficients)
+        q = [p.deriv(j)(A) / factorial(j) if j else p(A) for j in range(n)]
+        for j in range(n):
+            value += float((powers[j] * means[j] * q[j]).sum())
+            if j:
+                location_slope -= j * powers[j - 1] * means[j - 1] * q[j]
+                scale_slope -= j * powers[j - 1] * means[j] * q[j]
+    return float(-np.log(scale).sum() - value), location_slope, scale_slope
+
+
+def of_lognormal_weights(
+    terms: Density, location: FloatArray, scale: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Of log-normal weights and powers: E w^r = exp(r μ + r² σ²/2), E log w = μ."""
+    shifted = location - terms.log_centre
+    a, b = terms.log_factor, terms.log_square_factor
+    # log w's own density has one log w more.
+    value = (1 + a) * location + b * (shifted**2 + scale**2)
+    location_slope = -(1 + a) - 2 * b * shifted
+    scale_slope = -1 / scale - 2 * b * scale
+    for r, factor in terms.powers:
+        term = factor * np.exp(r * location + 0.5 * (r * scale) ** 2)
+        value += term
+        location_slope -= r * term
+        scale_slope -= r * r * scale * term
+    return float(-np.log(scale).sum() - value.sum()), location_slope, scale_slope
+
+
+def _terms_for(q: PosteriorFamily, prior: Density) -> Density:
+    """Return the prior's terms in the form that goes with the posterior."""
+    log_terms = prior.of_log if q.exponential else None
+    terms = log_terms or prior
     positive = not q.has_location or (q.exponential and log_terms is None)
     form = terms.as_powers() if positive else terms.as_polynomial()
-    if form is None and terms.kind == "powers" and isinstance(prior, GeneralizedErrorDensity):
-        raise InadmissiblePairError(
-            f"exponent must be an integer up to {HIGHEST_DEGREE} for weights on the real line, got {prior.exponent}"
-        )
     if form is None and terms.kind == "powers":
         raise InadmissiblePairError(
-            f"{type(prior).__name__} is a density of positive weights alone, those of the {q.name} posterior are real"
+            f"exponent must be an integer up to {HIGHEST_DEGREE} for weights on the real line, got {prior.powers[0][0]}"
+            if prior.name == "generalized_error"
+            else f"{prior.name} is a density of positive weights alone, those of the {q.name} posterior are real"
         )
-    if form is None or form.kind != "powers":
-        return form or terms
-    return form.with_integers_first()
-
-
-def _log_space_terms(prior: Density | UserDensity) -> Terms | None:
-    return prior.log_space_terms() if isinstance(prior, Density) else None
+    return form or terms

@@ -7,7 +7,6 @@ Bayesian Deep Neural Networks", UAI 2021, Table 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +14,14 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.special import digamma, exp1, gammaln, hyperu, kve, ndtr, polygamma, zeta
 
-from pydirect import _core
 from pydirect._validation import FloatArray, as_choice, as_count, as_number
 
 # Supports, each within the one before it.
 SUPPORTS = ("real", "positive", "above one")
 LOCATION_SCALE = ("normal", "laplace", "logistic", "radial", "horseshoe", "lognormal")
-SCALING = ("exponential", "gamma", "weibull", "rayleigh", "inverse_gamma", "wald", "log_gamma")
-FAMILIES = (*LOCATION_SCALE, *SCALING)
 WITH_SHAPE = ("gamma", "weibull", "inverse_gamma", "wald", "log_gamma")
+SCALING = ("exponential", "rayleigh", *WITH_SHAPE)
+FAMILIES = (*LOCATION_SCALE, *SCALING)
 
 
 @dataclass(frozen=True)
@@ -36,12 +34,14 @@ class PosteriorFamily:
 
     def __post_init__(self) -> None:
         as_choice(self.name, "posterior", FAMILIES)
-        if self.name in WITH_SHAPE:
-            if self.shape is None:
-                raise ValueError(f"posterior {self.name!r} must be given with a shape, as ({self.name!r}, shape)")
+        if (self.name in WITH_SHAPE) != (self.shape is not None):
+            raise ValueError(
+                f"posterior {self.name!r} must be given with a shape, as ({self.name!r}, shape)"
+                if self.shape is None
+                else f"posterior {self.name!r} must be given without a shape, got {self.shape}"
+            )
+        if self.shape is not None:
             as_number(self.shape, "shape", above=0.0)
-        elif self.shape is not None:
-            raise ValueError(f"posterior {self.name!r} must be given without a shape, got {self.shape}")
 
     @property
     def law(self) -> str:
@@ -67,69 +67,49 @@ class PosteriorFamily:
 
     @property
     def _k(self) -> float:
-        assert self.shape is not None
-        return self.shape
+        """Shape of the law, that of the Weibull laws of exponents of an exponential variable among them."""
+        return {"rayleigh": 2.0}.get(self.law, self.shape or 1.0)
 
     def moment_bounds(self) -> tuple[float, float]:
         """Lower and upper bound on the powers r for which ``E |ξ|^r`` exists, both exclusive."""
-        if self.name == "horseshoe":
-            return -1.0, 1.0
-        if self.law == "inverse_gamma":
-            return -math.inf, self._k
-        if self.law == "wald":
-            return -math.inf, math.inf
-        low = {"gamma": self.shape, "weibull": self.shape, "rayleigh": 2.0}.get(self.law, 1.0)
-        assert low is not None
-        return -low, math.inf
+        if self.law in ("inverse_gamma", "wald"):
+            return -math.inf, self._k if self.law == "inverse_gamma" else math.inf
+        return -self._k, 1.0 if self.name == "horseshoe" else math.inf
 
     def moment(self, r: float, n_weights: int) -> float:
         """E ξ^r of one of `n_weights` weights: r ≥ 0 an integer on the real line, any real number otherwise."""
         if not has_moment(self, r):
             raise ValueError(f"E |xi|^{r:g} of the {self.name} posterior is infinite")
         try:
-            return self._moment(r, n_weights)
+            return 1.0 if r == 0 else float(self._moment(r, n_weights))
         except OverflowError:
             raise ValueError(f"E |xi|^{r:g} of the {self.name} posterior overflows") from None
 
     def _moment(self, r: float, n_weights: int) -> float:
-        if r == 0:
-            return 1.0
-        if self.law == "gamma":
-            return math.exp(gammaln(self._k + r) - gammaln(self._k))
-        if self.law == "inverse_gamma":
-            return math.exp(gammaln(self._k - r) - gammaln(self._k))
-        if self.law == "weibull":
-            return math.gamma(1 + r / self._k)
-        if self.law == "exponential":
-            return math.gamma(1 + r)
-        if self.law == "rayleigh":
-            return float(2 ** (r / 2) * math.gamma(1 + r / 2))
+        k = self._k
+        if self.law in ("gamma", "inverse_gamma"):
+            return math.exp(gammaln(k + (r if self.law == "gamma" else -r)) - gammaln(k))
+        if self.law in ("weibull", "exponential", "rayleigh"):
+            return math.gamma(1 + r / k) * (2 ** (r / 2) if self.law == "rayleigh" else 1.0)
         if self.law == "wald":
-            return float(math.sqrt(2 * self._k / math.pi) * kve(r - 0.5, self._k))
-        return self._symmetric_moment(as_count(int(r) if r == int(r) else r, "r"), n_weights)
-
-    def _symmetric_moment(self, r: int, n_weights: int) -> float:
-        if r % 2:
+            return math.sqrt(2 * k / math.pi) * float(kve(r - 0.5, k))
+        if as_count(int(r) if r == int(r) else r, "r") % 2:
             return 0.0
         if self.law == "laplace":
-            return float(math.factorial(r))
+            return math.factorial(int(r))
         if self.law == "logistic":
-            return float(2 * (1 - 2.0 ** (1 - r)) * zeta(r) * math.factorial(r))
-        normal = math.prod(range(1, r, 2))
-        if self.name != "radial":
-            return float(normal)
+            return 2 * (1 - 2.0 ** (1 - r)) * float(zeta(r)) * math.factorial(int(r))
+        odd = range(1, int(r), 2)
         # E u_1^r of a direction of D dimensions is (r − 1)!! / (D (D + 2) … (D + r − 2)).
-        return float(normal) * math.prod(k / (n_weights + k - 1) for k in range(1, r, 2))
+        return math.prod(odd) * (math.prod(j / (n_weights + j - 1) for j in odd) if self.name == "radial" else 1.0)
 
     def log_moments(self) -> tuple[float, float]:
         """E log ξ and E log² ξ of positive base laws."""
+        k = self._k
         if self.law == "wald":
-            k = self._k
             return -float(hyperu(1, 1, 2 * k) if k > 300 else np.exp(2 * k) * exp1(2 * k)), _wald_log_square(k)
-        k = {"exponential": 1.0, "rayleigh": 2.0}.get(self.law, self.shape or 0.0)
         if self.law in ("gamma", "inverse_gamma"):
-            mean, variance = float(digamma(k)), float(polygamma(1, k))
-            mean = mean if self.law == "gamma" else -mean
+            mean, variance = float(digamma(k)) * (1 if self.law == "gamma" else -1), float(polygamma(1, k))
         else:  # powers of an exponential
             mean, variance = -np.euler_gamma / k, math.pi**2 / (6 * k**2)
             mean += math.log(2) / 2 if self.law == "rayleigh" else 0.0
@@ -137,25 +117,31 @@ class PosteriorFamily:
 
     def base_entropy(self, n_weights: int) -> float:
         """Entropy of the draws ξ of all weights, in nats."""
-        k = self.shape or 1.0
         if self.name == "radial":
             # A half-normal length, and a direction: log of the sphere's area times length^(D − 1).
             log_length = -(np.euler_gamma + math.log(2)) / 2
             log_area = math.log(2) + n_weights / 2 * math.log(math.pi) - float(gammaln(n_weights / 2))
             return 0.5 * math.log(math.pi * math.e / 2) + log_area + (n_weights - 1) * log_length
-        entropies: dict[str, Callable[[], float]] = {
-            "normal": lambda: 0.5 * math.log(2 * math.pi * math.e),
-            "laplace": lambda: 1 + math.log(2),
-            "logistic": lambda: 2.0,
-            "horseshoe": _horseshoe_entropy,
-            "exponential": lambda: 1.0,
-            "rayleigh": lambda: 1 - math.log(2) / 2 + np.euler_gamma / 2,
-            "weibull": lambda: np.euler_gamma * (1 - 1 / k) - math.log(k) + 1,
-            "gamma": lambda: k + gammaln(k) + (1 - k) * digamma(k),
-            "inverse_gamma": lambda: k + gammaln(k) - (1 + k) * digamma(k),
-            "wald": lambda: 0.5 * math.log(2 * math.pi / k) + 1.5 * self.log_moments()[0] + 0.5,
-        }
-        return n_weights * float(entropies[self.law]())
+        return n_weights * float(self._entropy())
+
+    def _entropy(self) -> float:
+        k = self._k
+        match self.law:
+            case "normal":
+                return 0.5 * math.log(2 * math.pi * math.e)
+            case "laplace":
+                return 1 + math.log(2)
+            case "logistic":
+                return 2.0
+            case "horseshoe":
+                return _horseshoe_entropy()
+            case "rayleigh" | "weibull" | "exponential":
+                scale = math.log(2) / 2 if self.law == "rayleigh" else 0.0
+                return np.euler_gamma * (1 - 1 / k) - math.log(k) + 1 + scale
+            case "wald":
+                return 0.5 * math.log(2 * math.pi / k) + 1.5 * self.log_moments()[0] + 0.5
+        sign = 1 if self.law == "gamma" else -1
+        return k + float(gammaln(k)) + (sign - k) * float(digamma(k))
 
 
 def as_posterior(value: Any) -> PosteriorFamily:
@@ -207,75 +193,6 @@ def _horseshoe_entropy() -> float:
         return -2 * x * density * math.log(density) if density > 0.0 else 0.0
 
     return float(quad(integrand, -40.0, 40.0, epsabs=1e-13, limit=500)[0])
-
-
-# Draws that Python code sees are made in blocks of this size.
-BLOCK_SIZE = 2**18
-# Laws whose means of powers can be drawn without drawing ξ, and those powers.
-DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "wald": (1.0,), "rayleigh": (2.0,)}
-
-
-@dataclass(frozen=True)
-class NetworkDraws:
-    """Draws ξ of the weights of one tensor: a function of the seed and the epoch, not of the number of threads."""
-
-    posterior: PosteriorFamily
-    n_samples: int  # draws per weight
-    n_weights: int
-    seed: int
-    epoch: int  # number of times that they were drawn anew
-    shared: bool = False  # whether all weights have the same draws
-
-    @property
-    def compiled(self) -> _core.BaseDraws:
-        """All draws, as the compiled module takes them."""
-        return self._compiled()
-
-    def values(self, n_threads: int) -> FloatArray:
-        """Return all draws, (n_samples, n_weights), or (n_samples, 1) when shared."""
-        return self.compiled.draws(n_threads)
-
-    def blocks(self, n_threads: int) -> Iterator[FloatArray]:
-        """Yield the draws, some rows at a time."""
-        n_columns = 1 if self.shared else self.n_weights
-        size = max(2, BLOCK_SIZE // n_columns // 2 * 2)
-        for begin in range(0, self.n_samples, size):
-            yield self._compiled(n_draws=min(size, self.n_samples - begin), first_draw=begin).draws(n_threads)
-
-    def means(self, powers: list[float], n_logs: int, n_threads: int) -> FloatArray:
-        """Means of ξ^r for every power r, of log ξ and of log² ξ; (n_means, n_weights), or (n_means, 1) when shared."""
-        return np.asarray(self.compiled.mean_powers(powers, n_logs, n_threads))
-
-    def means_from_their_law(self, n_means: int, n_threads: int) -> FloatArray:
-        """Draw the means of the first `DIRECT_POWERS` from their own law, (n_means, n_weights)."""
-        law, n = self.posterior.law, self.n_samples
-        if law == "normal":
-            return np.asarray(self.compiled.mean_powers_of_normals(n_threads))[:n_means]
-        # The mean of n Wald variables of mean one is another one, with n times their shape.
-        if law == "wald":
-            return np.asarray(self._compiled("wald", n * self._shape, 1).draws(n_threads))
-        # ξ is a gamma variable, or √(2 E) with an exponential E.
-        total = np.asarray(self._compiled("gamma", n * self._shape, 1).draws(n_threads))
-        return total * ((1 + (law == "rayleigh")) / n)
-
-    @property
-    def _shape(self) -> float:
-        return self.posterior.shape or 1.0
-
-    def _compiled(
-        self, law: str | None = None, shape: float | None = None, n_draws: int | None = None, first_draw: int = 0
-    ) -> _core.BaseDraws:
-        layout = "shared" if self.shared else "independent"
-        return _core.BaseDraws(
-            "radial" if self.posterior.name == "radial" else layout,
-            self.posterior.law if law is None else law,
-            self._shape if shape is None else shape,
-            self.seed,
-            self.epoch,
-            first_draw,
-            self.n_samples if n_draws is None else n_draws,
-            self.n_weights,
-        )
 
 
 def as_seed(value: Any) -> int:
