@@ -34,7 +34,7 @@ CORES = {
 COMPILE = ["arm-none-eabi-gcc", "-std=c99", "-Os", "-ffunction-sections", "-fdata-sections"]
 LINK = ["-Wl,--gc-sections", "-nostartfiles", "-Wl,-e,device"]
 RESULTS = "void device(const m_number *x, m_number *a, m_number *b) {{ m_{}(x, a, b); }}\n"
-FUNCTIONS = {name: RESULTS.format(name) for name in ("predict", "predict_interval", "predict_function_interval")}
+FUNCTIONS = {name: RESULTS.format(name) for name in ("predict", "predict_interval")}
 CLASSES = {
     "predict_class": "uint16_t device(const m_number *x) { return m_predict_class(x); }\n",
     "predict_proba": "void device(const m_number *x, uint16_t *p) { m_predict_proba(x, p); }\n",
@@ -79,7 +79,7 @@ def main() -> None:
     for name, (model, spread) in made.items():
         for numbers in ("counts", "floats"):
             options = {"counts_per_unit": 100 / spread} if numbers == "counts" else {}
-            report = model.report(model.fixed_point(**options))
+            report = model.report(model.on_device(**options))
             with tempfile.TemporaryDirectory() as folder:
                 model.to_c(Path(folder) / "m.h", prefix="m", **options)
                 for function, text in (FUNCTIONS | (CLASSES if model.classes is not None else {})).items():

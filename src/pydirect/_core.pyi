@@ -525,8 +525,8 @@ class Mixture:
 def component_log_masses(indices: NDArray[np.uint8], table: _Double, n_threads: int) -> _Double: ...
 def sum_by_level(indices: NDArray[np.uint8], coefficients: _Double, out: _Double, n_threads: int) -> None: ...
 
-# Quantised models; see pydirect.quantized.program. codes are (n_basis_functions, n_columns), groups (begin,
-# end, gain, shift), frequencies (n_frequencies, n_inputs) with their shifts.
+# Quantised models; see pydirect.quantized.program. codes are (n_basis_functions, n_columns), gain
+# (n_basis_functions,), frequencies (n_frequencies, n_inputs) with their shifts.
 
 class IntegerProgram:
     def __init__(
@@ -535,15 +535,13 @@ class IntegerProgram:
         columns: NDArray[np.int32],
         origin: _Single,
         multiplier: _Single,
-        limit: NDArray[np.int32],
+        limit: int,
         frequencies: NDArray[np.uint32],
         linear: NDArray[np.int32],
-        linear_limit: int,
-        constant: bool,
-        quarter: NDArray[np.int16],
-        groups: list[tuple[int, int, int, int]],
+        gain: NDArray[np.int32],
         codes: NDArray[np.uint8],
-        levels: NDArray[np.int32],
+        multipliers: NDArray[np.int32],
+        total_shift: int,
     ) -> None: ...
     # x (n_rows, n_columns_in), totals (n_rows, n_columns).
     def run(self, x: _Double, totals: NDArray[np.int32], n_threads: int) -> None: ...

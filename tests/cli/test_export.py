@@ -91,7 +91,7 @@ def test_levels_of_each_weight_need_shared_ones_for_integers(tmp_path, fit, data
     assert_refused("export", model, "-o", output, "--levels", "even", message="--data: limits and new levels need it")
     arguments = ["--levels", "power_of_two", "--data", data]
     assert run("export", model, "-o", output, *arguments) == 0
-    assert "_powers[" in output.read_text()
+    assert "_multipliers[" in output.read_text()
     capsys.readouterr()
     assert_refused("export", model, "-o", output, message="integers need levels")
 
@@ -156,16 +156,6 @@ def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refuse
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_networks_become_graphs(tmp_path, run, assert_refused):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("onnx")
-    model = tmp_path / "m.pydirect"
-    frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((30, 2)), columns=["x0", "x1"])
-    pydirect.QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=1).fit(frame, frame["x0"] ** 2).save(model)
-    assert_refused("export", model, "-o", tmp_path / "m.h", message="got a network")
-    assert run("export", model, "-o", tmp_path / "m.onnx", "--samples", 3) == 0
-
-
 def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refused):
     pandas = pytest.importorskip("pandas")
     table = tmp_path / "rows.csv"
@@ -178,7 +168,7 @@ def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refuse
             warnings.simplefilter("ignore", ConvergenceWarning)
             estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")
         arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", "--data", table]
-        assert_refused(*arguments, message="whose weights have no levels")
+        assert_refused(*arguments, message="model must be a DirectRegressor or a DirectClassifier to be quantized")
 
 
 def test_wrong_usage_is_refused(tmp_path, fit, data, assert_refused):

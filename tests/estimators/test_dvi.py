@@ -299,7 +299,7 @@ def test_files_that_make_no_network_are_refused(tmp_path, fitted, change):
 
 def test_tools_for_discrete_weights_refuse_networks(fitted, classifier):
     for model in (fitted, classifier):
-        with pytest.raises(TypeError, match=f"model must be an estimator of discrete.*got {type(model).__name__}"):
+        with pytest.raises(TypeError, match=f"model must be a DirectReg.* got {type(model).__name__}"):
             model.quantize(4)
         pytest.importorskip("matplotlib")
         with pytest.raises(TypeError, match=f"posterior_ must have levels.*got Det.*of {type(model).__name__}"):

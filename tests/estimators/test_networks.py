@@ -280,13 +280,6 @@ def test_text_and_gaps_are_encoded_and_survive_files_and_pickles(tmp_path, model
         assert same.columns_.names_out == model.columns_.names_out
 
 
-def test_samples_of_a_network_take_encoded_rows():
-    model = QUADRATIC(hidden_layer_sizes=(2,)).fit(TABLE, AMOUNT)
-    mean, std = model.predict(TABLE, return_std=True)
-    own = model.quantize(64).predict(model.columns_.encode(TABLE))
-    assert np.sqrt(np.mean(((own - mean) / std) ** 2)) < 0.5
-
-
 def test_blocks_of_numbers_do_not_follow_a_fit_to_a_table():
     model = QUADRATIC(hidden_layer_sizes=(2,)).fit(TABLE, AMOUNT)
     numbers = np.nan_to_num(TABLE[:, 1:].astype(np.float64))

@@ -111,7 +111,6 @@ QUANTISED: dict[str, Callable[[], Any]] = {
     ),
     "rotated landmarks": lambda: quantised(regressor()),
     "quantised classes": lambda: quantised(classifier(LABELS, features="linear", posterior=Sequential(n_levels=3))),
-    "quantised network": lambda: quantised(network()),
 }
 
 

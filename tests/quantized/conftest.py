@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DirectRegressor, Fourier, QuadraticBNNRegressor, Sequential, quantize
+from pydirect import DirectClassifier, DirectRegressor, Fourier, Sequential, quantize
 from pydirect.direct.sequential import CoarseLevelsWarning
 
 SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
@@ -99,7 +99,6 @@ def small():
 
     fit.X, fit.targets = X, targets
     fit.regressor = lambda features, **options: DirectRegressor(features, 16, **options)
-    fit.network = lambda sizes, **options: QuadraticBNNRegressor(sizes, n_restarts=1, max_iter=20, **options)
     fit.classifier = lambda features, **options: DirectClassifier(features, 16, **options)
     return fit
 
@@ -146,29 +145,20 @@ def decorrelated():
     return fit_silently(DirectRegressor(features=Fourier(rank_inputs=False), n_basis_functions=80), *make_data())
 
 
-@pytest.fixture(scope="session")
-def network():
-    """Network fitted to two targets that follow three of four columns, and its X."""
-    x, y = make_data()
-    x, y = np.c_[x, np.ones(len(x))], np.c_[y, 0.1 * (x[:, 0] - 10) ** 2 - 3]
-    return fit_silently(QuadraticBNNRegressor((4, 3), max_iter=40, n_restarts=1), x, y), x
-
-
 # --- compiling exported headers, and comparing what they write with Python
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion"]
 
 
-# Reads rows of numbers; writes for each the totals, for every output sum, root, a quantile, moments and intervals, and
-# class and probabilities.
+# Reads rows of numbers; writes for each the totals, for every output sum, root, moments and intervals, and class and
+# probabilities.
 INTEGER_MAIN = r"""
 #include <stdio.h>
 #include "model.h"
 int main(void)
 {
     double row;
-    m_number x[M_N_FEATURES_IN], ends[6][M_N_OUTPUTS];
-    m_input q[M_N_INPUTS];
+    m_number x[M_N_FEATURES_IN], ends[4][M_N_OUTPUTS];
     int32_t t[M_N_COLUMNS];
     uint16_t i, k;
     if (m_self_test() != 0) {
@@ -181,17 +171,15 @@ int main(void)
             }
             x[i] = (m_number)row;
         }
-        m_quantise(x, q);
-        m_totals(q, t);
+        m_run(x, t);
         m_predict(x, ends[0], ends[1]);
         m_predict_interval(x, ends[2], ends[3]);
-        m_predict_function_interval(x, ends[4], ends[5]);
         for (i = 0; i < M_N_COLUMNS; ++i) {
             printf("%ld ", (long)t[i]);
         }
         for (i = 0; i < M_N_OUTPUTS; ++i) {
-            printf("%lld %lu %ld ", (long long)m_sum(t, i), (unsigned long)m_root(t, i), (long)m_quantile(t, i, 6554));
-            for (k = 0; k < 6; ++k) {
+            printf("%ld %lu ", (long)m_sum(t, i), (unsigned long)m_root(t, i));
+            for (k = 0; k < 4; ++k) {
                 printf("%.17g ", (double)ends[k][i]);
             }
         }
@@ -242,21 +230,16 @@ def compile_and_run(directory, main, rows, *flags):
 
 
 def check_integers(device, output, rows):
-    """Compare what the integer program in C wrote with a FixedPointModel, bit for bit."""
+    """Compare what the integer program in C wrote with a DeviceModel, bit for bit."""
     program, totals = device.program, device.totals(rows)
     n, k = program.n_columns, program.n_outputs
     np.testing.assert_array_equal(output[:, :n].astype(np.int64), totals.reshape(len(rows), -1))
-    per_output = output[:, n : n + 9 * k].reshape(len(rows), k, 9)
-    integers = [program.sums(totals), program.roots(totals), program.quantiles(totals, 6554 / 65536)]
-    for column, expected in enumerate(integers):
-        np.testing.assert_array_equal(per_output[:, :, column].astype(np.int64), expected.astype(np.int64))
-    results = [*device.predict(rows), *device.predict_interval(rows), *device.predict_function_interval(rows)]
-    unit = (1 / device.counts_per_unit).astype(np.float32)
-    for column, expected in enumerate(results, start=3):
-        numbers = expected if device.raw is not None else expected.astype(np.float32) * unit
-        np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), numbers)
+    per_output = output[:, n : n + 6 * k].reshape(len(rows), k, 6)
+    results = [program.sums(totals), program.roots(totals), *device.predict(rows), *device.predict_interval(rows)]
+    for column, expected in enumerate(results):
+        np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
     if device.probabilities is not None:
-        classes = output[:, n + 9 * k :].astype(np.int64)
+        classes = output[:, n + 6 * k :].astype(np.int64)
         np.testing.assert_array_equal(classes[:, 0], device.predict_class(rows))
         np.testing.assert_array_equal(classes[:, 1:], device.predict_proba(rows))
 
@@ -270,9 +253,11 @@ def far_and_near(X, n=40):
 
 
 def stored_bytes(text):
-    """Bytes of all tables of a header but those of its self-test."""
+    """Bytes of all tables of a header that predictions read."""
     tables = re.findall(r"static const (\w+) m_(\w+)\[(\d+)\]", text)
-    return sum(C_SIZES[kind] * int(count) for kind, name, count in tables if not name.startswith("test_"))
+    return sum(
+        C_SIZES[kind] * int(count) for kind, name, count in tables if not name.startswith(("test_", "interval_"))
+    )
 
 
 @pytest.fixture

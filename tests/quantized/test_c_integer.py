@@ -12,8 +12,8 @@ import pydirect
 from pydirect import Fourier, Sequential
 from pydirect.quantized.c_header import header, integer_body
 from pydirect.quantized.codes import PackedCodes
-from pydirect.quantized.device import FixedPointModel
-from pydirect.quantized.program import AccumulatorOverflowError, Group, IntegerProgram
+from pydirect.quantized.device import DeviceModel
+from pydirect.quantized.program import SINGLE_NOISE, AccumulatorOverflowError, IntegerProgram
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -29,7 +29,7 @@ def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X)
     assert "double" not in (tmp_path / "model.h").read_text()
     rows = c.far_and_near(X)
-    c.check_integers(quantised.fixed_point(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
+    c.check_integers(quantised.on_device(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
     # and they are what the model predicts
     mean, std = quantised.predict(X[:20].astype(np.float32).astype(float), return_std=True)
     totals = quantised.program.totals(X[:20].astype(np.float32))
@@ -37,54 +37,48 @@ def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     np.testing.assert_array_equal(std, quantised.program.std(totals)[:, 0])
 
 
-def random_program(rng, *, bits=4, frequency=np.int16, shifts=False, fourier=9, linear=2, constant=1,
-                   n_samples=5, n_outputs=1, zeros=0.0):  # fmt: skip
+def random_program(rng, *, bits=4, frequency=np.int16, uneven=False, fourier=9, linear=2, constant=1,
+                   n_samples=5, n_outputs=1, total_shift=0):  # fmt: skip
     """An integer program of any numbers whose sums fit; its packed codes."""
     d = 4
     n_basis_functions = 2 * fourier + linear + constant
-    n_levels = min(2**bits, 15 if shifts else 40)
-    if shifts:
+    n_levels = min(2**bits, 15 if uneven else 40)
+    if uneven:
         multipliers = np.array([0, *(s * 2**k for k in range(n_levels) for s in (1, -1))])[:n_levels]
     else:
         multipliers = np.arange(n_levels) - n_levels // 2
-    zero = int(np.flatnonzero(multipliers == 0)[0])
     codes = rng.integers(0, n_levels, (n_basis_functions, n_samples * n_outputs)).astype(np.uint8)
-    codes[rng.random(codes.shape) < zeros] = zero
-    edges = np.cumsum([0, 2 * fourier, linear, constant])
-    kinds = zip(("fourier", "linear", "constant"), edges[:-1], edges[1:], (-3, 2, 1), (4, 3, 1), strict=True)
     limits = np.iinfo(frequency)
     program = IntegerProgram(
         n_features_in=d + 2,
         columns=np.sort(rng.choice(d + 2, d, replace=False)).astype(np.int32),
         origin=rng.standard_normal(d).astype(np.float32),
         multiplier=(4096 * rng.uniform(0.3, 2, d)).astype(np.float32),
-        limit=np.full(d, 32767, dtype=np.int32),
+        limit=20480,
         frequencies=rng.integers(limits.min + 1, limits.max, (fourier, d), endpoint=True).astype(frequency),
         phase_shift=rng.integers(0, 20, d).astype(np.uint8),
         linear=np.sort(rng.choice(d, linear, replace=False)).astype(np.int32),
-        linear_limit=20480,
-        groups=tuple(Group(kind, int(a), int(b), gain, shift) for kind, a, b, gain, shift in kinds if b > a),
+        gain=np.repeat([-900, 200, 10], [2 * fourier, linear, constant]).astype(np.int32),
         codes=codes,
         multipliers=multipliers.astype(np.int32),
         n_outputs=n_outputs,
         n_samples=n_samples,
+        total_shift=total_shift,
+        noise=np.full(n_outputs, SINGLE_NOISE if n_samples == 1 else 2**20, dtype=np.uint32),
+        deviation_shift=14,
         scale=rng.standard_normal(n_outputs),
         offset=rng.standard_normal(n_outputs),
-        noise=rng.integers(0, 2**40, n_outputs).astype(np.uint64),
-        deviation_shift=int(rng.integers(0, 8)),
         std_scale=rng.random(n_outputs) + 0.1,
     )
-    return program, PackedCodes.pack(codes, bits, zero, "sparse" if zeros else "dense")
+    return program, PackedCodes.pack(codes, bits)
 
 
 LAYOUTS = [
-    {"bits": 4, "zeros": 0.93, "fourier": 60},
-    {"bits": 4, "n_outputs": 2, "frequency": np.int8, "shifts": True},
-    {"bits": 3, "frequency": np.int32, "linear": 0, "constant": 0},
+    {"bits": 4, "fourier": 60, "total_shift": 3},
+    {"bits": 4, "n_outputs": 2, "frequency": np.int8, "uneven": True},
+    {"bits": 4, "frequency": np.int32, "linear": 0, "constant": 0},
     {"bits": 2, "fourier": 0, "linear": 3, "n_outputs": 3},
     {"bits": 8, "n_samples": 1},
-    {"bits": 8, "zeros": 0.995, "shifts": True, "fourier": 200, "n_outputs": 2},
-    {"bits": 3, "zeros": 0.5, "constant": 0},
 ]
 
 
@@ -95,12 +89,10 @@ def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     program, packed = random_program(rng, **layout)
     rows = (4 * rng.standard_normal((50, program.n_features_in))).astype(np.float32)
     rows[0], rows[1] = 1e30, -1e30
-    device = FixedPointModel.of(program)
+    device = DeviceModel.of(program)
     body = integer_body(device, packed, rows[:4])
     (tmp_path / "model.h").write_text(header("test", body, "m"))
-    # The two with most of the code: sparse and dense, sums and shifts.
-    sanitizers = SANITIZED if layout in LAYOUTS[:2] else []
-    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *sanitizers)
+    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *SANITIZED)
     c.check_integers(device, output, rows)
 
 
@@ -109,8 +101,7 @@ def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     [
         ("fourier", {"levels": "model"}),
         ("fourier", {"levels": "even", "frequency_bits": 8}),
-        ("fourier", {"levels": "even", "n_levels": 3}),  # all of them powers of two
-        ("fourier", {"levels": "even", "n_levels": 7, "layout": "dense"}),  # three bits
+        ("fourier", {"levels": "even", "n_levels": 3}),
         ("fourier", {"levels": "power_of_two", "frequency_bits": 32}),
         ("linear", {"levels": "model"}),
         ("arbitrary levels", {"levels": "model"}),
@@ -137,7 +128,7 @@ def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c
     model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), target)
     quantised = quantize(model, 6, arithmetic="integer")
     quantised.to_c(tmp_path / "model.h", prefix="m")
-    rows, device = c.far_and_near(small.X, 15), quantised.fixed_point()
+    rows, device = c.far_and_near(small.X, 15), quantised.on_device()
     c.check_integers(device, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *SANITIZED), rows)
     near = rows[:-2].astype(float)
     np.testing.assert_array_equal(quantised.classes[device.predict_class(rows[:-2])], quantised.predict(near))
@@ -152,7 +143,7 @@ def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
     model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
     rows = c.far_and_near(small.X, 15)
     output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows)
-    c.check_integers(model.fixed_point(level=0.8), output, rows)
+    c.check_integers(model.on_device(level=0.8), output, rows)
 
 
 @needs_cc
@@ -166,7 +157,7 @@ def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(t
         options["output_counts_per_unit"] = 2.0**10
     names = [f"column {i}" for i in range(X.shape[1])]
     quantised.to_c(tmp_path / "model.h", prefix="m", X=X, columns=names, **options)
-    text, device = (tmp_path / "model.h").read_text(), quantised.fixed_point(**options)
+    text, device = (tmp_path / "model.h").read_text(), quantised.on_device(**options)
     assert not re.search("float|double|math.h", text, re.IGNORECASE)
     assert c.stored_bytes(text) == quantised.report(device)["bytes"]["total"]
     rows = device.raw.counts(X[:30])
@@ -176,11 +167,11 @@ def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(t
 
 
 def test_sums_that_could_overflow_are_refused():
-    program, _ = random_program(np.random.default_rng(0), bits=8, shifts=True, n_samples=2)
+    program, _ = random_program(np.random.default_rng(0), bits=8, n_samples=2)
     object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
     object.__setattr__(program, "codes", np.ones_like(program.codes))
     with pytest.raises(AccumulatorOverflowError, match="could reach"):
-        FixedPointModel.of(program)
+        DeviceModel.of(program)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +181,7 @@ def test_sums_that_could_overflow_are_refused():
         ({"counts_per_unit": np.nan}, "counts_per_unit must be finite"),
         ({"counts_per_unit": 0.0}, "counts_per_unit must not be zero"),
         ({"counts_per_unit": 1.0, "zero_count": np.inf}, "zero_count must be finite"),
-        ({"zero_count": 3.0}, "zero_count must come with counts_per_unit"),
+        ({"zero_count": 3.0}, "zero_count and output_counts_per_unit must come with counts_per_unit"),
     ],
 )
 def test_counts_are_checked(tmp_path, small, options, message):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import pytest
 import pydirect
 from pydirect import Fourier
 from pydirect.quantized.c_header import LARGEST_COUNT, template
-from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -78,7 +76,7 @@ def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, 
     c.run_checked([*compiler, "-fstack-usage", "-c", tmp_path / "main.c", "-o", tmp_path / "main.o"])
     link = ["-nostartfiles", "-Wl,--gc-sections", "-Wl,-e,f", "-fdata-sections"]
     c.run_checked([*compiler, *link, tmp_path / "main.c", "-o", tmp_path / "main.elf"])
-    report = model.report(model.fixed_point(**counts))
+    report = model.report(model.on_device(**counts))
     text, data = c.run_checked(["arm-none-eabi-size", tmp_path / "main.elf"]).splitlines()[1].split()[:2]
     assert abs(int(text) + int(data) - report["flash"]) <= 300
     frames = [int(line.split("\t")[1]) for line in (tmp_path / "main.su").read_text().splitlines()]
@@ -199,23 +197,10 @@ def test_a_prefix_keeps_its_case(tmp_path, small):
     assert "boilerModel_predict(" in text and "#define BOILERMODEL_N_SAMPLES" in text
 
 
-@needs_cc
-def test_headers_without_codes_compile(tmp_path, c, small):
-    model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
-    packed = PackedCodes.pack(np.full_like(model.codes, 1), 2, 1)
-    zero = replace(model, packed=packed, levels=np.array([-1.0, 0.0, 1.0]), centre=0 * model.centre)
-    assert zero.packed.n_bytes == 0
-    zero.to_c(tmp_path / "model.h", prefix="m")
-    (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
-    for flag in ("-O0", "-O2"):
-        c.run_checked(["cc", *c.STRICT, flag, "-o", tmp_path / "main", tmp_path / "main.c", "-lm"])
-    c.run_checked([tmp_path / "main"])
-
-
 def test_template_conditions_nest():
-    whole = template("linear.h", {"fourier", "linear"})
-    assert "//@" not in whole and "pd_phase(" in whole and "PD_READ_16(pd_sine_table" in whole
-    assert "pd_phase(" not in template("linear.h", {"linear"})
+    whole = template("program.h", {"fourier", "linear", "counts", "fixed"})
+    assert "//@" not in whole and "pd_phase(" in whole and "pd_affine(" in whole and "float" not in whole
+    assert "pd_phase(" not in template("program.h", {"linear"})
 
 
 def test_names_must_be_those_of_all_columns(tmp_path, small):
@@ -227,12 +212,8 @@ def test_names_must_be_those_of_all_columns(tmp_path, small):
 
 def test_models_that_c_cannot_express_are_refused_with_a_hint(tmp_path, small):
     path = tmp_path / "model.h"
-    for estimator, message in (
-        (small.regressor("nystroem"), "features='fourier'"),
-        (small.network((2,)), "got a network"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            quantize(small(estimator), 4, X=small.X).to_c(path)
+    with pytest.raises(ValueError, match="features='fourier'"):
+        quantize(small(small.regressor("nystroem")), 4, X=small.X).to_c(path)
     model = quantize(small(small.regressor("linear", posterior="sequential")), 4)
     for prefix in ("1m", "", "a-b", 3):
         with pytest.raises(ValueError, match="prefix must be"):

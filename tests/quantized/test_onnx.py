@@ -102,7 +102,6 @@ KINDS = {
     "polynomial": (lambda s: s.regressor(Polynomial(3), posterior="sequential"), "y"),
     "two": (lambda s: s.classifier("fourier", posterior="sequential"), "sign"),
     "three": (lambda s: s.classifier("linear"), "three"),
-    "network": (lambda s: s.network((3, 2)), "y"),
 }
 
 

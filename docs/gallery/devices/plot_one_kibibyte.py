@@ -34,7 +34,7 @@ tiny = fit_quantized(DirectRegressor(), X[learned], flow[learned], max_bytes=102
 # than four standard deviations from what it expects.
 
 counts = {"counts_per_unit": [100, 100, 1000, 1000], "output_counts_per_unit": 100}
-device = tiny.fixed_point(**counts)
+device = tiny.on_device(**counts)
 mean, std = (part[:, 0] for part in device.predict(np.rint(X * counts["counts_per_unit"])))
 alarm = np.abs(np.rint(100 * flow) - mean) > 4 * std
 large = DirectRegressor(noise="constant").fit(X[learned], flow[learned])

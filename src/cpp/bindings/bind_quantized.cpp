@@ -1,6 +1,5 @@
 #include <pybind11/stl.h>
 
-#include <array>
 #include <memory>
 
 #include "arrays.hpp"
@@ -34,60 +33,39 @@ void require_codes(const Array<unsigned char>& codes, const Array<T>& levels) {
     if (codes.data()[k] >= levels.size()) throw std::invalid_argument("codes must be below the number of levels");
 }
 
-std::unique_ptr<IntegerProgram> make_program(
-    Index n_columns_in, const Array<int>& columns, const Array<float>& origin, const Array<float>& multiplier,
-    const Array<int>& limit, const Array<unsigned>& frequencies, const Array<int>& linear, int linear_limit,
-    bool constant, const Array<short>& quarter, const std::vector<std::array<Index, 4>>& groups,
-    const Array<unsigned char>& codes, const Array<int>& levels) {
-  require_codes(codes, levels);
-  const Index n_inputs = columns.size(), n_frequencies = frequencies.shape(0);
+std::unique_ptr<IntegerProgram> make_program(Index n_columns_in, const Array<int>& columns, const Array<float>& origin,
+                                             const Array<float>& multiplier, int limit,
+                                             const Array<unsigned>& frequencies,
+                                             const Array<int>& linear, const Array<int>& gain,
+                                             const Array<unsigned char>& codes, const Array<int>& multipliers,
+                                             int total_shift) {
+  require_codes(codes, multipliers);
+  const Index n_inputs = columns.size(), n_frequencies = frequencies.shape(0), n_features = codes.shape(0);
   require_shape(frequencies, "frequencies", {n_frequencies, n_inputs});
-  for (const py::array& a : {py::array(origin), py::array(multiplier), py::array(limit)})
-    require_shape(a, "origin, multiplier and limit", {n_inputs});
-  require_shape(quarter, "quarter", {65});
-  auto p = std::make_unique<IntegerProgram>();
-  p->n_columns_in = n_columns_in;
-  p->n_inputs = n_inputs;
-  p->n_features = codes.shape(0);
-  p->n_columns = codes.shape(1);
-  p->columns = vector_of(columns);
-  p->origin = vector_of(origin);
-  p->multiplier = vector_of(multiplier);
-  p->limit.assign(limit.data(), limit.data() + n_inputs);
-  p->n_frequencies = n_frequencies;
-  p->frequencies = vector_of(frequencies);
-  p->linear = vector_of(linear);
-  p->linear_limit = linear_limit;
-  p->constant = constant;
-  p->quarter = vector_of(quarter);
+  for (const py::array& a : {py::array(origin), py::array(multiplier)})
+    require_shape(a, "origin and multiplier", {n_inputs});
+  require_shape(gain, "gain", {n_features});
+  if (2 * n_frequencies + linear.size() > n_features)
+    throw std::invalid_argument("codes must have a row for every basis function");
+  if (total_shift < 0 || total_shift > 30) throw std::invalid_argument("total_shift must be 0 to 30");
+  std::vector<int> levels;
+  const std::vector<int> taken = number_levels(multipliers, levels);
+  LevelIndex index(codes.data(), n_features, codes.shape(1), taken, Index(levels.size()));
+  auto p = std::make_unique<IntegerProgram>(IntegerProgram{
+      n_columns_in, n_inputs, vector_of(columns), vector_of(origin), vector_of(multiplier), limit, n_frequencies,
+      vector_of(frequencies), vector_of(linear), vector_of(gain), std::move(index), std::move(levels),
+      total_shift});
   for (const int c : p->columns)
     if (c < 0 || c >= n_columns_in) throw std::invalid_argument("columns must be among those of a row");
   for (const int i : p->linear)
     if (i < 0 || i >= n_inputs) throw std::invalid_argument("linear must be inputs");
-  if (2 * n_frequencies + Index(p->linear.size()) + constant != p->n_features)
-    throw std::invalid_argument("codes must have a row for every basis function");
-  const std::vector<int> taken = number_levels(levels, p->levels);
-  for (const int level : p->levels) {
-    const unsigned magnitude = level < 0 ? 0u - unsigned(level) : unsigned(level);
-    if (magnitude & (magnitude - 1)) {
-      p->shifts.clear();
-      break;
-    }
-    p->shifts.push_back(__builtin_ctz(magnitude));
-  }
-  for (const auto& [begin, end, gain, shift] : groups) {
-    if (begin < 0 || end < begin || end > p->n_features || shift < 0 || shift > 30)
-      throw std::invalid_argument("groups must be ranges of basis functions with shifts up to 30");
-    p->groups.push_back({begin, end, int(gain), int(shift)});
-    p->indices.emplace_back(codes.data(), p->n_columns, begin, end, taken, Index(p->levels.size()));
-  }
   return p;
 }
 
 void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> totals, int n_threads) {
   const Index n_rows = x.shape(0);
   require_shape(x, "x", {n_rows, p.n_columns_in});
-  require_shape(totals, "totals", {n_rows, p.n_columns});
+  require_shape(totals, "totals", {n_rows, p.index.n_columns});
   without_gil([&] { p.run(x.data(), n_rows, totals.mutable_data(), n_threads); });
 }
 
@@ -99,7 +77,7 @@ struct Samples {
   Samples(const Array<unsigned char>& codes, const std::vector<int>& taken, std::vector<double> kept)
       : n_features(codes.shape(0)),
         levels(std::move(kept)),
-        index(codes.data(), codes.shape(1), 0, n_features, taken, Index(levels.size())) {}
+        index(codes.data(), n_features, codes.shape(1), taken, Index(levels.size())) {}
 };
 
 void bind_samples(py::module_& m) {
@@ -129,8 +107,8 @@ void bind_samples(py::module_& m) {
 void bind_quantized(py::module_& m) {
   py::class_<IntegerProgram>(m, "IntegerProgram")
       .def(py::init(&make_program), "n_columns_in"_a, "columns"_array, "origin"_array, "multiplier"_array,
-           "limit"_array, "frequencies"_array, "linear"_array, "linear_limit"_a, "constant"_a, "quarter"_array,
-           "groups"_a, "codes"_array, "levels"_array)
+           "limit"_a, "frequencies"_array, "linear"_array, "gain"_array, "codes"_array, "multipliers"_array,
+           "total_shift"_a)
       .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
   bind_samples(m);
 }

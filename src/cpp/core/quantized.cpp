@@ -11,11 +11,10 @@ namespace {
 
 constexpr Index kRowsPerChunk = 256;
 
-// v / 2^shift to the nearest integer, halves away from zero.
-int round_shift(int v, int shift) {
-  const unsigned magnitude = v < 0 ? 0u - unsigned(v) : unsigned(v);
-  const int rounded = int((magnitude + ((1u << shift) >> 1)) >> shift);
-  return v < 0 ? -rounded : rounded;
+// v / 2^shift to the nearest integer, halves up, for |v| below 2^30.
+int shifted(int v, int shift) {
+  constexpr unsigned middle = 1u << 30;
+  return int((unsigned(v) + middle + ((1u << shift) >> 1)) >> shift) - int(middle >> shift);
 }
 
 // Step 1, in single precision throughout.
@@ -23,18 +22,16 @@ int quantise(float x, float origin, float multiplier, float limit) {
   float v = (x - origin) * multiplier;
   if (!(v > -limit)) v = -limit;
   if (v > limit) v = limit;
-  return int(v + (v < 0 ? -0.5f : 0.5f));
+  v += 32768.5f;
+  return int(v) - 32768;
 }
 
 struct Block {
-  std::vector<int> q, accumulators, totals;
+  std::vector<int> q, totals;
   std::vector<short> phi;
 
   explicit Block(const IntegerProgram& p)
-      : q(p.n_inputs * kIntegerRows),
-        accumulators(p.n_columns * kIntegerRows),
-        totals(p.n_columns * kIntegerRows),
-        phi(p.n_features * kIntegerRows) {}
+      : q(p.n_inputs * kIntegerRows), totals(p.index.n_columns * kIntegerRows), phi(p.gain.size() * kIntegerRows) {}
 };
 
 // At most kIntegerRows rows; those that are missing are computed as zeros.
@@ -42,52 +39,48 @@ void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* tota
   for (Index i = 0; i < p.n_inputs; ++i)
     for (Index l = 0; l < kIntegerRows; ++l)
       b.q[i * kIntegerRows + l] =
-          l < n_rows ? quantise(float(x[l * p.n_columns_in + p.columns[i]]), p.origin[i], p.multiplier[i], p.limit[i])
+          l < n_rows ? quantise(float(x[l * p.n_columns_in + p.columns[i]]), p.origin[i], p.multiplier[i], float(p.limit))
                      : 0;
-  kernels().quantized.fourier(
-      {p.n_inputs, p.n_frequencies, b.q.data(), p.frequencies.data(), p.quarter.data(), b.phi.data()});
-  short* phi = b.phi.data() + 2 * p.n_frequencies * kIntegerRows;
-  for (const int i : p.linear)
-    for (Index l = 0; l < kIntegerRows; ++l)
-      *phi++ = short(std::clamp(b.q[i * kIntegerRows + l], -p.linear_limit, p.linear_limit));
-  if (p.constant) std::fill_n(phi, kIntegerRows, short(32767));
-
-  std::fill(b.totals.begin(), b.totals.end(), 0);
-  for (std::size_t g = 0; g < p.groups.size(); ++g) {
-    const IntegerGroup& group = p.groups[g];
-    const LevelIndex& index = p.indices[g];
-    kernels().quantized.sums_int({
-        index.n_columns, index.n_levels, index.start.data(), index.index.data(), p.levels.data(),
-        p.shifts.empty() ? nullptr : p.shifts.data(), b.phi.data() + group.begin * kIntegerRows,
-        b.accumulators.data()});
-    for (std::size_t k = 0; k < b.totals.size(); ++k)
-      b.totals[k] += group.gain * round_shift(b.accumulators[k], group.shift);
+  kernels().quantized.fourier({p.n_inputs, p.n_frequencies, b.q.data(), p.frequencies.data(), b.phi.data()});
+  short* phi = b.phi.data();
+  for (Index j = 0; j < Index(p.gain.size()); ++j) {
+    const Index linear = j - 2 * p.n_frequencies;
+    for (Index l = 0; l < kIntegerRows; ++l, ++phi) {
+      int value = *phi;
+      if (linear >= 0)
+        value = linear < Index(p.linear.size()) ? b.q[p.linear[linear] * kIntegerRows + l] : 32768;
+      *phi = short(shifted(value * p.gain[j], 15));
+    }
   }
+  const LevelIndex& index = p.index;
+  kernels().quantized.sums_int({index.n_columns, index.n_levels, index.start.data(), index.index.data(),
+                                p.levels.data(), b.phi.data(), b.totals.data()});
   for (Index l = 0; l < n_rows; ++l)
-    for (Index c = 0; c < p.n_columns; ++c) totals[l * p.n_columns + c] = b.totals[c * kIntegerRows + l];
+    for (Index c = 0; c < index.n_columns; ++c)
+      totals[l * index.n_columns + c] = shifted(b.totals[c * kIntegerRows + l], p.total_shift);
 }
 
 }  // namespace
 
-LevelIndex::LevelIndex(const unsigned char* codes, Index columns, Index begin, Index end, const std::vector<int>& taken,
+LevelIndex::LevelIndex(const unsigned char* codes, Index n_features, Index columns, const std::vector<int>& taken,
                        Index levels)
     : n_columns(columns), n_levels(levels), start(columns * levels + 1, 0) {
-  for (Index j = begin; j < end; ++j)
+  for (Index j = 0; j < n_features; ++j)
     for (Index c = 0; c < columns; ++c)
       if (const int k = taken[codes[j * columns + c]]; k >= 0) ++start[c * levels + k + 1];
   for (std::size_t k = 1; k < start.size(); ++k) start[k] += start[k - 1];
   index.resize(start.back());
   std::vector<int> next(start.begin(), start.end() - 1);
-  for (Index j = begin; j < end; ++j)
+  for (Index j = 0; j < n_features; ++j)
     for (Index c = 0; c < columns; ++c)
-      if (const int k = taken[codes[j * columns + c]]; k >= 0) index[next[c * levels + k]++] = int(j - begin);
+      if (const int k = taken[codes[j * columns + c]]; k >= 0) index[next[c * levels + k]++] = int(j);
 }
 
 void IntegerProgram::run(const double* x, Index n_rows, int* totals, int n_threads) const {
   for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
     Block block(*this);
     for (Index row = begin; row < end; row += kIntegerRows)
-      run_block(*this, x + row * n_columns_in, std::min(kIntegerRows, end - row), totals + row * n_columns, block);
+      run_block(*this, x + row * n_columns_in, std::min(kIntegerRows, end - row), totals + row * index.n_columns, block);
   });
 }
 
@@ -102,7 +95,7 @@ void float_level_sums(const LevelIndex& index, const std::vector<double>& levels
         for (Index j = 0; j < n_features; ++j)
           side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : 0.0;
       kernels().quantized.sums_double({n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(),
-                                       nullptr, side_by_side.data(), result.data()});
+                                       side_by_side.data(), result.data()});
       for (Index l = 0; l < count; ++l)
         for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
     }

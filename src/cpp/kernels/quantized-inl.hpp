@@ -45,56 +45,30 @@ PYDIRECT_INLINE void phases(const IntegerFourier& p, Index f, U32 (&phase)[parts
   }
 }
 
-#if defined(__AVX2__)
-// Sines of eight phases as 32-bit integers: one gather brings an entry of the quarter wave with the next one.
-PYDIRECT_INLINE __m256i interpolated_sine(const short* quarter, __m256i at) {
-  const __m256i odd = _mm256_srai_epi32(_mm256_add_epi32(at, at), 31);
-  const __m256i p = _mm256_and_si256(_mm256_xor_si256(at, odd), _mm256_set1_epi32(0x3FFFFFFF));
-  const __m256i pair =
-      _mm256_i32gather_epi32(reinterpret_cast<const int*>(quarter), _mm256_srli_epi32(p, 24), sizeof(short));
-  const __m256i low = _mm256_and_si256(pair, _mm256_set1_epi32(0xFFFF));
-  const __m256i slope = _mm256_sub_epi32(_mm256_srli_epi32(pair, 16), low);
-  const __m256i fraction = _mm256_and_si256(_mm256_srli_epi32(p, 9), _mm256_set1_epi32(0x7FFF));
-  // Both factors are below 2^15 and not negative: the other halves of the pairs are zero.
-  const __m256i rise = _mm256_srli_epi32(
-      _mm256_add_epi32(_mm256_madd_epi16(slope, fraction), _mm256_set1_epi32(16384)), 15);
-  const __m256i negative = _mm256_srai_epi32(at, 31);
-  return _mm256_sub_epi32(_mm256_xor_si256(_mm256_add_epi32(low, rise), negative), negative);
+// Sines of phases in units of 2^-15: a polynomial of the position in a quarter wave.
+PYDIRECT_INLINE U32 turn_sine(U32 phase) {
+  const U32 turn = (phase + 0x8000u) >> 16;
+  const U32 odd = U32{} - ((turn >> 14) & 1u), negative = U32{} - (turn >> 15);
+  const U32 p = (((turn & 0x3FFFu) ^ odd) - odd) + (odd & 0x4000u);
+  const U32 z = (p * p) >> 12;
+  const U32 ratio = 51455u - ((z * (21035u - ((z * 2347u) >> 16))) >> 16);
+  const U32 value = (p * ratio + 0x2000u) >> 14;
+  return (value ^ negative) - negative;
 }
 
-PYDIRECT_INLINE void store_sines(const short* quarter, const unsigned* at, unsigned turn, short* out) {
-  const __m256i offset = _mm256_set1_epi32(int(turn));
-  for (Index l = 0; l < kIntegerRows; l += 16) {
-    const __m256i* phase = reinterpret_cast<const __m256i*>(at + l);
-    const __m256i a = interpolated_sine(quarter, _mm256_add_epi32(_mm256_loadu_si256(phase), offset));
-    const __m256i b = interpolated_sine(quarter, _mm256_add_epi32(_mm256_loadu_si256(phase + 1), offset));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + l), packed);
-  }
-}
-#else
-PYDIRECT_INLINE void store_sines(const short* quarter, const unsigned* at, unsigned turn, short* out) {
-  for (Index l = 0; l < kIntegerRows; ++l) {
-    const unsigned phase = at[l] + turn;
-    const int p = int(((phase >> 30) & 1 ? ~phase : phase) & 0x3FFFFFFF), i = p >> 24;
-    const int low = quarter[i];
-    const int value = low + (((quarter[i + 1] - low) * ((p >> 9) & 0x7FFF) + 16384) >> 15);
-    out[l] = short(phase >> 31 ? -value : value);
-  }
-}
-#endif
-
-// Interpolated between the entries of the quarter wave.
+// Cosine and sine rows of every frequency.
 inline void integer_fourier(const IntegerFourier& p) {
   constexpr Index lanes = PYDIRECT_VECTOR_BYTES / 4, parts = kIntegerRows / lanes;
   short* out = p.out;
   for (Index f = 0; f < p.n_frequencies; ++f, out += 2 * kIntegerRows) {
     U32 phase[parts];
     phases(p, f, phase);
-    unsigned at[kIntegerRows];
-    PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) store_vector(at + k * lanes, phase[k]);
-    store_sines(p.quarter, at, 0x40000000u, out);
-    store_sines(p.quarter, at, 0, out + kIntegerRows);
+    unsigned both[2 * kIntegerRows];
+    PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) {
+      store_vector(both + k * lanes, turn_sine(phase[k] + 0x40000000u));
+      store_vector(both + kIntegerRows + k * lanes, turn_sine(phase[k]));
+    }
+    for (Index l = 0; l < 2 * kIntegerRows; ++l) out[l] = short(both[l]);
   }
 }
 
@@ -109,8 +83,7 @@ PYDIRECT_INLINE void sum_rows(const short* phi, const int* index, Index count, i
   PYDIRECT_UNROLL for (Index k = 0; k < parts; ++k) store_vector(sum + k * lanes, s[k]);
 }
 
-// Step 3: Σ_k level_k Σ_{j: code k} φ_j. Basis functions are added; a level costs one multiplication for all of them,
-// or a shift.
+// Step 3: Σ_k level_k Σ_{j: code k} φ_j. Basis functions are added; a level costs one multiplication for all of them.
 void integer_level_sums(const LevelSums<short, int>& p) {
   const int* start = p.start;
   for (Index c = 0; c < p.n_columns; ++c) {
@@ -120,18 +93,7 @@ void integer_level_sums(const LevelSums<short, int>& p) {
       if (start[0] == start[1]) continue;
       int sum[kIntegerRows];
       sum_rows(p.phi, p.index + start[0], start[1] - start[0], sum);
-      const int level = p.levels[k];
-      if (p.shifts == nullptr) {
-        for (Index l = 0; l < kIntegerRows; ++l) out[l] += level * sum[l];
-      } else {
-        // Through unsigned numbers, in which a shift of a negative one is defined.
-        const int shift = p.shifts[k];
-        const unsigned sign = level < 0 ? ~0u : 0u;
-        for (Index l = 0; l < kIntegerRows; ++l) {
-          const unsigned term = ((unsigned(sum[l]) << shift) ^ sign) - sign;
-          out[l] = int(unsigned(out[l]) + term);
-        }
-      }
+      for (Index l = 0; l < kIntegerRows; ++l) out[l] += p.levels[k] * sum[l];
     }
   }
 }

@@ -13,7 +13,6 @@ struct IntegerFourier {
   Index n_inputs, n_frequencies;
   const int* q;                 // (n_inputs, kIntegerRows)
   const unsigned* frequencies;  // (n_frequencies, n_inputs), shifts included
-  const short* quarter;         // quarter wave, (65,)
   short* out;                   // (2 n_frequencies, kIntegerRows): cosine, sine, cosine, …
 };
 
@@ -24,7 +23,6 @@ struct LevelSums {
   const int* start;   // (n_columns · n_levels + 1,) where the indices of a column's level begin
   const int* index;   // basis functions
   const Sum* levels;  // (n_levels,)
-  const int* shifts;  // (n_levels,) when all levels are ± powers of two, else null
   const T* phi;       // (n_features, rows)
   Sum* out;           // (n_columns, rows)
 };

@@ -452,8 +452,7 @@ class Estimator(BaseEstimator):
     def quantizable(self) -> Any:
         """Return the fitted model as data that `pydirect.quantize` takes."""
         raise TypeError(
-            "model must be an estimator of discrete weights (DirectRegressor, DirectClassifier or "
-            f"QuadraticBNNRegressor), got {type(self).__name__}, whose weights have no levels"
+            f"model must be a DirectRegressor or a DirectClassifier to be quantized, got {type(self).__name__}"
         )
 
     def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedPredictor:

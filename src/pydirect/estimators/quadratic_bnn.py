@@ -37,7 +37,6 @@ from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
 from pydirect.quadratic.network import NETWORK_ENGINES, NetworkPosterior, NetworkShape
 from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
-from pydirect.quantized.fitted import FittedNetwork
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
@@ -385,10 +384,6 @@ class QuadraticBNNRegressor(Regressor):
     @property
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
-
-    def quantizable(self) -> FittedNetwork:
-        self._require_fitted()
-        return self.model_.quantizable(self.columns_.n_encoded, self._feature_names())
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedQuadraticNetwork, "coreset_": NetworkCoreset}
 

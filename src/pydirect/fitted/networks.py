@@ -15,7 +15,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.fitted.predictor import Components, Predictor, Units
-from pydirect.fitted.regression import mean_noise, outputs_of
+from pydirect.fitted.regression import mean_noise
 from pydirect.logistic.likelihood import predictive_log_odds
 from pydirect.networks.base import (
     N_NODES,
@@ -31,7 +31,6 @@ from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledPosterior
 from pydirect.persistence.schema import AtLeast, Binds, Digested, Positive, Shape
 from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior
-from pydirect.quantized.fitted import FittedNetwork, NetworkBasis
 from pydirect.statistics.gaussian import blocks_of
 
 # Log noise variances of standardised targets are clipped here: their exponentials stay finite.
@@ -388,12 +387,6 @@ class FittedQuadraticNetwork(Predictor):
             for k, posterior in enumerate(self.posteriors):
                 values[rows, k] = posterior.sample_functions(inputs, weights[k])
         return values
-
-    def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedNetwork:
-        """The model as integers are made of it."""
-        outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
-        basis = NetworkBasis.of(self.input_map, self.rotation, self.posteriors[0].shape)
-        return FittedNetwork(basis, list(self.posteriors), outputs)
 
 
 def quadratic_inputs(input_map: InputMap, rotation: InputRotation, largest: float, x: FloatArray) -> FloatArray:

@@ -1,6 +1,6 @@
 """Quantised models: posterior samples in a few bits per weight, and predictions in integer arithmetic."""
 
-from pydirect.quantized.device import FixedPointModel as FixedPointModel
+from pydirect.quantized.device import DeviceModel as DeviceModel
 from pydirect.quantized.device import RawInputs as RawInputs
 from pydirect.quantized.fit_quantized import NoModelError, fit_quantized
 from pydirect.quantized.model import QuantizedModel as QuantizedModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,18 @@ from pydirect import __version__
 from pydirect._validation import FloatArray, as_number
 from pydirect.persistence.container import atomic_open
 from pydirect.quantized.codes import PackedCodes
-from pydirect.quantized.device import POLYNOMIAL, FixedPointModel, level_step, stored_tables
+from pydirect.quantized.compile import threshold_step
+from pydirect.quantized.device import POLYNOMIAL, DeviceModel, FixedResults, Tables, level_step, require_digits
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.program import ONE, gaussian_z, lower_quantile
+from pydirect.quantized.program import ONE, SINE
 
 WIDTH = 116
 # Counters of the generated code have 16 bits.
 LARGEST_COUNT = 65535
+N_TESTS = 8
+SINGLE_MAX = float(np.finfo(np.float32).max)
 C_TYPES = {np.dtype(f"{sign}int{bits}"): f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 C_TYPES |= {np.dtype(np.float32): "float"}
-Tables = dict[str, NDArray[Any]]
 
 
 def template(name: str, conditions: Set[str]) -> str:
@@ -70,13 +72,6 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
     return (f"{macro}_C({v})" if v != least else "-INT32_C(2147483647) - 1" for v in numbers)
 
 
-def require_counts(counts: Mapping[str, int]) -> None:
-    """Raise ValueError when a count exceeds 16 bits."""
-    for name, count in counts.items():
-        if count > LARGEST_COUNT:
-            raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
-
-
 def definitions(values: dict[str, int | str]) -> str:
     """Return definitions of macros."""
     return "".join(f"#define PD_{name} {value}\n" for name, value in values.items())
@@ -108,7 +103,7 @@ def header(comment: str, body: str, prefix: str) -> str:
     )
 
 
-def integer_body(device: FixedPointModel, packed: PackedCodes, rows: NDArray[np.generic]) -> str:
+def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.generic]) -> str:
     """Return the body of a header that computes what `device` computes.
 
     - `device`: of a program with at least one input and one basis function.
@@ -117,97 +112,81 @@ def integer_body(device: FixedPointModel, packed: PackedCodes, rows: NDArray[np.
     """
     program = device.program
     bounds = program.prove()
-    counts = {
-        "n_features_in": program.n_features_in,
-        "n_basis_functions": len(program.codes),
-        "columns": program.n_columns,
-    }
-    require_counts(counts)
-    conditions = _conditions(device, packed)
-    parts = [
-        template("head.h", conditions),
-        definitions(_macros(device, packed, len(rows))),
-        f"\n/* Proved: no accumulator exceeds {max(bounds.accumulators, default=0)}, no total {bounds.total} (of "
-        f"{2**31 - 1}), no sum of squares\n   {bounds.squares} (of {2**63 - 1}). */\n\n",
-        *_tables(device, packed),
-        *_test_tables(device, rows),
-        "\n",
-        template("codes.h", conditions),
-        "\n",
-        template("arithmetic.h", conditions),
-        template("linear.h", conditions),
-        template("moments.h", conditions),
-        template("predict.h", conditions),
-    ]
-    return "".join(parts)
-
-
-def _conditions(device: FixedPointModel, packed: PackedCodes) -> set[str]:
-    program, probabilities = device.program, device.probabilities
+    for name, count in (("n_features_in", program.n_features_in), ("n_basis_functions", len(program.codes))):
+        if count > LARGEST_COUNT:
+            raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
+    stored = {name: a for part in device.tables().values() for name, a in part.items()} | device.interval_table()
     found = {
         "fourier": program.n_frequencies > 0,
         "forest": program.forest is not None,
         "linear": len(program.linear) > 0,
-        "shifts": program.powers_of_two,
-        "even": level_step(program.multipliers) is not None,
+        "several": program.n_samples > 1,
+        "shift": program.total_shift > 0,
+        "even": "multipliers" not in stored,
         "counts": device.raw is not None,
-        "classes": probabilities is not None,
-        "two_classes": probabilities is not None and probabilities.n_classes == 2,
-        "stored": packed.n_bytes > 0,
-        "bytes": packed.bits == 8,
+        "fixed": device.fixed is not None,
+        "classes": device.probabilities is not None,
+        "two_classes": device.probabilities is not None and device.probabilities.n_classes == 2,
     }
-    return {packed.layout, f"bits{packed.bits}", *(name for name, holds in found.items() if holds)}
+    conditions = {f"bits{packed.bits}", *(name for name, holds in found.items() if holds)}
+    parts = [
+        template("head.h", conditions),
+        definitions(_macros(device, stored, program.n_basis_functions * program.n_columns, len(rows))),
+        f"\n/* Proved: no total exceeds {bounds.accumulator} before it is shifted, no sum over the samples\n"
+        f"   {bounds.sum} (both of {2**30 - 1}), no sum of squares {bounds.squares} (of {2**32 - 1}). */\n\n",
+        # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
+        *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
+        table("pd_codes", packed.packed),
+        *_test_tables(device, rows),
+        "\n",
+        template("program.h", conditions),
+    ]
+    return "".join(parts)
 
 
-def _macros(device: FixedPointModel, packed: PackedCodes, n_tests: int) -> dict[str, int | str]:
-    program, level = device.program, device.results.level
+def _macros(device: DeviceModel, stored: Tables, n_codes: int, n_tests: int) -> dict[str, int | str]:
+    program, depth = device.program, 0 if device.program.forest is None else device.program.forest.inputs.shape[1]
     values: dict[str, int | str] = {
         "N_FEATURES_IN": program.n_features_in,
         "N_OUTPUTS": program.n_outputs,
         "N_SAMPLES": program.n_samples,
-        "LARGEST_RESULT": device.results.prove(),
-        "LEVEL": repr(float(level)),
-        "Z": f"UINT32_C({gaussian_z(level)})",
-        "LOW": f"UINT32_C({lower_quantile(level)})",
+        "LEVEL": repr(float(device.level)),
         "N_INPUTS": program.n_inputs,
         "N_COLUMNS": program.n_columns,
-        "CODE_BYTES": packed.n_bytes,
+        "N_FREQUENCIES": program.n_frequencies,
+        "N_TREES": program.n_leaves >> depth,
+        "N_LEAVES": program.n_leaves,
+        "DEPTH": depth,
+        "INPUT_BITS": threshold_step(program.n_inputs).bit_length() - 1,
+        "N_LINEAR": len(program.linear),
+        "FIRST_LINEAR": 2 * program.n_frequencies + (program.n_leaves >> depth),
+        "LIMIT": f"INT32_C({program.limit})",
+        "ONE": f"INT32_C({ONE})",
+        "N_GROUPS": len(stored["group_end"]),
+        "TOTAL_SHIFT": program.total_shift,
         "DEVIATION_SHIFT": program.deviation_shift,
         "N_TESTS": n_tests,
+        "INDEX": "uint_fast16_t" if max(n_codes, program.frequencies.size) <= LARGEST_COUNT else "uint32_t",
+        **{f"SINE_{k}": f"UINT32_C({c})" for k, c in enumerate(SINE, 1)},
     }
-    for k, counts in enumerate(device.counts_per_unit.tolist()):
-        values[f"COUNTS_PER_UNIT_{k}"] = int(counts) if counts.is_integer() else repr(counts)
+    if isinstance(device.results, FixedResults):
+        values["LARGEST_RESULT"] = device.results.prove()
+        for k, counts in enumerate(device.results.counts_per_unit.tolist()):
+            values[f"COUNTS_PER_UNIT_{k}"] = int(counts) if counts.is_integer() else repr(counts)
     if (probabilities := device.probabilities) is not None:
         values |= {
             "N_CLASSES": probabilities.n_classes,
             "EXPONENT_BITS": probabilities.exponent_bits,
-            "LOGIT_FACTOR": f"UINT32_C({probabilities.factor})",
-            "LOGIT_SHIFT": probabilities.shift,
+            "LOGIT_BITS": probabilities.bits,
             "POLYNOMIAL": ", ".join(f"UINT32_C({c})" for c in POLYNOMIAL),
         }
-    stored = {name: a for part in stored_tables(device.results, device.raw).values() for name, a in part.items()}
-    reads = {"columns": "READ_COLUMN"}
-    values |= {
-        "N_FREQUENCIES": program.n_frequencies,
-        "N_LINEAR": len(program.linear),
-        "FIRST_LINEAR": program.first_linear,
-        "N_GROUPS": len(program.groups),
-        "ONE": ONE,
-        "LINEAR_LIMIT": program.linear_limit,
-    }
-    if program.forest is not None:
-        values |= {"N_LEAVES": program.n_leaves, "DEPTH": program.forest.splits.shape[1]}
-    reads |= {"frequencies": "READ_FREQUENCY", "group_gain": "READ_GAIN"}
-    reads |= {"splits": "READ_SPLIT", "split_input": "READ_SPLIT_INPUT", "threshold": "READ_THRESHOLD"}
-    values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
-    values["READ_INPUT"] = "PD_READ_16"
-    values["READ_LIMIT(i)"] = "PD_READ_16(pd_limit + (i))" if "limit" in stored else f"INT32_C({program.limit[0]})"
-    step = level_step(program.multipliers)
-    if step is not None:
+    if (step := level_step(program.multipliers)) is not None:
         values |= {"FIRST_LEVEL": f"INT32_C({program.multipliers[0]})", "LEVEL_STEP": f"INT32_C({step})"}
-    else:
-        reads["multipliers"] = "READ_MULTIPLIER"
-    return values | {macro: _read(stored[name]) for name, macro in reads.items() if name in stored}
+    values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
+    for name, macro in (("columns", "COLUMN(i)"), ("linear", "LINEAR(i)")):
+        values[macro] = f"{_read(stored[name])}(pd_{name} + (i))" if name in stored else "(i)"
+    reads = {"frequencies": "FREQUENCY", "group_gain": "GAIN", "multipliers": "MULTIPLIER"}
+    return values | {f"READ_{macro}": _read(stored[name]) for name, macro in reads.items() if name in stored}
 
 
 def _read(array: NDArray[Any]) -> str:
@@ -215,36 +194,18 @@ def _read(array: NDArray[Any]) -> str:
     return f"PD_READ_{8 * array.itemsize}{'U' if array.dtype.kind == 'u' else ''}"
 
 
-def _tables(device: FixedPointModel, packed: PackedCodes) -> list[str]:
-    stored = {name: a for part in stored_tables(device.results, device.raw).values() for name, a in part.items()}
-    return [
-        # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
-        *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
-        table("pd_codes", np.pad(packed.packed, (0, packed.n_stored_bytes - packed.n_bytes))),
-    ]
-
-
-def _test_tables(device: FixedPointModel, rows: NDArray[np.generic]) -> list[str]:
-    q, totals = device.quantise(rows), device.totals(rows)
-    low, high = device.results.function_interval(totals, device.results.level)
+def _test_tables(device: DeviceModel, rows: NDArray[np.generic]) -> list[str]:
+    mean, std = device.predict(rows)
+    kind = np.float32 if device.raw is None else np.int32
     tables = {
         "x": rows,
-        "q": q.astype(np.int16),
-        "totals": totals.astype(np.int32),
-        "mean": device.results.mean(totals).astype(np.int32),
-        "std": device.results.std(totals).astype(np.int32),
-        "low": low.astype(np.int32),
-        "high": high.astype(np.int32),
+        "totals": device.totals(rows).astype(np.int32),
+        "mean": mean.astype(kind),
+        "std": std.astype(kind),
     }
     if device.probabilities is not None:
         tables["probability"] = device.predict_proba(rows).astype(np.uint16)
     return [table(f"pd_test_{name}", a) for name, a in tables.items()]
-
-
-N_TESTS = 8
-
-
-SINGLE_MAX = float(np.finfo(np.float32).max)
 
 
 def to_c(
@@ -262,14 +223,13 @@ def to_c(
     """Write a quantised model in integers as one self-contained C99 header, which needs no library.
 
     It allocates no memory. Its functions are ``prefix_predict(x, mean, std)``, ``prefix_predict_interval(x, lower,
-    upper)``, ``prefix_predict_function_interval(x, lower, upper)``, for a classifier, whose mean is that of the logits,
-    ``prefix_predict_proba(x, probability)``, and ``prefix_self_test()``, which returns 0 when the results are those of
-    Python. The comment at the top declares them. Their numbers are ``float``, or with `counts_per_unit` ``int32_t``,
-    without any floating point: rows and results are counts.
+    upper)``, for a classifier, whose mean is that of the logits, ``prefix_predict_proba(x, probability)``, and
+    ``prefix_self_test()``, which returns 0 when the results are those of Python. The comment at the top declares them.
+    Their numbers are ``float``, or with `counts_per_unit` ``int32_t``, without any floating point: rows and results are
+    counts.
 
-    Results are the integers of `QuantizedModel.fixed_point`, divided by the counts per unit where they are
-    ``float``; probabilities of a classifier are ``uint16_t`` in units of 2^-15, and ``prefix_predict_class(x)`` is the
-    index of the most probable class by the mean logit.
+    Results are those of `QuantizedModel.on_device`, bit for bit; probabilities of a classifier are ``uint16_t`` in
+    units of 2^-15, and ``prefix_predict_class(x)`` is the index of the most probable class by the mean logit.
 
     Parameters
     ----------
@@ -284,8 +244,8 @@ def to_c(
     zero_count : array_like of shape (n_features_in,) or number, default=0.0
         See `counts_per_unit`.
     output_counts_per_unit : array_like of shape (n_outputs,) or positive number, optional
-        How many counts make a unit of a result, such as 1000 or 2**16. By default a power of ten
-        that gives the smallest standard deviation four digits; for a classifier's logits 2**16.
+        With `counts_per_unit`: how many counts make a unit of a result, such as 1000 or 2**16. By default a power of
+        ten that gives the smallest standard deviation four digits; for a classifier's logits 2**16 log2(e).
     X : array_like of shape (n_rows, n_features_in), optional
         Rows for the self-test, of which the first 8 are used; by default random rows like those of training.
     columns : sequence of str, optional
@@ -307,9 +267,11 @@ def to_c(
         raise ValueError(f"columns must be {model.n_features_in} names, got {columns!r}")
     model = model.with_arithmetic("integer")
     require_inputs(model)
+    if output_counts_per_unit is None:
+        require_digits(model.program)
     rows = _test_rows(model, X)
     counts = {"counts_per_unit": counts_per_unit, "zero_count": zero_count}
-    device = model.fixed_point(level=level, output_counts_per_unit=output_counts_per_unit, **counts)
+    device = model.on_device(level=level, output_counts_per_unit=output_counts_per_unit, **counts)
     tests = rows.astype(np.float32) if device.raw is None else device.raw.counts(rows)
     text = header(_comment(model, names, prefix, device), integer_body(device, model.packed, tests), prefix)
     with atomic_open(path) as file:
@@ -336,7 +298,7 @@ def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
     return np.ascontiguousarray(rows.astype(np.float32), dtype=np.float64)
 
 
-def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device: FixedPointModel) -> str:
+def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device: DeviceModel) -> str:
     """Return the comment at the top."""
     report = model.report(device)
     lines = [
@@ -350,19 +312,20 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device:
     classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
     named = [*_inputs(model, columns, device), *classes]
     lines += [f"   {ascii(text)[1:-1]}" for text in named]
-    lines += ["", *(f"   {line}" for line in _signatures(model, prefix, device))]
-    floats = "" if device.raw is not None else " They are multiplied by the value of a count, a float."
-    lines += [
-        "",
-        "   No library is needed, except the compiler's helper on cores without a 64-bit product. Results are",
-        "   integers, proved to fit for any x; each mean and standard deviation is within one count of exact",
-        f"   arithmetic.{floats}",
-        *(f"   Output {k}: a count is 1/{n:.17g} of a unit." for k, n in enumerate(device.counts_per_unit.tolist())),
-    ]
+    lines += ["", *(f"   {line}" for line in _signatures(model, prefix, device)), ""]
+    if isinstance(device.results, FixedResults):
+        lines += [
+            "   No library is needed, except the compiler's helper on cores without a 64-bit product. Results are",
+            "   counts, proved to fit for any x; each mean and standard deviation is within one count of exact",
+            "   arithmetic.",
+            *(f"   Output {k}: a count is 1/{n:.17g} of a unit." for k, n in enumerate(device.results.counts_per_unit)),
+        ]
+    else:
+        lines += ["   Sums are integers, proved to fit for any x; x and results have single precision."]
     return "\n".join(lines)
 
 
-def _inputs(model: QuantizedModel, columns: Sequence[str], device: FixedPointModel) -> list[str]:
+def _inputs(model: QuantizedModel, columns: Sequence[str], device: DeviceModel) -> list[str]:
     """Describe what x holds."""
     if device.raw is None:
         return [f"x[{i}] = {name}" for i, name in enumerate(columns)]
@@ -371,15 +334,11 @@ def _inputs(model: QuantizedModel, columns: Sequence[str], device: FixedPointMod
     return [f"x[{i}] = {zero:.9g} + {per_unit:.9g} * {name}" for i, (name, zero, per_unit) in enumerate(pairs)]
 
 
-def _signatures(model: QuantizedModel, prefix: str, device: FixedPointModel) -> list[str]:
+def _signatures(model: QuantizedModel, prefix: str, device: DeviceModel) -> list[str]:
     """Declare the functions of a header."""
     number = "float" if device.raw is None else "int32_t"
     ends = f"{number} *lower, {number} *upper"
-    functions = [
-        ("void", "predict", f"{number} *mean, {number} *std"),
-        ("void", "predict_interval", ends),
-        ("void", "predict_function_interval", ends),
-    ]
+    functions = [("void", "predict", f"{number} *mean, {number} *std"), ("void", "predict_interval", ends)]
     if model.classes is not None:
         functions += [("uint16_t", "predict_class", ""), ("void", "predict_proba", "uint16_t *probability")]
     lines = [
@@ -394,7 +353,7 @@ def size_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     # Models with an integer-only form are measured in it.
     name = "tables" if report["arithmetic"] == "integer" or "basis" in report["bytes"] else "tables in integers"
     return [
-        (name, f"{report['bytes']['total']} bytes ({parts}), codes {report['layout']}"),
+        (name, f"{report['bytes']['total']} bytes ({parts})"),
         ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
     ]
 

@@ -196,7 +196,7 @@ class SmallModel:
     def fitted(self, task: Task, limits: Limits) -> QuantizedPredictor | None:
         """Return the model fitted to a task, smaller where these rows need more room than others did."""
         own = replace(task, with_points=self.family.with_points)
-        make, size = proposals(own, self.family.kind, self.form), self.size
+        make, size = proposals(own, self.family, self.form), self.size
         while size >= self.family.sizes[0]:
             (model,) = own.cast(make(size), [self.form])
             if _fits(model, limits):
@@ -252,7 +252,7 @@ def _candidates(
     found: dict[SmallModel, float] = {}
     for family in families_of(part):
         own = replace(part, with_points=family.with_points)
-        make = proposals(own, family.kind, forms[0])
+        make = proposals(own, family, forms[0])
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
@@ -277,7 +277,7 @@ def _candidates(
 def _no_model(task: Task, forms: list[Form], limits: Limits) -> ValueError:
     """Return the error that says what the smallest models need."""
     smallest = [
-        _sizes(task.sketch(proposals(task, family.kind, forms[0])(family.sizes[0]), forms[0]))
+        _sizes(task.sketch(proposals(task, family, forms[0])(family.sizes[0]), forms[0]))
         for family in families_of(task)
     ]
     for name, limit in limits.items():

@@ -15,11 +15,10 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap, InputRotation
+from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.persistence.schema import AtLeast, Positive, Shape
-from pydirect.quadratic.network import INPUT_SCALE, NetworkPosterior, NetworkShape
+from pydirect.persistence.schema import AtLeast, Shape
 
 
 def as_numpy(X: Any) -> Any:
@@ -138,43 +137,6 @@ class LinearBasis:
         return missing
 
 
-@dataclass(frozen=True)
-class NetworkBasis:
-    """Inputs of a network with quadratic activations, and its shape.
-
-    - `matrix`, (n_columns, n_inputs): the network's inputs are standardised columns times this, clipped to ±largest.
-    """
-
-    input_map: InputMap
-    matrix: Annotated[FloatArray, Shape("n_columns*", "n_inputs")]
-    shape: NetworkShape
-    largest: Annotated[float, Positive]
-
-    def check(self) -> None:
-        """Raise unless the matrix is from the columns to the network's inputs."""
-        if self.matrix.shape != (self.input_map.n_outputs, self.shape.n_inputs):
-            raise ValueError("matrix must be from the columns to the inputs of the network")
-
-    @property
-    def n_features_in(self) -> int:
-        """Columns of X."""
-        return self.input_map.n_features_in
-
-    @property
-    def n_coded(self) -> int:
-        """Rows of codes."""
-        return self.shape.n_weights
-
-    @classmethod
-    def of(cls, input_map: InputMap, rotation: InputRotation, shape: NetworkShape) -> NetworkBasis:
-        """Return the inputs of a fitted network."""
-        return cls(input_map, INPUT_SCALE * rotation.matrix, shape, shape.largest_input)
-
-    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Return the network's inputs at rows of X, (n_rows, n_inputs), and its missing variance, zero, (n_rows, 1)."""
-        return np.clip(self.input_map.transform(x) @ self.matrix, -self.largest, self.largest), np.zeros((len(x), 1))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
     """Units of the outputs of a fitted model, and names of its inputs.
@@ -237,22 +199,10 @@ class FittedBasisModel:
     n_levels: int = 15
 
 
-@dataclass(frozen=True)
-class FittedNetwork:
-    """Fitted network with quadratic activations.
-
-    - `posteriors`: per output.
-    """
-
-    basis: NetworkBasis
-    posteriors: Sequence[NetworkPosterior]
-    outputs: Outputs
-
-
 class Quantizable(Protocol):
     """An estimator that `quantize` takes: it hands over its fitted model as data."""
 
-    def quantizable(self) -> FittedBasisModel | FittedNetwork:
+    def quantizable(self) -> FittedBasisModel:
         """Return the fitted model as data; TypeError when its weights have no levels."""
 
 

@@ -19,17 +19,9 @@ from pydirect.quantized.compile import (
     OutputScale,
     build_program,
     lay_out,
-    rounding_bound,
 )
-from pydirect.quantized.device import (
-    FixedPointModel,
-    FixedResults,
-    code_bytes,
-    instruction_count,
-    stack_bytes,
-    stored_tables,
-)
-from pydirect.quantized.fitted import LinearBasis, NetworkBasis, as_rows
+from pydirect.quantized.device import DeviceModel
+from pydirect.quantized.fitted import LinearBasis, as_rows
 from pydirect.quantized.program import (
     BLOCK_ROWS,
     AccumulatorOverflowError,
@@ -47,10 +39,10 @@ class QuantizedModel:
 
     Attributes
     ----------
-    basis : LinearBasis or NetworkBasis
-        Map of the inputs to basis functions, or the layers of a network.
+    basis : LinearBasis
+        Map of the inputs to basis functions.
     packed : PackedCodes
-        Level indices, (n_basis_functions, n_outputs · n_samples); for a network (n_weights, n_outputs · n_samples).
+        Level indices, (n_basis_functions, n_outputs · n_samples).
     levels : ndarray of shape (n_levels,)
         Value of every index.
     centre, spread : ndarray of shape (n_basis_functions, n_outputs) or (1, 1)
@@ -77,7 +69,7 @@ class QuantizedModel:
         Classes of a classifier.
     """
 
-    basis: Annotated[LinearBasis | NetworkBasis, Binds(n_features_in="n_features_in")]
+    basis: Annotated[LinearBasis, Binds(n_features_in="n_features_in")]
     packed: PackedCodes
     levels: Annotated[FloatArray, Shape("n_levels")]
     centre: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
@@ -95,15 +87,13 @@ class QuantizedModel:
 
     def check(self) -> None:
         """Raise unless codes, levels, basis and outputs fit together, and integers stay within their range."""
-        packed, zero, n_outputs = self.packed, self.packed.zero, self.n_outputs
+        packed, n_outputs = self.packed, self.n_outputs
         if len(self.feature_names) not in (0, self.n_features_in):
             raise ValueError("feature_names do not fit the columns")
         if self.one_dimensional and n_outputs != 1:
             raise ValueError("outputs do not fit")
-        if packed.shape[1] % n_outputs or zero >= len(self.levels):
+        if packed.shape[1] % n_outputs:
             raise ValueError("packed does not fit the outputs")
-        if zero >= 0 and self.levels[zero] != 0:
-            raise ValueError("zero must be the code of a level of zero")
         if self.codes.max(initial=0) >= len(self.levels):
             raise ValueError(f"codes must be below {len(self.levels)}")
         for name in ("centre", "spread"):
@@ -115,8 +105,6 @@ class QuantizedModel:
                 raise ValueError("outputs do not fit the classes")
         if packed.shape[0] != self.basis.n_coded:
             raise ValueError("packed does not fit the basis")
-        if isinstance(self.basis, NetworkBasis) and (self.scale <= 0).any():  # weights are divided by it
-            raise ValueError("scale must be positive")
         if self.arithmetic == "integer":
             self.program.prove()
 
@@ -150,11 +138,6 @@ class QuantizedModel:
         scaled = self.scale[:, None] * (self.centre[:, :, None] + self.spread[:, :, None] * values)
         return np.ascontiguousarray(np.moveaxis(scaled, 0, 2))
 
-    @cached_property
-    def network_weights(self) -> FloatArray:
-        """Weights in units of the network, not of the outputs, (n_outputs, n_samples, n_weights)."""
-        return self.weights / self.scale[:, None, None]
-
     def rows(self, X: ArrayLike) -> FloatArray:
         """Validate rows of X; a data frame must have the columns of the fit.
 
@@ -174,18 +157,13 @@ class QuantizedModel:
 
     @cached_property
     def layout(self) -> BasisLayout:
-        """Order of the program's basis functions, for a model that is linear in them.
+        """Order of the program's basis functions.
 
         Raises
         ------
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        if not isinstance(self.basis, LinearBasis):
-            raise IntegerArithmeticError(
-                "integers need a model that is linear in basis functions, got a network: pydirect.fit_quantized fits "
-                "one of a given size"
-            )
         if self.basis.vectors is not None or self.centre.any() or (np.frexp(self.spread)[0] != 0.5).any():
             raise IntegerArithmeticError(
                 "integers need levels that all weights share, or multiples of powers of two: quantise with "
@@ -210,15 +188,14 @@ class QuantizedModel:
             When there is no integer-only form, with the reason.
         """
         layout, output = self.layout, OutputScale(self.scale, self.offset, self.noise, self.calibration)
-        assert isinstance(self.basis, LinearBasis)
         features = self.basis.features
         return build_program(features, layout, self.codes, self.levels, self.n_samples, output, self.frequency_bits)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
 
-        Means differ by at most `rounding_bound` where rows are `in_range`. Standard deviations in integers are those of
-        the samples and the noise alone: the variance that the basis functions lack far from the training data, beyond
+        Means differ little where rows are `in_range`. Standard deviations in integers are those of the samples and the
+        noise alone: the variance that the basis functions lack far from the training data, beyond
         the reach of the linear part of a model with ``features="fourier"``, is included in floating point only.
 
         Parameters
@@ -242,8 +219,8 @@ class QuantizedModel:
             model.program.prove()
         return model
 
-    def fixed_point(self, **options: Any) -> FixedPointModel:
-        """Return the model with the integers that a device computes: those of a header that `to_c` writes.
+    def on_device(self, **options: Any) -> DeviceModel:
+        """Return the model with the numbers that a device computes: those of a header that `to_c` writes.
 
         Parameters
         ----------
@@ -253,26 +230,11 @@ class QuantizedModel:
 
         Returns
         -------
-        FixedPointModel
-            The integers.
+        DeviceModel
+            The same predictions, bit for bit.
         """
         n_classes = 0 if self.classes is None else len(self.classes)
-        return FixedPointModel.of(self.program, n_classes=n_classes, **options)
-
-    def rounding_bound(self) -> FloatArray:
-        """Bound on the difference of a sample's function in integers and in floating point, (n_outputs,).
-
-        It holds where no input is clipped, that is within `input_ranges`, and so for means of predictions; it says
-        nothing about their standard deviations, see `with_arithmetic`.
-
-        Returns
-        -------
-        ndarray of shape (n_outputs,)
-            Bounds.
-        """
-        program, basis = self.program, self.basis
-        assert isinstance(basis, LinearBasis)
-        return rounding_bound(program, basis, self.layout, self.levels, self.scale)
+        return DeviceModel.of(self.program, n_classes=n_classes, **options)
 
     def in_range(self, X: ArrayLike) -> NDArray[np.bool_]:
         """Whether integer arithmetic clips no input at rows of X, (n_rows,).
@@ -292,8 +254,9 @@ class QuantizedModel:
     def input_ranges(self) -> FloatArray:
         """Smallest and largest value of every column in integer arithmetic, (n_features_in, 2); others are clipped.
 
-        Eight standard deviations about the training mean; for ``features="precomputed"`` at least twice the largest
-        magnitude in the rows that `quantize` was given. Infinite where a column is not read.
+        Five standard deviations about the training mean with Fourier features or trees, eight with ``"linear"``, for
+        ``"precomputed"`` at least twice the largest magnitude in the rows that `quantize` was given. Infinite where a
+        column is not read.
 
         Returns
         -------
@@ -307,13 +270,13 @@ class QuantizedModel:
 
     # --- size
 
-    def report(self, device: FixedPointModel | None = None) -> dict[str, Any]:
+    def report(self, device: DeviceModel | None = None) -> dict[str, Any]:
         """Sizes: bytes that a device stores, non-zero weights, and operations per prediction.
 
         Parameters
         ----------
-        device : FixedPointModel, optional
-            Sizes of this form of the model; by default of ``fixed_point()``, whose numbers are floats on the device.
+        device : DeviceModel, optional
+            Sizes of this form of the model; by default of ``on_device()``, whose numbers are floats.
 
         Returns
         -------
@@ -322,24 +285,22 @@ class QuantizedModel:
             ``instructions``: estimates of a prediction in integers by ``prefix_predict`` on a Cortex-M, which needs no
             other memory (floats take 3 KB of flash more on a core without a single-precision unit), None without an
             integer-only form;
-            ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); ``layout``,
-            ``bits``, ``arithmetic``.
+            ``n_basis_functions``, ``n_weights``, ``n_nonzero`` (of all samples) and ``zeros`` (fraction); ``bits``,
+            ``arithmetic``.
         """
         n_basis_functions, n_columns = self.packed.shape
-        parts, sizes = {"weights": self.packed.n_stored_bytes}, dict.fromkeys(("flash", "stack", "instructions"))
-        taken = self.levels != 0
+        parts, taken = {"weights": self.packed.packed.nbytes}, self.levels != 0
+        sizes: dict[str, Any] = dict.fromkeys(("flash", "stack", "instructions"))
         try:
-            program = self.program
-            results = FixedResults.of(program, logits=self.classes is not None) if device is None else device.results
+            device = self.on_device() if device is None else device
         except (IntegerArithmeticError, AccumulatorOverflowError):
             parts["basis"] = _array_bytes(self.basis)
             parts["levels"] = self.levels.nbytes + sum(a.nbytes for a in (self.centre, self.spread) if a.size > 1)
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
-            tables = stored_tables(results, None if device is None else device.raw)
-            parts |= {part: sum(a.nbytes for a in own.values()) for part, own in tables.items()}
-            flash, taken = sum(parts.values()) + code_bytes(program), program.multipliers != 0
-            sizes = {"flash": flash, "stack": stack_bytes(program), "instructions": instruction_count(program)}
+            parts |= {part: sum(a.nbytes for a in own.values()) for part, own in device.tables().items()}
+            sizes, taken = dict(device.cost()), device.program.multipliers != 0
+            sizes = {"flash": sum(parts.values()) + sizes.pop("code")} | sizes
         nonzero = int(taken[self.codes].sum())
         return {
             "bytes": {**parts, "total": sum(parts.values())},
@@ -348,7 +309,6 @@ class QuantizedModel:
             "n_weights": n_basis_functions * n_columns,
             "n_nonzero": nonzero,
             "zeros": 1 - nonzero / max(n_basis_functions * n_columns, 1),
-            "layout": self.packed.layout,
             "bits": self.packed.bits,
             "arithmetic": self.arithmetic,
         }
@@ -398,7 +358,7 @@ class FloatPath:
     def _weights_of_functions(self) -> FloatArray | None:
         """Centres and what samples add, (n_weights, n_outputs · (1 + n_samples)), where weights are of directions."""
         model = self.model
-        if not isinstance(model.basis, LinearBasis) or model.basis.vectors is None:
+        if model.basis.vectors is None:
             return None
         values = model.levels[model.codes].reshape(len(model.codes), model.n_outputs, model.n_samples)
         centre, spread = (np.broadcast_to(a, values.shape[:2])[:, :, None] for a in (model.centre, model.spread))
@@ -426,11 +386,6 @@ class FloatPath:
         mean, half = self.mean(values), self.std(values) * half_width(level)
         return mean - half, mean + half
 
-    def function_interval(self, values: FloatValues, level: float) -> Pair:
-        """Central intervals of the samples' functions, (n_rows, n_outputs) each."""
-        low, high = np.quantile(values.parts, [(1 - level) / 2, (1 + level) / 2], axis=2)
-        return values.middle + low, values.middle + high
-
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = True) -> FloatValues:
         """Evaluate all samples' functions at rows of X; `with_missing`: deviations and intervals are wanted too."""
         model, blocks = self.model, []
@@ -448,15 +403,11 @@ class FloatPath:
         """
         model, weights = self.model, self._weights_of_functions
         if weights is not None:
-            assert isinstance(model.basis, LinearBasis)
             values, missing = model.basis.combined(x, weights, with_missing, n_threads)
             values = values.reshape(len(x), model.n_outputs, -1)
             return values[:, :, 0], values[:, :, 1:], missing
         phi, missing = model.basis.transform(x, n_threads)
         none = np.zeros((len(phi), model.n_outputs))
-        if isinstance(model.basis, NetworkBasis):
-            shape = model.basis.shape
-            return none, np.stack([shape.forward(w, phi).T for w in model.network_weights], axis=1), missing
         spreads, sums = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T, []
         for samples, spread in zip(self._samples, spreads, strict=True):
             sums.append(np.empty((len(phi), model.n_samples)))

@@ -28,10 +28,10 @@ from pydirect.features.maps import (
 )
 from pydirect.persistence.container import atomic_open
 from pydirect.quantized.c_header import require_inputs
-from pydirect.quantized.codes import pack_dense
-from pydirect.quantized.fitted import LinearBasis, NetworkBasis
+from pydirect.quantized.codes import pack_codes
+from pydirect.quantized.fitted import LinearBasis
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.program import entries, smallest_integers
+from pydirect.quantized.program import smallest_integers
 
 # The first operator set with four-bit integers, and its file version: later ones are refused by current runtimes.
 OPSET = 21
@@ -144,7 +144,7 @@ class Graph:
         different, codes = np.unique(values, return_inverse=True)
         if len(different) > 16:
             return self.constant(values)
-        packed, kind = pack_dense(codes.reshape(values.shape).astype(np.uint8), 4), self.onnx.TensorProto.UINT4
+        packed, kind = pack_codes(codes.reshape(values.shape).astype(np.uint8), 4), self.onnx.TensorProto.UINT4
         # As raw bytes: the other encoding takes five bytes for two values.
         self.initialisers.append(self.onnx.helper.make_tensor("codes", kind, values.shape, packed.tobytes(), raw=True))
         # Gathered, not dequantised: runtimes fuse DequantizeLinear and MatMul into one with eight-bit activations.
@@ -249,15 +249,10 @@ def float_functions(model: QuantizedModel, graph: Graph, x: Any) -> tuple[Any, A
     spread, centre = (np.broadcast_to(a, (len(model.codes), n_outputs)) for a in (model.spread, model.centre))
     if (spread != 1).any():
         weights = np.reshape(weights, (len(spread), n_outputs, n_samples)) * spread[:, :, None]
-    if isinstance(model.basis, NetworkBasis):
-        values = np.reshape(weights, (len(spread), n_outputs, n_samples)) + centre[:, :, None]
-        state = _cut(inputs @ model.basis.matrix, min(model.basis.largest, LARGEST))
-        sums = _network(model.basis, state, np.reshape(values, (len(spread), -1)))
-    else:
-        phi, noise = _basis(model, model.basis, _cut(inputs, min(model.basis.features.largest_input, LARGEST)))
-        sums = phi @ np.reshape(weights, (len(spread), -1))
-        if centre.any():
-            middle = phi @ (centre * model.scale) + middle
+    phi, noise = _basis(model, model.basis, _cut(inputs, min(model.basis.features.largest_input, LARGEST)))
+    sums = phi @ np.reshape(weights, (len(spread), -1))
+    if centre.any():
+        middle = phi @ (centre * model.scale) + middle
     return middle, np.reshape(sums, (-1, n_outputs, n_samples)) * model.scale[:, None], noise
 
 
@@ -298,7 +293,7 @@ def _scores(m: InputMap, x: Any) -> Any:
     at = np.minimum(count - 1, max(n_knots - 2, 0)) + np.arange(n_columns) * n_knots
     width, rise = np.diff(m.knots, append=m.knots[:, -1:]), np.diff(m.scores, append=m.scores[:, -1:])
     slope = np.divide(rise, width, out=np.zeros_like(rise), where=width > 0)
-    knots, scores, slopes = (entries(a.ravel(), at) for a in (m.knots, m.scores, slope))
+    knots, scores, slopes = (at.entries_of(a.ravel()) for a in (m.knots, m.scores, slope))
     return scores + (v - knots) * slopes
 
 
@@ -413,19 +408,6 @@ def _polynomial(features: PolynomialFeatures, inputs: Any) -> Any:
         shorter = np.take(phi, [number[m[:-1]] for m in longer], axis=1)
         phi = np.concatenate([phi, shorter * np.take(inputs, [m[-1] for m in longer], axis=1)], axis=1)
     return phi
-
-
-def _network(basis: NetworkBasis, state: Any, weights: Any) -> Any:
-    """Run all networks side by side; return their outputs, (n_rows, n_columns)."""
-    shape, state = basis.shape, state[None]
-    for part, layer in zip(shape.slices, shape.layers, strict=True):
-        matrix = np.transpose(np.reshape(weights[part], (*layer, -1)), (2, 1, 0))  # (n_columns, fan_in, fan_out)
-        if part.start:
-            state = state * state
-        n_inputs = layer[1] - shape.bias
-        sums = state @ matrix[:, :n_inputs]
-        state = sums + matrix[:, n_inputs : layer[1]] if shape.bias else sums
-    return np.transpose(np.sum(state, axis=2), (1, 0))
 
 
 def to_onnx(model: QuantizedModel, path: str | Path) -> None:

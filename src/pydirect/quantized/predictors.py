@@ -85,14 +85,15 @@ class QuantizedPredictor(QuantizedModel):
         X : array_like of shape (n_rows, n_features_in)
             Rows of inputs.
         level : float in (0, 1), default=0.9
-            In integers it is rounded so that the probability below is a multiple of 2^-16.
+            Probability that an interval contains.
 
         Returns
         -------
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             Of logits for classifiers.
         """
-        lower, upper = self.path.function_interval(self._values(X), _as_level(level))
+        level = _as_level(level)
+        lower, upper = np.quantile(self.functions(X), [(1 - level) / 2, (1 + level) / 2], axis=2)
         return self._shape(lower), self._shape(upper)
 
     def _shape(self, values: FloatArray) -> FloatArray:

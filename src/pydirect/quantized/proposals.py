@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import linear_inputs
+from pydirect.features.kernel import LINEAR_REACH, linear_inputs
 from pydirect.features.maps import ForestFeatures, FourierFeatures, random_fourier_features
 from pydirect.features.marginal_likelihood import optimised_frequencies
 from pydirect.quantized.codes import bits_for
-from pydirect.quantized.compile import INPUT_LIMIT, INPUT_UNIT, quantise_frequencies
+from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies, threshold_step
 from pydirect.quantized.quantize import with_frequencies
 from pydirect.quantized.task import Form, LabelTask, SmallMap, Task
 from pydirect.statistics.gaussian import collect_statistics
@@ -31,17 +31,20 @@ class Family:
     - `sizes`: numbers of frequencies and inputs, or of trees, that are compared; of classes, whose fits take longer,
       those up to `most_of_classes`.
     - `with_points`: whether points between rows are examples too.
+    - `depth`: levels of a tree.
     """
 
     kind: str
     sizes: tuple[int, ...]
     most_of_classes: int
     with_points: bool = True
+    depth: int = 3
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-FAMILIES = (Family("fourier", FREQUENCIES, 128), Family("forest", TREES, 32, False), Family("forest", TREES, 32))
+FORESTS = tuple(Family("forest", TREES, 32, with_points, depth) for depth in (2, 3) for with_points in (False, True))
+FAMILIES = (Family("fourier", FREQUENCIES, 128), *FORESTS)
 MOVED = Family("moved", (8, 16, 32), 0)
 # Rows up to which frequencies are moved too: the time that it takes grows with them.
 MOST_ROWS_MOVED = 500
@@ -58,14 +61,14 @@ def families_of(task: Task) -> list[Family]:
     ]
 
 
-def proposals(task: Task, kind: str, form: Form) -> Callable[[int], SmallMap]:
+def proposals(task: Task, family: Family, form: Form) -> Callable[[int], SmallMap]:
     """Return the function from a size to basis functions fitted to a task."""
-    if kind == "fourier":
+    if family.kind == "fourier":
         return _selected(task, form)
-    if kind == "moved":
+    if family.kind == "moved":
         selected = _selected(task, form)
         return lambda size: rounded_frequencies(_moved(task, selected(size)), form.frequency_bits)
-    return growing_forest(*_examples(task), np.random.default_rng(0))
+    return growing_forest(*_examples(task), np.random.default_rng(0), family.depth)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -78,8 +81,7 @@ def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
     """Round frequencies to the exact values of the integers that `quantise_frequencies` returns."""
-    unit = np.full(features.n_features_in, INPUT_UNIT)
-    integers, shift = quantise_frequencies(features.frequencies / (2 * np.pi), unit, bits)
+    integers, shift = quantise_frequencies(features.frequencies / (2 * np.pi), INPUT_UNIT, bits)
     turns = integers.T * 2.0 ** shift.astype(np.float64)[:, None] / 2.0**32 / INPUT_UNIT
     return replace(features, frequencies=np.ascontiguousarray(2 * np.pi * turns))
 
@@ -200,8 +202,7 @@ def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
     return optimised_frequencies(features, noise, x, mean, weight / weight.max(), largest, STEPS)
 
 
-DEPTH = 4
-BEYOND = (INPUT_LIMIT + 0.5) * INPUT_UNIT  # a threshold that no input exceeds
+BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # a threshold that no input exceeds
 # Thresholds of an input that are tried, at most; rows that a tree is grown on.
 N_THRESHOLDS = 63
 SHARE_OF_ROWS = 0.7
@@ -212,20 +213,20 @@ SLOPE = 0.3
 
 
 def growing_forest(
-    x: FloatArray, y: FloatArray, weight: FloatArray, rng: np.random.Generator
+    x: FloatArray, y: FloatArray, weight: FloatArray, rng: np.random.Generator, depth: int = 3
 ) -> Callable[[int], ForestFeatures]:
     """Return the function from a number of trees to a forest grown on rows (n_rows, n_inputs).
 
-    For targets (n_rows, n_outputs); rows count `weight` times.
+    For targets (n_rows, n_outputs); rows count `weight` times. `depth`: levels of a tree.
     """
     n, d = x.shape
     root = np.sqrt(weight / weight.mean())[:, None]
-    tables = [_thresholds(column) for column in x.T]
+    tables = [_thresholds(column, threshold_step(d)) for column in x.T]
     cells = np.stack([np.searchsorted(table, column) for table, column in zip(tables, x.T, strict=True)], axis=1)
     cells += np.arange(d) * (N_THRESHOLDS + 1)
     thresholds = np.array([np.append(table, np.full(N_THRESHOLDS + 1 - len(table), BEYOND)) for table in tables])
     q, n_columns = np.empty((n, 512), order="F"), 0
-    residual, splits = y, np.empty((0, DEPTH), dtype=np.intp)
+    residual, splits = y, np.empty((0, depth), dtype=np.intp)
 
     def explain(phi: FloatArray) -> None:
         """Fit the weights of more columns (n_rows, n_columns), of what others leave of them."""
@@ -245,8 +246,8 @@ def growing_forest(
         nonlocal splits
         while len(splits) < n_trees:
             rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
-            own = _splits(cells[rows], residual[rows], root[rows, 0] ** 2, d)
-            explain(np.equal.outer(_leaf(cells, own), np.arange(1 << DEPTH)).astype(np.float64))
+            own = _splits(cells[rows], residual[rows], root[rows, 0] ** 2, d, depth)
+            explain(np.equal.outer(_leaf(cells, own), np.arange(1 << depth)).astype(np.float64))
             splits = np.vstack([splits, own])
         columns, index = np.divmod(splits[:n_trees], N_THRESHOLDS + 1)
         return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE), 1.0)
@@ -255,22 +256,22 @@ def growing_forest(
     return of_size
 
 
-def _thresholds(column: FloatArray) -> FloatArray:
-    """Return at most `N_THRESHOLDS` thresholds of an input, half way between integers of the program."""
+def _thresholds(column: FloatArray, step: int) -> FloatArray:
+    """Return at most `N_THRESHOLDS` thresholds of an input, half a unit above multiples of a step."""
     q = np.rint(column / INPUT_UNIT)
     different = np.unique(q)
-    between = np.floor((different[1:] + different[:-1]) / 2)
+    between = np.unique(step * np.rint((different[1:] + different[:-1]) / (2 * step)))
     if len(between) > N_THRESHOLDS:
         quantiles = np.quantile(q, np.arange(1, N_THRESHOLDS + 1) / (N_THRESHOLDS + 1))
         between = np.unique(between[np.searchsorted(between, quantiles).clip(max=len(between) - 1)])
     return np.asarray((between + 0.5) * INPUT_UNIT)
 
 
-def _splits(cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int) -> NDArray[np.intp]:
+def _splits(cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, depth: int) -> NDArray[np.intp]:
     """Return the split of every level, a number of a cell, by the fall of the penalised squared error of the means."""
     width = N_THRESHOLDS + 1
-    leaf, chosen = np.zeros(len(cells), dtype=np.intp), np.empty(DEPTH, dtype=np.intp)
-    for level in range(DEPTH):
+    leaf, chosen = np.zeros(len(cells), dtype=np.intp), np.empty(depth, dtype=np.intp)
+    for level in range(depth):
         n_leaves = 1 << level
         at = (leaf[:, None] * (d * width) + cells).ravel()
 

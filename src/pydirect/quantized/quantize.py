@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
 from pydirect._warnings import warn
 from pydirect.direct.mixture_posterior import MixturePosterior
@@ -24,9 +23,7 @@ from pydirect.features.maps import (
     TransformerFeatures,
 )
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.quadratic.network import NetworkPosterior
 from pydirect.quantized.codes import (
-    LAYOUTS,
     PackedCodes,
     affine_levels,
     bits_for,
@@ -34,18 +31,16 @@ from pydirect.quantized.codes import (
     unit_levels,
     zero_code,
 )
-from pydirect.quantized.compile import FREQUENCY_BITS, INPUT_REACH, lay_out
-from pydirect.quantized.fitted import FittedBasisModel, FittedNetwork, LinearBasis, NetworkBasis, Outputs, Quantizable
+from pydirect.quantized.compile import FREQUENCY_BITS, input_reach, lay_out
+from pydirect.quantized.fitted import FittedBasisModel, LinearBasis, Outputs, Quantizable
 from pydirect.quantized.model import ARITHMETICS, FloatPath
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
 from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
 from pydirect.quantized.samples import (
     METHODS,
-    MOST_ROWS,
     choose_samples,
     rounded_on_best_scale,
     sample_targets,
-    shuffled_samples,
 )
 
 
@@ -53,7 +48,6 @@ from pydirect.quantized.samples import (
 class Encoding:
     """Storage and arithmetic of a quantised model; see `quantize`."""
 
-    layout: str = "auto"
     frequency_bits: int | str = "auto"
     arithmetic: str = "float"
 
@@ -78,19 +72,15 @@ class Weights:
         return cls(codes, grid, unit, np.zeros((1, 1)), np.ones((1, 1)))
 
 
-def assemble(
-    basis: LinearBasis | NetworkBasis, weights: Weights, outputs: Outputs, encoding: Encoding
-) -> QuantizedPredictor:
+def assemble(basis: LinearBasis, weights: Weights, outputs: Outputs, encoding: Encoding) -> QuantizedPredictor:
     """Assemble a quantised regressor, or a classifier when the outputs have classes."""
-    if isinstance(basis, LinearBasis):  # missing variance is relative to the outputs' scale
-        factor = 1 / weights.unit**2
-        missing, outside = basis.missing_scale * factor, basis.outside_scale * factor
-        basis = replace(basis, missing_scale=missing, outside_scale=outside)
+    factor = 1 / weights.unit**2  # missing variance is relative to the outputs' scale
+    basis = replace(basis, missing_scale=basis.missing_scale * factor, outside_scale=basis.outside_scale * factor)
     levels = weights.levels
     kind = QuantizedRegressor if outputs.classes is None else QuantizedClassifier
     return kind(
         basis=basis,
-        packed=PackedCodes.pack(weights.codes, bits_for(len(levels)), zero_code(levels), encoding.layout),
+        packed=PackedCodes.pack(weights.codes, bits_for(len(levels))),
         levels=levels,
         centre=weights.centre,
         spread=weights.spread,
@@ -274,17 +264,17 @@ def _with_ranges(model: QuantizedPredictor, rows: FloatArray) -> QuantizedPredic
     Weights are multiplied by the same powers; columns with the same power are adjacent.
     """
     basis = model.basis
-    if not isinstance(basis, LinearBasis) or basis.vectors is not None:
+    if basis.vectors is not None:
         return model
     largest = np.abs(rows).max(axis=0)
-    unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / INPUT_REACH))
+    unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / input_reach(basis.features.map)))
     spread = np.broadcast_to(model.spread, (len(basis.order), model.spread.shape[1])) * unit[basis.order, None]
     order = np.argsort(-spread[:, 0], kind="stable")
-    packed, scaled = model.packed, replace(InputMap.identity(basis.features.n_features_in), scale=unit)
+    scaled = replace(InputMap.identity(basis.features.n_features_in), scale=unit)
     return replace(
         model,
         basis=replace(basis, features=replace(basis.features, input_map=scaled), order=basis.order[order]),
-        packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), packed.bits, packed.zero, packed.layout),
+        packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), model.packed.bits),
         spread=spread[order],
     )
 
@@ -303,7 +293,6 @@ def quantize(
     n_levels: int | None = None,
     arithmetic: str = "float",
     frequency_bits: int | str = "auto",
-    layout: str = "auto",
     random_state: np.random.Generator | int | None = 0,
 ) -> QuantizedPredictor:
     """Quantise a fitted estimator to a few posterior samples with packed level indices.
@@ -312,12 +301,12 @@ def quantize(
 
     Parameters
     ----------
-    model : DirectRegressor, DirectClassifier or QuadraticBNNRegressor
+    model : DirectRegressor or DirectClassifier
         Fitted; anything with a method ``quantizable``, see `pydirect.quantized.fitted`. ``arithmetic="float"`` allows
         any basis and features; integers require Fourier features or the columns themselves (``"linear"``,
         ``"precomputed"``), no normal scores (``Fourier(rank_inputs=False)``) and levels that all weights share but for
         a power of two: those of ``posterior="sequential"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits
-        such a model to a number of bytes. Networks have no integers.
+        such a model to a number of bytes.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
@@ -328,8 +317,8 @@ def quantize(
         most as many as were kept. A single sample of ``"moments"`` and the ``"most_probable"`` one is the vector that
         takes the most probable level each time.
     X : array_like of shape (n_rows, n_features_in), optional
-        Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there, for
-        networks their mean, too. Required for ``levels`` other than ``"model"``, and for integers of precomputed
+        Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there.
+        Required for ``levels`` other than ``"model"``, and for integers of precomputed
         columns, whose ranges it shows.
     levels : {"model", "even", "power_of_two"}, default="model"
         ``"model"``: those the model was fitted with. Otherwise samples of the posterior are rounded to
@@ -343,8 +332,6 @@ def quantize(
         inputs are beyond the reach of the linear part; see `QuantizedModel.with_arithmetic`.
     frequency_bits : {"auto", 8, 16, 32}, default="auto"
         Bits of a frequency in integer arithmetic.
-    layout : {"auto", "dense", "sparse"}, default="auto"
-        Layout of the packed indices; ``"auto"`` is the smaller one.
     random_state : numpy.random.Generator, int or None, default=0
         Seed of the samples.
 
@@ -363,7 +350,7 @@ def quantize(
     Warns
     -----
     IntegerArithmeticWarning
-        When integers clip inputs or hidden units at rows of `X`, or move means there by more than their standard
+        When integers clip inputs at rows of `X`, or move means there by more than their standard
         deviation. Inputs pass through single precision: subtract an origin from columns that are large compared with
         their spread, such as UNIX time. Nothing is checked without `X`, or by `with_arithmetic` afterwards.
 
@@ -390,62 +377,21 @@ def quantize(
     if n_levels is not None and levels == "model":
         raise ValueError("n_levels must come with levels='even' or 'power_of_two': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
-    as_choice(layout, "layout", ("auto", *LAYOUTS))
     if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
         raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
     grid = None
     if levels != "model":
-        if isinstance(fitted, FittedNetwork):
-            raise ValueError("levels must be 'model' for a network")
         grid = unit_levels(levels, 15 if n_levels is None else n_levels)
         if X is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
     rows = None if X is None else fitted.outputs.rows(X)
-    rng, encoding = as_generator(random_state), Encoding(layout, frequency_bits, arithmetic)
-    if isinstance(fitted, FittedNetwork):
-        quantised = quantize_network(fitted, n_samples, method, rows, encoding, rng)
-    else:
-        quantised = quantize_basis_model(fitted, n_samples, method, rows, grid, encoding, rng)
+    rng, encoding = as_generator(random_state), Encoding(frequency_bits, arithmetic)
+    quantised = quantize_basis_model(fitted, n_samples, method, rows, grid, encoding, rng)
     if arithmetic == "integer":
         quantised.program.prove()
         if rows is not None:
             warn_of_losses(quantised, rows)
     return quantised
-
-
-def quantize_network(
-    model: FittedNetwork,
-    n_samples: int,
-    method: str,
-    rows: FloatArray | None,
-    encoding: Encoding,
-    rng: np.random.Generator,
-) -> QuantizedPredictor:
-    """Quantise a network; see `quantize`.
-
-    Rows determine which moments to match.
-    """
-    with single_blas_thread():
-        posteriors, basis = model.posteriors, model.basis
-        samples = [choose_samples(p, n_samples, method, rng) for p in posteriors]
-        if rows is not None and method == "moments" and n_samples > 1:
-            inputs = basis.transform(rows)[0]
-            chosen = np.ascontiguousarray(inputs[np.sort(rng.permutation(len(rows))[:MOST_ROWS])])
-            samples = [
-                shuffled_samples(codes, partial(_functions, p, chosen), p.latent_moments(chosen), rng)
-                for p, codes in zip(posteriors, samples, strict=True)
-            ]
-        tables = [affine_levels(p.weights.levels) for p in posteriors]
-        codes = np.ascontiguousarray(np.vstack(samples).T)
-        centre, spread = (
-            np.stack([np.broadcast_to(t[k], len(codes)) for t in tables], axis=1).astype(np.float64) for k in (1, 2)
-        )
-        weights = Weights(codes, shared_levels([t[0] for t in tables]), np.ones(len(posteriors)), centre, spread)
-        return assemble(basis, weights, model.outputs, encoding)
-
-
-def _functions(posterior: NetworkPosterior, inputs: FloatArray, codes: NDArray[np.uint8]) -> FloatArray:
-    return posterior.shape.forward(posterior.weights.values(codes), inputs)
 
 
 MOST_CHECKED_ROWS = 2048
@@ -461,11 +407,13 @@ def warn_of_losses(model: QuantizedPredictor, rows: FloatArray) -> None:
     values = exact.run(rows)
     mean, std = exact.mean(values), exact.std(values)
     moved = np.abs(model.program.mean(model.program.run(rows)) - mean) > std + LARGEST_MOVE * mean.std(axis=0)
-    lost = ~model.in_range(rows) | moved.any(axis=1)
+    lost = moved.any(axis=1)
+    if model.basis.features.reach > input_reach(model.basis.features.map):  # else clipping is part of the model
+        lost |= ~model.in_range(rows)
     if lost.any():
         warn(
             f"integers clip or move predictions at {lost.sum()} of {len(rows)} rows of X{_reason(model, rows)}; see "
-            "in_range, input_ranges and rounding_bound",
+            "in_range and input_ranges",
             IntegerArithmeticWarning,
             stacklevel=3,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,8 +23,6 @@ METHODS = ("draw", "most_probable", "moments")
 EXCHANGES = 8
 MOST_ROWS = 256
 SWAP_SWEEPS = 2
-# Sampled functions of networks that are evaluated, over all shuffles.
-MOST_SHUFFLED = 2048
 # Losses of exchanges held at once.
 MOST_LOSSES = 2**20
 Codes = NDArray[np.uint8]
@@ -141,28 +139,6 @@ def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatA
     return codes
 
 
-def shuffled_samples(
-    codes: Codes, functions: Callable[[Codes], FloatArray], moments: tuple[FloatArray, FloatArray], rng: Any
-) -> Codes:
-    """Return the best of several shuffles of every weight's codes among the samples, which keep each weight's moments.
-
-    The best one minimises the mean of ``(m − m_s)²·S + (sd − sd_s)²`` over rows. Needed for networks, whose functions
-    are not linear in their weights.
-
-    `codes`, uint8 (n_samples, n_weights). `moments`, (n_rows,): mean and variance of f* that the samples should have.
-    """
-    mean, sd = moments[0], np.sqrt(moments[1])
-    best, smallest = codes, np.inf
-    for k in range(max(MOST_SHUFFLED // len(codes), 1)):
-        shuffled = rng.permuted(codes, axis=0) if k else codes
-        values = functions(shuffled)
-        loss = float((len(codes) * (values.mean(axis=0) - mean) ** 2 + (values.std(axis=0) - sd) ** 2).mean())
-        if loss < smallest:
-            best, smallest = shuffled, loss
-    return best
-
-
-# Scales that are tried, relative to the largest weight: clipping it may pay for finer steps of all others.
 REACHES = (1.0, 0.7, 0.5, 0.35)
 POLISH_SWEEPS = 3
 

@@ -16,7 +16,7 @@ from scipy.special import expit, softmax
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures
 from pydirect.features.marginal_likelihood import SMALLEST_NOISE
 from pydirect.features.rows import distinct_rows
@@ -24,7 +24,7 @@ from pydirect.features.search import KernelRows, search_kernel
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
 from pydirect.quantized.codes import zero_code
-from pydirect.quantized.compile import INPUT_REACH, lay_out
+from pydirect.quantized.compile import lay_out
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 from pydirect.quantized.quantize import Encoding, Weights, assemble, without_unused
@@ -140,12 +140,11 @@ class Task(ABC):
         codes, scale = samples.codes, samples.scale
         order = lay_out(features, (codes != zero_code(form.grid)).any(axis=0), scale).order
         basis = LinearBasis.of_columns(
-            Basis(self.input_map, features, reach=INPUT_REACH), order, np.zeros(self.n_outputs)
+            Basis(self.input_map, features, reach=LINEAR_REACH), order, np.zeros(self.n_outputs)
         )
         none = np.zeros((1, 1))
         weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
-        layout = "dense" if isinstance(features, ForestFeatures) else "auto"  # leaves are looked up
-        encoding = Encoding(layout, form.frequency_bits, "integer")
+        encoding = Encoding(form.frequency_bits, "integer")
         return assemble(without_unused(basis), weights, outputs, encoding)
 
 
@@ -161,7 +160,7 @@ def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, F
     input_map = InputMap.fit(x, weight, rank=False)
     if input_map.n_outputs == 0:
         raise ValueError("X must have a column that varies")
-    return input_map, np.clip(input_map.transform(x), -INPUT_REACH, INPUT_REACH)
+    return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)
 
 
 # Rows of the kernel's posterior mean.

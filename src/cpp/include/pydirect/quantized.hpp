@@ -12,31 +12,23 @@ struct LevelIndex {
   Index n_columns, n_levels;
   std::vector<int> start, index;
 
-  // codes (n_features, n_columns) of the basis functions [begin, end), taken[code] the level's number or −1. Indices
-  // count from `begin`.
-  LevelIndex(const unsigned char* codes, Index columns, Index begin, Index end, const std::vector<int>& taken,
-             Index levels);
-};
-
-struct IntegerGroup {
-  Index begin, end;
-  int gain, shift;
+  // codes (n_features, n_columns), taken[code] the level's number or −1.
+  LevelIndex(const unsigned char* codes, Index n_features, Index columns, const std::vector<int>& taken, Index levels);
 };
 
 // Steps 1 to 3 of integer inference, as the Python package defines them.
 struct IntegerProgram {
-  Index n_columns_in, n_inputs, n_features, n_columns;
+  Index n_columns_in, n_inputs;
   std::vector<int> columns;
-  std::vector<float> origin, multiplier, limit;
+  std::vector<float> origin, multiplier;
+  int limit;
   Index n_frequencies;
   std::vector<unsigned> frequencies;
   std::vector<int> linear;
-  int linear_limit;
-  bool constant;
-  std::vector<short> quarter;
-  std::vector<IntegerGroup> groups;
-  std::vector<LevelIndex> indices;  // one per group
-  std::vector<int> levels, shifts;  // shifts are empty unless all levels are ± powers of two
+  std::vector<int> gain;  // of every basis function; those after the linear ones are constant
+  LevelIndex index;
+  std::vector<int> levels;
+  int total_shift;
 
   // x (n_rows, n_columns_in); totals (n_rows, n_columns).
   void run(const double* x, Index n_rows, int* totals, int n_threads) const;

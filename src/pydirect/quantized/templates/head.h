@@ -1,4 +1,8 @@
 #include <stdint.h>
+//@if counts
+//@else
+#include <float.h>
+//@end
 
 #ifdef __cplusplus
 extern "C" {
