@@ -166,6 +166,20 @@ def test_coarse_levels_are_told_although_the_elbo_is_near_the_evidence_or_above(
     assert np.abs(posterior.mean - posterior.continuous_mean) > 1.6 * noise / np.sqrt(statistics.A[0, 0])
 
 
+def test_fifteen_levels_are_called_coarse_where_their_moments_are_wrong():
+    """By spacings alone: the ELBO is above the evidence."""
+    rng = np.random.default_rng(1)
+    phi = rng.standard_normal((50, 5))
+    statistics = GaussianStatistics.from_arrays(phi, phi @ rng.standard_normal(5) + 0.16 * rng.standard_normal(50))
+    with pytest.warns(CoarseLevelsWarning, match="nats per weight above the evidence"):
+        posterior = fit_sequential(statistics, 0.16**2, n_draws=512)
+    covariance, new = np.linalg.inv(statistics.A / 0.16**2 + np.eye(5)), rng.standard_normal((1000, 5))
+    exact = np.einsum("ij,jk,ik->i", new, covariance, new)
+    mean, variance = posterior.latent_moments(new)
+    assert np.mean((mean - new @ covariance @ statistics.c / 0.16**2) ** 2) > 0.4 * exact.mean()
+    assert variance.mean() < 0.75 * exact.mean()
+
+
 # ---------------------------------------- continuous weights
 
 
@@ -282,7 +296,8 @@ def test_centred_levels_represent_weights_that_data_determine_to_a_small_fractio
 
 
 def test_powers_of_two_may_be_levels():
-    posterior = fit_sequential(MEDIUM, 0.09, levels=power_of_two_levels(15))
+    with pytest.warns(CoarseLevelsWarning):
+        posterior = fit_sequential(MEDIUM, 0.09, levels=power_of_two_levels(15))
     mantissa, _ = np.frexp(np.abs(posterior.draws / posterior.step)[posterior.draws != 0])
     assert len(np.unique(mantissa)) == 1
 

@@ -118,6 +118,7 @@ def test_directions_that_hold_all_information_are_enough(make_rows):
     assert part.elbo == pytest.approx(whole.elbo, abs=0.1)
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
 @pytest.mark.parametrize(
     "lattice",
     [

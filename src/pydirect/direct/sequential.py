@@ -48,10 +48,11 @@ REACH = 4.0
 # Posterior standard deviations that a weight's own levels extend to on either side of its mean.
 COVERAGE = 3.0
 COVERAGE_OF_TERNARY = 2.0
-# Largest share of outermost levels among those drawn that costs next to nothing.
+# Largest share of outermost levels among those drawn that costs next to nothing; root mean square of their spacings,
+# in conditional standard deviations, from which levels are called coarse.
+MANY_OUTERMOST, TELLING_COARSENESS = 0.05, 3.5
 # Nats per weight: the gap from which levels are called coarse; nats, and nats per weight, of the standard error of the
 # ELBO from which it says little.
-MANY_OUTERMOST = 0.05
 COARSE_GAP, LARGE_ERROR, LARGE_ERROR_PER_WEIGHT = 0.5, 1.0, 0.01
 
 
@@ -423,12 +424,12 @@ def is_coarse(posterior: SequentialPosterior) -> bool:
 
     That draws agree proves nothing: where levels are much further apart than conditional standard deviations, all mass
     is on one of them. Nor does a small gap: the ELBO of one level that stands for a wide cell near the mean may even be
-    above the evidence. Rounding to spacings ρ adds variances of about ρ²/12 to conditional ones of one: twice them at a
-    root mean square of 5.
+    above the evidence. Rounding to spacings ρ adds variances of about ρ²/12 to conditional ones of one: as much
+    at a root mean square of 3.5.
     Where the noise variance was raised, levels were coarse at the one of largest evidence.
     """
     typical = np.sqrt(np.mean(np.square(posterior.coarseness, dtype=np.float64)))
-    return loses_evidence(posterior) or posterior.noise_factor > 1 or bool(typical > 2 * HARMLESS_COARSENESS)
+    return loses_evidence(posterior) or posterior.noise_factor > 1 or bool(typical > TELLING_COARSENESS)
 
 
 def loses_evidence(posterior: SequentialPosterior) -> bool:
