@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import takes_rows
+from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_weights
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.features.basis import Basis
@@ -82,6 +83,48 @@ class Classifier(ClassifierMixin, Estimator):
         table, given, weight = self._read(X, y, sample_weight)
         self.columns_, used = self._fitted_columns(table, indicators(given, weight), weight), weight > 0
         return np.ascontiguousarray(self.columns_.encode(table)[used]), given[used], weight[used]
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features_in)
+            May hold text and gaps: see `pydirect.Columns`.
+        y : array_like of shape (n_samples,)
+            Labels: strings, numbers or booleans.
+        sample_weight : array_like of shape (n_samples,), optional
+            Number of times that each row counts; rows of weight zero count as absent.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data or a parameter is not as described, or there is only one class.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        CoarseLevelsWarning
+            If the levels of a sequential posterior are too coarse for what the data say.
+        """
+        with self._whole() as progress:
+            plan = self._plan()
+            effort = self._learn(plan, *self._encoded(X, y, sample_weight), progress)
+            self.fit_seconds_ = progress.seconds
+            self._warn_if_unfinished(**effort)
+        return self
+
+    def _learn(
+        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
+    ) -> dict[str, Any]:
+        """Fit ``model_`` to encoded rows; return how `_warn_if_unfinished` describes the effort."""
+        raise NotImplementedError
 
     # --- prediction
 

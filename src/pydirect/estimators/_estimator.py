@@ -323,7 +323,7 @@ class Estimator(BaseEstimator):
         """Learn categories and gaps from rows and standardised targets."""
         if not self._takes_tables():
             return ColumnEncoding.of_numbers(table.shape[1], table.names)
-        return self._column_options().encoding(table, z, weight, stacklevel=6)
+        return self._column_options().encoding(table, z, weight, stacklevel=level_of_user())
 
     @takes_rows
     def encode_rows(self, X: ArrayLike) -> FloatArray:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from pydirect._documentation import takes_rows
+from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect.estimators._estimator import Estimator, TableRows, of_model
 from pydirect.estimators.regression import GivenRows
 from pydirect.fitted.predictor import Units
+from pydirect.noise.student_t import within_reach
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -23,16 +24,39 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
 
     # --- rows of a fit
 
-    def _encoded(
-        self,
-        rows: TableRows,
-        columns: ColumnEncoding | None = None,
-        reach: Callable[[FloatArray], FloatArray] | None = None,
-    ) -> GivenRows:
-        """Encode the rows of a new fit, as `columns` do or as is learned from them; `reach`: as of `Units.fit`."""
+    @takes_rows
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit from scratch.
+
+        Returns
+        -------
+        Self
+            The fitted model.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
+        TargetWarning
+            If a few gross targets carry most of the targets' squares.
+        """
+        with self._whole() as progress:
+            plan = self._plan()
+            effort = self._learn(plan, self._encoded(self._read_targets(X, y, sample_weight)), progress)
+            self.fit_seconds_ = progress.seconds
+            self._warn_if_unfinished(**effort)
+        return self
+
+    def _learn(self, plan: Any, given: GivenRows, progress: Progress) -> dict[str, Any]:
+        """Fit ``model_`` to encoded rows; return how `_warn_if_unfinished` describes the effort."""
+        raise NotImplementedError
+
+    def _encoded(self, rows: TableRows, columns: ColumnEncoding | None = None) -> GivenRows:
+        """Encode the rows of a new fit, as `columns` do or as is learned from them."""
         self._begin()
         table, y, weight, one_dimensional = rows
         if columns is None:
+            reach = within_reach if getattr(self, "noise", None) == "student_t" else None
             columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=reach)[1], weight)
         self.columns_ = columns
         names = self._feature_names() or None

@@ -176,44 +176,12 @@ class DirectClassifier(Classifier, OfLabels):
             features, posterior, bound, self.class_weight, as_count(self.max_iter, "max_iter"), state
         )
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,)
-            Labels: strings, numbers or booleans.
-        sample_weight : array_like of shape (n_samples,), optional
-            Number of times that each row counts; rows of weight zero count as absent.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data or a parameter is not as described, or there is only one class.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
-        CoarseLevelsWarning
-            If the levels of a sequential posterior are too coarse for what the data say.
-        """
-        with self._whole() as progress:
-            plan = self._plan()
-            rng, (x, given, weight) = plan.generator(), self._encoded(X, y, sample_weight)
-            labels, rows, _ = read_labels(plan, x, given, weight)
-            names = self._feature_names() or None
-            self._accept(fit_labels(plan, labels, rows, self.columns_, names, rng, progress)[0])
-            self.fit_seconds_ = progress.seconds
-            self._warn_if_unfinished()
-        return self
+    def _learn(
+        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
+    ) -> dict[str, Any]:
+        rng, (labels, rows, _) = plan.generator(), read_labels(plan, x, y, weight)
+        self._accept(fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)[0])
+        return {}
 
     def fit_stream(
         self,

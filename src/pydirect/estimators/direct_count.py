@@ -230,9 +230,6 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     dispersion_, left_out_log_loss_ = of_model("dispersion"), of_model("left_out_log_loss")
 
-    def quantizable(self) -> Any:
-        raise TypeError("model must predict numbers or classes to be quantized, got DirectCountRegressor")
-
     # --- prediction
 
     @takes_exposure

@@ -279,7 +279,7 @@ class DirectRegressor(Regressor):
         with self._whole() as progress:
             plan = self._plan()
             read = self._read_targets(X, y, sample_weight)
-            (given,) = merged([self._encoded(read, reach=plan.reach)])
+            (given,) = merged([self._encoded(read)])
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
                 units, rows = fit_units(plan, given, choice=choice)
@@ -335,8 +335,8 @@ class DirectRegressor(Regressor):
         super()._begin()
         self._rows_of_fit, self._n_watched, self._n_far = None, 0, 0
 
-    def _encoded(self, rows: TableRows, *arguments: Any, **options: Any) -> GivenRows:
-        given = super()._encoded(rows, *arguments, **options)
+    def _encoded(self, rows: TableRows, columns: ColumnEncoding | None = None) -> GivenRows:
+        given = super()._encoded(rows, columns)
         self._one_dimensional = given.one_dimensional
         return given
 
@@ -395,7 +395,7 @@ class DirectRegressor(Regressor):
                         "it"
                     )
                 y = np.zeros(len(self._validated(X)))
-            given = self._encoded(self._read_targets(X, y, sample_weight), reach=plan.reach)
+            given = self._encoded(self._read_targets(X, y, sample_weight))
             self._fix_features(plan, given)
             self._warn_if_constant(given.x, stacklevel=2)
         return self
@@ -691,7 +691,7 @@ class DirectRegressor(Regressor):
         rows = buffer.rows
         weight = None if (rows.weight == 1).all() else rows.weight
         with progress.stage("features"):
-            given = self._encoded(TableRows(buffer.table, rows.y, weight, self._one_dimensional), reach=plan.reach)
+            given = self._encoded(TableRows(buffer.table, rows.y, weight, self._one_dimensional))
             known = None if earlier is None else earlier.target_transform
             self._fix_features(plan, given, None if learn else earlier, known)
         search = None if earlier is None else earlier.search
@@ -831,7 +831,7 @@ class DirectRegressor(Regressor):
             raise StreamError("there are no rows with positive weight")
         self._set_input_names(rows.x.shape[1], names)
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
-        given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional), reach=plan.reach)
+        given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional))
         self._fix_features(plan, given)
         self._warn_if_constant(given.x, stacklevel=4)
 

@@ -183,7 +183,7 @@ class DirectStreamRegressor(Regressor):
         """
         fresh = copy.copy(self)  # what is refused leaves the stream as it is
         fresh._begin()
-        fresh._learn(X, y, sample_weight, times, predict=False, at_once=True)
+        fresh._take(X, y, sample_weight, times, predict=False, at_once=True)
         self.__dict__ = fresh.__dict__
         return self
 
@@ -204,7 +204,7 @@ class DirectStreamRegressor(Regressor):
             The model itself.
         """
         if self._learned_one(X, y, sample_weight, times) is None:
-            self._learn(X, y, sample_weight, times, predict=False)
+            self._take(X, y, sample_weight, times, predict=False)
         return self
 
     @takes_rows
@@ -233,7 +233,7 @@ class DirectStreamRegressor(Regressor):
         one = self._learned_one(X, y, sample_weight, times)
         if one is not None:
             return np.array(one[:1]), np.array(one[1:2]), np.array(one[2:])
-        found = self._learn(X, y, sample_weight, times, predict=True)
+        found = self._take(X, y, sample_weight, times, predict=True)
         mean, std, log_density = (self._units.shape(values) for values in found)
         return mean, std, log_density
 
@@ -282,7 +282,7 @@ class DirectStreamRegressor(Regressor):
             return None
         return self.model_.learn_one(X, float(y[0]), self._threads) if abs(y[0]) <= LARGEST_TARGET else None
 
-    def _learn(
+    def _take(
         self,
         X: ArrayLike,
         y: ArrayLike,

@@ -235,7 +235,7 @@ def fit_groups(
         if len(empty):
             raise ValueError(f"sample_weight must leave rows of every group, got none of {shown(labels[empty[0]])}")
     with lead._threads():
-        given = lead._encoded(read, reach=plan.reach)
+        given = lead._encoded(read)
         units, rows = fit_units(plan, given)
         repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
         rows = rows.divided(repetitions)

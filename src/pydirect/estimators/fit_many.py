@@ -111,9 +111,9 @@ def _fit_together(
     lead = models[0]
     given: list[GivenRows] = []
     with lead._threads():
-        for model, plan, target in zip(models, plans, targets, strict=True):
+        for model, target in zip(models, targets, strict=True):
             read = model._read_targets(X, target, sample_weight)
-            own = model._encoded(read, lead.columns_ if given else None, plan.reach)
+            own = model._encoded(read, lead.columns_ if given else None)
             # X may be converted for every model: only the first copy stays.
             given.append(replace(own, x=given[0].x) if given else own)
         for model, fit in zip(models, fit_together(plans, given, Progress(0)), strict=True):

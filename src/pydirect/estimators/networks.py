@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
@@ -20,6 +20,7 @@ from pydirect.estimators._classifier import Classifier, require_classes
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
+from pydirect.estimators.regression import GivenRows
 from pydirect.features.inputs import InputMap
 from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedNetworkClassifier, FittedNetworkRegressor, NetworkOutputs, network_inputs
@@ -74,6 +75,7 @@ class NetworkPlan:
         n_predictive_draws: int = 0,
     ) -> Self:
         """Check the parameters that all estimators of networks have, and return the plan."""
+        model._check_columns()
         schedule.stages(network.inference(inference))
         options = {
             "inference": inference,
@@ -88,11 +90,10 @@ class NetworkPlan:
         return tuple(self.schedule.optimizer.split("+"))
 
     def train(
-        self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, n_targets: int = 1
-    ) -> tuple[NetworkOutputs, dict[str, float]]:
-        """Standardise rows, and train one network per column of targets; seconds of each stage."""
-        rng, progress = generator_of(self.random_state), Progress(self.verbose)
-        input_map = InputMap.fit(x, weight, rank=False)
+        self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, progress: Progress, n_targets: int = 1
+    ) -> NetworkOutputs:
+        """Standardise rows, and train one network per column of targets."""
+        rng, input_map = generator_of(self.random_state), InputMap.fit(x, weight, rank=False)
         inputs = network_inputs(input_map, x)
         network = replace(self.network, n_inputs=inputs.shape[1], n_targets=n_targets)
 
@@ -112,7 +113,7 @@ class NetworkPlan:
             )
 
         posteriors = fit_each(columns, progress, fit)
-        return NetworkOutputs(input_map, tuple(posteriors), self.n_predictive_draws), progress.seconds
+        return NetworkOutputs(input_map, tuple(posteriors), self.n_predictive_draws)
 
     def effort(self, n_iter: int, n_rows: int) -> dict[str, Any]:
         """How long a fit went on, and the field of the schedule that ended it, if one did."""
@@ -165,41 +166,14 @@ class NetworkRegressor(Regressor):
     def _plan(self) -> NetworkPlan:
         raise NotImplementedError
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            May hold text and gaps: see `pydirect.Columns`.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
-        """
-        with self._whole():
-            self._check_columns()
-            plan = self._plan()
-            given = self._encoded(self._read_targets(X, y, sample_weight))
-            # Training is not convex: data that differ only by rounding could lead to different optima.
-            x, targets, counts = distinct_rows(given.x, given.y, given.weight)
-            units, z = Units.fit(targets, counts, given.one_dimensional)
-            outputs, self.fit_seconds_ = plan.train(x, list(z.T), counts)
-            unknown = np.full(units.n_outputs, np.nan)
-            model = FittedNetworkRegressor(outputs, units, float(counts.sum()), unknown)
-            self.model_ = model.with_mean_noise(x, counts)
-            self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
-        return self
+    def _learn(self, plan: NetworkPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
+        # Training is not convex: data that differ only by rounding could lead to different optima.
+        x, targets, counts = distinct_rows(given.x, given.y, given.weight)
+        units, z = Units.fit(targets, counts, given.one_dimensional)
+        outputs = plan.train(x, list(z.T), counts, progress)
+        model = FittedNetworkRegressor(outputs, units, float(counts.sum()), np.full(units.n_outputs, np.nan))
+        self.model_ = model.with_mean_noise(x, counts)
+        return plan.effort(self.n_iter_, len(x))
 
     input_map_ = of_model("outputs.input_map")
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
@@ -224,45 +198,16 @@ class NetworkClassifier(Classifier):
     def _plan(self) -> NetworkPlan:
         raise NotImplementedError
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            May hold text and gaps: see `pydirect.Columns`.
-        y : array_like of shape (n_samples,)
-            Labels: strings, numbers or booleans.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts; rows of weight zero are left out.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data or a parameter is not as described, or there is only one class.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
-        """
-        with self._whole():
-            self._check_columns()
-            plan = self._plan()
-            x, given, weight = self._encoded(X, y, sample_weight)
-            self.classes_, index = np.unique(given, return_inverse=True)
-            require_classes(self.classes_)
-            # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-            x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
-            outputs, self.fit_seconds_ = plan.train(x, [merged[:, 0]], counts, len(self.classes_))
-            self.model_ = FittedNetworkClassifier(outputs, self.classes_, float(counts.sum()))
-            self._warn_if_unfinished(**plan.effort(self.n_iter_, len(x)))
-        return self
+    def _learn(
+        self, plan: NetworkPlan, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
+    ) -> dict[str, Any]:
+        self.classes_, index = np.unique(y, return_inverse=True)
+        require_classes(self.classes_)
+        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+        x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
+        outputs = plan.train(x, [merged[:, 0]], counts, progress, len(self.classes_))
+        self.model_ = FittedNetworkClassifier(outputs, self.classes_, float(counts.sum()))
+        return plan.effort(self.n_iter_, len(x))
 
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logits: posterior means and, on request, standard deviations.

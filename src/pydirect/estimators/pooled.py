@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
@@ -59,10 +59,6 @@ class Pool(Estimator):
     trees: Any = "auto"
 
     features_ = of_model("basis")
-
-    def _accept(self, pool: FittedClassPool | FittedMeanPool, progress: Progress) -> None:
-        self.model_, self.fit_seconds_ = pool, progress.seconds
-        self._warn_if_unfinished()
 
 
 @described_by(DirectClassifier)
@@ -128,46 +124,17 @@ class PooledClassifier(Pool, Classifier):
         max_iter = as_count(self.max_iter, "max_iter")
         return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", None, max_iter, self.random_state)
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,)
-            Labels: strings, numbers or booleans.
-        sample_weight : array_like of shape (n_samples,), optional
-            Number of times that each row counts; rows of weight zero count as absent.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the data or a parameter is not as described, or there is only one class.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the kernel model did not converge; the best posterior found is kept.
-        """
-        with self._whole() as progress:
-            plan = self._plan()
-            rng, (x, given, weight) = plan.generator(), self._encoded(X, y, sample_weight)
-            labels, rows, index = read_labels(plan, x, given, weight)
-            kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
-            order = np.argsort(labels.classes)
-            grows = _grows(self.trees, len(rows.x))
-            pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
-            if left is not None and grows:
-                with _or_the_kernel_alone(kernel.posteriors):
-                    pool = _class_pool(kernel, left, rows, index, order, rng, progress)
-            self._accept(pool, progress)
-        return self
+    def _learn(
+        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
+    ) -> dict[str, Any]:
+        rng, (labels, rows, index) = plan.generator(), read_labels(plan, x, y, weight)
+        kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
+        order = np.argsort(labels.classes)
+        self.model_ = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
+        if left is not None and _grows(self.trees, len(rows.x)):
+            with _or_the_kernel_alone(kernel.posteriors):
+                self.model_ = _class_pool(kernel, left, rows, index, order, rng, progress)
+        return {}
 
     classes_ = of_model("classes")
 
@@ -254,46 +221,19 @@ class PooledRegressor(Pool, Regressor):
         _check_pool(self.trees, plan.features.kind)
         return plan
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            Rows of inputs.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row is repeated; see `DirectRegressor`.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the kernel model did not converge; the best posterior found is kept.
-        TargetWarning
-            If a few gross targets carry most of the targets' squares.
-        """
-        with self._whole() as progress:
-            plan = self._plan()
-            (given,) = merged([self._encoded(self._read_targets(X, y, sample_weight), reach=plan.reach)])
-            choice = choose_scale(plan, given)
-            units, rows = fit_units(plan, given, choice=choice)
-            warn_of_outliers(plan, units, rows.y, stacklevel=2)
-            if plan.transform == "auto":  # once, for the refits too
-                plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
-            ((kernel, _),) = fit_together([plan], [given], progress, None if choice is None else choice.basis)
-            grows = _grows(self.trees, len(given.x))
-            pool = FittedMeanPool.alone(kernel)
-            if grows:
-                with _or_the_kernel_alone(kernel.posteriors):
-                    pool = _mean_pool(plan, kernel, given, progress)
-            self._accept(pool, progress)
-        return self
+    def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
+        (given,) = merged([given])
+        choice = choose_scale(plan, given)
+        units, rows = fit_units(plan, given, choice=choice)
+        warn_of_outliers(plan, units, rows.y, stacklevel=3)
+        if plan.transform == "auto":  # once, for the refits too
+            plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
+        ((kernel, _),) = fit_together([plan], [given], progress, None if choice is None else choice.basis)
+        self.model_ = FittedMeanPool.alone(kernel)
+        if _grows(self.trees, len(given.x)):
+            with _or_the_kernel_alone(kernel.posteriors):
+                self.model_ = _mean_pool(plan, kernel, given, progress)
+        return {}
 
     @property
     def weights_(self) -> dict[str, FloatArray]:

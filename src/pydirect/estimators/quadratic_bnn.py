@@ -30,6 +30,7 @@ from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
 from pydirect.estimators.networks import DVIRegressor, fit_each, require_inputs
+from pydirect.estimators.regression import GivenRows
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
@@ -68,10 +69,11 @@ class QuadraticPlan:
         y: FloatArray,
         weight: FloatArray,
         one_dimensional: bool,
+        progress: Progress,
         starts: Sequence[NetworkPosterior] = (),
-    ) -> tuple[FittedQuadraticNetwork, dict[str, float]]:
-        """Fit a network per column of y (n_rows, n_outputs), with additional starts; seconds of each stage."""
-        rng, progress = generator_of(self.random_state), Progress(self.verbose)
+    ) -> FittedQuadraticNetwork:
+        """Fit a network per column of y (n_rows, n_outputs), with additional starts."""
+        rng = generator_of(self.random_state)
         units, z = Units.fit(y, weight, one_dimensional)
         with progress.stage("inputs"):
             input_map = InputMap.fit(x, weight, rank=False)
@@ -103,8 +105,7 @@ class QuadraticPlan:
                 )
 
         posteriors = fit_each(itertools.zip_longest(z.T, starts), progress, fit)
-        model = FittedQuadraticNetwork(input_map, rotation, tuple(posteriors), units, float(weight.sum()))
-        return model, progress.seconds
+        return FittedQuadraticNetwork(input_map, rotation, tuple(posteriors), units, float(weight.sum()))
 
 
 @described_by(DVIRegressor)
@@ -206,44 +207,14 @@ class QuadraticBNNRegressor(Regressor):
     coreset_: NetworkCoreset = field(init=False)
     _coreset_of_fit: NetworkCoreset | None = field(init=False)  # while `fit` had no more rows than a coreset has
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit from scratch.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features_in)
-            May hold text and gaps: see `pydirect.Columns`.
-        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array_like of shape (n_samples,), optional
-            How many times each row counts.
-
-        Returns
-        -------
-        Self
-            The fitted model.
-
-        Raises
-        ------
-        ValueError, TypeError
-            When the data or a parameter is not as described, or the network is too large for exact inference, with
-            the memory that it would need.
-
-        Warns
-        -----
-        ConvergenceWarning
-            When the optimiser did not converge; the best posterior found is kept, with ``converged_ = False``.
-        """
-        with self._whole():
-            plan = self._plan()
-            given = self._encoded(self._read_targets(X, y, sample_weight))
-            # Training is not convex: data that differ only by rounding could lead to different optima.
-            x, targets, counts = distinct_rows(given.x, given.y, given.weight)
-            model, seconds = plan.train(x, targets, counts, given.one_dimensional)
-            if given.one_dimensional and given.columns.is_plain and len(x) <= n_moments(x.shape[1], plan.depth):
-                coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
-                self._coreset_of_fit = coreset
-            return self._accept(given.columns, model, seconds)
+    def _learn(self, plan: QuadraticPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
+        # Training is not convex: data that differ only by rounding could lead to different optima.
+        x, targets, counts = distinct_rows(given.x, given.y, given.weight)
+        self.model_ = plan.train(x, targets, counts, given.one_dimensional, progress)
+        if given.one_dimensional and given.columns.is_plain and len(x) <= n_moments(x.shape[1], plan.depth):
+            coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
+            self._coreset_of_fit = coreset
+        return {}
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit to these rows and all earlier ones, represented by a coreset.
@@ -273,7 +244,7 @@ class QuadraticBNNRegressor(Regressor):
             When the data or a parameter is not as described, the coreset would be too large, with its size, or there
             is none of an earlier fit.
         """
-        plan = self._plan()
+        plan, progress = self._plan(), Progress(self.verbose)
         earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
         if earlier is None and hasattr(self, "model_"):
             raise ValueError(
@@ -295,10 +266,8 @@ class QuadraticBNNRegressor(Regressor):
             else:
                 columns, starts = self.columns_, self.posteriors_
                 coreset = earlier.update(x, targets, sample_weight=weight)
-            model, seconds = plan.train(coreset.x, coreset.y[:, None], coreset.weight, True, starts)
-        self._begin()
-        self.coreset_ = coreset
-        return self._accept(columns, model, seconds)
+            model = plan.train(coreset.x, coreset.y[:, None], coreset.weight, True, progress, starts)
+        return self._accept(columns, model, coreset, progress)
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
         """Fit to data that need not fit into memory, in one pass that keeps a coreset.
@@ -340,14 +309,15 @@ class QuadraticBNNRegressor(Regressor):
             coreset = coreset_of_stream(source, plan.depth, drop_missing, progress)
             n_columns, names = coreset.x.shape[1], source.names
             targets = coreset.y.reshape(len(coreset.y), -1)
-            model, seconds = plan.train(coreset.x, targets, coreset.weight, source.one_dimensional)
-        self._begin()
+            model = plan.train(coreset.x, targets, coreset.weight, source.one_dimensional, progress)
         self._set_input_names(n_columns, names)
-        self.coreset_, seconds["coreset"] = coreset, progress.seconds["coreset"]
-        return self._accept(ColumnEncoding.of_numbers(n_columns, names), model, seconds)
+        return self._accept(ColumnEncoding.of_numbers(n_columns, names), model, coreset, progress)
 
-    def _accept(self, columns: ColumnEncoding, model: FittedQuadraticNetwork, seconds: dict[str, float]) -> Self:
-        self.columns_, self.model_, self.fit_seconds_ = columns, model, seconds
+    def _accept(
+        self, columns: ColumnEncoding, model: FittedQuadraticNetwork, coreset: NetworkCoreset, progress: Progress
+    ) -> Self:
+        self._begin()
+        self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, progress.seconds
         self._warn_if_unfinished(stacklevel=4)
         return self
 
