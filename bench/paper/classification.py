@@ -121,7 +121,7 @@ def found_by(model: DirectClassifier) -> dict[str, Any]:
     return {
         "stages": model.fit_seconds_,
         "n_weights": int(np.shape(model.coef_)[-1]),
-        "elbo_per_row": float(model.elbo_ / model.n_samples_),
+        "elbo_per_row": float(model.elbo_ / model.total_weight_),
         "sparsity": float(model.sparsity_),
         "prior_scale": np.ravel(model.prior_scale_).tolist(),
         "kernel": None if kernel is None else str(kernel),

@@ -160,7 +160,7 @@ def test_a_window_of_time_forgets():
     for i, row in enumerate(records(x)):
         zone = timezone(timedelta(hours=i % 3))
         model.learn_one(row, float(y[i]), t=(begin + timedelta(minutes=i)).astimezone(zone))
-    assert model.stream.n_samples_ == pytest.approx(60, abs=1)
+    assert model.stream.total_weight_ == pytest.approx(60, abs=1)
     assert model.predict_one({"a": 0.0, "b": 0.0}) == pytest.approx(5.0, abs=0.5)
 
 

@@ -65,7 +65,7 @@ def test_weights_matter_and_are_not_an_input(tmp_path, data, run):
     assert run("fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m", *FAST) == 0
     model, weight = pydirect.load(tmp_path / "m"), read_table(data).numbers("w")
     assert model.columns_.names == ("x", "colour", "z", "y2")
-    assert model.n_samples_ == pytest.approx(weight.sum())
+    assert model.total_weight_ == pytest.approx(weight.sum())
 
 
 @pytest.fixture

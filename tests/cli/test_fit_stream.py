@@ -76,7 +76,7 @@ def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blo
     assert "repeat the call to resume from there" in error
     monkeypatch.setattr(RunningStatistics, "merge", original)
     assert run(*command, "--checkpoint", checkpoint) == 0
-    assert pydirect.load(tmp_path / "m.pydirect").n_samples_ == N
+    assert pydirect.load(tmp_path / "m.pydirect").total_weight_ == N
 
 
 def write_table(path, n=400):
@@ -102,7 +102,7 @@ def test_text_and_gaps_are_streamed_and_predicted(tmp_path, capsys, run):
     assert run("predict", model, data, "-o", tmp_path / "p.csv") == 0
     assert "y: RMSE" in capsys.readouterr().err
     assert run(*command, "--drop-missing") == 0
-    assert pydirect.load(model).n_samples_ < 400
+    assert pydirect.load(model).total_weight_ < 400
     assert run(*command, "--set", "columns=Columns(missing='raise')") == 2
     assert "column 'x' must be finite" in capsys.readouterr().err
 

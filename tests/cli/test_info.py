@@ -28,7 +28,7 @@ def test_info_as_json(model, capsys, run):
     assert stored["targets"] == ["y"] and stored["n_rows"] == 120 and stored["held_out"]["y"]["rows"] == 12
     assert facts["arrays"]["model_.latent.coefficients"]["shape"] == [loaded.features_.n_weights, 1]
     assert facts["file_size"] == model.stat().st_size
-    assert facts["elbo"] == loaded.elbo_ and facts["converged"] is True and facts["n_samples"] == 120
+    assert facts["elbo"] == loaded.elbo_ and facts["converged"] is True and facts["total_weight"] == 120
 
 
 def test_info_of_another_kind(tmp_path, capsys, run):

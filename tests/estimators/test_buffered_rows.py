@@ -44,7 +44,7 @@ def assert_same(first, second, rtol=1e-8):
     for a, b in zip(first.predict(NEW, return_std=True), second.predict(NEW, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max())
     assert first.elbo_ == pytest.approx(second.elbo_, rel=rtol)
-    assert first.n_samples_ == pytest.approx(second.n_samples_)
+    assert first.total_weight_ == pytest.approx(second.total_weight_)
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_single_rows_give_as_good_a_model_as_all_at_once(begin):
 def test_rows_after_fit_are_added_to_those_of_the_fit():
     (x, y), new = branin(68, 1), branin(500, 2)
     model = DirectRegressor().fit(x[:-1], y[:-1]).partial_fit(x[-1:], y[-1:])
-    assert model.n_samples_ == 68
+    assert model.total_weight_ == 68
     assert model.score(*new) > 0.995
 
 
@@ -92,7 +92,7 @@ def test_weights_and_outputs():
     model.partial_fit(X[20:], TWO[20:], WEIGHT[20:])
     sums = model.new_statistics(2).update(X, TWO, WEIGHT)
     assert model.statistics_.n_rows == sums.n_rows
-    assert model.n_samples_ == WEIGHT.sum()
+    assert model.total_weight_ == WEIGHT.sum()
     np.testing.assert_allclose(model.statistics_.cross, sums.cross, atol=1e-9)
     assert model.predict(NEW).shape == (20, 2)
 
@@ -120,7 +120,7 @@ def test_many_rows_fix_the_map_and_are_held_no_longer():
     features = model.features_
     assert_same(model, DirectRegressor(**FEW).fit_features(X[:50], Y[:50]).partial_fit(X[:50], Y[:50]))
     assert model.partial_fit(X[50:], Y[50:]).features_ is features
-    assert model.n_samples_ == 60
+    assert model.total_weight_ == 60
 
 
 def test_fit_holds_few_rows_only():
@@ -161,7 +161,7 @@ def test_categories_seen_later_and_gaps():
         model.partial_fit(pandas.DataFrame({"x": ["many"], "colour": ["red"]}), [1.0])
     np.testing.assert_array_equal(model.predict(frame), before)
     model.forget(gaps[40:], y[40:])
-    assert model.n_samples_ == 40
+    assert model.total_weight_ == 40
     assert "blue" not in model.columns_.categories[1]
 
 
@@ -201,8 +201,8 @@ def test_what_is_refused_leaves_the_model_as_it_was():
     tiny = DirectRegressor("linear").fit(X[:30], 1e-150 * Y[:30])
     with pytest.raises(ValueError, match="y must vary by at least"):
         tiny.partial_fit(X[30:], 1e-150 * Y[30:])
-    assert tiny.n_samples_ == 30
-    assert model.partial_fit(X[30:], Y[30:]).n_samples_ == 60
+    assert tiny.total_weight_ == 30
+    assert model.partial_fit(X[30:], Y[30:]).total_weight_ == 60
 
 
 def test_no_warnings_while_rows_are_buffered():
@@ -242,6 +242,6 @@ def test_statistics_from_elsewhere_and_streams_replace_buffered_rows():
     model = DirectRegressor("linear").partial_fit(X[:30], Y[:30])
     model.fit_statistics(model.new_statistics().update(X, Y))
     assert not hasattr(model, "buffered_rows_")
-    assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
+    assert model.partial_fit(X[:10], Y[:10]).total_weight_ == 70
     model = DirectRegressor("linear").partial_fit(X[:30], Y[:30]).fit_stream(X, Y, keep_features=True)
-    assert model.partial_fit(X[:10], Y[:10]).n_samples_ == 70
+    assert model.partial_fit(X[:10], Y[:10]).total_weight_ == 70

@@ -119,4 +119,4 @@ def test_fits_together_are_fits_alone(case):
     model, y = case
     together, other = fit_many([clone(model), clone(model).set_params(max_iter=900)], X, y)
     np.testing.assert_allclose(together.predict(NEW, True), model.predict(NEW, True), rtol=1e-6, atol=1e-9)
-    assert other.n_samples_ == model.n_samples_ and not hasattr(clone(together), "model_")
+    assert other.total_weight_ == model.total_weight_ and not hasattr(clone(together), "model_")

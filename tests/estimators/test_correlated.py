@@ -111,7 +111,7 @@ def test_uncorrelated_outputs_are_those_of_independent_fits():
 def test_files_frames_and_weights(tmp_path):
     frame = pd.DataFrame(X, columns=["u", "v"]).assign(colour=np.where(X[:, 0] > 0.5, "red", "blue"))
     model = CorrelatedRegressor(n_basis_functions=40).fit(frame, GAPS, sample_weight=np.full(700, 2.0))
-    assert model.n_samples_ == 1400
+    assert model.total_weight_ == 1400
     model.save(tmp_path / "model.npz")
     loaded = pydirect.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))

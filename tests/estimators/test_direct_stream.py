@@ -263,7 +263,7 @@ def test_a_refused_fit_leaves_the_stream_as_it_is():
     with pytest.raises(ValueError, match="NaN"):
         model.fit(X[:, :1], np.full(100, np.nan))
     np.testing.assert_array_equal(model.predict(X), before)
-    assert model.n_samples_ == 70
+    assert model.total_weight_ == 70
 
 
 def test_threads_that_predict_find_the_same_posterior():
@@ -323,7 +323,7 @@ def test_a_long_gap_in_time_leaves_only_the_rows_after_it():
     model = stream(half_life=datetime.timedelta(seconds=50))
     *_, log_density = model.predict_then_learn(X, y, times=times)
     assert np.isfinite(log_density[2:]).all()
-    assert model.n_samples_ == pytest.approx((0.5 ** (np.arange(30) / 50)).sum())
+    assert model.total_weight_ == pytest.approx((0.5 ** (np.arange(30) / 50)).sum())
 
 
 @pytest.mark.slow

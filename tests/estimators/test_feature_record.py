@@ -124,7 +124,7 @@ def test_every_door_refuses_changed_features_and_takes_equal_ones(kind, origin, 
     model.set_params(**before)
     for door in DOORS.values():
         door(model, sums)
-    assert model.set_params(**changed).fit_features(X, Y).partial_fit(X, Y).n_samples_ == 30
+    assert model.set_params(**changed).fit_features(X, Y).partial_fit(X, Y).total_weight_ == 30
 
 
 @pytest.mark.parametrize("origin", ["stream", "fit", "pickle", "file"])
@@ -154,7 +154,7 @@ def test_a_file_tells_what_was_fixed_and_not_what_was_set_later(estimator, data,
     model = pydirect.load(tmp_path / "file.pydirect")
     with pytest.raises(ValueError, match="degree must be as when"):
         model.fit_stream(*data, keep_features=True)
-    assert model.set_params(features__degree=2).fit_stream(*data, keep_features=True).n_samples_ == 30
+    assert model.set_params(features__degree=2).fit_stream(*data, keep_features=True).total_weight_ == 30
 
 
 @pytest.mark.parametrize("kind", ["polynomial", "fourier"])
@@ -171,7 +171,7 @@ def test_a_checkpoint_goes_on_unless_the_features_would_be_others(kind, tmp_path
 def test_global_random_numbers_serve_many_models():
     models = [DirectRegressor(Fourier(length_scale=1.0), 8, random_state=np.random) for _ in range(2)]
     for model in fit_many(models, X, Y):
-        assert summed(model).n_samples_ == 30
+        assert summed(model).total_weight_ == 30
 
 
 @pytest.mark.parametrize("length_scale", [[1.0], [1.0, 1.0, 1.0]])

@@ -28,7 +28,7 @@ def test_fit_stream_agrees_with_fit():
     batch = DirectRegressor(**LINEAR).fit(X, Y)
     np.testing.assert_allclose(model.predict(X), batch.predict(X), atol=1e-9)
     assert model.elbo_ == pytest.approx(batch.elbo_, rel=1e-9)
-    assert model.n_samples_ == N
+    assert model.total_weight_ == N
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_an_iterator_is_read_once_and_its_first_blocks_fix_the_features():
     expected = DirectRegressor(**LINEAR).fit_features(X[:270], Y[:270]).fit_stream(X, Y, keep_features=True)
     assert fingerprint(model.features_.input_map) == fingerprint(expected.features_.input_map)
     assert_same_model(model, expected)
-    assert model.n_samples_ == N
+    assert model.total_weight_ == N
 
 
 def test_features_of_an_earlier_fit_are_kept_on_request():

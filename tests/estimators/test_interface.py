@@ -242,7 +242,7 @@ def test_the_result_says_how_the_fit_went(fitted, two_outputs, data):
     assert fitted.elbo_ == pytest.approx(fitted.elbo_trace_[-1])
     assert (np.diff(fitted.elbo_trace_) >= -1e-9).all()
     assert set(fitted.fit_seconds_) == {"features", "statistics", "inference"}
-    assert fitted.n_samples_ == 60
+    assert fitted.total_weight_ == 60
     assert len(two_outputs.elbo_trace_) == len(two_outputs.posterior_) == 2
     assert two_outputs.coef_.shape == (2, 25)
     assert two_outputs.elbo_ == pytest.approx(sum(t[-1] for t in two_outputs.elbo_trace_))

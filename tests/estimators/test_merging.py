@@ -27,7 +27,7 @@ def sites(X, y, n_sites=3, **options):
 
 
 def assert_same_model(found, expected, X):
-    assert found.n_samples_ == pytest.approx(expected.n_samples_, rel=1e-12)
+    assert found.total_weight_ == pytest.approx(expected.total_weight_, rel=1e-12)
     for a, b in zip(found.predict(X, return_std=True), expected.predict(X, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9)
     assert found.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
@@ -54,7 +54,7 @@ def test_models_from_files_merge_to_the_same_bits_and_go_on(tmp_path):
         model.save(tmp_path / f"site{k}")
     read = [load(tmp_path / f"site{k}") for k in range(3)]
     np.testing.assert_array_equal(merge_models(read).predict(X), merge_models(models).predict(X))
-    assert read[0].partial_fit(X[1::3], y[1::3]).n_samples_ == 160
+    assert read[0].partial_fit(X[1::3], y[1::3]).total_weight_ == 160
 
 
 def test_a_merged_model_forgets_a_site():

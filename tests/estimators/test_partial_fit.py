@@ -62,7 +62,7 @@ def assert_equal_to_rounding(first, second, rtol=2e-8):
     for a, b in zip(first.predict(NEW, return_std=True), second.predict(NEW, return_std=True), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=rtol * np.abs(b).max())
     assert first.elbo_ == pytest.approx(second.elbo_, rel=rtol)
-    assert first.n_samples_ == pytest.approx(second.n_samples_)
+    assert first.total_weight_ == pytest.approx(second.total_weight_)
     np.testing.assert_allclose(first.noise_variance_, second.noise_variance_, rtol=1e-6)
 
 
@@ -173,7 +173,7 @@ def test_a_single_row_at_a_time():
 def test_the_posterior_may_change_between_blocks(before, after):
     model = fixed(features="polynomial", noise=0.2, **before).partial_fit(X[:150], Y[:150])
     model.set_params(**after).partial_fit(X[150:], Y[150:]).forget(X[:20], Y[:20])
-    assert model.n_samples_ == N - 20
+    assert model.total_weight_ == N - 20
     elbo = model.partial_fit(X[:20], Y[:20]).elbo_
     assert elbo == model.fit_statistics(model.statistics_).elbo_
 
@@ -260,7 +260,7 @@ def test_nothing_is_added_to_rows_that_are_lost(tmp_path, by_file):
     with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
         model.partial_fit(X[:10], Y[:10])
     np.testing.assert_array_equal(model.predict(NEW), before)
-    assert model.fit_features(X, Y).partial_fit(X[:10], Y[:10]).n_samples_ == 10
+    assert model.fit_features(X, Y).partial_fit(X[:10], Y[:10]).total_weight_ == 10
 
 
 def test_fit_starts_afresh():
@@ -294,7 +294,7 @@ def test_data_that_are_refused_leave_the_model_alone():
         with pytest.raises(ValueError):
             act(np.where(X == X[4, 0], np.nan, X), Y)
         np.testing.assert_array_equal(model.predict(NEW), before)
-    assert model.partial_fit(X, Y).n_samples_ == 2 * N
+    assert model.partial_fit(X, Y).total_weight_ == 2 * N
 
 
 @pytest.mark.parametrize("size", [1e-146, 1e-165, 1e-300])
@@ -319,7 +319,7 @@ def test_what_squares_hold_is_fitted():
 
 def test_rows_that_leave_zeros_alone_are_forgotten():
     y = np.where(np.arange(N) < 150, Y, 0.0)
-    assert fixed(features="linear").partial_fit(X, y).forget(X[:150], y[:150]).n_samples_ == 150
+    assert fixed(features="linear").partial_fit(X, y).forget(X[:150], y[:150]).total_weight_ == 150
 
 
 def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():

@@ -35,7 +35,7 @@ def test_a_private_model_predicts_and_knows_how_well():
     assert np.sqrt(np.mean(error**2)) < 0.2 * np.std(Y)
     assert np.mean(np.abs(error) < 4 * function) > 0.95
     assert noise.mean() == pytest.approx(1.5, rel=0.2)
-    assert model.n_samples_ == pytest.approx(N, rel=0.02)
+    assert model.total_weight_ == pytest.approx(N, rel=0.02)
     exact = public_map().partial_fit(X, Y)
     assert (function > 2 * exact.predict_parts(X[:500])[1]).mean() > 0.95  # the noise of the release is in them
 
@@ -60,7 +60,7 @@ def test_sites_add_to_a_federated_model_and_files_carry_it(tmp_path):
     ):
         np.testing.assert_array_equal(found, expected)
     more = release(read, seed=9)  # a model of releases holds a map that is public
-    assert read.fit_statistics(read.noisy_statistics_ + more).n_samples_ > 1.9 * N
+    assert read.fit_statistics(read.noisy_statistics_ + more).total_weight_ > 1.9 * N
 
 
 def test_landmarks_release_too():

@@ -148,7 +148,7 @@ def test_partial_fit_agrees_with_fit():
     grown = QuadraticBNNRegressor(**options)
     for rows in np.array_split(np.arange(600), 3):
         grown.partial_fit(x[rows], y[rows])
-    assert grown.n_samples_ == pytest.approx(600)
+    assert grown.total_weight_ == pytest.approx(600)
     assert len(grown.coreset_.y) < 100
     np.testing.assert_allclose(grown.y_mean_, whole.y_mean_, rtol=1e-9)
     np.testing.assert_allclose(grown.y_scale_, whole.y_scale_, rtol=1e-9)
@@ -196,7 +196,7 @@ def test_rows_of_a_failed_partial_fit_are_not_counted(monkeypatch):
         patch.setattr(QuadraticPlan, "train", lambda *_: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
             model.partial_fit(X, Y)
-    assert model.partial_fit(X, Y).n_samples_ == pytest.approx(160)
+    assert model.partial_fit(X, Y).total_weight_ == pytest.approx(160)
 
 
 def test_fit_forgets_the_rows_of_partial_fit():

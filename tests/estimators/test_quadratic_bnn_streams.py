@@ -62,7 +62,7 @@ def test_a_stream_is_fitted_as_the_rows_in_memory():
     stream = QuadraticBNNRegressor(**few).fit_stream(as_blocks())
     assert stream.elbo_ == pytest.approx(batch.elbo_, rel=1e-6)
     np.testing.assert_allclose(stream.predict(X), batch.predict(X), atol=1e-3)
-    assert stream.n_samples_ == pytest.approx(WEIGHT.sum())
+    assert stream.total_weight_ == pytest.approx(WEIGHT.sum())
     assert len(stream.coreset_.x) <= n_moments(2, 1)
 
 
@@ -84,7 +84,7 @@ def test_partial_fit_after_a_stream():
     several = FAST | {"n_restarts": 4}  # one alone may end in a poor optimum
     model = QuadraticBNNRegressor(**several).fit_stream(X[:700], Y[:700, 0], WEIGHT[:700])
     model.partial_fit(X[700:], Y[700:, 0], WEIGHT[700:])
-    assert model.n_samples_ == pytest.approx(WEIGHT.sum())
+    assert model.total_weight_ == pytest.approx(WEIGHT.sum())
     assert model.score(X, Y[:, 0]) > 0.8
 
 
@@ -93,7 +93,7 @@ def test_errors_of_a_stream_say_where_they_occurred():
     x[1000, 1] = np.nan
     with pytest.raises(StreamError, match="row 1000: column 1 of X must be finite, got nan"):
         QuadraticBNNRegressor(**FAST).fit_stream(x, Y[:, 0])
-    assert QuadraticBNNRegressor(**FAST).fit_stream(x, Y[:, 0], drop_missing=True).n_samples_ == pytest.approx(N - 1)
+    assert QuadraticBNNRegressor(**FAST).fit_stream(x, Y[:, 0], drop_missing=True).total_weight_ == pytest.approx(N - 1)
 
     def interrupted():
         for k, block in enumerate(as_blocks()):

@@ -99,7 +99,7 @@ def test_known_noise_counts_every_repetition(tmp_path):
     X, y = answers(60)
     y = y + 0.1 * np.arange(60)  # no two targets are equal: as weights these would be copies
     model = DirectRegressor("linear", noise=0.2).fit(X, y, np.full(60, 3.0))
-    assert model.effective_rows_ == model.n_samples_ == 180
+    assert model.effective_rows_ == model.total_weight_ == 180
     precision = model.prior_scale_[0] ** -2 * np.eye(2)
     phi = model.features_.transform(X)
     covariance = np.linalg.inv(precision + 3 * model.y_scale_[0] ** 2 / 0.2 * phi.T @ phi)
@@ -113,7 +113,7 @@ def test_effective_rows_are_saved(tmp_path):
     model.save(tmp_path / "model")
     loaded = pydirect.load(tmp_path / "model")
     assert (loaded.effective_rows_, loaded.elbo_) == (model.effective_rows_, model.elbo_)
-    assert model.effective_rows_ < 30 < model.n_samples_ == 465
+    assert model.effective_rows_ < 30 < model.total_weight_ == 465
 
 
 def test_search_counts_repetitions_as_fit_does():

@@ -169,7 +169,15 @@ def test_loaded_models_predict_the_same_bits(tmp_path, features, posterior, targ
     loaded = pydirect.load(tmp_path / "m")
     assert predictions(loaded) == predictions(model)
     assert loaded.get_params() == model.get_params()
-    for name in ("n_iter_", "converged_", "interrupted_", "sparsity_", "n_samples_", "fit_seconds_", "n_features_in_"):
+    for name in (
+        "n_iter_",
+        "converged_",
+        "interrupted_",
+        "sparsity_",
+        "total_weight_",
+        "fit_seconds_",
+        "n_features_in_",
+    ):
         assert getattr(loaded, name) == getattr(model, name), name
     np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
     np.testing.assert_array_equal(loaded.coef_, model.coef_)

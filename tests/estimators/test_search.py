@@ -74,7 +74,7 @@ def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, sco
         assert search.cv_results_[f"split{f}_test_score"][1] == scored(fitted, test)
     best, rows = clone(search.best_estimator_).fit(x, several, weight), np.arange(100)
     assert search.score(x[rows], several[rows], weight[rows] if takes else None) == scored(best, rows)
-    assert search.best_estimator_.n_samples_ == weight.sum()
+    assert search.best_estimator_.total_weight_ == weight.sum()
 
 
 def test_search_weighs_the_rows_that_fix_the_features(data):
@@ -250,7 +250,7 @@ def test_leave_one_out_scores_are_those_of_each_candidate(data, weighted):
             assert search.cv_results_["split0_test_score"][k] == pytest.approx(expected[scoring], rel=1e-6)
     assert searches[None].n_splits_ == 1
     best = searches[None].best_estimator_
-    assert best.n_samples_ == (240 if weight is None else weight.sum())
+    assert best.total_weight_ == (240 if weight is None else weight.sum())
     assert searches[None].score(x, several) == nlpd_scorer(best, x, several)
 
 

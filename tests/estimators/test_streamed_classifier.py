@@ -74,7 +74,7 @@ def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parame
     np.testing.assert_allclose(stream.prior_scale_, batch.prior_scale_, rtol=1e-5)
     np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=1e-5)
     assert stream.elbo_ == pytest.approx(batch.elbo_, abs=1e-7)
-    assert stream.n_samples_ == pytest.approx(batch.n_samples_)
+    assert stream.total_weight_ == pytest.approx(batch.total_weight_)
 
 
 def test_drawn_weights_reach_the_bound_of_rows_in_memory():
@@ -129,7 +129,7 @@ def test_labels_of_any_kind(tmp_path, labels):
 def test_rows_without_a_label_are_left_out_on_request(tmp_path):
     labels = [None if i in (3, 500) else str(label) for i, label in enumerate(THREE)]
     path = write_parquet(tmp_path / "a.parquet", labels)
-    assert DirectClassifier(**FAST).fit_stream(path, "label", drop_missing=True).n_samples_ == N - 2
+    assert DirectClassifier(**FAST).fit_stream(path, "label", drop_missing=True).total_weight_ == N - 2
     with pytest.raises(StreamError, match=r"a\.parquet, data row 4 \(row group 0, its row 4\): y must be finite"):
         DirectClassifier(**FAST).fit_stream(path, "label")
 

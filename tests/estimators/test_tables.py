@@ -279,7 +279,7 @@ def test_parquet_files_hold_text_and_gaps_and_checkpoints_know_the_encoding(tmp_
     kept.fit_stream(tmp_path / "a.parquet", "mass", keep_features=True)
     np.testing.assert_allclose(kept.predict(NEW), expected.predict(NEW), rtol=1e-7)
     dropped = DirectRegressor("linear").fit_stream(tmp_path / "a.parquet", "mass", drop_missing=True)
-    assert dropped.n_samples_ == len(X.dropna())
+    assert dropped.total_weight_ == len(X.dropna())
     with pytest.raises(pydirect.StreamError, match=r"column '(island|wing)' must be finite"):
         DirectRegressor("linear", columns=Columns(missing="raise")).fit_stream(tmp_path / "a.parquet", "mass")
 

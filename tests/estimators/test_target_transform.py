@@ -229,7 +229,7 @@ def test_statistics_files_keep_the_derivative(tmp_path):
 def test_rows_that_come_later_are_on_the_scale_that_fit_has_chosen():
     model = fit("auto", PRICE).partial_fit(NEW, PRICE[:20])
     assert model.target_transform_.names == ("log",)
-    assert model.n_samples_ == 170
+    assert model.total_weight_ == 170
 
 
 @pytest.mark.parametrize("entry", ["fit_features", "partial_fit"])

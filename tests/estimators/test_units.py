@@ -116,7 +116,7 @@ def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
     X, y, new = data
     weighted = clone(model).fit(X, y, np.full(len(X), 20.0))
     copied = clone(model).fit(np.tile(X, (20, 1)), np.tile(y, 20))
-    assert weighted.n_samples_ == copied.n_samples_ == 1000
+    assert weighted.total_weight_ == copied.total_weight_ == 1000
     # Interpolation: the noise found is near the smallest that can be told apart, and so are the digits that it has.
     assert_same(weighted, copied, new, 5e-3, 5e-3, 1e-3)
     scalar = clone(model).fit(X, y, 20.0)

@@ -138,7 +138,7 @@ def test_checkpoints_need_built_in_features(tmp_path):
 
     with pytest.raises(TypeError, match="features must be built in for a checkpoint"):
         fitted(X, Y, model={"features": StandardScaler()}, checkpoint=tmp_path / "c.pydirect")
-    assert fitted(X, Y, model={"features": StandardScaler()}).n_samples_ == N
+    assert fitted(X, Y, model={"features": StandardScaler()}).total_weight_ == N
 
 
 def test_running_out_of_memory_during_a_merge_counts_no_row_twice(small_blocks, monkeypatch, tmp_path):
@@ -162,7 +162,7 @@ def test_block_sizes_may_differ_between_runs(tmp_path):
     checkpoint = tmp_path / "c.pydirect"
     for size in (50, 300, 90):
         blocks = [(X[i : i + size], Y[i : i + size, 0]) for i in range(0, N, size)]
-        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).n_samples_ == N
+        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).total_weight_ == N
 
 
 def test_errors_raised_by_the_iterator_mention_the_checkpoint(tmp_path):

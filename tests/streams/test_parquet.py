@@ -75,7 +75,7 @@ def test_a_damaged_page_is_located_and_the_pass_resumes_from_its_checkpoint(tmp_
         )
     path.write_bytes(whole)
     resumed = fitted(path, ["y0", "y1"], checkpoint=checkpoint)
-    assert resumed.n_samples_ == N
+    assert resumed.total_weight_ == N
 
 
 def test_a_folder_whose_files_lack_the_partition_column_is_rejected(tmp_path):

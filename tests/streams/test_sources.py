@@ -73,7 +73,7 @@ def test_invalid_sources_are_rejected_with_the_reason(tmp_path, make, error, mes
 
 
 def test_blocks_may_be_empty_and_folders_may_contain_folders(tmp_path):
-    assert fitted([(X[:0], Y[:0, 0]), (X, Y[:, 0])]).n_samples_ == N
+    assert fitted([(X[:0], Y[:0, 0]), (X, Y[:, 0])]).total_weight_ == N
     folder = write_folder(tmp_path / "folder")
     (folder / "more.parquet").mkdir()
     assert ParquetSource(folder, ("y0",)).n_rows == N

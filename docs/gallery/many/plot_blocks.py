@@ -46,14 +46,14 @@ for k in range(30):
     machines[k % 2].partial_fit(X, y)
     seconds.append(time.process_time() - begin)
     if k % 2 == 0:
-        rows.append(machines[0].n_samples_)
+        rows.append(machines[0].total_weight_)
         errors.append(error(machines[0]))
 
 # %%
 # Their models add: sums over all rows are the sums of their sums.
 
 both = machines[0] + machines[1]
-print(f"{both.n_samples_:,.0f} rows would take {both.n_samples_ * 11 * 8 / 1e6:.0f} MB")
+print(f"{both.total_weight_:,.0f} rows would take {both.total_weight_ * 11 * 8 / 1e6:.0f} MB")
 print(f"the model with its sums takes {len(pickle.dumps(both)) / 1e6:.1f} MB, after any number of rows")
 print(f"error of one machine {errors[-1]:.3f}, of both together {error(both):.3f}")
 
@@ -76,7 +76,7 @@ for n in few:
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 left.loglog(rows, errors, "o-", markersize=4, label="one machine, block by block")
-left.loglog(both.n_samples_, error(both), "D", color="C1", markersize=9, label="both machines, added")
+left.loglog(both.total_weight_, error(both), "D", color="C1", markersize=9, label="both machines, added")
 left.set(xlabel="rows so far", ylabel="root mean squared error")
 left.set_yticks([0.08, 0.1, 0.15, 0.2], ["0.08", "0.1", "0.15", "0.2"], minor=False)
 left.minorticks_off()

@@ -41,7 +41,7 @@ predicted, scores = {}, {}
 for name, model in models.items():
     mean, std, log_density = model.predict_then_learn(X, y)
     predicted[name], scores[name] = (mean, std), log_density
-    print(f"{name}: {np.nanmean(log_density):.2f} nats per row, {model.n_samples_:.0f} rows count in the end")
+    print(f"{name}: {np.nanmean(log_density):.2f} nats per row, {model.total_weight_:.0f} rows count in the end")
 
 # %%
 # Above: the average, and where the model with a half-life expected it with a probability of 90 %, before it learned it.

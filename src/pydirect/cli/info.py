@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> None:
     except KindError:
         model = None
     if args.json:
-        names = () if model is None else ("elbo_", "n_iter_", "converged_", "n_samples_", "fit_seconds_")
+        names = () if model is None else ("elbo_", "n_iter_", "converged_", "total_weight_", "fit_seconds_")
         facts = {name[:-1]: getattr(model, name) for name in names}
         print(json.dumps(asdict(description) | facts, indent=2, allow_nan=False))
         return

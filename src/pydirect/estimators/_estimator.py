@@ -397,7 +397,7 @@ class Estimator(BaseEstimator):
         return self.posteriors_[0] if self.model_.one_dimensional else self.posteriors_
 
     @property
-    def n_samples_(self) -> float:
+    def total_weight_(self) -> float:
         return float(self.model_.n_samples)
 
     @property

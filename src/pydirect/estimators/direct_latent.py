@@ -228,7 +228,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         Expected fraction of weights that are exactly zero in a posterior sample.
     mean_missing_variance_ : float
         Prior variance of f that the basis functions miss, averaged over the training rows.
-    n_samples_ : float
+    total_weight_ : float
         Sum of the weights of the training rows.
     n_features_in_ : int
         Number of columns of X.
@@ -371,7 +371,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         """Likelihood of new targets, mean and variance of f, both wider for what few rows leave open."""
         (mean, variance), likelihood = self._moments(X), self.likelihood_
         if isinstance(likelihood, IntervalLikelihood) and self.search_ is not None:
-            factor = factor_of_few_rows(self.n_samples_)
+            factor = factor_of_few_rows(self.total_weight_)
             likelihood, variance = replace(likelihood, scale=factor * likelihood.scale), factor**2 * variance
         return likelihood, mean, variance
 

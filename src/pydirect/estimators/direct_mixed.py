@@ -221,7 +221,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             number = self.model_.number_of(as_labels(groups))
         with self._threads():
             mean, std = self.model_.predict(x, number)
-        return mean, std * (1.0 if self.search_ is None else factor_of_few_rows(self.n_samples_))
+        return mean, std * (1.0 if self.search_ is None else factor_of_few_rows(self.total_weight_))
 
     @takes_groups
     def predict(

@@ -168,10 +168,10 @@ class DirectRegressor(Regressor):
         Whether Ctrl-C ended the fit early.
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
-    n_samples_ : float
+    total_weight_ : float
         Sum of the weights.
     effective_rows_ : float
-        Number of rows that tell of the noise: all of `n_samples_`, unless repetitions are duplicates; see `fit`.
+        Number of rows that tell of the noise: all of `total_weight_`, unless repetitions are duplicates; see `fit`.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         Expected noise variance in squared units of y, or of the transformed y, averaged over the training rows where it
         varies.
@@ -200,7 +200,7 @@ class DirectRegressor(Regressor):
     mean_missing_variance_ : float
         Prior variance of f that the basis functions miss, averaged over the training rows.
     repetitions_ : float
-        `n_samples_` over `effective_rows_`.
+        `total_weight_` over `effective_rows_`.
     y_mean_ : ndarray of shape (n_outputs,)
         Mean of the training targets, as they were modelled; of private sums the middle of their bounds.
     y_scale_ : ndarray of shape (n_outputs,)
@@ -952,7 +952,7 @@ class DirectRegressor(Regressor):
         noise, units = self.model_.noise, self._units
         if noise is None:
             return {}
-        density = noise.log_densities + units.density_units / self.n_samples_  # in units of y
+        density = noise.log_densities + units.density_units / self.total_weight_  # in units of y
         return {
             name: float(value[0]) if units.one_dimensional else value.copy()
             for name, value in zip(noise.candidates, density, strict=True)

@@ -58,7 +58,7 @@ class DirectStreamRegressor(Regressor):
         Feature map; None while there are too few rows.
     n_seen_ : int
         Number of rows so far.
-    n_samples_ : float
+    total_weight_ : float
         Sum of the weights of the rows as they count now.
     noise_variance_ : float or ndarray of shape (n_outputs,)
         In squared units of y.

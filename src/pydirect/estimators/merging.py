@@ -56,7 +56,7 @@ def merge_models(models: Sequence[Any]) -> Any:
     >>> y = np.sin(3 * X[:, 0]) + X[:, 1]
     >>> shared = DirectRegressor(Fourier(length_scale=1.0), 50).fit_features([[-1, -1], [1, 1]])
     >>> sites = [copy.deepcopy(shared).partial_fit(X[k::3], y[k::3]) for k in range(3)]
-    >>> merge_models(sites).n_samples_
+    >>> merge_models(sites).total_weight_
     300.0
     """
     models = list(models)

@@ -363,7 +363,7 @@ class DVIRegressor(NetworkRegressor):
         Standardisation of the columns.
     sparsity_ : float
         Expected fraction of weights that are exactly zero in a posterior sample.
-    n_samples_ : float
+    total_weight_ : float
         Sum of the weights of the training rows.
     mean_noise_ : ndarray of shape (n_outputs,)
         Noise variance averaged over the training rows, in units of ``y_scale_`` squared.

@@ -171,7 +171,7 @@ def lines_of_model(model: Any) -> list[str]:
     """What all models say: size, inference and, of basis functions, columns, search and kernel."""
     basis, posteriors = getattr(model.model_, "basis", None), model.posteriors_
     on = "" if basis is None else f" on {basis.n_weights} {basis.map.kind} basis functions"
-    rows = f"{counted(model.n_samples_, 'row')}, {counted(model.n_features_in_, 'column')}"
+    rows = f"{counted(model.total_weight_, 'row')}, {counted(model.n_features_in_, 'column')}"
     elbo = f": ELBO {model.elbo_:.2f} nats" if posteriors else ""
     words = [words_of_posterior(posterior) for posterior in posteriors]
     words = words[:1] if len(set(words)) == 1 else [f"Output {k}: {own}" for k, own in enumerate(words)]
@@ -182,7 +182,10 @@ def lines_of_model(model: Any) -> list[str]:
 def lines_of_regressor(model: Any) -> list[str]:
     """Everything that a regression found."""
     lines, fitted = lines_of_model(model), model.model_
-    if sums_are_of_kernel(model.features_, model._plan().block_dtype) and model.n_samples_ >= model.features_.n_weights:
+    if (
+        sums_are_of_kernel(model.features_, model._plan().block_dtype)
+        and model.total_weight_ >= model.features_.n_weights
+    ):
         lines.append("Sums over rows were of kernel functions, whitened once: rounding is small beside the noise.")
     if fitted.effective_rows < 2:
         lines.append("Standard deviations mean nothing: a single row does not tell how far targets vary.")

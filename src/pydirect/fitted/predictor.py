@@ -295,13 +295,17 @@ class Predictor(Digested):
 
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
         """Draws of f, calibrated, plus noise or not, (n_rows, n_outputs, n_samples), standardised."""
-        values, units = self.latent_draws(x, n_samples, rng), self.units
+        factor: FloatArray | float = self.units.calibration
+        if self.units.degrees is not None:  # first: a draw is the same whatever rows there are
+            weights, factors = self.units.tails
+            factor = factor * np.sqrt(rng.choice(factors, n_samples, p=weights))
+        values = self.latent_draws(x, n_samples, rng)
         if noise:
             values += self.noise_values(x, n_samples, rng)
-        if units.calibration == 1.0 and units.degrees is None:
+        if isinstance(factor, float) and factor == 1.0:
             return values
-        mean, (weights, factors) = self.latent_moments(x, with_variance=False)[0][:, :, None], units.tails
-        return mean + units.calibration * np.sqrt(rng.choice(factors, n_samples, p=weights)) * (values - mean)
+        mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
+        return mean + factor * (values - mean)
 
     # In y's units.
 
