@@ -16,6 +16,7 @@ from optuna.trial import TrialState, create_trial  # noqa: E402
 
 from pydirect.adapters import DirectSampler  # noqa: E402
 from pydirect.adapters.optuna import Parameter  # noqa: E402
+from pydirect.decisions.box import Box  # noqa: E402
 
 DISTRIBUTIONS = [
     FloatDistribution(-3.0, 5.0),
@@ -44,8 +45,9 @@ def studied(objective, n, seed=0, n_startup_trials=6, **options):
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=str)
 def test_parameters_go_to_the_box_and_back(distribution):
     parameter = Parameter(distribution)
+    box = Box([parameter.levels], [parameter.is_category])
     for u in np.linspace(0, 1 - 1e-9, 30):
-        own = parameter.column.at(np.array([u]))[0]
+        own = box.snapped(np.array([[u]]))[0, 0]
         value = parameter.from_unit(own)
         assert distribution._contains(distribution.to_internal_repr(value))
         again = parameter.to_unit(value)

@@ -157,18 +157,13 @@ def test_improvement_is_the_difference_of_hypervolumes(m):
     assert_allclose(hypervolume_improvement(values[:, :, 0], np.empty((0, m)), reference), alone, rtol=1e-10)
 
 
-def test_blocks_of_rows_are_the_same(monkeypatch):
-    rng = np.random.default_rng(0)
-    values, front = rng.standard_normal((9, 2, 4)), rng.standard_normal((5, 2))
-    together = hypervolume_improvement(values, front, [0.0, 0.0])
-    monkeypatch.setattr("pydirect.decisions.acquisition.BLOCK_NUMBERS", 1)
-    assert_array_equal(hypervolume_improvement(values, front, [0.0, 0.0]), together)
-
-
 def test_bad_objectives_are_refused():
     with pytest.raises(ValueError, match=r"values must be finite of shape \(n_rows, 2\), got shape \(3, 3\)"):
         hypervolume(np.zeros((3, 3)), [0.0, 0.0])
-    with pytest.raises(ValueError, match="values must be of 2 objectives, as reference, got 3"):
+    with pytest.raises(
+        ValueError,
+        match=r"values must have shape \(n_rows, 2, n_functions\), .*, got \(4, 3, 5\)",
+    ):
         hypervolume_improvement(np.zeros((4, 3, 5)), np.zeros((1, 2)), [0.0, 0.0])
 
 

@@ -69,7 +69,7 @@ def test_old_rewards_count_less(n, size):
     weight = 0.5 ** (np.arange(n)[::-1] / half_life) * posteriors.growth
     means, covariances, residual = solved(posteriors, phi, arms, y, weight)
     assert 1 <= posteriors.growth < 2 ** (1 / 8)
-    np.testing.assert_allclose(posteriors.totals[:, 0].sum(), weight.sum(), rtol=1e-12)
+    np.testing.assert_allclose(posteriors.sums[:, -2, -2].sum(), weight.sum(), rtol=1e-12)
     np.testing.assert_allclose(posteriors.means, means, rtol=0, atol=1e-11)
     np.testing.assert_allclose(posteriors.covariances, covariances, rtol=0, atol=1e-11)
     np.testing.assert_allclose(posteriors.noise_variance, residual, rtol=1e-9)

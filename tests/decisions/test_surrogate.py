@@ -23,15 +23,13 @@ def process(x, y, new):
 
 @pytest.mark.parametrize("n_first", [30, 20, 1])
 def test_rows_that_come_later_give_the_exact_process(n_first):
-    surrogate = Surrogate.of(KERNEL, X[:n_first], X[:n_first], Y[:n_first]).learn(X[n_first:], Y[n_first:])
+    surrogate = Surrogate.of(KERNEL, X[:n_first], X[:n_first], Y[:n_first]).learned(X[n_first:], Y[n_first:])
     expected = process(X, Y, NEW)
     assert_allclose(surrogate.moments(NEW), expected, rtol=1e-5, atol=1e-6)
-    assert_allclose(surrogate.prepared().moments(NEW), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_measured_again_is_no_new_landmark():
-    surrogate = Surrogate.of(KERNEL, X, X, Y)
-    surrogate.learn(X[:3], Y[:3] + 0.5)
+    surrogate = Surrogate.of(KERNEL, X, X, Y).learned(X[:3], Y[:3] + 0.5)
     assert surrogate.landmarks.shape == X.shape
     expected = process(np.vstack([X, X[:3]]), np.append(Y, Y[:3] + 0.5), NEW)
     assert_allclose(surrogate.moments(NEW), expected, rtol=1e-5, atol=1e-6)
@@ -42,29 +40,28 @@ def test_few_landmarks_leave_the_variance_that_they_miss():
     far, near = surrogate.moments(X[10:])[1].max(), surrogate.moments(X[:10])[1].max()
     assert near < 0.05 < far
     row = int(np.argmax(surrogate.moments(X)[1]))
-    surrogate.learn(X[row : row + 1], Y[row : row + 1])
-    mean, std = surrogate.moments(X[row : row + 1])
+    mean, std = surrogate.learned(X[row : row + 1], Y[row : row + 1]).moments(X[row : row + 1])
     assert abs(mean[0] - Y[row]) < 0.1
     assert std[0] < 0.05
 
 
 def test_gradients_are_finite_differences():
-    prepared = Surrogate.of(KERNEL, X, X, Y).prepared()
-    mean, std, by_mean, by_std = prepared.gradients(NEW)
-    assert_allclose([mean, std], prepared.moments(NEW))
+    surrogate = Surrogate.of(KERNEL, X, X, Y)
+    mean, std, by_mean, by_std = surrogate.gradients(NEW)
+    assert_allclose([mean, std], surrogate.moments(NEW))
     for j in range(2):
         step = 1e-5 * np.eye(2)[j]
-        above, below = prepared.moments(NEW + step), prepared.moments(NEW - step)
+        above, below = surrogate.moments(NEW + step), surrogate.moments(NEW - step)
         assert_allclose(by_mean[:, j], (above[0] - below[0]) / 2e-5, rtol=1e-5, atol=1e-5)
         assert_allclose(by_std[:, j], (above[1] - below[1]) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
-def test_believed_rows_are_draws_and_leave_the_original_alone():
+def test_unknown_targets_are_drawn_and_leave_the_original_alone():
     surrogate = Surrogate.of(KERNEL, X[:10], X[:10], Y[:10])
     before = surrogate.moments(NEW)
     means = []
     for seed in range(200):
-        copy = surrogate.copy().believe(NEW[:1], np.random.default_rng(seed))
+        copy = surrogate.learned(NEW[:1], np.full(1, np.nan), np.random.default_rng(seed))
         means.append(copy.moments(NEW[:1])[0][0])
     assert_allclose(surrogate.moments(NEW), before)
     assert copy.moments(NEW[:1])[1][0] < 0.1 * before[1][0]

@@ -5,84 +5,64 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.decisions.box import Box, BoxSearch, Column
-
-# Integers with more values than these are searched as if they were continuous.
-MANY_VALUES = 10_000
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of Optuna as a column of a box.
-
-    Numbers are divided by their range, of logarithms if asked for. Those with steps take up one step each, so that
-    uniform numbers make all values equally likely.
-    """
-
-    distribution: BaseDistribution
-
-    @property
-    def column(self) -> Column:
-        """The column: with levels where the parameter has steps."""
-        d = self.distribution
-        if isinstance(d, CategoricalDistribution):
-            return Column(np.arange(float(len(d.choices))), is_category=True)
-        assert isinstance(d, FloatDistribution | IntDistribution)
-        if d.step is None:
-            return Column()
-        n = round((d.high - d.low) / d.step) + 1
-        if n > MANY_VALUES:
-            return Column()
-        return Column(np.array([self._to_unit(d.low + k * d.step) for k in range(n)]))
-
-    def to_unit(self, value: Any) -> float:
-        """Return a value's number in the box."""
-        internal = self.distribution.to_internal_repr(value)
-        return internal if isinstance(self.distribution, CategoricalDistribution) else self._to_unit(internal)
-
-    def from_unit(self, u: float) -> Any:
-        """Return the value at a number of the box."""
-        d = self.distribution
-        if isinstance(d, CategoricalDistribution):
-            return d.to_external_repr(u)
-        assert isinstance(d, FloatDistribution | IntDistribution)
-        low, high = self._ends
-        scaled = low + u * (high - low)
-        value = math.exp(scaled) if d.log else scaled
-        if d.step is not None:
-            value = d.low + d.step * round((value - d.low) / d.step)
-        return d.to_external_repr(min(max(value, d.low), d.high))
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        """Ends of the range, or of its logarithms, half a step beyond the last values."""
-        d = self.distribution
-        assert isinstance(d, FloatDistribution | IntDistribution)
-        half = 0.0 if d.step is None else 0.5 * d.step
-        low, high = d.low - half, d.high + half
-        return (math.log(low), math.log(high)) if d.log else (low, high)
-
-    def _to_unit(self, value: float) -> float:
-        low, high = self._ends
-        d = self.distribution
-        assert isinstance(d, FloatDistribution | IntDistribution)
-        return ((math.log(value) if d.log else value) - low) / (high - low)
-
+from pydirect.decisions.box import Box, BoxSearch
 
 try:
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+    from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.samplers import BaseSampler, RandomSampler
     from optuna.study import Study, StudyDirection
     from optuna.trial import FrozenTrial, TrialState
 except ImportError as error:
     raise ImportError("DirectSampler needs Optuna: pip install 'pydirect[optuna]'") from error
+
+
+# Integers with more values than these are searched as if they were continuous.
+MANY_VALUES = 10_000
+
+
+class Parameter:
+    """A parameter of Optuna as a column of a box.
+
+    Numbers are divided by their range, of logarithms if asked for. Categories are integers, and those with steps take
+    up one step each, so that uniform numbers make all values equally likely.
+    """
+
+    def __init__(self, distribution: BaseDistribution) -> None:
+        d: Any = distribution
+        self.distribution, self.is_category = d, isinstance(d, CategoricalDistribution)
+        ends: Any = (0, len(d.choices) - 1, 1) if self.is_category else (d.low, d.high, d.step)
+        self.low, self.high, self.step = ends
+        scales: Any = (np.log, np.exp) if not self.is_category and d.log else (np.positive, np.positive)
+        self._scaled, self._restored = scales
+        half = 0.5 * (self.step or 0)
+        self._begin, end = self._scaled(float(self.low - half)), self._scaled(float(self.high + half))
+        self._extent = end - self._begin
+
+    @property
+    def levels(self) -> FloatArray | None:
+        """Values in the box where the parameter has steps."""
+        n = round((self.high - self.low) / self.step) + 1 if self.step else math.inf
+        return None if n > MANY_VALUES else self._to_unit(self.low + self.step * np.arange(float(n)))
+
+    def to_unit(self, value: Any) -> float:
+        """Return a value's number in the box."""
+        return float(self._to_unit(self.distribution.to_internal_repr(value)))
+
+    def _to_unit(self, value: Any) -> Any:
+        return (self._scaled(value) - self._begin) / self._extent
+
+    def from_unit(self, u: float) -> Any:
+        """Return the value at a number of the box."""
+        value = float(self._restored(self._begin + u * self._extent))
+        if self.step:
+            value = self.low + self.step * round((value - self.low) / self.step)
+        return self.distribution.to_external_repr(min(max(value, self.low), self.high))
 
 
 class DirectSampler(BaseSampler):
@@ -126,18 +106,6 @@ class DirectSampler(BaseSampler):
         self._independent = RandomSampler(seed=seed)
         self._lock = threading.RLock()
         self._study: str | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        """Forget all trials."""
-        self._trials: list[FrozenTrial] = []
-        self._unfinished: dict[int, FrozenTrial] = {}
-        self._n_seen = 0
-        self._parameters: dict[str, Parameter | None] = {}  # None where the distribution changes
-        self._constraints: set[str] = set()
-        self._asked: dict[int, dict[str, Any]] = {}
-        self._search: BoxSearch | None = None
-        self._startup: FloatArray | None = None
 
     # --- what Optuna calls
 
@@ -154,17 +122,13 @@ class DirectSampler(BaseSampler):
 
         - `search_space`: Parameters to suggest, as `infer_relative_search_space` returned them.
         """
-        if not search_space:
-            return {}
         with self._lock:
             self._read(study)
-            names = [name for name, _ in self._modelled()]
-            if not set(search_space) <= set(names):
+            modelled = self._modelled()
+            if not search_space or not set(search_space) <= {name for name, _ in modelled}:
                 return {}
-            search = self._searched(study)
-            begun = search.n_known >= self._n_startup_trials
-            row = self._next_row(search, trial.number) if begun else self._first_row(search.box)
-            values = {name: parameter.from_unit(u) for (name, parameter), u in zip(self._modelled(), row, strict=True)}
+            row = self._next_row(study, trial.number)
+            values = {name: parameter.from_unit(u) for (name, parameter), u in zip(modelled, row, strict=True)}
             self._asked[trial.number] = values
             return {name: values[name] for name in search_space}
 
@@ -179,7 +143,7 @@ class DirectSampler(BaseSampler):
         with self._lock:
             self._rng = np.random.default_rng()
             self._independent.reseed_rng()
-            if self._search is not None:
+            if self._study is not None and self._search is not None:
                 self._search.reseed(self._rng)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,100 +154,85 @@ class DirectSampler(BaseSampler):
 
     # --- trials
 
+    def _read(self, study: Study) -> None:
+        """Take in the trials that have finished since the last time."""
+        if study.study_name != self._study:
+            self._study = study.study_name
+            self._trials: list[FrozenTrial] = []
+            self._unfinished: list[FrozenTrial] = []
+            self._n_seen = 0
+            self._parameters: dict[str, Parameter | None] = {}  # None where the distribution changes
+            self._constraints: set[str] = set()
+            self._asked: dict[int, dict[str, Any]] = {}
+            self._search: BoxSearch | None = None
+        trials = study.get_trials(deepcopy=False)  # in the order of their numbers
+        current = [*(trials[trial.number] for trial in self._unfinished), *trials[self._n_seen :]]
+        self._n_seen = len(trials)
+        self._unfinished = [trial for trial in current if not trial.state.is_finished()]
+        new = [trial for trial in current if trial.state.is_finished()]
+        self._trials += new
+        known = self._parameters.copy(), self._constraints.copy()
+        for trial in new:
+            self._asked.pop(trial.number, None)
+            self._constraints |= trial.constraints.keys()
+            for name, distribution in trial.distributions.items():
+                own = None if distribution.single() else self._parameters.setdefault(name, Parameter(distribution))
+                if own is not None and own.distribution != distribution:
+                    self._parameters[name] = None
+        if (self._parameters, self._constraints) != known:
+            self._search = None
+        elif self._search is not None and new:
+            self._tell(self._search, new, study)
+
     def _modelled(self) -> list[tuple[str, Parameter]]:
         """Return the parameters of the model, by name."""
         return [(name, p) for name, p in sorted(self._parameters.items()) if p is not None]
 
-    def _read(self, study: Study) -> None:
-        """Take in the trials that have finished since the last time."""
-        if study.study_name != self._study:
-            self._begin()
-            self._study = study.study_name
-        trials = study.get_trials(deepcopy=False)  # in the order of their numbers
-        current = [trials[number] for number in [*self._unfinished, *range(self._n_seen, len(trials))]]
-        self._n_seen = len(trials)
-        self._unfinished = {trial.number: trial for trial in current if not trial.state.is_finished()}
-        new = [trial for trial in current if trial.state.is_finished()]
-        if not new:
-            return
-        for trial in new:
-            self._asked.pop(trial.number, None)
-        if self._changes_box(new):
-            self._search = self._startup = None
-        self._trials += new
-        if self._search is not None:
-            self._tell(new, study)
-
-    def _changes_box(self, trials: Iterable[FrozenTrial]) -> bool:
-        """Record parameters and constraints of trials; return whether any are new or others."""
-        changed = False
-        for trial in trials:
-            for name, distribution in trial.distributions.items():
-                if distribution.single():
-                    continue
-                if name not in self._parameters:
-                    self._parameters[name] = Parameter(distribution)
-                    changed = True
-                else:
-                    known = self._parameters[name]
-                    if known is not None and known.distribution != distribution:
-                        self._parameters[name] = None
-                        changed = True
-            changed |= not set(trial.constraints) <= self._constraints
-            self._constraints |= set(trial.constraints)
-        return changed
-
-    def _searched(self, study: Study) -> BoxSearch:
-        """Return the search that knows all trials."""
-        if self._search is None:
-            box = Box(tuple(parameter.column for _, parameter in self._modelled()))
-            self._search = BoxSearch(box, len(study.directions), len(self._constraints), self._rng)
-            self._tell(self._trials, study)
-        return self._search
-
-    def _tell(self, trials: Sequence[FrozenTrial], study: Study) -> None:
-        assert self._search is not None
-        rows = self._rows([trial.params for trial in trials])
-        objectives = self._objectives(trials, study)
-        constraints = [[trial.constraints.get(name, np.nan) for name in sorted(self._constraints)] for trial in trials]
-        outcomes = np.hstack([objectives, np.array(constraints).reshape(len(trials), -1)])
+    def _tell(self, search: BoxSearch, trials: Sequence[FrozenTrial], study: Study) -> None:
+        rows = self._rows(trial.params for trial in trials)
+        violations = [[trial.constraints.get(name, np.nan) for name in sorted(self._constraints)] for trial in trials]
         failed = np.array([trial.state == TrialState.FAIL for trial in trials])
         own = ~np.isnan(rows).all(axis=1)
-        self._search.tell(rows[own], outcomes[own], failed[own])
+        search.tell(rows[own], self._objectives(trials, study)[own], np.array(violations)[own], failed[own])
 
-    def _rows(self, params: Sequence[dict[str, Any]]) -> FloatArray:
+    def _rows(self, params: Iterable[dict[str, Any]]) -> FloatArray:
         """Return rows of the box, with NaN for parameters that are not there."""
         modelled = self._modelled()
         rows = [[p.to_unit(own[name]) if name in own else np.nan for name, p in modelled] for own in params]
-        return np.array(rows).reshape(len(params), len(modelled))
+        return np.array(rows).reshape(-1, len(modelled))
 
     def _objectives(self, trials: Sequence[FrozenTrial], study: Study) -> FloatArray:
         """Return values to be maximised, (n_trials, n_objectives), NaN if unknown."""
         signs = np.where([direction == StudyDirection.MAXIMIZE for direction in study.directions], 1.0, -1.0)
         values = np.full((len(trials), len(signs)), np.nan)
+        median = None
         for own, trial in zip(values, trials, strict=True):
             if trial.state == TrialState.COMPLETE:
                 own[:] = signs * trial.values
-        pruned = [k for k, t in enumerate(trials) if t.state == TrialState.PRUNED and t.intermediate_values]
-        if pruned and len(signs) == 1:
-            completed = [signs[0] * t.values[0] for t in self._trials if t.state == TrialState.COMPLETE]
-            reported = [trials[k].intermediate_values for k in pruned]
-            last = [signs[0] * values_of[max(values_of)] for values_of in reported]
-            values[pruned, 0] = np.minimum(last, np.median(completed)) if completed else last
+            elif trial.state == TrialState.PRUNED and trial.intermediate_values and len(signs) == 1:
+                if median is None:
+                    completed = [signs[0] * t.values[0] for t in self._trials if t.state == TrialState.COMPLETE]
+                    median = np.median(completed) if completed else np.inf
+                own[0] = min(signs[0] * trial.intermediate_values[max(trial.intermediate_values)], median)
         return values
 
     # --- suggestions
 
-    def _first_row(self, box: Box) -> FloatArray:
-        """Return the next of the points that the model begins with."""
-        if self._startup is None or not len(self._startup):
-            sobol = qmc.Sobol(box.n_columns, seed=self._rng)
-            self._startup = sobol.random_base2(math.ceil(math.log2(self._n_startup_trials)))
-        row, self._startup = self._startup[0], self._startup[1:]
-        return box.at(row[None])[0]
-
-    def _next_row(self, search: BoxSearch, number: int) -> FloatArray:
-        """Return what the search asks for, while other trials are running."""
-        running = [t for t in self._unfinished.values() if t.state == TrialState.RUNNING and t.number != number]
-        rows = self._rows([{**self._asked.get(t.number, {}), **t.params} for t in running])
+    def _next_row(self, study: Study, number: int) -> FloatArray:
+        """Return one of the points that the model begins with, or what a search asks for while other trials run."""
+        if self._search is None:
+            modelled = [parameter for _, parameter in self._modelled()]
+            box = Box([p.levels for p in modelled], [p.is_category for p in modelled])
+            self._search = BoxSearch(box, len(study.directions), len(self._constraints), self._rng)
+            self._tell(self._search, self._trials, study)
+            self._startup = np.empty((0, box.n_columns))
+        search = self._search
+        if search.n_known < self._n_startup_trials:
+            if not len(self._startup):
+                sobol = qmc.Sobol(search.box.n_columns, seed=self._rng)
+                self._startup = sobol.random_base2(math.ceil(math.log2(self._n_startup_trials)))
+            row, self._startup = self._startup[:1], self._startup[1:]
+            return search.box.snapped(row)[0]
+        running = [t for t in self._unfinished if t.state == TrialState.RUNNING and t.number != number]
+        rows = self._rows({**self._asked.get(t.number, {}), **t.params} for t in running)
         return search.ask(rows[~np.isnan(rows).all(axis=1)])

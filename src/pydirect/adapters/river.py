@@ -61,42 +61,36 @@ class RiverRegressor(base.MiniBatchRegressor):
             raise TypeError(f"model must be a DirectStreamRegressor or None, got {type(model).__name__}")
         self.model = model
         self.stream = DirectStreamRegressor() if model is None else clone(model)
-        self._positions: dict[Hashable, int] = {}
-        self._n_learned = 0
+        self.columns: list[Hashable] = []
 
     @property
-    def columns(self) -> list[Hashable]:
-        """The keys seen so far."""
-        return list(self._positions)
+    def _has_learned(self) -> bool:
+        return hasattr(self.stream, "n_seen_")
 
     def learn_one(self, x: Mapping[Hashable, Any], y: float, t: datetime | float | None = None) -> None:
         """Learn a row.
 
         - `t`: When the row came, for a window or half-life in time; not before the last one.
         """
-        row = None if t is not None else self._row(x)
-        if row is None:
-            self._learn([x], [y], None if t is None else [t])
-        else:
-            self.stream.partial_fit(row, np.array([y], dtype=np.float64))
-            self._n_learned += 1
+        self._learn([x], [y], None if t is None else [t])
 
     def learn_many(self, X: Any, y: Any, t: Iterable[datetime | float] | None = None) -> None:
         """Learn the rows of a data frame, one after the other."""
-        self._learn(_dictionaries(X), list(y), None if t is None else list(t))
+        self._learn(_dictionaries(X), list(y), t)
 
     def predict_one(self, x: Mapping[Hashable, Any], with_dist: bool = False) -> Any:
         """Predict a row: the mean, or with `with_dist` a `river.proba.Gaussian` of the target.
 
         Before a row has been learned that is 0, or the standard normal distribution.
         """
-        row = self._row(x) if self._n_learned else None
-        if row is None:
-            means, deviations = self._predicted([x])
-            mean, std = float(means[0]), float(deviations[0])
-        else:
-            mean, std = self.stream.predict_one(row[0])
-        return _gaussian(mean, std) if with_dist else mean
+        row = self._row(x) if self._has_learned else None
+        mean, std = self.stream.predict_one(row[0]) if row is not None else np.ravel(self._predicted([x])).tolist()
+        if not with_dist:
+            return mean
+        found: Any = proba.Gaussian()  # type: ignore[no-untyped-call]
+        for value in (mean - std / 2**0.5, mean + std / 2**0.5):  # two observations of this mean and deviation
+            found.update(value)
+        return found
 
     def predict_many(self, X: Any) -> Any:
         """Predict the rows of a data frame: a series of means."""
@@ -105,15 +99,21 @@ class RiverRegressor(base.MiniBatchRegressor):
 
     # --- rows
 
-    def _learn(self, rows: list[Mapping[Hashable, Any]], y: list[float], t: list[Any] | None) -> None:
-        self._meet(rows)
+    def _learn(self, rows: list[Mapping[Hashable, Any]], y: list[float], t: Iterable[datetime | float] | None) -> None:
+        table = self._row(rows[0]) if len(rows) == 1 else None
+        if table is None:
+            new = {key for row in rows for key in row}.difference(self.columns)
+            if new and self._has_learned:
+                self.stream.add_columns(len(new))
+            # In an order that does not depend on that in the rows.
+            self.columns += sorted(new, key=lambda key: (type(key).__name__, str(key)))
+            table = self._table(rows)
         times = None if t is None else np.array([_utc(when) for when in t])
-        self.stream.partial_fit(self._table(rows), np.asarray(y, dtype=np.float64), times=times)
-        self._n_learned += len(rows)
+        self.stream.partial_fit(table, np.array(y, dtype=np.float64), times=times)
 
     def _predicted(self, rows: list[Mapping[Hashable, Any]]) -> tuple[FloatArray, FloatArray]:
         """Return means and deviations of the targets, (n_rows,) each."""
-        if not self._n_learned:
+        if not self._has_learned:
             return np.zeros(len(rows)), np.ones(len(rows))
         with ignored(TableWarning):  # rows of river may lack any key
             mean, std = self.stream.predict(self._table(rows), return_std=True)
@@ -121,29 +121,16 @@ class RiverRegressor(base.MiniBatchRegressor):
 
     def _row(self, x: Mapping[Hashable, Any]) -> FloatArray | None:
         """Return a row of floats for just the known keys, (1, n_columns); None where there is more to look at."""
-        try:
-            values = [x[key] for key in self._positions]
-        except KeyError:
-            return None
+        values = [x.get(key) for key in self.columns]
         if len(values) != len(x) or any(type(value) is not float for value in values):
             return None
         return np.array([values])
 
-    def _meet(self, rows: list[Mapping[Hashable, Any]]) -> None:
-        """Take in keys that are new, in an order that does not depend on that in the rows."""
-        new = {key for row in rows for key in row} - self._positions.keys()
-        if not new:
-            return
-        if self._n_learned:
-            self.stream.add_columns(len(new))
-        for key in sorted(new, key=lambda key: (type(key).__name__, str(key))):
-            self._positions[key] = len(self._positions)
-
     def _table(self, rows: list[Mapping[Hashable, Any]]) -> Any:
         """Return the columns of known keys, NaN where a row lacks one; numbers, or objects if there is text."""
-        table = [[np.nan if (v := row.get(key)) is None else v for key in self._positions] for row in rows]
+        table = [[np.nan if (v := row.get(key)) is None else v for key in self.columns] for row in rows]
         for values in table:
-            for key, value in zip(self._positions, values, strict=True):
+            for key, value in zip(self.columns, values, strict=True):
                 if not isinstance(value, KINDS):
                     raise TypeError(f"{key!r} must be a number, a boolean or text, got {type(value).__name__}")
         text = any(isinstance(value, str) for row in table for value in row)
@@ -152,14 +139,6 @@ class RiverRegressor(base.MiniBatchRegressor):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {"model": DirectStreamRegressor(n_basis_functions=50)}
-
-
-def _gaussian(mean: float, std: float) -> Any:
-    """Return river's distribution, which is the one of two observations with this mean and deviation."""
-    found: Any = proba.Gaussian()  # type: ignore[no-untyped-call]
-    for value in (mean - std / 2**0.5, mean + std / 2**0.5):
-        found.update(value)
-    return found
 
 
 def _dictionaries(frame: Any) -> list[Mapping[Hashable, Any]]:

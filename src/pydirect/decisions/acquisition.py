@@ -55,16 +55,15 @@ def log_expected_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -
 
 def _log_h(z: FloatArray) -> FloatArray:
     """Return the log of φ(z) + zΦ(z), which is φ(z) (1 − |z| Φ(z)/φ(z)) for negative z."""
-    near, far = np.maximum(z, -1.0), np.minimum(z, -1.0)
+    near, size = np.maximum(z, -1.0), np.maximum(-z, 1.0)
     direct = np.log(np.exp(-0.5 * near**2 - LOG_ROOT_TWO_PI) + near * ndtr(near))
     # |z| Φ(z)/φ(z) = 1 − 1/z² + 3/z⁴ − …: for large |z| the series, as the difference loses all digits.
-    size = np.maximum(-far, 1.0)
     ratio = np.minimum(np.sqrt(np.pi / 2) * size * erfcx(size / np.sqrt(2.0)), 1.0)
     inverse = np.maximum(size, LARGE) ** -2.0
     series = np.log1p(inverse * (-3.0 + inverse * (15.0 - 105.0 * inverse))) + np.log(inverse)
     with np.errstate(divide="ignore"):
         rest = np.where(size > LARGE, series, np.log1p(-ratio))
-    return np.where(z > -1.0, direct, -0.5 * far**2 - LOG_ROOT_TWO_PI + rest)
+    return np.where(z > -1.0, direct, -0.5 * size**2 - LOG_ROOT_TWO_PI + rest)
 
 
 def probability_of_improvement(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> FloatArray:
@@ -88,7 +87,7 @@ def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) 
     >>> upper_confidence_bound([0.0, 1.0], [1.0, 0.1])
     array([2. , 1.2])
     """
-    mean, std, _ = _moments(mean, std, 0.0)
+    mean, std = _moments(mean, std)
     return mean + as_number(n_std, "n_std", at_least=0.0) * std
 
 
@@ -119,11 +118,9 @@ def log_probability_of_feasibility(
     >>> log_probability_of_feasibility([0.0, 50.0], [1.0, 1.0], upper=0.0).round().tolist()
     [-1.0, -1255.0]
     """
-    mean, std, _ = _moments(mean, std, 0.0)
-    low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
+    mean, std, low, high = _moments(mean, std, lower, upper)
     if not (low <= high).all():
         raise ValueError(f"lower must not be above upper, got {lower!r} and {upper!r}")
-    mean, std, low, high = np.broadcast_arrays(mean, std, low, high)
     certain = std == 0
     scale = np.where(certain, 1.0, std)
     below, above = (low - mean) / scale, (high - mean) / scale
@@ -214,12 +211,12 @@ def best_one_by_one(n: int, n_rows: int, scores: Callable[[list[int]], FloatArra
     return np.array(chosen, dtype=np.intp)
 
 
-def _moments(mean: ArrayLike, std: ArrayLike, best: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the arguments as arrays; raise unless deviations are none below zero."""
-    arrays = [np.asarray(value, dtype=np.float64) for value in (mean, std, best)]
+def _moments(mean: ArrayLike, std: ArrayLike, *bounds: ArrayLike) -> list[FloatArray]:
+    """Return the arguments as arrays of one shape; raise unless deviations are none below zero."""
+    arrays = [np.asarray(value, dtype=np.float64) for value in (mean, std, *bounds)]
     if not (arrays[1] >= 0).all():
         raise ValueError(f"std must not be negative, got {arrays[1].min()}")
-    return arrays[0], arrays[1], arrays[2]
+    return list(np.broadcast_arrays(*arrays))
 
 
 def _draws(values: ArrayLike, best: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -228,9 +225,6 @@ def _draws(values: ArrayLike, best: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if largest.shape not in ((), drawn.shape[1:]):
         raise ValueError(f"best must be a number or one per function, {drawn.shape[1]}, got shape {largest.shape}")
     return drawn, largest
-
-
-BLOCK_NUMBERS = 2**22
 
 
 def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
@@ -293,21 +287,16 @@ def hypervolume_improvement(values: ArrayLike, front: ArrayLike, reference: Arra
     >>> hypervolume_improvement([[3.0, 1.0], [1.0, 1.0]], [[1.0, 3.0], [2.0, 2.0]], reference=[0.0, 0.0])
     array([1., 0.])
     """
-    drawn = np.asarray(values, dtype=np.float64)
-    if drawn.ndim == 2:
-        drawn = drawn[:, :, None]
-    if drawn.ndim != 3:
-        raise ValueError(f"values must have shape (n_rows, n_objectives, n_functions), got {drawn.shape}")
     seen, reference = _points(front, reference)
-    if drawn.shape[1] != len(reference):
-        raise ValueError(f"values must be of {len(reference)} objectives, as reference, got {drawn.shape[1]}")
-    lower, upper = _free_boxes(seen, reference)
-    found = np.empty(len(drawn))
-    size = max(1, BLOCK_NUMBERS // max(1, len(lower) * drawn.shape[2]))
-    for begin in range(0, len(drawn), size):
-        block = drawn[begin : begin + size, :, :, None]
-        edges = np.maximum(np.minimum(block, upper.T[:, None]) - lower.T[:, None], 0.0)
-        found[begin : begin + size] = edges.prod(axis=1).sum(axis=2).mean(axis=1)
+    drawn = np.asarray(values, dtype=np.float64)
+    drawn = drawn[:, :, None] if drawn.ndim == 2 else drawn
+    if drawn.ndim != 3 or drawn.shape[1] != len(reference):
+        shape = f"(n_rows, {len(reference)}, n_functions)"
+        raise ValueError(f"values must have shape {shape}, of the objectives of reference, got {np.shape(values)}")
+    found = np.zeros(len(drawn))
+    for low, high in zip(*_free_boxes(seen, reference), strict=True):
+        edges = np.minimum(drawn, high[:, None]) - low[:, None]
+        found += np.maximum(edges, 0.0).prod(axis=1).mean(axis=1)
     return found
 
 

@@ -17,7 +17,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import blas, cholesky
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread, threads
@@ -34,7 +33,6 @@ from pydirect.linear.posterior import GaussianPosterior
 BLOCK_ROWS = 1024
 # At candidates and targets, beside those of a model that has seen few rows.
 MORE_LANDMARKS = 500
-ROUNDING = 1e-13  # of the trace
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,7 @@ def select_batch(
     >>> len(batch.indices)
     3
     """
-    as_instance(model, "model", DirectRegressor)
-    check_is_fitted(model)
-    if not all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors_):
-        raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
+    fitted = _gaussian(model)
     as_count(n, "n")
     x = model.encode_rows(candidates)
     if len(x) < n:
@@ -88,38 +83,26 @@ def select_batch(
     if (cost <= 0).any():
         raise ValueError(f"costs must be positive, got {cost.min()}")
     others = None if targets is None else model.encode_rows(targets)
-    fitted, rng = model.model_, generator_of(model.random_state)
+    rng, every = generator_of(model.random_state), []
     with threads(model.n_threads), single_blas_thread():  # the same bits for any number of threads
         room = min(model.n_basis_functions - fitted.basis.n_weights, MORE_LANDMARKS)
         basis = _with_more_landmarks(fitted.basis, x if others is None else np.vstack([x, others]), room, rng)
-        outputs = [_reductions_of_output(fitted, basis, k, x, others) for k in range(len(fitted.posteriors))]
-        return choose_greedily(outputs, cost, n)
+        outputs = [Reductions(fitted, basis, k, x, others) for k in range(len(fitted.posteriors))]
+
+        def gains(chosen: list[int]) -> FloatArray:
+            every.append(np.sum([own.gains(chosen) for own in outputs], axis=0))
+            return np.asarray(every[-1] / cost)
+
+        indices = best_one_by_one(n, len(cost), gains)
+    return CandidateBatch(indices, np.array([found[i] for found, i in zip(every, indices, strict=True)]))
 
 
-def _reductions_of_output(
-    model: FittedRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
-) -> Reductions:
-    posterior, scale = model.posteriors[k], float(model.latent.prior_scale[k])
-    n_threads = resolve_n_threads() if basis.map.parallel else 1
-    n_weights = model.basis.n_weights
-    root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
-    root[:n_weights, :n_weights] = posterior.covariance_root()
-    rows_of = basis.projection(root)
-
-    def whitened(rows: FloatArray) -> FloatArray:
-        blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
-        inputs = (basis.inputs(block) for block in blocks)
-        return np.concatenate(list(ordered_map(lambda block: rows_of(block, 1), inputs, n_threads)))
-
-    rows = whitened(x)
-    aims = rows if targets is None else whitened(targets)
-    # In units of the prior variance of the weights.
-    noise = np.full(len(x), 1 / posterior.noise.precision)
-    if model.noise is not None:
-        weights, values = model.noise_of(x)[k]
-        noise = values @ weights
-    unit = (model.units.calibration * model.units.scale[k] * scale) ** 2
-    return Reductions(rows, aims, noise / scale**2, unit, n_threads)
+def _gaussian(model: DirectRegressor) -> FittedRegressor:
+    as_instance(model, "model", DirectRegressor)
+    check_is_fitted(model)
+    if not all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors_):
+        raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
+    return model.model_
 
 
 def _with_more_landmarks(basis: Basis, rows: FloatArray, room: int, rng: np.random.Generator) -> Basis:
@@ -139,69 +122,53 @@ def _with_more_landmarks(basis: Basis, rows: FloatArray, room: int, rng: np.rand
 
 
 class Reductions:
-    """By how much a measurement at each candidate, with `noise`, lowers the variance over the targets.
+    """By how much a measurement at each candidate lowers the variance of an output over the targets.
 
-    `rows` and `targets` are of Φ, in units in which the covariance of the weights was I before the first measurement.
+    Rows of candidates and of targets are of Φ, in units in which the covariance of the weights is I before the first
+    measurement, and I − Σuuᵀ after some.
     """
 
-    def __init__(
-        self, rows: FloatArray, targets: FloatArray, noise: FloatArray, unit: float = 1.0, n_threads: int = 1
-    ) -> None:
-        self.rows, self.factor, self.noise, self.unit = rows, _compressed(targets), noise, unit
-        self.variance = np.einsum("ij,ij->i", rows, rows)
-        blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
-        self.squares = np.concatenate(list(ordered_map(self._squares_of, blocks, n_threads)))  # φᵀSGSφ
-        self.steps = np.empty((0, rows.shape[1]))  # u of the measurements so far: S = I − Σuuᵀ
+    def __init__(self, model: FittedRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None) -> None:
+        posterior, scale = model.posteriors[k], float(model.latent.prior_scale[k])
+        root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
+        known = slice(model.basis.n_weights)
+        root[known, known] = posterior.covariance_root()
+        project, n_threads = basis.projection(root), resolve_n_threads()
 
-    def _squares_of(self, block: FloatArray) -> FloatArray:
-        if len(self.factor) < self.factor.shape[1]:
-            images = self.factor @ block.T
-        else:
-            images = blas.dtrmm(1.0, self.factor, block.T)
-        return np.einsum("ji,ji->i", images, images)
+        def blockwise(function: Callable[[FloatArray], FloatArray], rows: FloatArray, n_threads: int) -> FloatArray:
+            blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
+            return np.concatenate(list(ordered_map(function, blocks, n_threads)))
 
-    def gains(self) -> FloatArray:
-        """Return the reduction of every candidate given the measurements so far, (n_candidates,)."""
-        return self.unit * self.squares / (self.noise + self.variance)
+        def whitened(rows: FloatArray) -> FloatArray:
+            n = n_threads if basis.map.parallel else 1
+            return blockwise(lambda block: project(basis.inputs(block), 1), rows, n)
 
-    def measure(self, i: int) -> None:
-        """Measure a candidate."""
-        u = self._spread(self.rows[i]) / np.sqrt(self.noise[i] + self.variance[i])
-        effect = self.factor @ u
-        along, pull = self.rows @ u, self.rows @ self._spread(self.factor.T @ effect)
-        self.squares += along * (along * (effect @ effect) - 2 * pull)
-        self.variance -= along**2
-        np.maximum(self.squares, 0.0, out=self.squares)  # rounding
-        np.maximum(self.variance, 0.0, out=self.variance)
-        self.steps = np.vstack([self.steps, u])
+        self.rows = whitened(x)
+        aims = self.rows if targets is None else whitened(targets)
+        # FᵀF is the mean of φφᵀ over targets: F has as many rows as they, or is triangular.
+        self.factor = (aims if len(aims) < aims.shape[1] else np.linalg.qr(aims, "r")) / np.sqrt(len(aims))
+        # In units of the prior variance of the weights.
+        constant = np.full(len(x), 1 / posterior.noise.precision)
+        self.noise = (constant if model.noise is None else model.expected_noise(x)[:, k]) / scale**2
+        self.unit = (model.units.calibration * model.units.scale[k] * scale) ** 2
+        self.variance = np.square(self.rows).sum(axis=1)
+        self.squares = blockwise(lambda block: np.square(block @ self.factor.T).sum(axis=1), self.rows, n_threads)
+        self.steps = np.empty((0, basis.n_weights))  # u of the measurements so far
+
+    def gains(self, chosen: list[int]) -> FloatArray:
+        """Return the reduction of every candidate, (n_candidates,), after one more is chosen, if any is."""
+        for i in chosen[-1:]:
+            u = self._spread(self.rows[i]) / np.sqrt(self.noise[i] + self.variance[i])
+            effect = self.factor @ u
+            along, pull = self.rows @ u, self.rows @ self._spread(self.factor.T @ effect)
+            self.squares = np.maximum(self.squares + along * (along * (effect @ effect) - 2 * pull), 0.0)
+            self.variance = np.maximum(self.variance - along**2, 0.0)
+            self.steps = np.vstack([self.steps, u])
+        return np.asarray(self.unit * self.squares / (self.noise + self.variance))
 
     def _spread(self, vector: FloatArray) -> FloatArray:
-        """Return S times a vector."""
+        """Return the covariance of the weights times a vector."""
         return vector - self.steps.T @ (self.steps @ vector)
-
-
-def _compressed(targets: FloatArray) -> FloatArray:
-    """Return F with FᵀF the mean of φφᵀ over targets: as many rows as targets, or upper triangular if they are many."""
-    if len(targets) < targets.shape[1]:
-        return targets / np.sqrt(len(targets))
-    gram = targets.T @ targets / len(targets)
-    gram.flat[:: len(gram) + 1] += ROUNDING * gram.trace()  # rows may be fewer than they look
-    return np.asarray(cholesky(gram, overwrite_a=True))
-
-
-def choose_greedily(outputs: list[Reductions], cost: FloatArray, n: int) -> CandidateBatch:
-    """Choose the candidates of largest reduction per cost, summed over outputs, one after another."""
-    every: list[FloatArray] = []
-
-    def gains(chosen: list[int]) -> FloatArray:
-        for own in outputs:
-            for best in chosen[-1:]:
-                own.measure(best)
-        every.append(np.sum([own.gains() for own in outputs], axis=0))
-        return np.asarray(every[-1] / cost)
-
-    indices = best_one_by_one(n, len(cost), gains)
-    return CandidateBatch(indices, np.array([found[i] for found, i in zip(every, indices, strict=True)]))
 
 
 # --- the joint distribution of f at candidates
@@ -232,35 +199,29 @@ class Candidates:
     @classmethod
     def of(cls, model: DirectRegressor, X: ArrayLike) -> Self:
         """Take the posterior of f at rows of X, in units of y, with the model's noise."""
-        as_instance(model, "model", DirectRegressor)
-        check_is_fitted(model)
-        fitted = model.model_
+        fitted = _gaussian(model)
         latent, units, posterior = fitted.latent, fitted.units, fitted.posteriors[0]
-        if not isinstance(posterior, GaussianPosterior):
-            raise TypeError(f"model must have posterior='gaussian', got {model.posterior!r}")
         if len(fitted.posteriors) > 1:
             raise ValueError(f"model must be of one target, got {len(fitted.posteriors)}")
         if units.active is not None:
             raise ValueError(
                 f"model must have no transformed target, got {units.active}: fit with target_transform=None"
             )
-        x, basis, unit = model.encode_rows(X), latent.basis, float(units.scale[0] * units.calibration)
+        x, unit = latent.split(model.encode_rows(X))[0], float(units.scale[0] * units.calibration)
+        scale = (unit * float(latent.prior_scale[0])) ** 2
         with threads(model.n_threads), single_blas_thread():
+            mean, variance = latent.moments(x, with_variance=True)
+            assert variance is not None
             inputs, phi = latent.phi(x)
             rows = phi @ posterior.covariance_root()
-            mean = units.location[0] + units.scale[0] * (phi @ latent.coefficients[:, 0])
-            variance = np.einsum("ij,ij->i", rows, rows)
-            residual = basis.missing_variance(inputs, phi, latent.residual_variance)
-        scale = (unit * float(latent.prior_scale[0])) ** 2
-        weights, levels = fitted.noise_of(x)[0]
 
         def column(j: int) -> FloatArray:
             with single_blas_thread():
-                left = residual_covariances(basis, inputs, phi, latent.residual_variance, slice(j, j + 1))[:, 0]
-                return scale * (rows @ rows[j] + left)
+                own = residual_covariances(latent.basis, inputs, phi, latent.residual_variance, slice(j, j + 1))[:, 0]
+                return scale * (rows @ rows[j] + own)
 
-        total = variance if residual is None else variance + residual
-        return cls(mean, scale * total, column, unit**2 * (levels @ weights))
+        means = units.location[0] + units.scale[0] * mean[:, 0]
+        return cls(means, unit**2 * variance[:, 0], column, unit**2 * fitted.expected_noise(x)[:, 0])
 
     @property
     def std(self) -> FloatArray:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator
 
 from pydirect import __version__
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_number, short_repr
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_generator, as_number, short_repr
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
-from pydirect.linear.recursive import RecursivePosterior
+from pydirect.linear.posterior import FactoredPosterior
 from pydirect.persistence.container import read, sound_contents, write
-from pydirect.persistence.schema import Arrays, AtLeast, Positive, Shape, pack, unpack
+from pydirect.persistence.schema import As, AtLeast, Positive, Shape, pack, unpack
 from pydirect.statistics.gaussian import TargetStatistics
 
 POLICIES = ("ucb", "thompson")
@@ -29,32 +29,31 @@ BLOCK_FLOATS = 2**22
 JITTER = 1e-12
 
 
+@dataclass(frozen=True)
+class SavedBandit:
+    """What files hold of a bandit, beside the state of its generator."""
+
+    features: Annotated[Any, As(str | Basis)]
+    policy: str
+    exploration: int | float
+    half_life: int | float | None
+    n_features_in: Annotated[int, AtLeast(1)]
+    rewards: RewardPosteriors
+    arms: list[str | int | float]
+
+
+@dataclass(eq=False, repr=False)
 class ContextualBandit(BaseEstimator):
     """Base of the bandits: features of rows, policies, files. Rows are contexts or candidates."""
 
-    rewards_: RewardPosteriors
-    n_features_in_: int
-    _rng: np.random.Generator
-    _saved: tuple[str, ...] = ("policy", "exploration", "half_life")
+    _: KW_ONLY
+    features: Any = "linear"
+    policy: str = "ucb"
+    exploration: float = 1.0
+    half_life: float | None = None
+    random_state: Any = 0
 
-    def __init__(
-        self,
-        *,
-        features: Any = "linear",
-        policy: str = "ucb",
-        exploration: float = 1.0,
-        half_life: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        self.features = features
-        self.policy = policy
-        self.exploration = exploration
-        self.half_life = half_life
-        self.random_state = random_state
-
-    def _first_arms(self) -> int:
-        """Return the number of models of rewards to begin with."""
-        raise NotImplementedError
+    _shown: ClassVar[Any] = slice(None)  # columns of predictions: models of rewards
 
     def _check_parameters(self) -> None:
         as_choice(self.policy, "policy", POLICIES)
@@ -72,23 +71,36 @@ class ContextualBandit(BaseEstimator):
         if not hasattr(self, "rewards_"):
             self._check_parameters()
             self._rng = as_generator(self.random_state)
-            self.n_features_in_ = rows.shape[1]
-            self.rewards_ = RewardPosteriors.prior(self._first_arms(), self._phi(rows[:1]).shape[1])
+            self.n_features_in_: int = rows.shape[1]
+            self.rewards_ = RewardPosteriors.prior(*self._sizes())
         return rows
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the number of models of rewards, and of their weights."""
+        n_models = len(self.arms) if isinstance(self, LinearBandit) else 1
+        return n_models, self._phi(np.zeros((1, self.n_features_in_))).shape[1]
 
     def _phi(self, rows: FloatArray) -> FloatArray:
         """Return Φ, (n_rows, n_weights): the features, and a column of ones."""
         phi = rows if isinstance(self.features, str) else np.asarray(self.features.transform(rows), dtype=np.float64)
         return np.hstack([phi, np.ones((len(phi), 1))])
 
-    def _learn(self, rows: FloatArray, arms: NDArray[np.intp], rewards: ArrayLike) -> None:
+    def _learn(self, rows: FloatArray, arms: NDArray[np.intp], rewards: ArrayLike) -> Self:
         y = _bounded(as_float_array(np.atleast_1d(rewards), "rewards", (len(rows),)), "rewards")
         self.rewards_.learn(self._phi(rows), arms, y, self.half_life)
+        return self
 
     def _best(self, scores: FloatArray) -> NDArray[np.intp]:
         """Return the column of the largest score in each row, one of them at random if there are several."""
         largest = scores == scores.max(axis=1, keepdims=True)
         return np.argmax(largest * (1.0 + self._rng.random(scores.shape)), axis=1)
+
+    def _moments(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return means and deviations of the rewards that models expect at rows, (n_rows, n_models) each."""
+        size = max(1, BLOCK_FLOATS // self.rewards_.means.size)
+        blocks = (self._phi(rows[begin : begin + size]) for begin in range(0, len(rows), size))
+        mean, variance = map(np.concatenate, zip(*map(self.rewards_.moments, blocks), strict=True))
+        return mean, np.sqrt(variance)
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the expected reward of every arm in a context, or of every candidate.
@@ -107,18 +119,8 @@ class ContextualBandit(BaseEstimator):
         std : ndarray of the same shape
             Their posterior standard deviations; with `return_std` only.
         """
-        rows = self._rows(X, "X")
-        moments = [self.rewards_.moments(self._phi(block)) for block in self._blocks(rows)]
-        mean, variance = (self._by_row(np.concatenate(parts)) for parts in zip(*moments, strict=True))
-        return (mean, np.sqrt(variance)) if return_std else mean
-
-    def _by_row(self, values: FloatArray) -> FloatArray:
-        """Return values of (n_rows, n_models) as they are predicted."""
-        return values
-
-    def _blocks(self, rows: FloatArray) -> list[FloatArray]:
-        size = max(1, BLOCK_FLOATS // self.rewards_.means.size)
-        return [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+        mean, std = self._moments(self._rows(X, "X"))
+        return (mean[:, self._shown], std[:, self._shown]) if return_std else mean[:, self._shown]
 
     # --- files
 
@@ -139,17 +141,13 @@ class ContextualBandit(BaseEstimator):
             raise ValueError("save needs a bandit that has decided or learned, got a new one")
         if not isinstance(self.features, str | Basis):
             raise TypeError(f"features must be 'linear' or a Basis to be saved without pickle, got {self.features!r}")
-        if unnamed := [arm for arm in getattr(self, "arms", ()) if not isinstance(arm, str | int | float)]:
+        parameters = {name: value for name, value in self.get_params().items() if name != "random_state"}
+        arms = list(parameters.get("arms", ()))
+        if unnamed := [arm for arm in arms if not isinstance(arm, str | int | float)]:
             raise TypeError(f"arms must be numbers or text to be saved, got {unnamed[0]!r}")
-        arrays: Arrays = {}
-        header = {
-            "library": __version__,
-            "features": self.features if isinstance(self.features, str) else pack(self.features, "features", arrays)[0],
-            "n_features_in": self.n_features_in_,
-            "rewards": pack(self.rewards_, "rewards", arrays)[0],
-            "rng": self._rng.bit_generator.state,
-            **{name: getattr(self, name) for name in self._saved},
-        }
+        parameters |= {"arms": arms, "n_features_in": self.n_features_in_, "rewards": self.rewards_}
+        own, arrays = pack(SavedBandit(**parameters), "bandit")
+        header = {"library": __version__, "bandit": own, "rng": self._rng.bit_generator.state}
         write(path, f"pydirect.{type(self).__name__}", header, arrays)
 
     @classmethod
@@ -167,19 +165,16 @@ class ContextualBandit(BaseEstimator):
             With the reason, when the file is truncated, altered, of a later version or of another kind.
         """
         document = read(path, f"pydirect.{cls.__name__}")
-        header, arrays = document.header, document.arrays
         with sound_contents(path, "a bandit"):
-            features = header["features"]
-            if not isinstance(features, str):
-                features = unpack(Basis, features, arrays, "features")
-            bandit = cls(features=features, **{name: header[name] for name in cls._saved})
+            saved = unpack(SavedBandit, document.header["bandit"], document.arrays, "bandit")
+            parameters = {name: getattr(saved, name) for name in cls._get_param_names() if name != "random_state"}
+            bandit = cls(**parameters)
             bandit._check_parameters()
-            bandit.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
-            n_weights = bandit._phi(np.zeros((1, bandit.n_features_in_))).shape[1]
-            sizes = {"n_arms": bandit._first_arms(), "n_weights": n_weights}
-            bandit.rewards_ = unpack(RewardPosteriors, header["rewards"], arrays, "rewards", **sizes)
+            bandit.n_features_in_, bandit.rewards_ = saved.n_features_in, saved.rewards
+            if saved.rewards.means.shape != bandit._sizes():
+                raise ValueError(f"rewards must be of {bandit._sizes()} arms and weights")
             bandit._rng = np.random.default_rng()
-            bandit._rng.bit_generator.state = header["rng"]
+            bandit._rng.bit_generator.state = document.header["rng"]
         return bandit
 
 
@@ -190,6 +185,7 @@ def _bounded(values: FloatArray, name: str) -> FloatArray:
     return values
 
 
+@dataclass(eq=False, repr=False)
 class LinearBandit(ContextualBandit):
     """Contextual bandit whose arms have weights of their own: LinUCB, or Thompson sampling.
 
@@ -239,31 +235,13 @@ class LinearBandit(ContextualBandit):
     ['left', 'right']
     """
 
-    _saved = ("arms", *ContextualBandit._saved)
-
-    def __init__(
-        self,
-        arms: Sequence[Hashable],
-        *,
-        features: Any = "linear",
-        policy: str = "ucb",
-        exploration: float = 1.0,
-        half_life: float | None = None,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            features=features, policy=policy, exploration=exploration, half_life=half_life, random_state=random_state
-        )
-        self.arms = arms
+    arms: Sequence[Hashable]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if len(self.arms) < 2 or len(set(self.arms)) < len(self.arms):
-            raise ValueError(f"arms must be two or more different ones, got {list(self.arms)!r}")
         self._numbers = {arm: number for number, arm in enumerate(self.arms)}
-
-    def _first_arms(self) -> int:
-        return len(self.arms)
+        if len(self.arms) < 2 or len(self._numbers) < len(self.arms):
+            raise ValueError(f"arms must be two or more different ones, got {list(self.arms)!r}")
 
     def decide(self, X: ArrayLike) -> Any:
         """Choose an arm for every context.
@@ -278,15 +256,10 @@ class LinearBandit(ContextualBandit):
         list of arms, or one arm for a single context
             The chosen arms.
         """
-        x = np.asarray(X)
-        rows = self._rows(np.atleast_2d(x), "X")
-        chosen = np.concatenate([self._best(self._scores(block)) for block in self._blocks(rows)])
-        return self.arms[chosen[0]] if x.ndim == 1 else [self.arms[number] for number in chosen]
-
-    def _scores(self, rows: FloatArray) -> FloatArray:
-        mean, variance = self.rewards_.moments(self._phi(rows))
+        mean, std = self._moments(self._rows(np.atleast_2d(X), "X"))
         deviations = 1.0 if self.policy == "ucb" else self._rng.standard_normal(mean.shape)
-        return mean + self.exploration * deviations * np.sqrt(variance)
+        chosen = [self.arms[number] for number in self._best(mean + self.exploration * deviations * std)]
+        return chosen[0] if np.ndim(X) == 1 else chosen
 
     def learn(self, X: ArrayLike, arms: Any, rewards: ArrayLike) -> Self:
         """Learn the rewards of arms in their contexts, whenever and in whatever order they arrive.
@@ -305,16 +278,14 @@ class LinearBandit(ContextualBandit):
         Self
             The bandit itself.
         """
-        single = np.ndim(X) == 1
         rows = self._rows(np.atleast_2d(X), "X")
-        named = [arms] if single else list(arms)
+        named = [arms] if np.ndim(X) == 1 else list(arms)
         unknown = [arm for arm in named if arm not in self._numbers]
         if unknown:
             raise ValueError(f"arms must be among {list(self.arms)!r}, got {unknown[0]!r}")
         if len(named) != len(rows):
             raise ValueError(f"arms must be {len(rows)}, one per row of X, got {len(named)}")
-        self._learn(rows, np.array([self._numbers[arm] for arm in named], dtype=np.intp), rewards)
-        return self
+        return self._learn(rows, np.array([self._numbers[arm] for arm in named], dtype=np.intp), rewards)
 
     def add_arm(self, arm: Hashable) -> Self:
         """Add an arm of which nothing is known yet.
@@ -333,7 +304,7 @@ class LinearBandit(ContextualBandit):
             raise ValueError(f"arm must be a new one, got {arm!r}")
         self.arms = [*self.arms, arm]
         if hasattr(self, "rewards_"):
-            self._numbers[arm] = self.rewards_.n_arms
+            self._numbers[arm] = len(self._numbers)
             self.rewards_.add_arm()
         return self
 
@@ -376,11 +347,7 @@ class SharedBandit(ContextualBandit):
     1
     """
 
-    def _first_arms(self) -> int:
-        return 1
-
-    def _by_row(self, values: FloatArray) -> FloatArray:
-        return values[:, 0]
+    _shown: ClassVar[Any] = 0
 
     def decide(self, candidates: ArrayLike) -> Any:
         """Choose one of the candidates, in every round.
@@ -401,19 +368,20 @@ class SharedBandit(ContextualBandit):
                 "candidates must have shape (n_candidates, n_features_in) or (n_rounds, n_candidates, n_features_in), "
                 f"none of them 0, got {x.shape}"
             )
-        rounds = x.shape if x.ndim == 3 else (1, *x.shape)
-        phi = self._phi(self._rows(x.reshape(-1, x.shape[-1]), "candidates")).reshape(*rounds[:2], -1)
-        with single_blas_thread():
-            chosen = self._best(self._scores(phi))
+        rows, shape = self._rows(x.reshape(-1, x.shape[-1]), "candidates"), (-1, x.shape[-2])
+        if self.policy == "ucb":
+            mean, std = self._moments(rows)
+            scores = (mean + self.exploration * std).reshape(shape)
+        else:
+            with single_blas_thread():
+                scores = self._drawn(self._phi(rows).reshape(*shape, self.rewards_.means.shape[1]))
+        chosen = self._best(scores)
         return chosen if x.ndim == 3 else int(chosen[0])
 
-    def _scores(self, phi: FloatArray) -> FloatArray:
-        """Return scores of candidates, (n_rounds, n_candidates), for their Φ, (n_rounds, n_candidates, n_weights)."""
+    def _drawn(self, phi: FloatArray) -> FloatArray:
+        """Draw rewards of candidates, (n_rounds, n_candidates), at their Φ, (n_rounds, n_candidates, n_weights)."""
         n_rounds, n_candidates, b = phi.shape
-        if self.policy == "ucb":
-            mean, variance = self.rewards_.moments(phi.reshape(-1, b))
-            return (mean + self.exploration * np.sqrt(variance)).reshape(n_rounds, n_candidates)
-        covariance = self.rewards_.covariances[0]
+        [covariance], [mean] = self.rewards_.covariances, self.rewards_.means
         if n_rounds * n_candidates < b:  # of the smaller matrix a factor is found in less time
             joint = phi @ covariance @ phi.transpose(0, 2, 1)
             joint += JITTER * np.einsum("ijj->i", joint)[:, None, None] * np.eye(n_candidates)
@@ -422,7 +390,7 @@ class SharedBandit(ContextualBandit):
             weights = self._rng.standard_normal((n_rounds, b)) @ cholesky(covariance)
             drawn = phi @ weights[:, :, None]
         spread = self.exploration * np.sqrt(self.rewards_.noise_variance)
-        return phi @ self.rewards_.means[0] + spread * drawn[:, :, 0]
+        return np.asarray(phi @ mean + spread * drawn[:, :, 0])
 
     def learn(self, X: ArrayLike, rewards: ArrayLike) -> Self:
         """Learn the rewards of candidates that were chosen, whenever and in whatever order they arrive.
@@ -440,8 +408,7 @@ class SharedBandit(ContextualBandit):
             The bandit itself.
         """
         rows = self._rows(np.atleast_2d(X), "X")
-        self._learn(rows, np.zeros(len(rows), dtype=np.intp), rewards)
-        return self
+        return self._learn(rows, np.zeros(len(rows), dtype=np.intp), rewards)
 
 
 # Residuals below this fraction of the squares are rounding.
@@ -456,18 +423,15 @@ REFRESHES_PER_HALF_LIFE = 8
 
 @dataclass(eq=False)
 class RewardPosteriors:
-    """Posteriors of the weights of all arms, changed in place.
+    """Posteriors of the weights of all arms, changed in place. The last column of Φ is of ones.
 
     With forgetting, a reward that i others have followed counts 2^(−i / half-life): relative to the others always, and
-    absolutely after a refresh; until then all of them together count for up to 9 % too much. `gram` is A, `cross` c,
-    `sums` Φᵀ1, `totals` (n_arms, 3) numbers of rewards, their sums and sums of squares, `means` m, `covariances` S,
-    `baseline` β, `prior_precision` λ, and `growth` the weight of the next reward, until a refresh divides by it.
+    absolutely after a refresh; until then all of them together count for up to 9 % too much. `sums` are those of
+    products of (φ, reward) with itself, `means` m, `covariances` S in units of the noise variance, `baseline` β,
+    `prior_precision` λ, and `growth` the weight of the next reward, until a refresh divides by it.
     """
 
-    gram: Annotated[FloatArray, Shape("n_arms", "n_weights", "n_weights")]
-    cross: Annotated[FloatArray, Shape("n_arms", "n_weights")]
-    sums: Annotated[FloatArray, Shape("n_arms", "n_weights")]
-    totals: Annotated[FloatArray, Shape("n_arms", 3)]
+    sums: Annotated[FloatArray, Shape("n_arms", "n_sums", "n_sums")]
     means: Annotated[FloatArray, Shape("n_arms", "n_weights")]
     covariances: Annotated[FloatArray, Shape("n_arms", "n_weights", "n_weights")]
     baseline: float = 0.0
@@ -481,21 +445,20 @@ class RewardPosteriors:
     @classmethod
     def prior(cls, n_arms: int, n_weights: int) -> Self:
         """Return the prior: no rewards yet."""
-        square, flat = (n_arms, n_weights, n_weights), (n_arms, n_weights)
-        covariances = np.broadcast_to(np.eye(n_weights), square).copy()
-        return cls(np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros((n_arms, 3)), np.zeros(flat), covariances)
+        covariances = np.tile(np.eye(n_weights), (n_arms, 1, 1))
+        return cls(np.zeros((n_arms, n_weights + 1, n_weights + 1)), np.zeros((n_arms, n_weights)), covariances)
 
     def add_arm(self) -> None:
         """Add an arm without rewards."""
         new = self.prior(1, self.means.shape[1])
         new.covariances /= self.prior_precision
-        for name in ("gram", "cross", "sums", "totals", "means", "covariances"):
+        for name in ("sums", "means", "covariances"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(new, name)]))
 
     def check(self) -> None:
-        """Raise unless the next refresh is to come."""
-        if self.next_refresh <= self.n_learned:
-            raise ValueError("next_refresh must be above n_learned")
+        """Raise unless sums are of the weights and a reward, and the next refresh is to come."""
+        if self.next_refresh <= self.n_learned or self.sums.shape[1] != self.means.shape[1] + 1:
+            raise ValueError("next_refresh must be above n_learned, and sums of one number more than means")
 
     @property
     def n_arms(self) -> int:
@@ -505,10 +468,14 @@ class RewardPosteriors:
     @property
     def noise_variance(self) -> float:
         """Variance σ² of the noise; 1 before there are rewards that differ."""
-        n, total, squares = self.totals.sum(axis=0)
-        residual = squares - self.baseline * (2 * total - n * self.baseline)
-        residual -= np.einsum("ij,ij->", self.means, self.cross - self.baseline * self.sums)
+        n, total, squares = self.sums[:, [-2, -2, -1], [-2, -1, -1]].sum(axis=0)
+        residual = squares - self.baseline * (2 * total - n * self.baseline) - np.sum(self.means * self._centred)
         return float(residual / n) if n and residual > ROUNDING * squares else 1.0
+
+    @property
+    def _centred(self) -> FloatArray:
+        """Φᵀ(y − β), (n_arms, n_weights)."""
+        return np.asarray(self.sums[:, :-1, -1] - self.baseline * self.sums[:, :-1, -2])
 
     def moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of the expected reward of every arm at rows of Φ, (n_rows, n_arms) each."""
@@ -523,66 +490,58 @@ class RewardPosteriors:
 
         - `half_life`: Rewards after which a weight halves; None if all count alike.
         """
-        begin = 0
-        while begin < len(phi):
-            end = min(len(phi), begin + self.next_refresh - self.n_learned)
-            chunk = slice(begin, end)
-            with single_blas_thread():
-                self._add(phi[chunk], arms[chunk], rewards[chunk], half_life)
+        rows, begin = np.column_stack([phi, rewards]), 0
+        with single_blas_thread():
+            while begin < len(rows):
+                chunk = slice(begin, begin + self.next_refresh - self.n_learned)
+                self._add(rows[chunk], arms[chunk], half_life)
+                begin += len(rows[chunk])
                 if self.n_learned == self.next_refresh:
                     self._refresh(half_life)
-            begin = end
 
-    def _add(self, phi: FloatArray, arms: NDArray[np.intp], rewards: FloatArray, half_life: float | None) -> None:
-        weight = np.full(len(phi), self.growth)
+    def _add(self, rows: FloatArray, arms: NDArray[np.intp], half_life: float | None) -> None:
+        weight = np.full(len(rows), self.growth)
         if half_life is not None:
-            weight *= 2.0 ** (np.arange(1, len(phi) + 1) / half_life)
+            weight *= 2.0 ** (np.arange(1, len(rows) + 1) / half_life)
             self.growth = float(weight[-1])
-        for arm in np.unique(arms) if len(arms) > 1 else arms:
+        self.n_learned += len(rows)
+        for arm in np.unique(arms):
             own = arms == arm
-            x, y, w = phi[own], rewards[own], weight[own]
-            weighted = x * w[:, None]
-            self.cross[arm] += y @ weighted
-            self.sums[arm] += weighted.sum(axis=0)
-            self.totals[arm] += w.sum(), w @ y, w @ y**2
-            if len(x) == 1:  # as most come: the same in a fraction of the time
-                _add_square(self.gram[arm], np.sqrt(w[0]) * x[0], 1.0)
-                self._follow(arm, x[0], y[0] - self.baseline, w[0])
-            else:
-                self.gram[arm] += weighted.T @ x
-                posterior = RecursivePosterior(self.means[arm], self.covariances[arm], 1.0, 1 / self.prior_precision)
-                self.covariances[arm] = posterior.update(x, y - self.baseline, w).covariance
-        self.n_learned += len(phi)
-
-    def _follow(self, arm: int, phi: FloatArray, y: float, weight: float) -> None:
-        """Update the posterior of an arm by one reward."""
-        image = self.covariances[arm] @ phi
-        deviation = np.sqrt(1 / weight + phi @ image)
-        direction = image / deviation
-        self.means[arm] += direction * ((y - phi @ self.means[arm]) / deviation)
-        _add_square(self.covariances[arm], direction, -1.0)
+            x, w = rows[own], weight[own]
+            if len(x) > 1:
+                self.sums[arm] += (x.T * w) @ x
+                self._condition(arm)
+                continue
+            # As most come: the same in a fraction of the time.
+            [row], covariance = x, self.covariances[arm]
+            _add_square(self.sums[arm], np.sqrt(w[0]) * row, 1.0)
+            phi, error = row[:-1], row[-1] - self.baseline - row[:-1] @ self.means[arm]
+            image = covariance @ phi
+            deviation = np.sqrt(1 / w[0] + phi @ image)
+            self.means[arm] += image * (error / deviation**2)
+            _add_square(covariance, image / deviation, -1.0)
 
     def _refresh(self, half_life: float | None) -> None:
         """Find the baseline and the prior's precision, and the posteriors from the sums."""
-        for values in (self.gram, self.cross, self.sums, self.totals):
-            values /= self.growth
+        self.sums /= self.growth
         self.growth = 1.0
         steps = self.n_learned if half_life is None else min(self.n_learned, half_life / REFRESHES_PER_HALF_LIFE)
         self.next_refresh = self.n_learned + max(1, int(steps))
-        n, total, _ = self.totals.sum(axis=0)
+        n, total = self.sums[:, -2, -2:].sum(axis=0)
         self.baseline = float(total / n)
-        for _ in range(PRECISION_STEPS):
-            self._condition()
-            self.prior_precision = self._likeliest_precision()
-        self._condition()
+        for step in range(PRECISION_STEPS + 1):
+            if step:
+                self.prior_precision = self._likeliest_precision()
+            for arm in range(self.n_arms):
+                self._condition(arm)
 
-    def _condition(self) -> None:
-        """Find the posteriors at the sums, the baseline and the prior's precision."""
-        for arm, (n, *_) in enumerate(self.totals):
-            centred = self.cross[arm] - self.baseline * self.sums[arm]
-            statistics = TargetStatistics(self.gram[arm], centred, 0.0, n)
-            posterior = RecursivePosterior.of(statistics, 1.0, 1 / self.prior_precision)
-            self.means[arm], self.covariances[arm] = posterior.mean, posterior.covariance
+    def _condition(self, arm: int) -> None:
+        """Find the posterior of an arm at its sums, the baseline and the prior's precision."""
+        gram = np.ascontiguousarray(self.sums[arm, :-1, :-1])
+        posterior = FactoredPosterior.of(
+            TargetStatistics(gram, self._centred[arm], 0.0, 0.0), 1.0, 1 / self.prior_precision
+        )
+        self.means[arm], self.covariances[arm] = posterior.coefficients, posterior.covariance
 
     def _likeliest_precision(self) -> float:
         size = np.einsum("ij,ij->", self.means, self.means) / self.noise_variance

@@ -12,13 +12,14 @@ and the posterior of all weights follows by one update of rank one.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import block_diag, solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 from scipy.stats import rankdata
@@ -69,31 +70,31 @@ def fit_kernel(
     """Return the hyperparameters of largest posterior density and their θ, from that of an earlier search if given."""
     with single_blas_thread(), np.errstate(under="ignore"):
         likelihood = SmoothLikelihood(x, y, tied)
-        short = likelihood.start.copy()
-        short[2 : 2 + likelihood.d] -= 1.2
-        noisy = likelihood.start.copy()
-        noisy[0] = np.log(0.3)
-        starts = [
-            RaceRun("long", likelihood.start, smoothness=SMOOTHNESS),
-            RaceRun("short", short, smoothness=SMOOTHNESS),
-        ]
-        starts.append(RaceRun("noisy", noisy, smoothness=SMOOTHNESS))
-        if earlier is not None and len(earlier) == len(short):
-            starts = [RaceRun("earlier", earlier, smoothness=SMOOTHNESS), *starts[:1]]
-        best = min(race(likelihood, starts), key=lambda run: run.value)
-        best = descend(likelihood, best, 40, Patience(6, 0.0005))
+        start = likelihood.start
+        if earlier is not None:
+            starts = [earlier, start]
+        else:
+            starts = [start, start.copy(), start.copy()]
+            starts[1][2 : 2 + likelihood.d] -= 1.2  # shorter length-scales
+            starts[2][0] = np.log(0.3)  # more noise
+        runs = race(likelihood, [RaceRun("", theta, smoothness=SMOOTHNESS) for theta in starts])
+        best = descend(likelihood, min(runs, key=lambda run: run.value), 40, Patience(6, 0.0005))
         kernel = replace(likelihood.at(SMOOTHNESS).unpack(best.theta), isotropic_amplitude=0.0, linear_amplitude=0.0)
     return kernel, best.theta
 
 
-@dataclass
+@dataclass(frozen=True)
 class Surrogate:
-    """A Gaussian process conditioned on rows, with landmarks, L, and the posterior of the weights of Φ."""
+    """A Gaussian process conditioned on rows: landmarks Z, L, and the posterior N(m, S) of the weights of Φ.
+
+    Means and variances are μ = k(x, Z)α, α = L⁻ᵀm, and σ² = k(x, x) − k(x, Z) M k(Z, x), M = L⁻ᵀ(I − S)L⁻¹.
+    """
 
     kernel: KernelHyperparameters
     landmarks: FloatArray
     factor: FloatArray
-    posterior: RecursivePosterior
+    mean: FloatArray
+    covariance: FloatArray
 
     @classmethod
     def of(cls, kernel: KernelHyperparameters, landmarks: FloatArray, x: FloatArray, y: FloatArray) -> Self:
@@ -101,112 +102,70 @@ class Surrogate:
         with single_blas_thread():
             covariance = kernel.covariance(landmarks, landmarks)
             factor = cholesky_with_jitter(covariance, float(covariance.diagonal().mean()))
-        if factor is None:
-            raise ValueError("the covariance of the landmarks cannot be factorised")
-        own = cls(kernel, landmarks, np.tril(factor), RecursivePosterior.prior(len(landmarks), kernel.noise_variance))
-        own.posterior = RecursivePosterior.of(GaussianStatistics.from_arrays(own.features(x), y), kernel.noise_variance)
-        return own
+            if factor is None:
+                raise ValueError("the covariance of the landmarks cannot be factorised")
+            phi = solve_triangular(factor, kernel.covariance(x, landmarks).T, lower=True, check_finite=False).T
+        posterior = RecursivePosterior.of(GaussianStatistics.from_arrays(phi, y), kernel.noise_variance)
+        return cls(kernel, landmarks, np.tril(factor), posterior.mean, posterior.covariance)
 
-    @property
-    def noise_variance(self) -> float:
-        """Variance of the noise."""
-        return self.posterior.noise_variance
+    def learned(self, x: FloatArray, y: FloatArray, rng: np.random.Generator | None = None) -> Self:
+        """Return it with more rows, which become landmarks unless those there represent them.
 
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        return replace(self, posterior=self.posterior.copy())
-
-    def features(self, x: FloatArray) -> FloatArray:
-        """Return Φ, (n_rows, n_landmarks)."""
-        with single_blas_thread():
-            k = self.kernel.covariance(x, self.landmarks)
-            return np.asarray(solve_triangular(self.factor, k.T, lower=True, check_finite=False).T)
-
-    def learn(self, x: FloatArray, y: FloatArray) -> Self:
-        """Add rows, one after another, in place; new ones become landmarks."""
-        for row, target in zip(x[:, None], y, strict=True):
-            self._add_landmark(row)
-            self.posterior.update(self.features(row), np.array([target]))
-        return self
-
-    def believe(self, x: FloatArray, rng: np.random.Generator) -> Self:
-        """Add rows whose targets are not known yet, as drawn from the process, one after another, in place."""
-        for row in x[:, None]:
-            mean, std = self.moments(row)
-            self.learn(row, mean + std * rng.standard_normal(1))
-        return self
-
-    def _add_landmark(self, z: FloatArray) -> None:
-        """Make a row, (1, n_inputs), a landmark unless those there are represent it."""
-        phi = self.features(z)[0]
-        prior = float(self.kernel.diagonal(z)[0])
-        rest = prior - float(phi @ phi)
-        if rest <= SEEN * prior:
-            return
-        b = len(phi)
-        factor, covariance = np.zeros((b + 1, b + 1)), np.zeros((b + 1, b + 1))
-        factor[:b, :b], factor[b, :b], factor[b, b] = self.factor, phi, np.sqrt(rest)
-        covariance[:b, :b], covariance[b, b] = self.posterior.covariance, self.posterior.prior_variance
-        self.landmarks, self.factor = np.vstack([self.landmarks, z]), factor
-        self.posterior = replace(self.posterior, mean=np.append(self.posterior.mean, 0.0), covariance=covariance)
-
-    def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of f, without the noise; (n_rows,) each."""
-        phi = self.features(x)
-        mean, variance = self.posterior.moments(phi)
-        residual = np.maximum(self.kernel.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
-        return mean, np.sqrt(variance + residual)
-
-    def prepared(self) -> PreparedSurrogate:
-        """Return what predicts quickly: weights of k(x, Z) for means, and a matrix for variances."""
-        with single_blas_thread():
-            known = np.eye(len(self.factor)) - self.posterior.covariance
-            half = solve_triangular(self.factor, known, lower=True, trans=1)
-            matrix = solve_triangular(self.factor, half.T, lower=True, trans=1)
-            weights = solve_triangular(self.factor, self.posterior.mean, lower=True, trans=1)
-        return PreparedSurrogate(self.kernel, self.landmarks, weights, 0.5 * (matrix + matrix.T))
-
-
-@dataclass(frozen=True)
-class PreparedSurrogate:
-    """Moments and gradients: μ = k(x, Z)α, α = L⁻ᵀm, and σ² = k(x, x) − k(x, Z) M k(Z, x), M = L⁻ᵀ(I − S)L⁻¹."""
-
-    kernel: KernelHyperparameters
-    landmarks: FloatArray
-    weights: FloatArray
-    matrix: FloatArray
+        Targets that are NaN are not known yet: they are drawn from the process, one after another.
+        """
+        landmarks, factor, mean, covariance = self.landmarks, self.factor, self.mean, self.covariance
+        for row, prior, target in zip(x[:, None], self.kernel.diagonal(x), y, strict=True):
+            phi = solve_triangular(factor, self.kernel.covariance(row, landmarks)[0], lower=True, check_finite=False)
+            rest = prior - phi @ phi
+            if rest > SEEN * prior:
+                phi, above = np.append(phi, np.sqrt(rest)), np.zeros((len(phi), 1))
+                landmarks, factor = np.vstack([landmarks, row]), np.vstack([np.hstack([factor, above]), phi])
+                mean, covariance = np.append(mean, 0.0), block_diag(covariance, 1.0)
+            gain = covariance @ phi
+            f, variance = phi @ mean, phi @ gain
+            if rng is not None and np.isnan(target):
+                target = f + np.sqrt(variance) * rng.standard_normal()
+            total = variance + self.kernel.noise_variance
+            mean = mean + gain * ((target - f) / total)
+            covariance = covariance - np.outer(gain, gain) / total
+        return replace(self, landmarks=landmarks, factor=factor, mean=mean, covariance=covariance)
 
     @cached_property
-    def _others(self) -> PreparedRows:
-        return self.kernel.prepared(self.landmarks)
+    def _prepared(self) -> tuple[PreparedRows, FloatArray, FloatArray]:
+        """The landmarks, α and M."""
+        with single_blas_thread():
+            known = np.eye(len(self.factor)) - self.covariance
+            half = solve_triangular(self.factor, known, lower=True, trans=1)
+            matrix = solve_triangular(self.factor, half.T, lower=True, trans=1)
+            weights = solve_triangular(self.factor, self.mean, lower=True, trans=1)
+        return self.kernel.prepared(self.landmarks), weights, 0.5 * (matrix + matrix.T)
 
     def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of f, without the noise; (n_rows,) each."""
+        return self._moments(x)[:2]
+
+    def _moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        others, weights, matrix = self._prepared
         with single_blas_thread():
-            k = self.kernel.covariance(x, self._others)
-            return k @ self.weights, self._std(x, k, k @ self.matrix)
+            k, prior = self.kernel.covariance(x, others), self.kernel.diagonal(x)
+            image = k @ matrix
+            variance = prior - np.einsum("ij,ij->i", k, image)
+            return k @ weights, np.sqrt(np.maximum(variance, 1e-12 * prior)), image
 
     def gradients(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation, (n_rows,) each, and their gradients, (n_rows, n_inputs) each."""
+        mean, std, image = self._moments(x)
+        scales, order = self.kernel.length_scales, 2 * self.kernel.smoothness
+        rows, others = x / scales, self.landmarks / scales
+        distance = np.sqrt(order) * cdist(rows, others)
+        slope = -order * self.kernel.ard_amplitude * matern_pull(distance, self.kernel.smoothness)
+
+        def along(coefficients: FloatArray) -> FloatArray:
+            weight = slope * coefficients
+            return (rows * weight.sum(axis=1)[:, None] - weight @ others) / scales
+
         with single_blas_thread():
-            k = self.kernel.covariance(x, self._others)
-            km = k @ self.matrix
-            std = self._std(x, k, km)
-            scaled, others = x / self.kernel.length_scales, self.landmarks / self.kernel.length_scales
-            order = 2 * self.kernel.smoothness
-            distance = np.sqrt(order) * cdist(scaled, others)
-            slope = -order * self.kernel.ard_amplitude * matern_pull(distance, self.kernel.smoothness)
-
-            def along(coefficients: FloatArray) -> FloatArray:
-                weight = slope * coefficients
-                return (scaled * weight.sum(axis=1)[:, None] - weight @ others) / self.kernel.length_scales
-
-            return k @ self.weights, std, along(self.weights), -along(km) / std[:, None]
-
-    def _std(self, x: FloatArray, k: FloatArray, km: FloatArray) -> FloatArray:
-        prior = self.kernel.diagonal(x)
-        variance = prior - np.einsum("ij,ij->i", k, km)
-        return np.sqrt(np.maximum(variance, 1e-12 * prior))
+            return mean, std, along(self._prepared[1]), -along(image) / std[:, None]
 
 
 # Landmarks of a surrogate: what bounds its cost. Half of them are the rows that matter most.
@@ -216,85 +175,62 @@ GROWTH = 1.1
 # Values whose squares can be summed; larger ones count as infinite.
 LARGEST = 1e150
 
+Units = Callable[[FloatArray], FloatArray]
 
-class StandardisedTargets:
-    """Values of a function that is maximised: standardised, after the worse half was brought to a normal's quantiles.
+
+def standardised(values: FloatArray) -> Units:
+    """Return units of a function that is maximised: standardised, the worse half brought to a normal's quantiles.
 
     How bad bad values are tells nothing of where the best ones are, but would set the scale (the half-rank warping of
-    Song et al. 2024, The Vizier Gaussian process bandit algorithm, section 3.1.1). Order is kept.
+    Song et al. 2024, The Vizier Gaussian process bandit algorithm, section 3.1.1). Order is kept; values between known
+    ones follow by interpolation.
     """
-
-    def __init__(self, values: FloatArray) -> None:
-        finite = values[np.abs(values) <= LARGEST]
-        values = np.clip(values, finite.min(initial=0.0), finite.max(initial=0.0))
-        middle = float(np.median(values))
-        spread = float(np.sqrt(np.mean((values[values >= middle] - middle) ** 2)))
-        quantiles = spread * ndtri((rankdata(values) - 0.5) / len(values))
-        warped = np.where(values >= middle, values, middle + np.minimum(quantiles, 0.0))
-        self.known, index = np.unique(values, return_index=True)
-        self.warped = warped[index]
-        self.mean, self.scale = float(warped.mean()), float(warped.std()) or 1.0
-
-    def __call__(self, values: FloatArray) -> FloatArray:
-        """Return values in the surrogate's units, those between known ones by interpolation."""
-        beyond = np.where(np.abs(values) <= LARGEST, np.maximum(values - self.known[-1], 0.0), 0.0)
-        return (np.interp(values, self.known, self.warped) + beyond - self.mean) / self.scale
-
-    def priority(self, values: FloatArray) -> FloatArray:
-        """Return how much each row matters, (n_rows,)."""
-        return values
+    finite = values[np.abs(values) <= LARGEST]
+    values = np.clip(values, finite.min(initial=0.0), finite.max(initial=0.0))
+    middle = float(np.median(values))
+    spread = float(np.sqrt(np.mean((values[values >= middle] - middle) ** 2)))
+    quantiles = spread * ndtri((rankdata(values) - 0.5) / len(values))
+    warped = np.where(values >= middle, values, middle + np.minimum(quantiles, 0.0))
+    known, index = np.unique(values, return_index=True)
+    return partial(_standardised, known=known, warped=warped[index], mean=warped.mean(), scale=warped.std() or 1.0)
 
 
-class Signed:
-    """Values of a constraint, feasible up to zero: arsinh(c) in units of their size, which keeps the sign.
+def _standardised(values: FloatArray, known: FloatArray, warped: FloatArray, mean: float, scale: float) -> FloatArray:
+    beyond = np.where(np.abs(values) <= LARGEST, np.maximum(values - known[-1], 0.0), 0.0)
+    return np.asarray((np.interp(values, known, warped) + beyond - mean) / scale)
+
+
+def signed(values: FloatArray) -> Units:
+    """Return units of a constraint, feasible up to zero: standardised arsinh(c), c in units of their size.
 
     Large violations are compressed, as by the bilog transform of Eriksson & Poloczek (2021, Scalable constrained
     Bayesian optimization, section 3), but without its kink at zero.
     """
+    apart = np.abs(values[np.isfinite(values) & (values != 0)])
+    size = float(np.median(apart)) if len(apart) else 1.0
+    own = _signed(values, size, 0.0, 1.0)
+    return partial(_signed, size=size, mean=own.mean(), scale=own.std() or 1.0)
 
-    threshold: float
 
-    def __init__(self, values: FloatArray) -> None:
-        size = np.abs(values[np.isfinite(values) & (values != 0)])
-        self.size = float(np.median(size)) if len(size) else 1.0
-        shaped = self._shaped(values)
-        self.mean, self.scale = float(shaped.mean()), float(shaped.std()) or 1.0
-        self.threshold = -self.mean / self.scale
-
-    def _shaped(self, values: FloatArray) -> FloatArray:
-        limit = np.nan_to_num(values / self.size, posinf=1e100, neginf=-1e100)
-        return np.asarray(np.arcsinh(limit))
-
-    def __call__(self, values: FloatArray) -> FloatArray:
-        """Return values in the surrogate's units."""
-        return (self._shaped(values) - self.mean) / self.scale
-
-    def priority(self, values: FloatArray) -> FloatArray:
-        """Return how much each row matters, (n_rows,): those near zero most."""
-        return -np.abs(values)
+def _signed(values: FloatArray, size: float, mean: float, scale: float) -> FloatArray:
+    return np.asarray((np.arcsinh(np.nan_to_num(values / size, posinf=1e100, neginf=-1e100)) - mean) / scale)
 
 
 class LearnedFunction:
-    """One function on the inputs of a box, from the rows at which it is known.
+    """One function on the inputs of a box, an objective or a constraint, from the rows at which it is known.
 
     Between searches of the hyperparameters, whose number of rows grows geometrically, a row costs one update of rank
     one. With more than `MAX_LANDMARKS` rows the surrogate is built anew whenever a third as many have become landmarks.
     """
 
-    def __init__(
-        self, tied: NDArray[np.intp], units: type[StandardisedTargets] | type[Signed], rng: np.random.Generator
-    ) -> None:
-        self._tied, self._make_units, self.rng = tied, units, rng
+    units: Units
+
+    def __init__(self, tied: NDArray[np.intp], rng: np.random.Generator, *, is_constraint: bool = False) -> None:
+        self._tied, self.rng, self.is_constraint = tied, rng, is_constraint
         self._x, self.values = np.empty((0, len(tied))), np.empty(0)
         self._theta: FloatArray | None = None
         self._next_search, self._n_used = 0, 0
         self._surrogate: Surrogate | None = None
-        self.units: StandardisedTargets | Signed
-
-    @property
-    def n_rows(self) -> int:
-        """Rows at which the function is known."""
-        return len(self._x)
 
     def add(self, x: FloatArray, values: FloatArray) -> None:
         """Add rows x, (n_rows, n_inputs), and values, (n_rows,), of which NaN are unknown."""
@@ -303,29 +239,24 @@ class LearnedFunction:
 
     def surrogate(self) -> Surrogate:
         """Return the surrogate of all rows so far."""
-        new = slice(self._n_used, None)
-        found = self._surrogate
-        if found is None or self.n_rows >= self._next_search or len(found.landmarks) >= MAX_LANDMARKS * 4 // 3:
-            found = self._built()
+        found, n, new = self._surrogate, len(self._x), slice(self._n_used, None)
+        if found is None or n >= self._next_search or len(found.landmarks) >= MAX_LANDMARKS * 4 // 3:
+            found = self._built(n)
         else:
-            found.learn(self._x[new], self.units(self.values[new]))
-        self._surrogate, self._n_used = found, self.n_rows
+            found = found.learned(self._x[new], self.units(self.values[new]))
+        self._surrogate, self._n_used = found, n
         return found
 
-    def _built(self) -> Surrogate:
-        """Return a surrogate of all rows with new landmarks and, if it is time, hyperparameters."""
-        self.units = self._make_units(self.values)
+    def _built(self, n: int) -> Surrogate:
+        """Return a surrogate of all n rows with new landmarks and, if it is time, hyperparameters."""
+        # Landmarks are all rows, or those that matter most, constraints near zero, and others by chance.
+        chosen = np.argsort(np.abs(self.values) if self.is_constraint else -self.values, kind="stable")
+        if n > MAX_LANDMARKS:
+            first, rest = np.split(chosen, [MAX_LANDMARKS // 2])
+            chosen = np.append(first, self.rng.choice(rest, MAX_LANDMARKS - len(first), replace=False))
+        self.units = (signed if self.is_constraint else standardised)(self.values)
         y = self.units(self.values)
-        chosen = self._chosen()
-        if self.n_rows >= self._next_search:
+        if n >= self._next_search:
             self._kernel, self._theta = fit_kernel(self._x[chosen], y[chosen], self._tied, self._theta)
-            self._next_search = max(self.n_rows + 1, math.ceil(GROWTH * self.n_rows))
+            self._next_search = max(n + 1, math.ceil(GROWTH * n))
         return Surrogate.of(self._kernel, np.unique(self._x[chosen], axis=0), self._x, y)
-
-    def _chosen(self) -> NDArray[np.intp]:
-        """Return the rows of landmarks: all of them, or those that matter most and others by chance."""
-        order = np.argsort(-self.units.priority(self.values), kind="stable")
-        if self.n_rows <= MAX_LANDMARKS:
-            return order
-        first, rest = order[: MAX_LANDMARKS // 2], order[MAX_LANDMARKS // 2 :]
-        return np.append(first, self.rng.choice(rest, MAX_LANDMARKS - len(first), replace=False))
