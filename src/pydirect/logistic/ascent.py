@@ -3,8 +3,9 @@
 At logits of given moments every likelihood of `pydirect.logistic.likelihood` looks like Gaussian regression: with
 precisions h and residuals r of the rows, A = Φᵀdiag(h)Φ, and the mean of the weights moves by S(Φᵀr − m/τ),
 S = (A + I/τ)⁻¹. For the Jaakkola bound this is its fixed-point iteration, for the softmax Newton's. The rows answer
-through a `RowSource`: rows held in memory, or passes over a stream (`pydirect.logistic.rows`). Anderson's method
-extrapolates from the last few steps, and a step that lowers the bound is shortened.
+through a `RowSource`: rows held in memory, or passes over a stream (`pydirect.logistic.rows`). Over a stream, the means
+are extrapolated from the last few steps by Anderson's method. In memory, they are the best for every covariance, and
+the prior variance moves by secants. A step that lowers the bound is shortened.
 """
 
 from __future__ import annotations
@@ -25,12 +26,17 @@ from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
 RISE = 0.03
-RELATIVE_RISE = 3e-5
+RELATIVE_RISE = 3e-4
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
 MEMORY = 5
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)
+# Least and largest secant step of the log prior variance, relative to the plain one, and its largest length.
+SECANT_STEPS = (0.33, 2.0)
+LONGEST_SECANT = 1.0
+# Change of the log prior variance that tells no slope.
+SMALLEST_CHANGE = 1e-3
 
 
 class LatentGaussian(Protocol):
@@ -143,6 +149,7 @@ class Ascent(Generic[Posterior]):
         self.trace: list[float] = []
         self.converged = False
         self._memory = Anderson(MEMORY)
+        self._last_variances: tuple[float, float] | None = None  # logs of a prior variance and of the next
         self._target = start
         self._shares: list[float] = []  # of the step to the target that are left to try
         self._solve_at(start, 1.0)
@@ -174,16 +181,24 @@ class Ascent(Generic[Posterior]):
         self.converged = bound - before <= self._share * (RISE + RELATIVE_RISE * abs(bound))
         if self.finished or self.solution.interrupted:
             return
-        self._target = State.after(found, self.solution.latent.mean, self.solution.log_variance)
-        moved = self._extrapolated(self.solution.state)
-        # Where means are the best for every covariance, it was the covariance that went too far.
-        extrapolated = len(self._memory.steps) > 1 and not isinstance(self.solution.latent, LikelihoodMoments)
-        self._shares = list(SHARES if extrapolated else SHARES[1:])
+        state = self.solution.state
+        if isinstance(self.solution.latent, LikelihoodMoments):  # a Newton step would move the best means away
+            self._target = moved = State(found.gram, state.mean, self._secant(state.log_variance))
+        else:
+            self._target = State.after(found, self.solution.latent.mean, self.solution.log_variance)
+            means = self._memory.extrapolated(state.mean.ravel(), self._target.mean.ravel())
+            moved = replace(self._target, mean=means.reshape(state.mean.shape))
+        self._shares = list(SHARES if len(self._memory.steps) > 1 else SHARES[1:])
         self._solve_at(moved, 1.0)
 
-    def _extrapolated(self, state: State) -> State:
-        means = self._memory.extrapolated(state.mean.ravel(), self._target.mean.ravel())
-        return replace(self._target, mean=means.reshape(state.mean.shape))
+    def _secant(self, before: float) -> float:
+        """Log of the prior variance that is its own best one, if that changes as it did in the last step."""
+        after, last = self.solution.log_variance, self._last_variances
+        self._last_variances, factor = (before, after), 1.0
+        if last is not None and abs(before - last[0]) > SMALLEST_CHANGE:
+            slope = (after - last[1]) / (before - last[0])
+            factor = float(np.clip(1 / max(1 - slope, 1 / SECANT_STEPS[1]), *SECANT_STEPS))
+        return before + float(np.clip(factor * (after - before), -LONGEST_SECANT, LONGEST_SECANT))
 
     def _solve_at(self, state: State, share: float) -> None:
         self.solution, self._share = self.solve(state), share

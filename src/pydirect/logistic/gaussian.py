@@ -28,6 +28,8 @@ TYPICAL_LOGIT_VARIANCE = 4.0
 LOG_VARIANCE_SD = 1.5
 # Directions are kept that would carry information at this many times the typical prior variance.
 VARIANCE_MARGIN = 10.0
+# Columns of the covariance's root that are multiplied by rows at a time.
+ROOT_COLUMNS = 128
 # Of the search for the prior variance: most secants, their lengths, and the least curvature relative to the largest.
 SECANTS = 4
 SMALLEST_STEP, LARGEST_STEP = 0.02, 1.5
@@ -84,7 +86,12 @@ class FullGaussian:
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
-        return product(phi, self.mean), squared_norms(product(np.asarray(phi, dtype=np.float64), self.root))
+        rows, variance = np.asarray(phi, dtype=np.float64), np.zeros(len(phi))
+        for begin in range(0, len(self.root), ROOT_COLUMNS):  # below its diagonal, the root is zero
+            columns = slice(begin, begin + ROOT_COLUMNS)
+            end = min(columns.stop, len(self.root))
+            variance += squared_norms(product(rows[:, :end], self.root[:end, columns]))
+        return product(phi, self.mean), variance
 
 
 @dataclass(frozen=True)

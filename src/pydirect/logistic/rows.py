@@ -41,7 +41,7 @@ MANY_FUNCTIONS = 8
 START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
-MEAN_OPTIONS = {"maxiter": 10, "ftol": 1e-6, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 10, "ftol": 1e-5, "gtol": 1e-3}
 # Factors of the precision of several classes among which left-out labels choose.
 FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
