@@ -8,10 +8,11 @@ import importlib
 import inspect
 import json
 import pkgutil
+import types
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import pytest
@@ -311,6 +312,25 @@ def test_any_replaced_value_is_refused_or_makes_an_object_that_can_be_stored_aga
         else:
             verify(back)
     assert 1000 < refused < 1500
+
+
+class Alias:
+    """``NDArray`` as NumPy has it from 2.5 on: an alias that is subscripted with the scalars."""
+
+    def __init__(self) -> None:
+        self.__value__ = NDArray[TypeVar("Scalar", bound=np.generic)]
+
+    def __getitem__(self, scalars: Any) -> types.GenericAlias:
+        return types.GenericAlias(self, scalars)
+
+
+def test_type_aliases_stand_for_what_they_name():
+    hint = Annotated[Alias()[np.float64], Shape("n")]
+    aliased = dataclasses.make_dataclass("Aliased", [("mean", hint)])
+    header, arrays = pack(aliased(np.arange(3.0)))
+    np.testing.assert_array_equal(unpack(aliased, header, arrays).mean, [0.0, 1.0, 2.0])
+    with pytest.raises(TypeError, match="must be float64 array"):
+        unpack(aliased, header, {name: own.astype(np.float32) for name, own in arrays.items()})
 
 
 def test_annotations_of_all_stored_classes_can_be_read():

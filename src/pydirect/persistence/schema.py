@@ -337,6 +337,8 @@ def _options(hint: Any, markers: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[
     if get_origin(hint) is Annotated:
         own = next((marker.hint for marker in hint.__metadata__ if isinstance(marker, As)), hint.__origin__)
         return _options(own, (*markers, *hint.__metadata__))
+    if hasattr(alias := get_origin(hint), "__value__"):  # a type alias, as NDArray is from NumPy 2.5 on
+        return _options(alias.__value__[get_args(hint)], markers)
     if hint is Hashable:
         hint = str | int | float | bool | tuple[Hashable, ...] | None
     if get_origin(hint) in (Union, types.UnionType):
