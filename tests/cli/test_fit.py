@@ -122,7 +122,7 @@ def test_an_interrupted_fit_writes_nothing(tmp_path, data, monkeypatch, assert_r
         (["--target", "y", "--category", "y"], "column 'y' is named twice"),
         (["--target", "colour", "--task", "regression"], "column 'colour': expected numbers, got"),
         (["--target", "y", "--set", "zzz=1"], "Invalid parameter 'zzz' for estimator DirectRegressor"),
-        (["--target", "y", "--set", "noise"], "expected NAME=VALUE, got 'noise'"),
+        (["--target", "y", "--set", "noise"], "noise must be"),
         (
             ["--target", "y", "--set", "posterior=load(path='m')"],
             "expected an object such as Polynomial(degree=3), got",
@@ -204,7 +204,11 @@ def test_targets_of_two_numbers_suggest_classification(tmp_path, capsys, run, wr
     ("labels", "options", "message"),
     [
         ([f"name {i % 60}" for i in range(80)], [], "expected numbers, got 'name 0' in data row 1"),
-        ([*map(str, range(39)), "n.n."], [], "expected numbers, got 'n.n.' in data row 40; --missing-value n.n. takes"),
+        (
+            [*map(str, range(39)), "n.n."],
+            [],
+            "'n.n.' in data row 40; --missing-value n.n. takes it",
+        ),
         (np.linspace(0.1, 0.9, 80), ["--task", "classification"], "continuous"),
     ],
 )

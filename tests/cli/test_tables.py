@@ -167,7 +167,7 @@ def test_broken_files_are_refused(csv_file, content, message):
 def test_columns_of_the_wrong_kind_and_absent_ones_are_named(csv_file):
     table = read_table(csv_file("x,s\n1,a\n2,4\n"))
     with pytest.raises(
-        ValueError, match=r"column 's': expected numbers, got 'a' in data row 1; --missing-value a takes"
+        ValueError, match=r"column 's': expected numbers, got 'a' in data row 1; --missing-value a takes it for missing"
     ):
         table.numbers("s")
     with pytest.raises(ValueError, match=r"no columns 'z', 'w' \(it has 'x', 's'\)"):

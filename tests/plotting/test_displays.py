@@ -13,9 +13,8 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import Fourier
+from pydirect import DirectSurvivalRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
-from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.metrics import coverage_curve
 from pydirect.plotting import (
     CalibrationDisplay,
@@ -25,7 +24,7 @@ from pydirect.plotting import (
     PredictionIntervalDisplay,
     RelevanceDisplay,
     ReliabilityDisplay,
-    SequentialDisplay,
+    SurvivalDisplay,
 )
 from pydirect.plotting.fits import running_mean
 from pydirect.predictive import PredictiveDistribution
@@ -51,9 +50,7 @@ def texts(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize(
-    "kind", ["sorted", "actual_vs_predicted", "feature", "coverage", "pit", "value", "gap", "levels"]
-)
+@pytest.mark.parametrize("kind", ["sorted", "actual_vs_predicted", "feature", "coverage", "pit", "value", "levels"])
 def test_every_display_renders_without_a_warning(kind, posterior):
     rng = np.random.default_rng(5)
     y = rng.normal(size=30)
@@ -62,8 +59,8 @@ def test_every_display_renders_without_a_warning(kind, posterior):
         display = PredictionIntervalDisplay.from_predictions(y, predicted, kind=kind, feature=("time (s)", y))
     elif kind in ("coverage", "pit"):
         display = CalibrationDisplay.from_predictions(y, predicted, kind=kind)
-    elif kind in ("value", "gap"):
-        display = ELBODisplay([np.sort(y), -1e9 / np.arange(1.0, 9.0)], converged=[True, False]).plot(kind=kind)
+    elif kind == "value":
+        display = ELBODisplay([np.sort(y), -1e9 / np.arange(1.0, 9.0)], converged=[True, False]).plot()
     else:
         display = PosteriorDisplay(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(n_weights=4)
     display.figure_.canvas.draw()
@@ -77,7 +74,7 @@ def test_every_display_renders_without_a_warning(kind, posterior):
     [
         ("sorted", "row, in order of prediction"),
         ("actual_vs_predicted", "predicted yield (t/ha)"),
-        ("feature", "feature 1"),
+        ("feature", "slope"),
     ],
 )
 def test_intervals_are_labelled_with_units_and_coverage(kind, label, regression):
@@ -200,21 +197,12 @@ def test_elbo_of_several_fits_and_outputs_has_a_line_for_each():
     assert [len(line.get_xdata()) for line in display.ax_.lines] == [9, 3, 4]
 
 
-def test_elbo_gap_spans_orders_of_magnitude_on_a_logarithmic_axis():
-    display = ELBODisplay([-5.0 - 10.0 ** -np.arange(-6.0, 6.0)]).plot(kind="gap")
-    gap = display.ax_.lines[0].get_ydata()
-    assert display.ax_.get_yscale() == "log"
-    np.testing.assert_allclose(gap[:3], [1e6, 1e5, 1e4], rtol=1e-6)
-    assert gap[-1] == gap[-2] > 0.0  # the best value itself has no logarithm
-
-
 @pytest.mark.parametrize("trace", [np.full(6, -1e6), [-3.0], -543.0 + 1e-11 * np.arange(5), np.zeros(2)])
-@pytest.mark.parametrize("kind", ["value", "gap"])
-def test_flat_and_single_traces_are_drawn_in_view(trace, kind, plt):
-    ax = ELBODisplay.from_estimator(fit(np.asarray(trace))).plot(kind=kind).ax_
+def test_flat_and_single_traces_are_drawn_in_view(trace):
+    ax = ELBODisplay.from_estimator(fit(np.asarray(trace))).ax_
     low, high = ax.get_ylim()
     assert np.all((low < ax.lines[0].get_ydata()) & (ax.lines[0].get_ydata() < high))
-    if kind == "value" and len(trace) == 5:
+    if len(trace) == 5:
         assert high - low > 1e-6 * 543.0
 
 
@@ -317,7 +305,7 @@ ONE, TWO = np.ones(1), np.ones(2)
         (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of 'coverage', 'pit', got 'roc'"),
         (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
         (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must be 1 strings, got 2"),
-        (lambda: ELBODisplay([TWO]).plot(kind="log"), "kind must be one of 'value', 'gap'"),
+        (lambda: SurvivalDisplay(TWO, np.ones((1, 2)), np.ones((2, 1, 3))), r"survival must have shape \(1, 2\)"),
         (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), TWO, TWO).plot(n_weights=0), "n_weights positive, got .* and 0"),
@@ -339,48 +327,26 @@ def test_an_unfitted_estimator_is_named():
         ELBODisplay.from_estimator(BayesianRidge())
 
 
-# Sequential posteriors
+# Survival
 
 
-@pytest.fixture(scope="module")
-def sequential():
+@pytest.mark.parametrize("likelihood", ["normal", "extreme"])
+def test_survival_curves_lie_in_bands_that_widen_far_from_the_rows(likelihood):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 2))
-    Y = np.c_[np.sin(X[:, 0]), X[:, 1]] + 0.3 * rng.normal(size=(200, 2))
-    return DirectRegressor(Fourier(length_scale=1.0), posterior="sequential", n_basis_functions=40).fit(X, Y)
-
-
-def test_log_weights_are_drawn_about_the_elbo_and_the_evidence(sequential):
-    display = SequentialDisplay.from_estimator(sequential, output=1)
-    posterior = sequential.posterior_[1]
-    left, right = display.ax_
-    assert sum(patch.get_height() for patch in left.patches) == posterior.n_draws
-    positions = sorted(line.get_xdata()[0] for line in left.lines)
-    np.testing.assert_allclose(positions, sorted([0.0, -posterior.gap]), atol=1e-9)
-    heights = right.lines[0].get_ydata()
-    np.testing.assert_array_equal(heights, np.sort(posterior.coarseness)[::-1])
+    X = rng.uniform(-1, 1, (120, 1))
+    time, end = np.exp(X[:, 0] + 0.3 * rng.standard_normal(120)), rng.uniform(0, 6, 120)
+    model = DirectSurvivalRegressor(likelihood=likelihood).fit(X, np.minimum(time, end), event=time <= end)
+    display = SurvivalDisplay.from_estimator(model, [[0.0], [4.0]], names=["near", "far"], time_name="time (months)")
+    np.testing.assert_allclose(display.survival, model.predict_survival([[0.0], [4.0]], display.times))
+    assert (np.diff(display.survival) <= 1e-12).all() and (display.survival[:, 0] == 1).all()
+    low, high = display.ends
+    assert (low <= display.survival + 0.02).all() and (display.survival <= high + 0.02).all()
+    near, far = (high - low).max(axis=1)
+    assert near < far
+    assert texts(display.ax_) == ["near", "far", "90% interval of the function"]
+    at_one = SurvivalDisplay.from_estimator(model, [[0.0]], [1.0, 2.0], level=0.5)
+    assert (at_one.ends[0] < at_one.ends[1]).all() and at_one.ax_.get_xlim() == (1.0, 2.0)
     display.figure_.canvas.draw()
-    alone = SequentialDisplay.from_estimator(sequential, ax=right)
-    assert alone.ax_.size == 1
-
-
-@pytest.mark.parametrize(("log_weights", "label"), [([-3.0, -1.0], "ELBO, 2 below"), ([1.0, 3.0], "ELBO, 2 above")])
-def test_the_elbo_is_said_to_be_on_the_side_where_it_is_drawn(log_weights, label):
-    left = SequentialDisplay(log_weights, 0.0, [1.0]).plot().ax_[0]
-    assert any(text.get_text().startswith(label) for text in left.get_legend().get_texts())
-
-
-def test_the_levels_of_draws_are_drawn_as_those_of_other_posteriors(sequential):
-    display = PosteriorDisplay.from_estimator(sequential)
-    assert display.zero_fraction == pytest.approx(sequential.posterior_[0].sparsity)
-
-
-def test_only_sequential_posteriors_have_log_weights(sequential):
-    model = DirectRegressor("linear").fit(np.eye(3), [0.0, 1.0, 3.0])
-    with pytest.raises(TypeError, match="sequential posterior, got GaussianPosterior of DirectRegressor"):
-        SequentialDisplay.from_estimator(model)
-    with pytest.raises(ValueError, match="one or a pair of axes"):
-        SequentialDisplay.from_estimator(sequential, ax=[1, 2, 3])
 
 
 def test_running_means_are_weighted_means_of_what_is_known():
@@ -393,11 +359,9 @@ def test_running_means_are_weighted_means_of_what_is_known():
 
 
 def test_one_line_per_model_and_one_per_change():
-    pytest.importorskip("matplotlib").use("Agg")
     display = LogScoreDisplay([np.zeros(9), np.ones(9)], names=["a", "b"], changes=[4]).plot()
     assert [line.get_label() for line in display.ax_.lines[:2]] == ["a", "b"]
     assert len(display.ax_.lines) == 3
-    display.figure_.clear()
 
 
 def test_bad_arguments_are_refused():
@@ -413,11 +377,9 @@ def test_legends_and_labels_stay_inside_the_figure():
     rng = np.random.default_rng(0)
     p = rng.random(300)
     reliability = ReliabilityDisplay(rng.random(300) < p, p, name="DirectClassifier, calibrated").plot()
-    relevance = RelevanceDisplay([f"mean column {k}" for k in range(8)], np.arange(8.0) / 8, np.arange(8.0)).plot()
+    relevance = RelevanceDisplay([f"mean column {k}" for k in range(8)], np.arange(8.0) / 8).plot()
     for display in (reliability, relevance):
         display.figure_.canvas.draw()
-    right = reliability.figure_.bbox.x1
-    assert reliability.ax_.get_legend().get_window_extent().x1 <= right
-    for ax in relevance.ax_:
-        label = ax.xaxis.label.get_window_extent()
-        assert relevance.figure_.bbox.x0 <= label.x0 and label.x1 <= relevance.figure_.bbox.x1
+    assert reliability.ax_.get_legend().get_window_extent().x1 <= reliability.figure_.bbox.x1
+    label = relevance.ax_.xaxis.label.get_window_extent()
+    assert relevance.figure_.bbox.x0 <= label.x0 and label.x1 <= relevance.figure_.bbox.x1

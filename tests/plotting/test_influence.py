@@ -1,4 +1,4 @@
-"""Displays of contributions of columns and of effects of rows."""
+"""Displays of contributions of columns, and of effects of rows and of groups."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor
+from pydirect import DirectMixedRegressor, DirectRegressor
 from pydirect.explain import RowInfluence, shapley_values
-from pydirect.plotting import RowInfluenceDisplay, ShapleyDisplay
+from pydirect.plotting import RandomEffectsDisplay, RowInfluenceDisplay, ShapleyDisplay
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 4))
@@ -74,9 +74,34 @@ def test_rows_of_largest_effect_come_first():
     own = effects.mean[1, :, 1]
     order = np.argsort(-np.abs(own))[:5]
     assert ticks(display.ax_) == [f"row {i}" for i in order]
+    again = RowInfluenceDisplay.from_estimator(MODEL, X, np.c_[Y, -Y], X[1:2], output=1, max_rows=5)
+    assert ticks(again.ax_) == ticks(display.ax_)
     named = RowInfluenceDisplay(effects, labels=[f"run {i}" for i in range(60)]).plot()
     assert len(ticks(named.ax_)) == 10 and ticks(named.ax_)[0].startswith("run ")
     named.figure_.canvas.draw()
+
+
+def test_effects_of_groups_stand_in_their_order_with_intervals():
+    shop = np.array([f"s{i}" for i in RNG.integers(0, 12, 60)])
+    model = DirectMixedRegressor(features="linear", slopes=[1]).fit(X, Y + (shop == "s3"), shop)
+    display, found = RandomEffectsDisplay.from_estimator(model, target_name="sales"), model.random_effects_
+    order = np.argsort(-found["mean"][:, 0], kind="stable")
+    assert ticks(display.ax_) == found["group"][order].tolist()
+    assert display.ax_.get_xlabel() == "intercept of the group (sales)"
+    apart = int((np.abs(found["mean"][:, 0]) > 1.6449 * found["std"][:, 0]).sum())
+    counts = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert counts == [
+        f"90% intervals with zero: {len(order) - apart} groups",
+        f"90% intervals without zero: {apart} groups",
+    ]
+    slopes = RandomEffectsDisplay.from_estimator(model, effect=1, max_groups=5)
+    assert slopes.ax_.get_xlabel().startswith("slope of column 1") and len(ticks(slopes.ax_)) == 5
+    assert slopes.ax_.get_title(loc="right") == f"5 of {len(order)} groups"
+    with pytest.raises(ValueError, match="output must be from 0 to 1, got 2"):
+        RandomEffectsDisplay.from_estimator(model, effect=2)
+    with pytest.raises(ValueError, match="groups must not be empty"):
+        RandomEffectsDisplay([], [], [])
+    slopes.figure_.canvas.draw()
 
 
 def test_what_does_not_fit_is_refused():

@@ -90,10 +90,8 @@ def new_model(args: argparse.Namespace, arguments: dict[str, str], classes: bool
         if own not in arguments and parameter is not None and parameter.default is parameter.empty:
             raise ValueError(f"--{option}: needed for --model {args.model}")
     for setting in args.set:
-        key, equals, value = (part.strip() for part in setting.partition("="))
-        if not (key and equals and value):
-            raise ValueError(f"--set: expected NAME=VALUE, got {setting!r}")
-        model.set_params(**{key: _value(value)})
+        key, _, value = setting.partition("=")
+        model.set_params(**{key.strip(): _value(value.strip())})
     return model
 
 

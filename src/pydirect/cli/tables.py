@@ -72,12 +72,12 @@ class TableFile:
         column = self.column(name)
         if isinstance(column, np.ndarray):
             return column
-        found = column if isinstance(column, Text) else as_text(column)
+        found = as_text(column)
         wrong = [not reads_as_number(value) for value in found.values]
         code = found.codes[np.array([*wrong, False])[found.codes]][:1]
         value = found.values[int(code[0])] if len(code) else found.values[0]
         row = int(np.argmax(found.codes == found.values.index(value))) + 1
-        hint = f"; --missing-value {shlex.quote(value)} takes it for a missing value" if found is column else ""
+        hint = f"; --missing-value {shlex.quote(value)} takes it for missing" if isinstance(column, Text) else ""
         raise ValueError(f"{self.path}: column {name!r}: expected numbers, got {value!r} in data row {row}{hint}")
 
     def labels(self, name: str) -> list[Any]:

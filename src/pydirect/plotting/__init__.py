@@ -6,17 +6,15 @@ Constructors raise ValueError for arrays whose shapes disagree or whose values a
 raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
-from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay, SequentialDisplay
-from pydirect.plotting.inputs import (
-    EffectDisplay,
-    MapDisplay,
-    NoiseDisplay,
-    RelevanceDisplay,
-    RowInfluenceDisplay,
-    ShapleyDisplay,
-    SharesDisplay,
+from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay
+from pydirect.plotting.influence import RandomEffectsDisplay, RowInfluenceDisplay, ShapleyDisplay
+from pydirect.plotting.inputs import EffectDisplay, MapDisplay, NoiseDisplay, RelevanceDisplay, SharesDisplay
+from pydirect.plotting.predictions import (
+    CalibrationDisplay,
+    PredictionIntervalDisplay,
+    ReliabilityDisplay,
+    SurvivalDisplay,
 )
-from pydirect.plotting.predictions import CalibrationDisplay, PredictionIntervalDisplay, ReliabilityDisplay
 
 __all__ = [
     "CalibrationDisplay",
@@ -27,10 +25,11 @@ __all__ = [
     "NoiseDisplay",
     "PosteriorDisplay",
     "PredictionIntervalDisplay",
+    "RandomEffectsDisplay",
     "RelevanceDisplay",
     "ReliabilityDisplay",
     "RowInfluenceDisplay",
-    "SequentialDisplay",
     "ShapleyDisplay",
     "SharesDisplay",
+    "SurvivalDisplay",
 ]

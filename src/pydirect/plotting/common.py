@@ -35,20 +35,22 @@ class Display:
         """Set and return several axes, given or new ones."""
         self.ax_ = np.ravel(self._axes(ax, figsize, **kwargs))
         self.figure_ = self.ax_[0].figure
+        for panel in self.ax_:
+            panel.spines[["top", "right"]].set_visible(False)
         return self.ax_
 
-    def _finished(self, ax: Any, legend: str, n_columns: int = 2) -> Self:
+    def _finished(self, ax: Any, legend: str, n_columns: int = 2, **style: Any) -> Self:
         """Finish the axes, set them, and return the display."""
-        finish(ax, legend, n_columns)
+        finish(ax, legend, n_columns, **style)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
 
-def finish(ax: Any, legend: str, n_columns: int = 2) -> None:
+def finish(ax: Any, legend: str, n_columns: int = 2, **style: Any) -> None:
     """Remove spines; place the legend "above" the axes, in columns, or at its best location."""
     ax.spines[["top", "right"]].set_visible(False)
     above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": n_columns}
-    ax.legend(frameon=False, fontsize="small", **(above if legend == "above" else {"loc": legend}))
+    ax.legend(frameon=False, fontsize="small", **(above if legend == "above" else {"loc": legend}), **style)
 
 
 def fitted(estimator: Any, attribute: str) -> Any:
@@ -66,6 +68,14 @@ def vector(name: str, value: ArrayLike, size: int | None = None) -> FloatArray:
     if array.ndim != 1 or size not in (None, array.size):
         raise ValueError(f"{name} must be a vector{'' if size is None else f' of length {size}'}, got {array.shape}")
     return array
+
+
+def draw_bars(
+    ax: Any, names: Sequence[str], values: ArrayLike, shift: float = 0.0, height: float = 0.72, **style: Any
+) -> None:
+    """Draw named horizontal bars, the first on top, moved down by a part of their distance."""
+    ax.barh(np.arange(len(names)) + shift, values, height=height, **style)
+    label_bars(ax, names)
 
 
 def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.signal import lfilter
 
-from pydirect._validation import FloatArray, as_choice, as_output
-from pydirect.direct.sequential_posterior import HARMLESS_COARSENESS
+from pydirect._validation import FloatArray, as_output
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.plotting.common import (
-    BAND,
     BLUE,
     INK,
     SERIES,
@@ -36,17 +34,11 @@ class ELBODisplay(Display):
     - `traces` (n_iter,): ELBO in nats, one array per fit.
     """
 
-    def __init__(
-        self,
-        traces: Sequence[ArrayLike],
-        *,
-        converged: bool | Sequence[bool] | None = None,
-        names: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, traces: Sequence[ArrayLike], *, converged: Any = True, names: Any = None) -> None:
         self.traces = [vector("each trace", trace) for trace in traces]
         if any(trace.size == 0 for trace in self.traces):
             raise ValueError("traces must not be empty, got one without values")
-        self.converged = np.broadcast_to(True if converged is None else converged, len(self.traces))
+        self.converged = np.broadcast_to(converged, len(self.traces))
         self.names = _names(names, len(self.traces))
 
     @classmethod
@@ -64,28 +56,19 @@ class ELBODisplay(Display):
             lines += [name] if len(outputs) == 1 else [f"{name}, {part}" for part in parts]
         return cls(traces, converged=converged, names=lines).plot(**kwargs)
 
-    def plot(self, ax: Any = None, *, kind: str = "value") -> Self:
-        """Draw the traces.
-
-        - `kind` {"value", "gap"}: The ELBO, or its gap to the best value of the same fit on a logarithmic axis, which
-          shows late iterations after large early gains.
-        """
-        as_choice(kind, "kind", ("value", "gap"))
+    def plot(self, ax: Any = None) -> Self:
+        """Draw the traces."""
         ax = self._axes(ax, (6.0, 4.0))
         for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
-            heights = trace if kind == "value" else _gap_to_best(trace)
             label, marker = (name, "o") if converged else (f"{name}, not converged", "X")
             style = {"color": SERIES[i % len(SERIES)], "marker": marker, "markevery": [-1], "ms": 7}
-            ax.plot(np.arange(1, trace.size + 1), heights, lw=1.6, label=label, **style)
+            ax.plot(np.arange(1, trace.size + 1), trace, lw=1.6, label=label, **style)
         ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        ax.set(xlabel="iteration", ylabel="ELBO (nats)" if kind == "value" else "best ELBO − ELBO (nats)")
-        if kind == "gap":
-            ax.set_yscale("log")
-        else:
-            ax.ticklabel_format(axis="y", useOffset=False, style="plain")
-            low, high = ax.get_ylim()
-            spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # do not enlarge the rounding of a flat trace
-            ax.set_ylim(low - spare, high + spare)
+        ax.set(xlabel="iteration", ylabel="ELBO (nats)")
+        ax.ticklabel_format(axis="y", useOffset=False, style="plain")
+        low, high = ax.get_ylim()
+        spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # do not enlarge the rounding of a flat trace
+        ax.set_ylim(low - spare, high + spare)
         return self._finished(ax, "best")
 
 
@@ -104,18 +87,10 @@ class PosteriorDisplay(Display):
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of a fitted estimator; `output` selects one of several.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted estimator.
-        output : int, default=0
-            Number of the output, of several.
-        **kwargs : dict
-            Passed to `plot`.
-        """
-        posterior = _posterior(estimator, output, (), "")
+        """Plot `posterior_` of a fitted estimator; `output` selects one of several."""
+        posterior = fitted(estimator, "posterior_")
+        if isinstance(posterior, (list, tuple)):
+            posterior = posterior[as_output(output, len(posterior))]
         if hasattr(posterior, "rotation"):  # Gaussian weights
             drawn = FactorizedCategorical.of_gaussians(posterior.mean, posterior.std, GAUSSIAN_LEVELS)
             return cls(drawn.levels, drawn.q, drawn.mean, drawn.std).plot(**kwargs)
@@ -155,57 +130,6 @@ class PosteriorDisplay(Display):
             ax.yaxis.get_major_locator().set_params(integer=True)
         zeros = "no level at zero" if self.zero_fraction is None else f"expected zeros {self.zero_fraction:.1%}"
         ax.set_title(f"{self.mean.size} weights, {zeros}", fontsize="medium")
-        ax.spines[["top", "right"]].set_visible(False)
-
-
-class SequentialDisplay(Display):
-    """How good a sequential posterior is: log weights of its draws about the ELBO, and how coarse levels are.
-
-    - `log_weights` (n_draws,): log p(y, w) − log q(w) of the draws; their mean is the ELBO.
-    - `coarseness` (b,): Spacing of each weight's levels in units of its conditional standard deviation.
-    """
-
-    def __init__(self, log_weights: ArrayLike, log_evidence_continuous: float, coarseness: ArrayLike) -> None:
-        self.log_weights, self.coarseness = vector("log_weights", log_weights), vector("coarseness", coarseness)
-        self.log_evidence_continuous = log_evidence_continuous
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, *, output: int = 0, **kwargs: Any) -> Self:
-        """Plot `posterior_` of an estimator fitted with ``posterior="sequential"``; `output` selects one of several."""
-        posterior = _posterior(estimator, output, ("log_weights",), "be a sequential posterior")
-        return cls(posterior.log_weights, posterior.log_evidence_continuous, posterior.coarseness).plot(**kwargs)
-
-    def plot(self, ax: Any = None) -> Self:
-        """Draw log weights about the evidence, and the weights' coarseness in descending order."""
-        if ax is not None and np.size(ax) > 2:
-            raise ValueError(f"ax must be one or a pair of axes, got {np.size(ax)}")
-        first, *second = self._panels(ax, (10.0, 4.0), ncols=2)
-        self._draw_log_weights(first)
-        for panel in second:
-            self._draw_coarseness(panel)
-        return self
-
-    def _draw_log_weights(self, ax: Any) -> None:
-        gap = self.log_weights - self.log_evidence_continuous
-        ax.hist(gap, bins=min(15, max(5, gap.size // 4)), color=BAND, label=f"{gap.size} draws")
-        side = "below" if gap.mean() <= 0 else "above"
-        ax.axvline(gap.mean(), color=BLUE, label=f"ELBO, {abs(gap.mean()):.2g} {side} the evidence")
-        ax.axvline(0.0, color=INK, ls="--", label="evidence of continuous weights")
-        ax.set(xlabel="log weight − log evidence (nats)", ylabel="number of draws")
-        finish(ax, "above")
-
-    def _draw_coarseness(self, ax: Any) -> None:
-        ax.plot(np.arange(1, self.coarseness.size + 1), np.sort(self.coarseness)[::-1], color=BLUE, label="weights")
-        ax.axhline(HARMLESS_COARSENESS, color=VERMILION, ls="--", label="levels cost nothing below")
-        ax.set(xlabel="weight, by coarseness", ylabel="spacing / conditional deviation", yscale="log")
-        finish(ax, "above")
-
-
-def _gap_to_best(trace: FloatArray) -> FloatArray:
-    """Return the gap to the best value; for a logarithmic axis, zeros become the smallest other gap or the rounding."""
-    gap: FloatArray = trace.max() - trace
-    smallest = np.min(gap, where=gap > 0.0, initial=np.inf)
-    return np.maximum(gap, smallest if np.isfinite(smallest) else np.spacing(max(1.0, np.abs(trace.max()))))
 
 
 def _edges(levels: FloatArray) -> FloatArray:
@@ -220,16 +144,6 @@ def _names(names: Sequence[str] | None, count: int) -> list[str]:
     return ["ELBO"] if names is None and count == 1 else series_names(names, count, "fit")
 
 
-def _posterior(estimator: Any, output: int, attributes: Sequence[str], what: str) -> Any:
-    """Return the posterior of one output; raise unless it has the attributes."""
-    posterior = fitted(estimator, "posterior_")
-    if isinstance(posterior, (list, tuple)):
-        posterior = posterior[as_output(output, len(posterior))]
-    if not all(hasattr(posterior, name) for name in attributes):
-        raise TypeError(f"posterior_ must {what}, got {type(posterior).__name__} of {type(estimator).__name__}")
-    return posterior
-
-
 class LogScoreDisplay(Display):
     """Running mean of log densities of targets before they were learned: where it falls, the stream has changed.
 
@@ -240,12 +154,7 @@ class LogScoreDisplay(Display):
     """
 
     def __init__(
-        self,
-        log_densities: Sequence[ArrayLike],
-        *,
-        names: Sequence[str] | None = None,
-        half_life: float = 100.0,
-        changes: ArrayLike = (),
+        self, log_densities: Sequence[ArrayLike], *, names: Any = None, half_life: float = 100.0, changes: Any = ()
     ) -> None:
         if not half_life > 0:
             raise ValueError(f"half_life must be positive, got {half_life}")

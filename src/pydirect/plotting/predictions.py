@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import binom, norm
 
 from pydirect._validation import as_choice, as_output
 from pydirect.metrics import (
@@ -27,9 +28,13 @@ from pydirect.plotting.common import (
     Display,
     evenly,
     fitted,
+    series_names,
     vector,
 )
+from pydirect.plotting.inputs import named_numbers
+from pydirect.predictive.gaussian_mixture import finite_array
 from pydirect.predictive.transformed import Distribution
+from pydirect.tables.table import Table
 
 
 class PredictionIntervalDisplay(Display):
@@ -62,9 +67,7 @@ class PredictionIntervalDisplay(Display):
     ) -> Self:
         """Plot an estimator's predictions at X, against a feature if its index or name is given."""
         if feature is not None:
-            named = isinstance(feature, str)
-            values = np.asarray(X[feature] if named else np.asarray(X)[:, int(feature)], dtype=np.float64)
-            kwargs = {"feature": (feature if named else f"feature {feature}", values), "kind": "feature"} | kwargs
+            kwargs = {"feature": named_numbers(Table.of(X), feature), "kind": "feature"} | kwargs
         return cls.from_predictions(*_one_output(y, predicted_by(estimator, X), output), **kwargs)
 
     def plot(self, ax: Any = None, *, kind: str = "sorted", target_name: str = "target", max_points: int = 500) -> Self:
@@ -220,10 +223,54 @@ class ReliabilityDisplay(Display):
         return self._finished(ax, "above", 1)
 
 
+class SurvivalDisplay(Display):
+    """Survival curves: the probability that an event is later than a time, with bands of what is not known of f.
+
+    - `times` (n_times,).
+    - `survival` (n_curves, n_times), `ends` (2, n_curves, n_times): Probabilities, and ends of their intervals.
+    """
+
+    def __init__(
+        self, times: ArrayLike, survival: ArrayLike, ends: ArrayLike, *, level: float = 0.9, names: Any = None
+    ) -> None:
+        self.times, self.level = vector("times", times), level
+        self.survival, self.ends = finite_array("survival", survival), finite_array("ends", ends)
+        self.names = series_names(names, len(self.survival), "row")
+        shape = len(self.names), self.times.size
+        if self.survival.shape != shape or self.ends.shape != (2, *shape):
+            raise ValueError(f"survival must have shape {shape} and ends two of them, got {self.survival.shape}")
+
+    @classmethod
+    def from_estimator(
+        cls, estimator: Any, X: Any, times: Any = None, *, level: float = 0.9, names: Any = None, **kwargs: Any
+    ) -> Self:
+        """Plot the curves of a fitted `DirectSurvivalRegressor` at a few rows, with intervals of the function.
+
+        - `times`: By default from zero to where nine in ten events of every row are expected.
+        """
+        latest = estimator.predict_quantiles(X, [0.9]).max()
+        at = np.linspace(0.0, latest, 200) if times is None else np.asarray(times, dtype=np.float64)
+        (mean, std), likelihood = estimator.predict_latent(X), fitted(estimator, "likelihood_")
+        reach, z = norm.ppf(0.5 + 0.5 * level) * std, np.log(np.maximum(at, np.finfo(np.float64).tiny))
+        # The curve rises with f at every time: its quantiles are the curves of the quantiles of f.
+        ends = [1 - likelihood.cdf(z[None], f, np.zeros(len(f))) for f in (mean - reach, mean + reach)]
+        return cls(at, estimator.predict_survival(X, at), ends, level=level, names=names).plot(**kwargs)
+
+    def plot(self, ax: Any = None, *, time_name: str = "time") -> Self:
+        """Draw the curves."""
+        ax = self._axes(ax, (6.0, 4.0))
+        for k, name in enumerate(self.names):
+            color = SERIES[k % len(SERIES)]
+            ax.fill_between(self.times, *self.ends[:, k], color=color, alpha=0.2, lw=0)
+            ax.plot(self.times, self.survival[k], color=color, lw=1.8, label=name)
+        ax.fill_between([], [], [], color="0.8", lw=0, label=f"{self.level:.0%} interval of the function")
+        ends = {"xlim": (self.times.min(), self.times.max()), "ylim": (0.0, 1.02)}
+        ax.set(xlabel=time_name, ylabel="probability that the event is later", **ends)
+        return self._finished(ax, "above")
+
+
 def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
     """Draw mean and central 95 % interval of the coverages, or of bin densities, of a calibrated model."""
-    from scipy.stats import binom
-
     x = np.linspace(0.0, 1.0, 101)
     probability, scale = (x, 1) if bins is None else (np.full_like(x, 1.0 / bins), bins)
     low, high = (binom.ppf(p, n, probability) * scale / n for p in (0.025, 0.975))
