@@ -150,11 +150,11 @@ def test_other_rows_are_refused():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "rows must be indices or a mask of at least one row"),
-        ([0.5], "rows must be indices or a mask of at least one row"),
-        ([60], "rows must be indices below 60, got 60 to 60"),
-        ([3, 3], "rows must be different, got some of them twice"),
-        (np.ones(5, dtype=bool), r"rows must be a mask of shape \(60,\), got \(5,\)"),
+        (np.arange(0), "rows must be one or more, all different"),
+        ([0.5], r"rows must be indices below 60 or a mask of all rows, got \[0.5\]"),
+        ([60], r"rows must be indices below 60 or a mask of all rows, got \[60\]"),
+        ([3, 3], r"rows must be one or more, all different, got \[3, 3\]"),
+        (np.ones(5, dtype=bool), "rows must be indices below 60 or a mask of all rows"),
     ],
 )
 def test_groups_that_are_none_are_refused(rows, message):

@@ -92,7 +92,9 @@ def test_closed_forms_agree_with_all_coalitions(case, of):
     found, _, deviations = game._by_products(ROWS[0], players, 4)
     if of == "mean":
         all_coalitions = shapley.shares_by_enumeration(game._functions, ROWS[0], BACKGROUND, players, 4)
-        expected, _, own = game._parts(all_coalitions, np.zeros_like(all_coalitions))
+        n = game.n_outputs
+        expected = all_coalitions[:, :n]
+        own = game._deviations(model.features_.whitened(np.ascontiguousarray(all_coalitions[:, n:])))
         np.testing.assert_allclose(deviations / own, 1.0, rtol=1e-9)
     else:
         expected = shapley.shares_by_enumeration(game.predicted, ROWS[0], BACKGROUND, players, 4)

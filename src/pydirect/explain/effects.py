@@ -14,9 +14,10 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import make_interp_spline
 
 from pydirect._threads import threads
-from pydirect._validation import FloatArray, as_count, as_generator, as_instance, short_repr
+from pydirect._validation import FloatArray, as_count, as_generator, as_instance, as_output, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.posterior import GaussianPosterior
@@ -126,8 +127,7 @@ def effects(
     as_count(max_pair_columns, "max_pair_columns", 0)
     rows = model.encode_rows(X)
     fitted = model.model_.without_local("effects of columns, which are of the model of all rows,")
-    if not 0 <= output < fitted.units.n_outputs:
-        raise ValueError(f"output must be from 0 to {fitted.units.n_outputs - 1}, got {output}")
+    as_output(output, fitted.units.n_outputs)
     if not isinstance(fitted.posteriors[output], GaussianPosterior):
         raise ValueError("effects need Gaussian weights: fit with posterior='gaussian'")
     with threads(model.n_threads):
@@ -144,8 +144,8 @@ class _Decomposition:
         self.latent, self.posterior, self.rows, self.rng = model.latent, model.posteriors[output], rows, rng
         self.unit = float(model.units.scale[output] * model.latent.prior_scale[output])
         players, _, self.names = columns.players()
-        of_each = [np.flatnonzero(players == j) for j in range(len(self.names))]
-        self.blocks = {j: encoded for j, encoded in enumerate(of_each) if np.ptp(rows[:, encoded], axis=0).any()}
+        varying = np.ptp(rows, axis=0) > 0
+        self.blocks = {int(j): np.flatnonzero(players == j) for j in np.unique(players[varying]) if j >= 0}
         self.weights = self.posterior.sample_weights(DRAWS, rng)
         self.background, self.many = self.shuffled(BACKGROUND), self.shuffled(MANY)
         self.phi = self.latent.phi(self.many)[1]
@@ -189,11 +189,8 @@ class _Decomposition:
             if kept.shape[1] > 1:
                 return kept, np.full(size, 1 / size), np.eye(size) / size
             kept = np.unique(kept, axis=0)
-            x, knots = values[:, 0], kept[:, 0]
-            left = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
-            right = (x - knots[left]) / (knots[left + 1] - knots[left])
-            linear = np.zeros((len(x), len(knots)))
-            linear[np.arange(len(x)), left], linear[np.arange(len(x)), left + 1] = 1 - right, right
+            kept = kept if len(kept) > 1 else values[[0, -1]]
+            linear = make_interp_spline(kept[:, 0], np.eye(len(kept)), k=1)(values[:, 0])
             return kept, mass @ linear, linear.T @ (mass[:, None] * linear)
         return values, mass, np.diag(mass)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from pydirect._dense import solve_factored
 from pydirect._threads import resolve_n_threads, single_blas_thread, threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_sample_weight, as_target, short_repr
 from pydirect.estimators.direct_regressor import DirectRegressor
@@ -33,9 +33,60 @@ MAX_ROWS, CHOSEN_ROWS = 20_000, 5_000
 COVARIANCE_BYTES = 128 * 2**20
 # Relative, of the total weight of the rows, and of means of standardised targets.
 ROUNDING = 1e-9
+# Of standardised means at the training rows, from those of the model: larger ones are of other rows, as directions
+# about which the rows say next to nothing, which models drop, move them by less than this.
+LARGEST_DIFFERENCE = 1e-2
+OTHERS = "X, y and sample_weight must be those of the fit, got others"
 
 
-class LeftOutRows:
+class KnownRows:
+    """Rows of a fit and a model whose weights are Gaussian given sums over rows.
+
+    - `problem`: What the model has no formula for otherwise.
+    """
+
+    def __init__(
+        self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, problem: str
+    ) -> None:
+        as_instance(model, "model", DirectRegressor)
+        check_is_fitted(model)
+        self.model, self._fitted = model, self._with_formula(model.model_, problem)
+        if hasattr(model, "noisy_statistics_"):
+            raise ValueError(f"{problem} where only sums with noise are known: fit to the rows")
+        if not all(isinstance(posterior, GaussianPosterior) for posterior in self._fitted.posteriors):
+            raise ValueError(f"{problem} with posterior={model.posterior!r}: fit with posterior='gaussian'")
+        self._x = model.encode_rows(X)
+        self._targets, n_outputs = as_target(y, len(self._x)), self._fitted.units.n_outputs
+        if self._targets.shape[1] != n_outputs:
+            raise ValueError(f"y must have {n_outputs} outputs, as in fit, got {self._targets.shape[1]}")
+        self._weight = as_sample_weight(sample_weight, len(self._x), all_zero=True)
+
+    def _with_formula(self, fitted: FittedRegressor, problem: str) -> FittedRegressor:
+        """Return the model, or raise unless there is a formula for its noise and units."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self._x)} rows by {self.model!r}>"
+
+    def _require_total(self) -> None:
+        """Raise unless the rows have the total weight of those of the fit."""
+        known = self._fitted.n_samples
+        total = float(len(self._x) if self._weight is None else self._weight.sum())
+        if abs(total - known) > ROUNDING * known:
+            raise ValueError(f"X must be the rows of the fit, {known:g} by their weights, got {total:g}")
+
+    def _sums(self, x: FloatArray, targets: FloatArray, weight: FloatArray | None) -> GaussianStatistics:
+        basis = self._fitted.basis.for_sums(len(x), 0.0)  # of Φ: nothing magnifies their rounding
+        return collect_statistics(basis.map, basis.inputs(x), targets, weight)
+
+    def _posteriors(self, sums: GaussianStatistics) -> list[FactoredPosterior]:
+        """Return the posterior of every output's weights, at the noise and prior variances of the model."""
+        each = enumerate(zip(self._fitted.posteriors, self._fitted.latent.prior_scale**2, strict=True))
+        repetitions = self._fitted.repetitions
+        return [FactoredPosterior.of(sums.target(k), repetitions / p.noise.precision, t) for k, (p, t) in each]
+
+
+class LeftOutRows(KnownRows):
     """Training rows predicted without themselves, exactly, without refits.
 
     Predictions are those of refits without the row, and all its copies unless they are replicates (see `fit`), but that
@@ -82,52 +133,35 @@ class LeftOutRows:
     def __init__(
         self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        fitted = gaussian_regressor(model, "rows without themselves have no exact predictions")
-        if fitted.noise is not None:
-            kinds = ", ".join(fitted.noise.choices)
-            raise ValueError(f"noise must be of one variance for all rows, got {kinds}: fit with noise='constant'")
-        self.model = model
-        self._fitted = fitted.without_local("predictions of rows without themselves")
-        x = model.encode_rows(X)
-        targets = targets_of_fit(fitted, y, len(x))
-        weight = as_sample_weight(sample_weight, len(x))
-        require_total(fitted, len(x), weight)
-        rows = TrainingRows(x, fitted.units.standardised(targets), weight)
-        if (np.abs(weighted_location_scale(rows.y, weight)[0]) > ROUNDING).any():
-            raise ValueError("X, y and sample_weight must be those of the fit, got others")
-        with threads(model.n_threads):
-            self._predict_rows(rows, targets)
-
-    def _predict_rows(self, rows: TrainingRows, targets: FloatArray) -> None:
+        super().__init__(model, X, y, sample_weight, "rows without themselves have no exact predictions")
+        self._require_total()
         fitted, units = self._fitted, self._fitted.units
-        latent, basis = fitted.latent, fitted.basis
-        rotated = decorrelate(collect_statistics(basis.map, basis.inputs(rows.x), rows.y, rows.weight))
-        with single_blas_thread():
-            (left,) = left_out([fitted], rows, rotated)
+        rows = TrainingRows(self._x, units.standardised(self._targets), self._weight)
+        if (np.abs(weighted_location_scale(rows.y, rows.weight)[0]) > ROUNDING).any():
+            raise ValueError(OTHERS)
+        with threads(model.n_threads), single_blas_thread():
+            sums = self._sums(rows.x, rows.y, rows.weight)
+            self._each = self._posteriors(sums)
+            (left,) = left_out([fitted], rows, decorrelate(sums))
         density = (left.log_density(rows.y[left.first]) - np.log(units.scale))[left.where]
         if units.active is not None:
-            density = density + units.active.log_derivative(targets)
+            density = density + units.active.log_derivative(self._targets)
         self.residuals = units.shape(units.scale * left.found.residuals[left.where])
         self.log_density = units.shape(density)
         # What intervals need of the distinct rows.
         used = np.flatnonzero(left.count > 0)
         if len(used) > MAX_ROWS:
             used = np.sort(np.random.default_rng(0).choice(used, CHOSEN_ROWS, replace=False))
-        self._x = rows.x[left.first[used]]
-        self._counts = (left.count / rows.counts.unit)[used]
+        self._distinct, self._counts = rows.x[left.first[used]], (left.count / rows.counts.unit)[used]
         # A row's share in the mean of f anywhere is this times the posterior covariance of f there and at the row.
         self._pulls = (left.precision * left.found.residuals)[used]
         self._scores = np.abs(left.found.studentised)[used]
-        tau = np.array([p.noise.precision / fitted.repetitions for p in latent.posteriors])
-        variances = 1 / (np.outer(rotated.eigenvalues, tau) + 1 / latent.prior_scale**2)
-        self._posteriors = []
-        for k, (p, scale) in enumerate(zip(latent.posteriors, latent.prior_scale, strict=True)):
-            # Posteriors drop the directions that the data say least about, which come first.
-            own = np.ascontiguousarray(variances[len(variances) - len(p.mean) :, k])
-            self._posteriors.append(GaussianPosterior(p.rotation, scale * p.mean, own, float(scale**2)))
 
-    def __repr__(self) -> str:
-        return f"<LeftOutRows of {len(self.residuals)} rows by {self.model!r}>"
+    def _with_formula(self, fitted: FittedRegressor, problem: str) -> FittedRegressor:
+        if fitted.noise is not None:
+            kinds = ", ".join(fitted.noise.choices)
+            raise ValueError(f"noise must be of one variance for all rows, got {kinds}: fit with noise='constant'")
+        return fitted.without_local("predictions of rows without themselves", stacklevel=5)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Predict intervals from the residuals in units of the predictive standard deviation: the jackknife+.
@@ -162,18 +196,15 @@ class LeftOutRows:
 
     def _bounds(self, x: FloatArray, level: float) -> FloatArray:
         """Ends of intervals of standardised targets, (2, n_rows, n_outputs)."""
-        latent, noise = self._fitted.latent, self._fitted.mean_noise
+        latent, noise, bounds = self._fitted.latent, self._fitted.mean_noise, np.empty((2, len(x), len(self._each)))
         inputs, phi = latent.phi(x)
         beyond = latent.beyond(inputs, phi)
-        covariances = np.vstack([posterior.covariances(phi) for posterior in self._posteriors])
-        project, n_threads = latent.basis.projection(covariances.T), resolve_n_threads()
-        shares = np.empty((len(self._posteriors), len(x), len(self._x)))
-        for rows in self._fitted.blocks(self._x):
-            among = project(latent.basis.inputs(self._x[rows]), n_threads)
-            for k, own in enumerate(np.split(among.T, len(self._posteriors))):
-                shares[k, :, rows] = own * self._pulls[rows, k]
-        bounds = np.empty((2, len(x), len(self._posteriors)))
-        for k, posterior in enumerate(self._posteriors):
+        project = latent.basis.projection(np.hstack([solve_factored(own.factor, phi.T) for own in self._each]))
+        shares = np.empty((len(self._each), len(x), len(self._distinct)))
+        for rows in self._fitted.blocks(self._distinct):
+            among = project(latent.basis.inputs(self._distinct[rows]), resolve_n_threads())
+            shares[:, :, rows] = among.T.reshape(len(shares), len(x), -1) * self._pulls[rows].T[:, None]
+        for k, posterior in enumerate(self._each):
             mean, variance = phi @ latent.coefficients[:, k], posterior.moments(phi)[1]
             spread = np.sqrt(variance + noise[k] + (0.0 if beyond is None else beyond[:, k]))
             bounds[:, :, k] = jackknife_plus(mean, spread, shares[k], self._scores[:, k], self._counts, level)
@@ -221,41 +252,7 @@ def compare_left_out(rows: Sequence[LeftOutRows]) -> dict[str, FloatArray]:
     return {"log_density": total, "difference": total.max() - total, "standard_error": error}
 
 
-# --- models and rows that formulas are for
-
-
-def gaussian_regressor(model: Any, problem: str) -> FittedRegressor:
-    """Return the fitted model, or raise, with the problem, unless its weights are Gaussian given rows."""
-    as_instance(model, "model", DirectRegressor)
-    check_is_fitted(model)
-    fitted: FittedRegressor = model.model_
-    if hasattr(model, "noisy_statistics_"):
-        raise ValueError(f"{problem} where only sums with noise are known: fit to the rows")
-    if not all(isinstance(posterior, GaussianPosterior) for posterior in fitted.posteriors):
-        raise ValueError(f"{problem} with posterior={model.posterior!r}: fit with posterior='gaussian'")
-    return fitted
-
-
-def targets_of_fit(fitted: FittedRegressor, y: ArrayLike, n_rows: int) -> FloatArray:
-    """Return targets (n_rows, n_outputs) of the outputs of a model."""
-    targets = as_target(y, n_rows)
-    if targets.shape[1] != fitted.units.n_outputs:
-        raise ValueError(f"y must have {fitted.units.n_outputs} outputs, as in fit, got {targets.shape[1]}")
-    return targets
-
-
-def require_total(fitted: FittedRegressor, n_rows: int, weight: FloatArray | None) -> None:
-    """Raise unless rows have the total weight of those of the fit."""
-    total = float(n_rows if weight is None else weight.sum())
-    if abs(total - fitted.n_samples) > ROUNDING * fitted.n_samples:
-        raise ValueError(f"X must be the rows of the fit, {fitted.n_samples:g} by their weights, got {total:g}")
-
-
 # --- influence
-
-# Of standardised means at the training rows, from those of the model: larger ones are of other rows, as directions
-# about which the rows say next to nothing, which models drop, move them by less than this.
-LARGEST_DIFFERENCE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -272,7 +269,7 @@ class RowEffects:
     __repr__ = short_repr
 
 
-class RowInfluence:
+class RowInfluence(KnownRows):
     """Influence of training rows on predictions: exact leave-one-out and leave-group-out without refits.
 
     Taking rows out of sums is exact: effects are those of a refit without the rows that keeps the basis functions, the
@@ -323,70 +320,46 @@ class RowInfluence:
     def __init__(
         self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> None:
-        self._fitted = _with_formula(model)
-        self.model, units = model, self._fitted.units
-        self._x = model.encode_rows(X)
-        targets = targets_of_fit(self._fitted, y, len(self._x))
-        self._weight = as_sample_weight(sample_weight, len(self._x), all_zero=True)
-        standardised = (targets - units.location) / units.scale
-        with threads(model.n_threads):
-            self._find(standardised)
-
-    def _find(self, standardised: FloatArray) -> None:
-        units = self._fitted.units
-        posteriors = self._posteriors(standardised)
-        errors, variances = self._errors_and_variances(posteriors, standardised)
-        self._each = list(zip(posteriors, errors.T, variances.T, strict=True))
-        counts = np.ones(len(self._x)) if self._weight is None else self._weight
-        precisions = counts[:, None] / np.array([posterior.noise_variance for posterior in posteriors])
+        super().__init__(model, X, y, sample_weight, "effects of rows have no exact form")
+        latent, units = self._fitted.latent, self._fitted.units
+        targets = (self._targets - units.location) / units.scale
+        counts = np.ones(len(targets)) if self._weight is None else self._weight
+        mean, variances = np.empty((2, *targets.shape))
+        with threads(model.n_threads), single_blas_thread():
+            if hasattr(model, "statistics_"):
+                sums = Standardised.of(model.statistics_, 1.0).gaussian
+            else:
+                self._require_total()
+                sums = self._sums(self._x, targets, self._weight)
+            posteriors = self._posteriors(sums)
+            for rows in self._fitted.blocks(self._x):
+                phi = latent.phi(self._x[rows])[1]
+                for k, posterior in enumerate(posteriors):
+                    mean[rows, k], variances[rows, k] = posterior.moments(phi)
+            known = latent.moments(self._x, with_variance=False)[0]
+        if np.sqrt(np.mean(np.square(mean - known))) > LARGEST_DIFFERENCE:
+            raise ValueError(OTHERS)
+        errors, precisions = targets - mean, counts[:, None] / [posterior.noise_variance for posterior in posteriors]
         leverage = precisions * variances
-        if (leverage > 1 + LARGEST_DIFFERENCE).any():
-            row = int(np.flatnonzero((leverage > 1 + LARGEST_DIFFERENCE).any(axis=1))[0])
+        none = np.flatnonzero((leverage > 1 + LARGEST_DIFFERENCE).any(axis=1))
+        if len(none):
             raise ValueError(
-                f"X must be rows that the model was fitted to, with their weights: row {row} is none of them"
+                f"X must be rows that the model was fitted to, with their weights: row {none[0]} is none of them"
             )
         leverage = np.clip(leverage, 0.0, 1.0)
-        pairs = zip(errors.T, leverage.T, precisions.T, strict=True)
+        distances = [cooks_distance(*own) for own in zip(errors.T, leverage.T, precisions.T, strict=True)]
+        self._counts, self._each = counts, list(zip(posteriors, errors.T, variances.T, strict=True))
         self.leverage_, self.residual_ = units.shape(leverage), units.shape(units.scale * errors)
-        self.cooks_distance_ = units.shape(np.stack([cooks_distance(*pair) for pair in pairs], axis=1))
+        self.cooks_distance_ = units.shape(np.stack(distances, axis=1))
 
-    def __repr__(self) -> str:
-        return f"<RowInfluence of {len(self._x)} rows on {self.model!r}>"
-
-    def _posteriors(self, standardised: FloatArray) -> list[FactoredPosterior]:
-        """Return the posterior of every output's weights, at the noise and prior variances of the model."""
-        model, latent = self._fitted, self._fitted.latent
-        if hasattr(self.model, "statistics_"):
-            sums = Standardised.of(self.model.statistics_, 1.0).gaussian
-        else:
-            require_total(model, len(self._x), self._weight)
-            sums = self._sums(self._x, standardised, self._weight)
-        noise = [model.repetitions / posterior.noise.precision for posterior in latent.posteriors]
-        each = enumerate(zip(noise, latent.prior_scale**2, strict=True))
-        return [FactoredPosterior.of(sums.target(k), *variances) for k, variances in each]
-
-    def _sums(self, x: FloatArray, targets: FloatArray, weight: FloatArray | None) -> GaussianStatistics:
-        basis = self._fitted.basis.for_sums(len(x), 0.0)  # of Φ: nothing magnifies their rounding
-        return collect_statistics(basis.map, basis.inputs(x), targets, weight)
-
-    def _errors_and_variances(
-        self, posteriors: list[FactoredPosterior], standardised: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return y − Φm and variances of f at the rows, (n_rows, n_outputs) each."""
-        errors, variances, differences = np.empty((3, *standardised.shape))
-        for rows, phi in self._blocks():
-            for k, posterior in enumerate(posteriors):
-                mean, variances[rows, k] = posterior.moments(phi)
-                errors[rows, k] = standardised[rows, k] - mean
-                differences[rows, k] = mean - phi @ self._fitted.latent.coefficients[:, k]
-        if np.sqrt(np.mean(np.square(differences))) > LARGEST_DIFFERENCE:
-            raise ValueError("X, y and sample_weight must be those of the fit, got others")
-        return errors, variances
-
-    def _blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        with single_blas_thread():
-            for rows in self._fitted.blocks(self._x):
-                yield rows, self._fitted.latent.phi(self._x[rows])[1]
+    def _with_formula(self, fitted: FittedRegressor, problem: str) -> FittedRegressor:
+        if fitted.units.active is not None:
+            raise ValueError(f"{problem} of {fitted.units.active}: fit with target_transform=None")
+        if fitted.local is not None:
+            raise ValueError(f"{problem} with a local process: fit with local=False")
+        if fitted.noise is not None and not {*fitted.noise.choices} <= {CONSTANT, HEAVY_TAILED}:
+            raise ValueError(f"{problem} where the noise varies or is Student-t: fit with noise='constant'")
+        return fitted
 
     def leave_one_out(self, X: ArrayLike) -> RowEffects:
         """Return what every training row did to predictions at the rows of X.
@@ -395,38 +368,38 @@ class RowInfluence:
         them with `leave_out`.
         """
         at, with_all = self._places(X)
-        mean, variance = np.empty((2, len(at), len(self._x), len(self._each)))
-        for rows, phi in self._blocks():
-            weight = None if self._weight is None else self._weight[rows]
-            for k, (posterior, errors, variances) in enumerate(self._each):
-                effects = influence_of_each(posterior, at, phi, errors[rows], weight, variances[rows])
-                mean[:, rows, k], variance[:, rows, k] = effects
-        return self._in_units(with_all[:, None], mean, variance)
+        effects = np.empty((2, len(at), len(self._x), len(self._each)))
+        with single_blas_thread():
+            for rows in self._fitted.blocks(self._x):
+                phi = self._fitted.latent.phi(self._x[rows])[1]
+                for k, (posterior, errors, variances) in enumerate(self._each):
+                    own = errors[rows], self._counts[rows], variances[rows]
+                    effects[:, :, rows, k] = influence_of_each(posterior, at, phi, *own)
+        return self._in_units(with_all[:, None], *effects)
 
     def leave_out(self, rows: ArrayLike, X: ArrayLike) -> RowEffects:
         """Return what a group of training rows did together to predictions at the rows of X."""
         index = _as_index(rows, len(self._x))
         at, with_all = self._places(X)
-        group, weight = self._x[index], None if self._weight is None else self._weight[index]
-        mean, variance = np.empty((2, len(at), len(self._each)))
-        if len(index) < at.shape[1] or (weight is not None and not weight.any()):
+        group, weight = self._x[index], self._counts[index]
+        effects = np.empty((2, len(at), len(self._each)))
+        if len(index) < at.shape[1] or not weight.any():
             phi = self._fitted.latent.phi(group)[1]
             for k, (posterior, errors, _) in enumerate(self._each):
-                mean[:, k], variance[:, k] = influence_of_few(posterior, at, phi, errors[index], weight)
+                effects[:, :, k] = influence_of_few(posterior, at, phi, errors[index], weight)
         else:
             sums = self._sums(group, np.stack([errors[index] for _, errors, _ in self._each], axis=1), weight)
             for k, (posterior, *_) in enumerate(self._each):
-                mean[:, k], variance[:, k] = influence_of_group(posterior, at, sums.target(k))
-        return self._in_units(with_all, mean, variance)
+                effects[:, :, k] = influence_of_group(posterior, at, sums.target(k))
+        return self._in_units(with_all, *effects)
 
     def _places(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Return Φ at the rows of X, and the variance of y there, standardised, (n_places, n_outputs)."""
-        x = self.model.encode_rows(X)
-        inputs, at = self._fitted.latent.phi(x)
-        noise = [values @ weights for weights, values in self._fitted.noise_of(x)]
-        latent = [posterior.moments(at)[1] for posterior, *_ in self._each]
-        beyond = self._fitted.latent.beyond(inputs, at)
-        return at, np.stack(latent, axis=1) + np.stack(noise, axis=1) + (0.0 if beyond is None else beyond)
+        x, latent = self.model.encode_rows(X), self._fitted.latent
+        inputs, at = latent.phi(x)
+        variance = np.stack([posterior.moments(at)[1] for posterior, *_ in self._each], axis=1)
+        beyond = latent.beyond(inputs, at)
+        return at, variance + self._fitted.expected_noise(x) + (0.0 if beyond is None else beyond)
 
     def _in_units(self, with_all: FloatArray, mean: FloatArray, variance: FloatArray) -> RowEffects:
         """Return effects in units of the targets, from standardised ones; outputs are the last axis.
@@ -441,29 +414,10 @@ class RowInfluence:
 
 def _as_index(rows: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     """Return indices of different rows from indices or a mask."""
-    index = np.asarray(rows)
-    if index.dtype == bool:
-        if index.shape != (n_rows,):
-            raise ValueError(f"rows must be a mask of shape ({n_rows},), got {index.shape}")
-        index = np.flatnonzero(index)
-    if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
-        raise ValueError(f"rows must be indices or a mask of at least one row, got {rows!r}")
-    if index.min() < -n_rows or index.max() >= n_rows:
-        raise ValueError(f"rows must be indices below {n_rows}, got {index.min()} to {index.max()}")
-    index = index % n_rows
-    if len(np.unique(index)) < len(index):
-        raise ValueError("rows must be different, got some of them twice")
-    return index.astype(np.intp)
-
-
-def _with_formula(model: DirectRegressor) -> FittedRegressor:
-    """Return the fitted model, or raise unless it is of Gaussian weights, given sums over rows of equal noise."""
-    problem = "effects of rows have no exact form"
-    fitted = gaussian_regressor(model, problem)
-    if fitted.units.active is not None:
-        raise ValueError(f"{problem} of {fitted.units.active}: fit with target_transform=None")
-    if fitted.local is not None:
-        raise ValueError(f"{problem} with a local process: fit with local=False")
-    if fitted.noise is not None and not {*fitted.noise.choices} <= {CONSTANT, HEAVY_TAILED}:
-        raise ValueError(f"{problem} where the noise varies or is Student-t: fit with noise='constant'")
-    return fitted
+    try:
+        index = np.arange(n_rows)[np.asarray(rows)]
+    except IndexError as error:
+        raise ValueError(f"rows must be indices below {n_rows} or a mask of all rows, got {rows!r}") from error
+    if index.ndim != 1 or not 0 < len(index) == len(np.unique(index)):
+        raise ValueError(f"rows must be one or more, all different, got {rows!r}")
+    return index

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import comb
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import beta
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import single_blas_thread, threads
@@ -129,10 +129,9 @@ def shares_by_enumeration(
 ) -> FloatArray:
     """Return Shapley values by sums over all coalitions, (n_players, n_values)."""
     joined = (np.arange(2**n_players)[:, None] >> np.arange(n_players)) % 2 == 1
-    size = joined.sum(axis=1)
-    with_own = [1 / (n_players * comb(n_players - 1, max(s - 1, 0))) for s in range(n_players + 1)]
-    without = [1 / (n_players * comb(n_players - 1, min(s, n_players - 1))) for s in range(n_players + 1)]
-    weights = np.where(joined, np.take(with_own, size)[:, None], -np.take(without, size)[:, None])
+    size = joined.sum(axis=1)[:, None]
+    # Orders in which just these come before a player, or it comes last among them: (s − 1)! (n − s)! / n!.
+    weights = np.where(joined, beta(size, n_players + 1 - size), -beta(size + 1, n_players - size))
     total = 0.0
     for begin in range(0, len(joined), BLOCK_COALITIONS):
         block = slice(begin, begin + BLOCK_COALITIONS)
@@ -153,26 +152,15 @@ def shares_by_permutations(
     """Estimate Shapley values from random orders, each also backwards, and their standard errors."""
     shares, variances = 0.0, 0.0
     for z in background:
-        orders = np.stack([rng.permutation(n_players) for _ in range(n_each)])
-        each = _shares_in_orders(evaluate, x, z, groups, orders)
+        place = np.argsort([rng.permutation(n_players) for _ in range(n_each)], axis=1)
+        place = np.stack([place, n_players - 1 - place], axis=1)  # (n_each, 2, n_players)
+        joined = place[:, :, None] < np.arange(n_players + 1)[:, None]
+        values = evaluate(mixed_rows(x, z, joined.reshape(-1, n_players), groups))
+        steps = np.diff(values.reshape(*joined.shape[:3], -1), axis=2)
+        each = np.take_along_axis(steps, place[..., None], axis=2).mean(axis=1)
         shares = shares + each.mean(axis=0)
         variances = variances + each.var(axis=0, ddof=1) / n_each
     return np.asarray(shares) / len(background), np.sqrt(variances) / len(background)
-
-
-def _shares_in_orders(
-    evaluate: Evaluate, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], orders: NDArray[np.intp]
-) -> FloatArray:
-    """Return what players add in orders and their reverses, on average, (n_orders, n_players, n_values)."""
-    n_orders, n = orders.shape
-    place = np.argsort(orders, axis=1)[:, None, :]
-    steps = np.arange(n + 1)[:, None]
-    joined = np.concatenate([place < steps, (n - 1 - place < steps)[:, 1:-1]], axis=1)
-    values = evaluate(mixed_rows(x, z, joined.reshape(-1, n), groups)).reshape(n_orders, 2 * n, -1)
-    there = np.diff(values[:, : n + 1], axis=1)
-    back = np.diff(np.concatenate([values[:, :1], values[:, n + 1 :], values[:, n : n + 1]], axis=1), axis=1)
-    place = place[:, 0, :, None]
-    return 0.5 * (np.take_along_axis(there, place, axis=1) + np.take_along_axis(back, n - 1 - place, axis=1))
 
 
 # --- of predictions
@@ -186,9 +174,6 @@ PRODUCTS_PER_NUMBER = 800
 FEWEST_NUMBERS = 256
 # Pairs of orders for each background row: errors are what they differ by.
 FEWEST_PAIRS = 2
-
-# Shapley values, (n_players, n_outputs), their errors, and their posterior deviations if there are any.
-Shares = tuple[FloatArray, FloatArray, FloatArray | None]
 
 
 @dataclass(frozen=True)
@@ -281,36 +266,35 @@ def shapley_values(
     x = model.encode_rows(X)
     z = _mean_row(model) if background is None else model.encode_rows(background)
     encoding = getattr(model, "columns_", None) or ColumnEncoding.of_numbers(z.shape[1])
-    players, columns, names = encoding.players(_names(model, X))
-    game = _Game(model.model_, of, z, players, len(columns))
+    given = column_names(X) or getattr(model, "feature_names_in_", None)
+    names = [f"column {j}" for j in range(model.n_features_in_)] if given is None else given
+    players, columns, names = encoding.players(tuple(map(str, names)))
     table = np.asarray(X, dtype=object)
     data = np.empty((len(x), len(columns)), dtype=object)
     for player, own in enumerate(columns):
         data[:, player] = table[:, own[0]] if len(own) == 1 else [", ".join(map(str, row)) for row in table[:, own]]
+    game = _Game(model.model_, of, z, players, len(columns))
     with threads(model.n_threads):
-        each = [game.shares(row, n_permutations, rng) for row in x]
+        # Of values, errors and deviations, (n_rows, n_columns, n_outputs) each.
+        shares = np.stack([game.shares(row, n_permutations, rng) for row in x], axis=1)
         base, predicted = game.predicted(z).mean(axis=0), game.predicted(x)
-    outputs: Any = 0 if game.one_dimensional else slice(None)
-    values = np.stack([shares[0] for shares in each])[..., outputs]
-    errors = np.stack([shares[1] for shares in each])[..., outputs]
-    stds = [shares[2] for shares in each if shares[2] is not None]
+    if of == "probability":
+        classes, alone = model.classes_, len(model.classes_) == 2
+    else:
+        classes, alone = None, model.model_.units.one_dimensional
+    outputs: Any = 0 if alone else slice(None)
+    values, errors, std = shares[..., outputs]
     return ShapleyValues(
         values,
-        float(base[0]) if game.one_dimensional else base,
+        base[outputs],
         predicted[:, outputs],
         of,
         tuple(names),
         data,
         errors if errors.any() else None,
-        np.stack(stds)[..., outputs] if stds else None,
-        getattr(model, "classes_", None),
+        std if game.weights_alone else None,
+        classes,
     )
-
-
-def _names(model: Regressor | Classifier, X: ArrayLike) -> tuple[str, ...]:
-    given = column_names(X) or getattr(model, "feature_names_in_", None)
-    names = [f"column {j}" for j in range(model.n_features_in_)] if given is None else given
-    return tuple(map(str, names))
 
 
 def _mean_row(model: Regressor | Classifier) -> FloatArray:
@@ -332,35 +316,19 @@ class _Game:
 
     def __init__(self, model: Any, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int) -> None:
         self.model, self.of, self.background, self.origins, self.n_columns = model, of, background, origins, n_columns
-        self.linear = None  # the model where the mean is linear in weights
-        if isinstance(model, FittedRegressor) and model.units.active is None and model.local is None:
-            self.linear = model
-        self.products, self.weights_alone = None, self.linear is not None and of == "mean"
-        if self.linear is not None and (of == "mean" or _has_constant_variance(self.linear)):
-            self.products = self.linear.basis.map.products()
-
-    @property
-    def _linear(self) -> FittedRegressor:
-        assert self.linear is not None
-        return self.linear
-
-    @property
-    def one_dimensional(self) -> bool:
-        """Whether there is one output, without an axis."""
-        if self.of == "probability":
-            return len(self.model.classes) == 2
-        return bool(self.model.units.one_dimensional)
-
-    @property
-    def n_outputs(self) -> int:
-        if self.of == "probability":
-            return 1 if self.one_dimensional else len(self.model.classes)
-        return int(self.model.units.n_outputs)
+        # Means are linear in weights, variances those of weights whose covariance is known and of noise that is alike.
+        linear = isinstance(model, FittedRegressor) and model.units.active is None and model.local is None
+        self.weights_alone = linear and of == "mean"
+        constant = linear and (model.noise is None or {*model.noise.choices} <= {CONSTANT, HEAVY_TAILED, STUDENT_T})
+        gaussian = constant and all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors)
+        self.products = model.basis.map.products() if self.weights_alone or gaussian else None
+        self.n_outputs = self.predicted(background[:1]).shape[1]
 
     def predicted(self, rows: FloatArray) -> FloatArray:
         """Predictive means, variances or probabilities, (n_rows, n_outputs)."""
         if self.of == "probability":
-            return np.asarray(np.exp(self.model.log_proba(rows)[:, -self.n_outputs :]))
+            found = np.exp(self.model.log_proba(rows))
+            return np.asarray(found[:, 1:] if found.shape[1] == 2 else found)
         units, of_variance = self.model.units, self.of == "variance"
         if units.active is not None:
             return np.asarray(self.model.moments_in_units(rows)[int(of_variance)])
@@ -368,39 +336,31 @@ class _Game:
             return np.asarray(units.scale**2 * self.model.moments(rows)[1])
         return np.asarray(units.location + units.scale * self.model.latent_moments(rows, with_variance=False)[0])
 
-    def shares(self, x: FloatArray, n_permutations: int, rng: np.random.Generator) -> Shares:
-        """Return the Shapley values of all columns for an encoded row, (n_columns, n_outputs) each."""
-        columns = np.unique(self.origins[(x != self.background).any(axis=0)])
-        shape = (self.n_columns, self.n_outputs)
+    def shares(self, x: FloatArray, n_permutations: int, rng: np.random.Generator) -> FloatArray:
+        """Return Shapley values of columns for an encoded row, their errors and deviations, (n_columns, n_outputs)."""
+        columns = np.unique(self.origins[(x != self.background).any(axis=0)])  # players: others have no share
+        n, n_outputs = len(columns), self.n_outputs
+        found = np.zeros((3, self.n_columns, n_outputs))
         place = np.full(self.n_columns, -1)
-        place[columns] = np.arange(len(columns))
-        n_pairs = max(FEWEST_PAIRS, -(-n_permutations // (2 * len(self.background))))
+        place[columns] = np.arange(n)
+        groups = place[self.origins]
         with single_blas_thread():
-            found = self._shares_of_players(x, place[self.origins], len(columns), n_pairs, rng)
-
-        def of_all(part: FloatArray) -> FloatArray:
-            whole = np.zeros(shape)
-            whole[columns] = part
-            return whole
-
-        values, errors, std = found
-        return of_all(values), of_all(errors), None if std is None else of_all(std)
-
-    def _shares_of_players(
-        self, x: FloatArray, groups: NDArray[np.intp], n_players: int, n_pairs: int, rng: np.random.Generator
-    ) -> Shares:
-        """Return what each player contributes; `groups`, (n_encoded,): players of encoded columns."""
-        if n_players == 0:
-            nothing = np.zeros((0, self.n_outputs))
-            return nothing, nothing, nothing if self.weights_alone else None
-        by_products, by_enumeration = self._work_of_products(groups, n_players), self._work_of_rows(2.0**n_players)
-        if by_products <= min(by_enumeration, MOST_NUMBERS):
-            return self._by_products(x, groups, n_players)
-        game = self._functions if self.weights_alone else self.predicted, x, self.background, groups, n_players
-        if by_enumeration <= max(MOST_NUMBERS, self._work_of_rows(2.0 * n_pairs * n_players)):
-            shares = shares_by_enumeration(*game)
-            return self._parts(shares, np.zeros_like(shares))
-        return self._parts(*shares_by_permutations(*game, n_pairs, rng))
+            by_products, by_rows = self._work_of_products(groups, n), self._work_of_rows(2.0**n)
+            if n and by_products <= min(by_rows, MOST_NUMBERS):
+                found[:, columns] = self._by_products(x, groups, n)
+            elif n:
+                game = self._functions if self.weights_alone else self.predicted, x, self.background, groups, n
+                n_pairs = max(FEWEST_PAIRS, -(-n_permutations // (2 * len(self.background))))
+                if by_rows <= max(MOST_NUMBERS, self._work_of_rows(2.0 * n_pairs * n)):
+                    shares, errors = shares_by_enumeration(*game), np.zeros(1)
+                else:
+                    shares, errors = shares_by_permutations(*game, n_pairs, rng)
+                    errors = errors[:, :n_outputs]
+                found[0, columns], found[1, columns] = shares[:, :n_outputs], errors
+                if self.weights_alone:
+                    phi = self.model.basis.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
+                    found[2, columns] = self._deviations(phi)
+        return found
 
     # --- the work of each way, in numbers
 
@@ -423,69 +383,49 @@ class _Game:
 
     def _inputs_of(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the players of the inputs of the feature map, those of no player together as one more."""
-        inputs = self._linear.basis.input_map
+        inputs = self.model.basis.input_map
         own = groups[np.concatenate([inputs.kept, inputs.scored])]
         return np.where(own < 0, groups.max() + 1, own)
 
-    def _by_products(self, x: FloatArray, groups: NDArray[np.intp], n_players: int) -> Shares:
+    def _by_products(self, x: FloatArray, groups: NDArray[np.intp], n_players: int) -> FloatArray:
+        """Return values, errors, which are none, and deviations, (n_players, n_outputs) each."""
         assert self.products is not None
-        model, players = self._linear, (self._inputs_of(groups), n_players + 1)
-        at, *others = model.basis.inputs(np.vstack([x, self.background]))
+        units, latent, of_inputs = self.model.units, self.model.latent, self._inputs_of(groups)
+        at, *others = latent.basis.inputs(np.vstack([x, self.background]))
+
+        def averaged(shares: Callable[..., FloatArray], *given: Any) -> FloatArray:
+            each = [shares(self.products, *given, at, z, of_inputs, n_players + 1)[:n_players] for z in others]
+            return np.asarray(np.mean(each, axis=0))
+
         if self.of == "mean":
-            each = [shares_of_functions(self.products, at, z, *players)[:n_players] for z in others]
-            phi = np.mean(each, axis=0)
-            values = model.units.scale * (phi @ model.latent.coefficients)
-            return values, np.zeros_like(values), self._deviations(phi)
-        values = self._shares_of_clipped_variance(at, np.stack(others), players[0], n_players)
-        for k, covariance in enumerate(self._covariances):
-            each = [shares_of_variance(self.products, covariance, at, z, *players)[:n_players] for z in others]
-            values[:, k] += np.mean(each, axis=0)
-        values *= (model.units.calibration * model.units.scale) ** 2
-        return values, np.zeros_like(values), None
+            phi = averaged(shares_of_functions)
+            values = units.scale * (phi @ latent.coefficients)
+            return np.stack([values, np.zeros_like(values), self._deviations(phi)])
+        values = np.stack([averaged(shares_of_variance, covariance) for covariance in self._covariances], axis=1)
+        kernel = latent.basis.hyperparameters
+        if kernel is not None:  # the variance that a clipped linear part lacks, a sum over inputs
+            own = of_inputs == np.arange(n_players)[:, None]
+            of_row, *of_others = (kernel.cut_off_variance(np.where(own, row, 0.0)) for row in (at, *others))
+            values += (of_row - np.mean(of_others, axis=0))[:, None] * latent.prior_scale**2
+        values *= (units.calibration * units.scale) ** 2
+        return np.stack([values, *np.zeros((2, *values.shape))])
 
     @cached_property
     def _covariances(self) -> list[FloatArray]:
         """Posterior covariances of every output's weights, which all rows share."""
-        latent = self._linear.latent
+        latent = self.model.latent
         return [t * each.covariance for each, t in zip(latent.posteriors, latent.prior_scale**2, strict=True)]
 
-    def _shares_of_clipped_variance(
-        self, x: FloatArray, others: FloatArray, groups: NDArray[np.intp], n_players: int
-    ) -> FloatArray:
-        """Return what players contribute to the variance that a clipped linear part lacks, (n_players, n_outputs).
-
-        It is a sum over inputs. `x`, (n_inputs,); `others`, (n_background, n_inputs).
-        """
-        kernel, unit = self._linear.basis.hyperparameters, self._linear.latent.prior_scale**2
-        if kernel is None:
-            return np.zeros((n_players, len(unit)))
-        own = groups == np.arange(n_players)[:, None]
-        of_row, *of_others = (kernel.cut_off_variance(np.where(own, row, 0.0)) for row in (x, *others))
-        return (of_row - np.mean(of_others, axis=0))[:, None] * unit
-
-    # --- rows
+    # --- weights
 
     def _functions(self, rows: FloatArray) -> FloatArray:
         """Return predictive means, then k(x, Z) or Φ, of which they are linear functions; (n_rows, n_values)."""
-        latent, units = self._linear.latent, self._linear.units
+        latent, units = self.model.latent, self.model.units
         functions = latent.basis.functions(latent.basis.inputs(rows))
         return np.hstack([units.location + units.scale * (functions @ latent.function_weights.T), functions])
 
-    def _parts(self, shares: FloatArray, errors: FloatArray) -> Shares:
-        n_outputs = self.n_outputs
-        if not self.weights_alone:
-            return shares, errors, None
-        phi = self._linear.basis.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
-        return shares[:, :n_outputs], errors[:, :n_outputs], self._deviations(phi)
-
     def _deviations(self, phi: FloatArray) -> FloatArray:
         """Return posterior standard deviations of contributions, given those of the basis functions."""
-        latent, units = self._linear.latent, self._linear.units
+        latent, units = self.model.latent, self.model.units
         variances = latent_variances(latent.posteriors, latent.prior_scale, phi)
         return np.asarray(units.calibration * units.scale * np.sqrt(variances))
-
-
-def _has_constant_variance(model: FittedRegressor) -> bool:
-    """Whether the variance is that of weights whose covariance is known, and of noise that is the same everywhere."""
-    constant = model.noise is None or {*model.noise.choices} <= {CONSTANT, HEAVY_TAILED, STUDENT_T}
-    return constant and all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors)
