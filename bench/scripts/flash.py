@@ -49,11 +49,11 @@ def models() -> dict[str, tuple[Any, np.ndarray]]:
         train = ~data["test_mask"].T[5]
         x, y = data["X"][train], data["y"][train]
         spread = x.std(axis=0)
-        made[f"{name}, 1 KiB"] = fit_quantized(DirectRegressor(), x, y, max_bytes=1024), spread
+        made[f"{name}, 1 KiB"] = fit_quantized(DirectRegressor(), x, y, max_flash=1500), spread
         if name == "concrete":
             for n in (2, 3):
                 labels = np.digitize(y, np.quantile(y, np.arange(1, n) / n))
-                made[f"{name}, {n} classes"] = fit_quantized(DirectClassifier(), x, labels, max_bytes=1024), spread
+                made[f"{name}, {n} classes"] = fit_quantized(DirectClassifier(), x, labels, max_flash=1500), spread
     return made
 
 

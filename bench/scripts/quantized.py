@@ -85,7 +85,7 @@ def accuracy_on(x: np.ndarray, y: np.ndarray, test: np.ndarray, budgets: list[in
     fourier = DirectRegressor(features=Fourier(rank_inputs=False))
     results["fourier"] = scores(fourier.fit(*train), *held)
     for budget in budgets:
-        integer = fit_quantized(DirectRegressor(), *train, max_bytes=budget)
+        integer = fit_quantized(DirectRegressor(), *train, max_flash=budget)
         phi, held_phi = (integer.basis.transform(rows)[0] for rows in (train[0], held[0]))
         exact = DirectRegressor(features="precomputed").fit(phi, train[1])
         results[f"exact {budget}"] = scores(exact, held_phi, held[1])

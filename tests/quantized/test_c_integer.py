@@ -100,9 +100,7 @@ def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     ("features", "options"),
     [
         ("fourier", {"levels": "model"}),
-        ("fourier", {"levels": "even", "frequency_bits": 8}),
         ("fourier", {"levels": "even", "n_levels": 3}),
-        ("fourier", {"levels": "power_of_two", "frequency_bits": 32}),
         ("linear", {"levels": "model"}),
         ("arbitrary levels", {"levels": "model"}),
     ],
@@ -139,7 +137,7 @@ def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c
 @pytest.mark.parametrize("target", ["two", "sign", "three"])
 def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
     estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
-    model = pydirect.fit_quantized(estimator, small.X, small.targets[target], max_bytes=700)
+    model = pydirect.fit_quantized(estimator, small.X, small.targets[target], max_flash=1300)
     model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
     rows = c.far_and_near(small.X, 15)
     output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows)

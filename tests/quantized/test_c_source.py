@@ -61,7 +61,7 @@ def test_integer_headers_need_no_library_on_a_cortex_m4(tmp_path, c, fitted):
 @pytest.mark.parametrize("kind", ["linear", "outputs"])
 def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, fitted, small, kind):
     if kind == "outputs":
-        model = pydirect.fit_quantized(pydirect.DirectRegressor(), small.X, small.targets["two"], max_bytes=700)
+        model = pydirect.fit_quantized(pydirect.DirectRegressor(), small.X, small.targets["two"], max_flash=1300)
         X = small.X
     else:
         estimator, X = fitted("airfoil")

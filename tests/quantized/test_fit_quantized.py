@@ -1,4 +1,4 @@
-"""Models within a number of bytes or of non-zero weights."""
+"""Models within what a device has."""
 
 import numpy as np
 import pytest
@@ -13,65 +13,69 @@ from pydirect import (
     fit_quantized,
 )
 from pydirect.estimators import TargetWarning
+from pydirect.quantized.codes import unit_levels
+from pydirect.quantized.fit_quantized import _candidates, _fits, _split
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import IntegerArithmeticError
+from pydirect.quantized.task import Form, TargetTask
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
 def test_budgets_for_targets_that_need_no_frequency(target):
     x = np.random.default_rng(0).standard_normal((60, 2))
     y = 2 * x[:, 0] - x[:, 1] + 0.01 * x[:, 0] ** 2 if target == "linear" else np.full(60, 3.0)
-    model = fit_quantized(DirectRegressor(), x, y, max_nonzero=3, n_samples=2)
+    model = fit_quantized(DirectRegressor(), x, y, max_flash=700, n_samples=2)
     assert np.isfinite(model.predict(x)).all() and np.isfinite(model.with_arithmetic("float").predict(x)).all()
     if target == "constant":
         np.testing.assert_allclose(model.predict(x), 3.0)
 
 
-def test_a_model_fits_into_its_bytes(data):
+def test_a_model_fits_into_its_flash(data):
     x, y = data(200)
-    model = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
-    assert model.n_bytes <= 400
+    model = fit_quantized(DirectRegressor(), x, y, max_flash=800)
+    assert model.report()["flash"] <= 800
     assert model.arithmetic == "integer"
     mean, std = model.predict(x, return_std=True)
     assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
     np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
-    again = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
+    again = fit_quantized(DirectRegressor(), x, y, max_flash=800)
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
 
 
-def test_a_model_keeps_to_its_number_of_weights(data):
+def test_more_room_never_gives_a_larger_model_than_asked_for_or_a_worse_one_on_held_out_rows(data):
     x, y = data(200)
-    model = fit_quantized(DirectRegressor(), x, y, max_nonzero=12, levels="power_of_two", n_samples=4)
-    assert model.report()["n_nonzero"] <= 12 * 4
-    multipliers = np.abs(model.program.multipliers)
-    assert ((multipliers & (multipliers - 1)) == 0).all()
-    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.7 * y.std()
+    task = TargetTask.begin(x, y, None, DirectRegressor().search_settings(), ())
+    part, held = _split(task, task.order(), task.order()[:40])
+    forms = [
+        Form(
+            s,
+            unit_levels(15),
+        )
+        for s in (1, 4)
+    ]
+    budgets = (450, 700, 1000, 1500, 2500)
+    losses = [min(_candidates(part, held, forms, {"max_flash": budget}).values()) for budget in budgets]
+    assert losses == sorted(losses, reverse=True)
+    sizes = [fit_quantized(DirectRegressor(), x, y, max_flash=budget).report()["flash"] for budget in budgets[::2]]
+    assert all(size <= budget for size, budget in zip(sizes, budgets[::2], strict=True))
 
 
 @pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (7, 4), (31, 8)])
 def test_few_levels_take_few_bits(data, n_levels, bits):
     x, y = data(60)
-    model = fit_quantized(DirectRegressor(), x, y, max_bytes=600, n_levels=n_levels)
+    model = fit_quantized(DirectRegressor(), x, y, max_flash=1100, n_levels=n_levels)
     assert model.packed.bits == bits and len(model.levels) == n_levels
     assert model.packed.packed.nbytes == -(-model.codes.size * bits // 8)
-    assert model.n_bytes <= 600
-
-
-def test_more_samples_keep_to_the_number_of_weights(data):
-    x, y = data(100)
-    for limit in (4, 12):
-        model = fit_quantized(DirectRegressor(), x, y, max_bytes=1000, max_nonzero=limit, n_levels=31)
-        assert model.report()["n_nonzero"] <= limit * model.n_samples
-        assert model.n_bytes <= 1000
+    assert model.report()["flash"] <= 1100
 
 
 def test_too_few_bytes_for_a_model_are_refused(data):
     x, y = data(60)
-    with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_quantized(DirectRegressor(), x, y, max_bytes=40)
-    with pytest.raises(ValueError, match="max_bytes must be at least about"):
-        fit_quantized(DirectClassifier(), x, y > y.mean(), max_bytes=40)
+    with pytest.raises(ValueError, match="max_flash must be at least about"):
+        fit_quantized(DirectRegressor(), x, y, max_flash=40)
+    with pytest.raises(ValueError, match="max_flash must be at least about"):
+        fit_quantized(DirectClassifier(), x, y > y.mean(), max_flash=40)
     with pytest.raises(TypeError, match="model must be a DirectRegressor or a DirectClassifier, got Quadratic"):
         fit_quantized(QuadraticBNNRegressor(), x, y)
 
@@ -79,12 +83,10 @@ def test_too_few_bytes_for_a_model_are_refused(data):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"levels": "x"}, "levels must be one of 'even', 'power_of_two', got 'x'"),
-        ({"max_nonzero": 2}, "max_nonzero must be at least 3, got 2"),
         ({"n_samples": 0}, "n_samples must be at least 1, got 0"),
         ({"n_samples": 17}, "n_samples must be at most 16, got 17"),
-        ({"frequency_bits": "8"}, "frequency_bits must be an integer, got '8'"),
-        ({"frequency_bits": 32}, "frequency_bits must be 8 or 16, got 32"),
+        ({"n_levels": 4}, "n_levels must be odd"),
+        ({"max_flash": 0}, "max_flash must be at least 1, got 0"),
     ],
 )
 def test_budgets_name_the_invalid_argument(data, options, message):
@@ -96,23 +98,24 @@ def test_budgets_name_the_invalid_argument(data, options, message):
 def test_several_outputs_share_the_basis_functions_of_a_budget(data):
     x, y = data(120)
     targets = np.c_[y, 50 + 1e3 * np.cos(x[:, 1] / 2)]
-    for limits in ({"max_bytes": 700}, {"max_nonzero": 30, "n_samples": 4}):
+    for limits in ({"max_flash": 1400}, {"max_stack": 190, "n_samples": 4}):
         model = fit_quantized(DirectRegressor(), x, targets, **limits)
         assert model.arithmetic == "integer" and model.n_outputs == 2
-        assert model.n_bytes <= limits.get("max_bytes", np.inf)
-        assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
+        assert _fits(model, {name: limit for name, limit in limits.items() if name != "n_samples"})
         mean, std = model.predict(x, return_std=True)
         assert (np.sqrt(np.mean((mean - targets) ** 2, axis=0)) < 0.5 * targets.std(axis=0)).all()
         covered = np.mean(np.abs(mean - targets) < 1.64 * std, axis=0)
         assert (0.5 < covered).all()
         np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     x, y = x[:50], y[:50]
-    one, column = (fit_quantized(DirectRegressor(), x, t, max_nonzero=4, n_samples=2) for t in (y, y[:, None]))
+    one, column = (fit_quantized(DirectRegressor(), x, t, max_flash=1200, n_samples=2) for t in (y, y[:, None]))
     np.testing.assert_array_equal(one.predict(x), column.predict(x)[:, 0])
 
 
 @pytest.mark.parametrize(
-    ("n_classes", "limits"), [(2, {"max_bytes": 600}), (3, {"max_nonzero": 24, "n_samples": 4})], ids=["two", "three"]
+    ("n_classes", "limits"),
+    [(2, {"max_flash": 1200}), (3, {"max_instructions": 4000, "n_samples": 4})],
+    ids=["two", "three"],
 )
 def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, tmp_path):
     x, y = data(240)
@@ -120,8 +123,7 @@ def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, 
     labels = np.array(["low", "middle", "high"])[np.digitize(y, edges)]
     model = fit_quantized(DirectClassifier(), x[:160], labels[:160], **limits)
     assert model.arithmetic == "integer" and model.n_outputs == (1 if n_classes == 2 else 3)
-    assert model.n_bytes <= limits.get("max_bytes", np.inf)
-    assert model.report()["n_nonzero"] <= limits.get("max_nonzero", np.inf) * model.n_samples
+    assert _fits(model, {name: limit for name, limit in limits.items() if name != "n_samples"})
     np.testing.assert_array_equal(model.classes, np.unique(labels))
     p = model.predict_proba(x[160:])
     np.testing.assert_allclose(p.sum(axis=1), 1)
@@ -136,8 +138,8 @@ def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, 
 def test_weights_of_classes_and_rows_count_in_a_budget(data):
     x, y = data(120)
     labels = (y > np.quantile(y, 0.85)).astype(int)
-    plain = fit_quantized(DirectClassifier(), x, labels, max_bytes=500)
-    balanced = fit_quantized(DirectClassifier(class_weight="balanced"), x, labels, max_bytes=500)
+    plain = fit_quantized(DirectClassifier(), x, labels, max_flash=1000)
+    balanced = fit_quantized(DirectClassifier(class_weight="balanced"), x, labels, max_flash=1000)
     assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.03
     with pytest.raises(ValueError, match="y must have 120 rows, got 119"):
         fit_quantized(DirectClassifier(), x, labels[1:])
@@ -150,15 +152,15 @@ def test_weights_that_cancel_are_kept_within_the_lattice(seed):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((250, 4))
     f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]  # smooth: the evidence asks for large weights
-    model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_bytes=1000, n_samples=4)
+    model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_flash=1500, n_samples=4)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.6 * f.std()  # beyond it, errors are many times f
 
 
 @pytest.mark.parametrize("scale", [1e-40, 1e100])
 def test_budgets_do_not_depend_on_units(data, scale):
     x, y = data(60)
-    plain = fit_quantized(DirectRegressor(), x, y, max_bytes=400)
-    scaled = fit_quantized(DirectRegressor(), x, scale * (y - y.mean()), max_bytes=400)
+    plain = fit_quantized(DirectRegressor(), x, y, max_flash=800)
+    scaled = fit_quantized(DirectRegressor(), x, scale * (y - y.mean()), max_flash=800)
     expected = (plain.predict(x) - y.mean()) * scale
     assert np.sqrt(np.mean((scaled.predict(x) / scale - expected / scale) ** 2)) < 0.5 * y.std()
     assert np.isfinite(scaled.predict(x, return_std=True)[1]).all()
@@ -168,7 +170,7 @@ def test_a_gross_target_is_warned_of(data):
     x, y = data(60)
     y = y + 1e4 * (np.arange(60) == 3)
     with pytest.warns(TargetWarning, match=f"1 of {len(y)} targets are farther"):
-        fit_quantized(DirectRegressor(n_threads=1), x, y, max_bytes=300)
+        fit_quantized(DirectRegressor(n_threads=1), x, y, max_flash=800)
 
 
 def test_a_target_whose_square_overflows_is_refused(data):
@@ -181,7 +183,7 @@ def test_columns_of_extreme_scale_have_an_integer_form_or_a_message(data):
     x, y = data(60)
     for factor in (1e-40, 1e300):
         with pytest.raises(IntegerArithmeticError, match="single precision"):
-            fit_quantized(DirectRegressor(), x * factor, y, max_bytes=700)
+            fit_quantized(DirectRegressor(), x * factor, y, max_flash=1200)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +201,11 @@ def test_columns_of_extreme_scale_have_an_integer_form_or_a_message(data):
 def test_parameters_that_would_be_ignored_are_refused(model, ignored):
     x = np.random.default_rng(0).standard_normal((60, 2))
     with pytest.raises(ValueError, match=ignored):
-        fit_quantized(model, x, x[:, 0] > 0, max_bytes=700)
+        fit_quantized(model, x, x[:, 0] > 0, max_flash=1200)
 
 
 def test_parameters_that_say_what_is_done_are_taken():
     x = np.random.default_rng(0).standard_normal((60, 2))
     features = Nystroem(max_search_rows=50)
     model = DirectRegressor(features, 40, posterior=Gaussian(), noise="constant", local=False, max_iter=900)
-    assert fit_quantized(model, x, x[:, 0], max_bytes=700, n_samples=1, n_levels=7).n_bytes <= 700
+    assert fit_quantized(model, x, x[:, 0], max_flash=1200, n_samples=1, n_levels=7).report()["flash"] <= 1200

@@ -36,7 +36,7 @@ def forest(task):
     """Quantised forest of six trees for two outputs, and its X."""
     own, x = task
     make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
-    return own.cast(make(6), [Form(3, unit_levels("even", 15), 8)])[0], x
+    return own.cast(make(6), [Form(3, unit_levels(15))])[0], x
 
 
 def test_leaves_are_the_answers_to_the_questions_of_every_level():
@@ -119,7 +119,7 @@ def test_headers_of_forests_of_classes_name_them_and_give_their_probabilities(ta
     ]
     own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"))
     (model,) = own.cast(
-        growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [Form(2, unit_levels("even", 15), 8)]
+        growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [Form(2, unit_levels(15))]
     )
     assert model.program.forest.n_leaves == 3 * 8
     model.to_c(tmp_path / "model.h", prefix="m")
@@ -151,7 +151,7 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
     model = forest[0]
     if not n_trees:  # what is left is linear
         make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
-        (model,) = own.cast(make(0), [Form(2, unit_levels("even", 15), 8)])
+        (model,) = own.cast(make(0), [Form(2, unit_levels(15))])
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(load_quantized(tmp_path / "m").totals(x), model.totals(x))
     pytest.importorskip("onnx")
@@ -162,15 +162,15 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
 def test_more_room_only_adds_candidates(task):
     own = task[0]
     part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))
-    forms = [Form(n, unit_levels("even", 15), 8) for n in (1, 2)]
-    limits = [{"max_bytes": 500}, {"max_bytes": 900}, {"max_bytes": 900, "max_stack": 270, "max_instructions": 9000}]
+    forms = [Form(n, unit_levels(15)) for n in (1, 2)]
+    limits = [{"max_flash": 900}, {"max_flash": 1400}, {"max_flash": 1400, "max_stack": 170, "max_instructions": 9000}]
     small, large, limited = (_candidates(part, held, forms, m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)
     assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
 
 
 @pytest.mark.parametrize(
-    "limit", [{"max_flash": 1500}, {"max_stack": 260, "max_flash": 3000}, {"max_instructions": 2500}]
+    "limit", [{"max_flash": 1500}, {"max_stack": 160, "max_flash": 3000}, {"max_instructions": 2500}]
 )
 def test_models_keep_to_what_a_part_has(data, limit):
     from pydirect import fit_quantized

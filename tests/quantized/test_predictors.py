@@ -101,7 +101,7 @@ def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(data, fit, 
         np.testing.assert_array_equal(own.predict(frame), own.predict(x))
         with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\] in this order, got \['c'"):
             own.predict(frame[["c", "b", "a"]])
-    assert fit_quantized(DirectRegressor(), frame, y, max_nonzero=4, n_samples=2).feature_names == ("a", "b", "c")
+    assert fit_quantized(DirectRegressor(), frame, y, max_flash=900, n_samples=2).feature_names == ("a", "b", "c")
 
 
 def test_models_are_pickled_after_predictions(data, raw):
@@ -114,6 +114,6 @@ def test_models_are_pickled_after_predictions(data, raw):
 
 def test_models_and_bases_are_shown_in_one_line(data):
     x, y = data(60)
-    quantised = fit_quantized(DirectRegressor(), x, y, max_nonzero=4, n_samples=2)
+    quantised = fit_quantized(DirectRegressor(), x, y, max_flash=900, n_samples=2)
     assert repr(quantised) == "<QuantizedRegressor: 2 samples, integer arithmetic, 3 columns, 1 output>"
     assert repr(DirectRegressor("linear").fit(x, y).features_) == "<Basis of LinearFeatures: 4 functions of 3 columns>"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydirect import _core, quantize
+from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies
 from pydirect.quantized.program import (
     LARGEST_SHIFTED,
     ONE,
@@ -55,9 +56,17 @@ def python_totals(program, x):
     return totals
 
 
-@pytest.mark.parametrize("frequency_bits", [8, 16, 32])
-def test_integer_programs_equal_unbounded_integers(data, raw, frequency_bits):
-    model = quantize(raw, 4, arithmetic="integer", frequency_bits=frequency_bits)
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_integer_programs_equal_unbounded_integers(data, raw, bits):
+    features = raw.features_.map
+    factor = 300 if bits == 32 else 1  # 16 bits do not hold such frequencies
+    turns, shift = quantise_frequencies(factor * features.frequencies / (2 * np.pi), bits)
+    frequencies = np.ascontiguousarray(2 * np.pi * (turns * 2.0**shift).T / 2.0**32 / INPUT_UNIT)
+    model = quantize(raw, 4)
+    kept = replace(model.basis.features.map, frequencies=frequencies[:, : model.basis.features.map.n_frequencies])
+    basis = replace(model.basis, features=replace(model.basis.features, map=kept))
+    model = replace(model, basis=basis, arithmetic="integer")
+    assert model.program.frequencies.dtype == f"int{bits}"
     x = np.vstack([data()[0][:5], [[1e30, -1e30, 10.0]], [[10.0, 12.0, 13.0]]])
     expected = [python_totals(model.program, row) for row in x]
     np.testing.assert_array_equal(model.program.totals(x)[:, 0], expected)
@@ -132,7 +141,7 @@ def test_constants_out_of_range_are_refused(change, message):
         replace(program, **change).prove()
 
 
-@pytest.mark.parametrize("levels", ["even", "power_of_two"])
+@pytest.mark.parametrize("levels", ["even", "model"])
 def test_kernels_give_the_reference_at_every_level_and_for_any_threads(data, raw, at_every_level, levels):
     x = data()[0]
     model = quantize(raw, 16, X=x, levels=levels)

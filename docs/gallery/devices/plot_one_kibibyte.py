@@ -26,7 +26,7 @@ stamps, flow = zip(*((x["Time"], value) for x, value in WaterFlow()), strict=Tru
 flow, hour = np.array(flow), np.array([stamp.hour for stamp in stamps])
 X = np.column_stack([np.roll(flow, 1), np.roll(flow, 24), np.sin(hour * np.pi / 12), np.cos(hour * np.pi / 12)])
 learned, later = np.arange(360, 840), np.arange(840, len(flow))
-tiny = fit_quantized(DirectRegressor(), X[learned], flow[learned], max_bytes=1024)
+tiny = fit_quantized(DirectRegressor(), X[learned], flow[learned], max_flash=1024)
 
 # %%
 # The device reads its meter in hundredths of a litre, the sines in units of 1/1000, and answers in hundredths. The same

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     limits = {name: value for name in LIMITS if (value := getattr(args, name)) is not None}
     onnx = args.output.suffix.lower() == ".onnx"
-    if args.data is None and (limits or args.levels in ("even", "power_of_two")):
+    if args.data is None and (limits or args.levels == "even"):
         raise ValueError("--data: limits and new levels need it, a table with rows like those of the fit")
     model, stored = load(args.model)
     file: Any = None
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
     if limits:
         assert X is not None
         y = _targets(args, model, file, args.target or stored["targets"])
-        found = fit_quantized(_unfitted(model), X, y, n_samples=args.samples, levels=args.levels or "even", **limits)
+        found = fit_quantized(_unfitted(model), X, y, n_samples=args.samples, **limits)
     else:
         try:
             arithmetic, levels = "float" if onnx else "integer", args.levels or "model"

@@ -39,10 +39,8 @@ ARGUMENTS = {"weight": "sample_weight", "exposure": "exposure", "event": "event"
 # Limits of a model for a device.
 LIMITS = {
     "max_flash": "flash, code included, in bytes",
-    "max_bytes": "size, code not included, in bytes",
     "max_stack": "stack, in bytes",
     "max_instructions": "number of instructions of a prediction",
-    "max_nonzero": "number of weights per sample that are not zero",
 }
 
 _MANY: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}
@@ -127,7 +125,7 @@ def _export(add: _Parser) -> None:
     option("-o", "--output", type=Path, required=True, metavar="OUT", help="ONNX if it ends in .onnx, else a C header")
     option("--samples", type=int, metavar="S", help="posterior samples to keep (default: 16)")
     levels = "levels of the weights: the model's own, or new ones that all share, for which --data is needed"
-    option("--levels", choices=["model", "even", "power_of_two"], help=f"{levels} (default: model, with a limit even)")
+    option("--levels", choices=["model", "even"], help=f"{levels} (default: model, with a limit even)")
     for name, what in LIMITS.items():
         option(f"--{name.replace('_', '-')}", type=int, metavar="N", help=f"fit the best model of at most this {what}")
     add.table("--data", metavar="TABLE", help="CSV or Parquet file with rows like those the model will see")

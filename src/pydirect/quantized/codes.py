@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, as_count
-from pydirect.distributions.categorical import LEVEL_SHAPES
 from pydirect.persistence.schema import OneOf, Shape
 
 BITS = (2, 4, 8)
@@ -79,11 +78,11 @@ class PackedCodes:
         return unpack_codes(self.packed, self.bits, self.shape)
 
 
-def unit_levels(name: str, n_levels: int) -> FloatArray:
-    """Return symmetric levels from -1 to 1, including zero, by the name of their shape."""
+def unit_levels(n_levels: int) -> FloatArray:
+    """Return evenly spaced levels from -1 to 1, including zero."""
     if as_count(n_levels, "n_levels", 3) > 255 or n_levels % 2 == 0:
         raise ValueError(f"n_levels must be odd and at most 255, got {n_levels}")
-    return LEVEL_SHAPES[name](n_levels, 1.0)
+    return np.linspace(-1.0, 1.0, n_levels)
 
 
 def affine_levels(levels: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -12,7 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
-from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, LinearFeatures, PrecomputedFeatures
+from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, LinearFeatures
 from pydirect.quantized.program import (
     INPUT_LIMIT,
     LARGEST_GAIN,
@@ -27,8 +27,7 @@ from pydirect.quantized.program import (
 MULTIPLIER_LIMIT = 127
 # Standardised inputs are int16 in these units.
 INPUT_UNIT = 2.0**-12
-FREQUENCY_BITS = (8, 16, 32)
-# Frequencies have 16 bits when that moves no phase by more than this many turns.
+# Frequencies take the fewest bits that move no phase by more than this many turns.
 LARGEST_PHASE_ERROR = 2.0**-9
 
 
@@ -101,11 +100,9 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
         constant = features.constant
     elif isinstance(features, LinearFeatures):
         first, slopes, constant = waves, np.ones(features.n_features_in), features.intercept_scale
-    elif isinstance(features, PrecomputedFeatures):
-        first, slopes = waves, np.ones(features.n_features_in)
     else:
         raise IntegerArithmeticError(
-            f"integers need features='fourier', 'linear' or 'precomputed', got {features.kind!r}: fit such a model, or "
+            f"integers need features='fourier' or 'linear', got {features.kind!r}: fit such a model, or "
             "let pydirect.fit_quantized choose one of a given size"
         )
     unit = np.concatenate([first, slopes, [] if constant is None else [constant]])
@@ -130,24 +127,26 @@ def input_reach(features: FeatureMap) -> float:
     return LINEAR_REACH if isinstance(features, FourierFeatures | ForestFeatures) else INPUT_LIMIT * INPUT_UNIT
 
 
-def quantise_frequencies(turns: FloatArray, unit: float, bits: int | str) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def quantise_frequencies(turns: FloatArray, bits: int | None = None) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Round frequencies, (n_inputs, n_frequencies) turns per unit of x, to integers and one shift per input.
 
-    `unit`: what an integer input of one represents. `bits` ({8, 16, 32, "auto"}): ``"auto"``: 16 where that moves no
-    phase by more than 2^-9 turns, else 32. Returns integers (n_frequencies, n_inputs) and uint8 (n_inputs,).
+    `bits`: by default the fewest of 8, 16 and 32 that move no phase by more than 2^-9 turns. Returns integers
+    (n_frequencies, n_inputs) and uint8 (n_inputs,).
     """
-    exact = turns.T * unit * 2.0**32  # phase of one integer step
-    if bits == "auto":
-        _, shift = quantise_frequencies(turns, unit, 16)
-        error = (0.5 * 2.0**shift * (shift > 0)).sum() * INPUT_LIMIT / 2.0**32
-        bits = 16 if error <= LARGEST_PHASE_ERROR else 32
-    dtype = np.dtype(f"int{bits}")
-    limit = 2 ** (int(bits) - 1) - 1
+    exact = turns.T * INPUT_UNIT * 2.0**32  # phase of one integer step
+    if bits is None:
+        for bits in (8, 16, 32):
+            integers, shift = quantise_frequencies(turns, bits)
+            error = np.abs(integers * 2.0**shift - exact).sum(axis=1).max(initial=0.0) * INPUT_LIMIT / 2.0**32
+            if error <= LARGEST_PHASE_ERROR:
+                break
+        return integers, shift
+    limit = 2 ** (bits - 1) - 1
     largest = np.abs(exact).max(axis=0, initial=0.0)
     if bits == 32:  # beyond half a turn per step, whole turns are left out
         exact, largest = exact - 2.0**32 * np.rint(exact / 2.0**32), np.minimum(largest, 2.0**31)
     shift = np.maximum(np.ceil(np.log2(np.maximum(largest, 1.0) / (limit + 0.4))), 0)
-    return np.clip(np.rint(exact / 2.0**shift), -limit, limit).astype(dtype), shift.astype(np.uint8)
+    return np.clip(np.rint(exact / 2.0**shift), -limit, limit).astype(f"int{bits}"), shift.astype(np.uint8)
 
 
 def build_program(
@@ -157,7 +156,6 @@ def build_program(
     levels: FloatArray,
     n_samples: int,
     output: OutputScale,
-    frequency_bits: int | str = "auto",
 ) -> IntegerProgram:
     """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program."""
     features, turns, split = basis.map, np.empty((basis.input_map.n_outputs, 0)), np.empty((0, 0), dtype=np.intp)
@@ -167,7 +165,7 @@ def build_program(
         split = features.columns[layout.trees]
     inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), [*layout.linear, *split.flat]))
     own_inputs = _input_fields(basis.input_map, inputs)  # refuses normal scores
-    frequencies, phase_shift = quantise_frequencies(turns[inputs], INPUT_UNIT, frequency_bits)
+    frequencies, phase_shift = quantise_frequencies(turns[inputs])
     multipliers, step = integer_levels(levels)
     first, n_linear = 2 * len(layout.frequencies) + (len(layout.trees) << split.shape[1]), len(layout.linear)
     in_units = np.full(len(layout.order), 1 / ONE)

@@ -17,15 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_sample_weight, column_names
-from pydirect.distributions.categorical import LEVEL_SHAPES
+from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, column_names
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.fitted import Searchable, as_numpy
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.proposals import Family, families_of, proposals
 from pydirect.quantized.quantize import warn_of_losses
-from pydirect.quantized.task import FEWEST_WEIGHTS, Form, LabelTask, SmallMap, TargetTask, Task
+from pydirect.quantized.task import Form, LabelTask, TargetTask, Task
 
 SAMPLES = (1, 2, 4, 8, 16)
 MOST_SAMPLES = 16
@@ -33,7 +32,8 @@ MOST_SAMPLES = 16
 HELD_OUT = 0.2
 FEWEST_HELD_OUT = 8
 CALIBRATING = 3
-FEW_ROWS = 500  # up to which all of these parts compare candidates
+# Rows of all splits that compare candidates: three up to 500 rows, one from 751 on.
+SPLIT_ROWS = 1500
 # Sizes of a family in a row that may be no better than a smaller one.
 PATIENCE = 3
 
@@ -48,17 +48,13 @@ def fit_quantized(
     y: ArrayLike,
     *,
     max_flash: int | None = None,
-    max_bytes: int | None = None,
     max_stack: int | None = None,
     max_instructions: int | None = None,
-    max_nonzero: int | None = None,
     n_samples: int | None = None,
-    levels: str = "even",
-    n_levels: int | None = None,
-    frequency_bits: int = 8,
+    n_levels: int = 15,
     sample_weight: ArrayLike | None = None,
 ) -> QuantizedPredictor:
-    """Fit the best quantised model within what a device has: flash, stack, instructions, or a number of weights.
+    """Fit the best quantised model within what a device has: flash, stack, instructions.
 
     Parameters
     ----------
@@ -76,25 +72,17 @@ def fit_quantized(
         Outputs share basis functions; so do classes, of which each is separated from the rest when there are more than
         two.
     max_flash : int, optional
-        Bytes of flash of tables and code, as ``report()["flash"]`` of the result estimates them for a Cortex-M.
-    max_bytes : int, optional
-        Bytes of everything that a device stores except code. 4096 when no limit is given.
+        Bytes of flash of tables and code, as ``report()["flash"]`` of the result estimates them for a Cortex-M. 4096
+        when no limit is given.
     max_stack : int, optional
         Bytes of stack of a prediction, an estimate too.
     max_instructions : int, optional
         Instructions of a prediction, an estimate too.
-    max_nonzero : int, optional
-        Largest number of non-zero weights of all outputs in a sample, on average over the samples; at least 3 per
-        output.
     n_samples : int, optional
         Number of posterior samples, 1 to 16; by default 1, 2, 4, 8 or 16, as held-out rows decide. A single one is the
         vector of most probable levels.
-    levels : {"even", "power_of_two"}, default="even"
-        As of `DirectRegressor`.
-    n_levels : int, optional
-        3 to 255, odd; by default 15.
-    frequency_bits : {8, 16}, default=8
-        Bits of a frequency. Weights are fitted for the rounded frequencies.
+    n_levels : int, default=15
+        Number of evenly spaced levels of a weight: odd, 3 to 255.
     sample_weight : array_like of shape (n_rows,), optional
         How many times each row counts.
 
@@ -121,17 +109,11 @@ def fit_quantized(
         raise TypeError(f"model must be a DirectRegressor or a DirectClassifier, got {type(model).__name__}")
     x = _as_numbers(X)
     weight = as_sample_weight(sample_weight, len(x))
-    given = {"max_flash": max_flash, "max_bytes": max_bytes, "max_stack": max_stack}
-    given |= {"max_instructions": max_instructions, "max_nonzero": max_nonzero}
-    limits = {name: as_count(limit, name) for name, limit in given.items() if limit is not None} or {"max_bytes": 4096}
-    if max_nonzero is not None:
-        as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS)
+    given = {"max_flash": max_flash, "max_stack": max_stack, "max_instructions": max_instructions}
+    limits = {name: as_count(limit, name) for name, limit in given.items() if limit is not None} or {"max_flash": 4096}
     if n_samples is not None and as_count(n_samples, "n_samples") > MOST_SAMPLES:
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
-    as_choice(levels, "levels", tuple(LEVEL_SHAPES))
-    grid = unit_levels(levels, 15 if n_levels is None else n_levels)
-    if as_count(frequency_bits, "frequency_bits") not in (8, 16):
-        raise ValueError(f"frequency_bits must be 8 or 16, got {frequency_bits}")
+    grid = unit_levels(n_levels)
     settings, names = model.search_settings(), tuple(column_names(X) or ())
     task: Task
     with single_blas_thread():
@@ -141,10 +123,8 @@ def fit_quantized(
             targets = _as_targets(y, len(x))
             warn_of_gross(targets.reshape(len(x), -1), "fit without them", stacklevel=2)
             task = TargetTask.begin(x, targets, weight, settings, names)
-        if max_nonzero is not None:
-            as_count(max_nonzero, "max_nonzero", FEWEST_WEIGHTS * task.n_outputs)
         counts = SAMPLES if n_samples is None else (n_samples,)
-        quantised = _search(task, [Form(s, grid, frequency_bits) for s in counts], limits)
+        quantised = _search(task, [Form(s, grid) for s in counts], limits)
         warn_of_losses(quantised, x)
         return quantised
 
@@ -166,23 +146,10 @@ def _as_targets(y: ArrayLike, n_rows: int) -> FloatArray:
 Limits = Mapping[str, int]
 
 
-def _sizes(model: QuantizedPredictor) -> dict[str, float]:
-    """Return what a model takes of everything that can be limited."""
-    report = model.report()
-    sizes = {name: report[name.removeprefix("max_")] for name in ("max_flash", "max_stack", "max_instructions")}
-    nonzero = report["n_nonzero"] * model.n_outputs / model.packed.shape[1]
-    return sizes | {"max_bytes": report["bytes"]["total"], "max_nonzero": nonzero}
-
-
 def _fits(model: QuantizedPredictor, limits: Limits) -> bool:
-    sizes = _sizes(model)
-    return all(sizes[name] <= limit for name, limit in limits.items())
-
-
-def _may_fit(task: Task, features: SmallMap, form: Form, limits: Limits) -> bool:
-    """Whether a model of these features may fit: of its weights up to one half may turn out to be zero."""
-    largest = {name: 2 * limit if name == "max_nonzero" else limit for name, limit in limits.items()}
-    return _fits(task.sketch(features, form), largest)
+    model.program.prove()  # or say why there are no integers
+    report = model.report()
+    return all(report[name.removeprefix("max_")] <= limit for name, limit in limits.items())
 
 
 @dataclass(frozen=True)
@@ -213,7 +180,7 @@ def _search(task: Task, forms: list[Form], limits: Limits) -> QuantizedPredictor
     if n_held < FEWEST_HELD_OUT:
         found = _candidates(task, task, forms, limits, judged=False)
     else:
-        n_splits = CALIBRATING if len(order) <= FEW_ROWS else 1
+        n_splits = min(max(SPLIT_ROWS // len(order), 1), len(parts))
         each = [_candidates(*_split(task, order, held), forms, limits) for held in parts[:n_splits]]
         shared = [candidate for candidate in each[0] if all(candidate in losses for losses in each)]
         found = {candidate: float(np.mean([losses[candidate] for losses in each])) for candidate in shared}
@@ -256,7 +223,7 @@ def _candidates(
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
-            if not _may_fit(own, features, forms[0], limits):
+            if not _fits(own.sketch(features, forms[0]), limits):
                 break
             if not judged:
                 found[SmallModel(family, size, forms[0])] = -float(size)
@@ -277,12 +244,12 @@ def _candidates(
 def _no_model(task: Task, forms: list[Form], limits: Limits) -> ValueError:
     """Return the error that says what the smallest models need."""
     smallest = [
-        _sizes(task.sketch(proposals(task, family, forms[0])(family.sizes[0]), forms[0]))
+        task.sketch(proposals(task, family, forms[0])(family.sizes[0]), forms[0]).report()
         for family in families_of(task)
     ]
     for name, limit in limits.items():
-        least = min(sizes[name] for sizes in smallest)
-        if limit < least and name != "max_nonzero":
+        least = min(report[name.removeprefix("max_")] for report in smallest)
+        if limit < least:
             return ValueError(
                 f"{name} must be at least about {least:.0f} for {task.outputs.n_features_in} columns and "
                 f"{forms[0].n_samples} samples, got {limit}"

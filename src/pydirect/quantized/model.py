@@ -59,8 +59,6 @@ class QuantizedModel:
         Number of input columns.
     one_dimensional : bool
         Whether predictions have no axis of outputs.
-    frequency_bits : {8, 16, 32, "auto"}, default="auto"
-        Bits of a frequency in integer arithmetic.
     arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions; see `with_arithmetic`.
     feature_names : tuple of str, default=()
@@ -80,7 +78,6 @@ class QuantizedModel:
     calibration: Annotated[float, Positive]
     n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
     one_dimensional: bool
-    frequency_bits: Annotated[int | str, As(Literal[8, 16, 32, "auto"])] = "auto"
     arithmetic: Annotated[str, As(Literal["float", "integer"])] = "float"
     feature_names: tuple[str, ...] = ()
     classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
@@ -189,7 +186,7 @@ class QuantizedModel:
         """
         layout, output = self.layout, OutputScale(self.scale, self.offset, self.noise, self.calibration)
         features = self.basis.features
-        return build_program(features, layout, self.codes, self.levels, self.n_samples, output, self.frequency_bits)
+        return build_program(features, layout, self.codes, self.levels, self.n_samples, output)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
@@ -254,9 +251,8 @@ class QuantizedModel:
     def input_ranges(self) -> FloatArray:
         """Smallest and largest value of every column in integer arithmetic, (n_features_in, 2); others are clipped.
 
-        Five standard deviations about the training mean with Fourier features or trees, eight with ``"linear"``, for
-        ``"precomputed"`` at least twice the largest magnitude in the rows that `quantize` was given. Infinite where a
-        column is not read.
+        Five standard deviations about the training mean with Fourier features or trees, eight with ``"linear"``.
+        Infinite where a column is not read.
 
         Returns
         -------

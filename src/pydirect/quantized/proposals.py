@@ -43,7 +43,7 @@ class Family:
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-FORESTS = tuple(Family("forest", TREES, 32, with_points, depth) for depth in (2, 3) for with_points in (False, True))
+FORESTS = tuple(Family("forest", TREES, 32, with_points, depth) for depth in (2, 3, 4) for with_points in (False, True))
 FAMILIES = (Family("fourier", FREQUENCIES, 128), *FORESTS)
 MOVED = Family("moved", (8, 16, 32), 0)
 # Rows up to which frequencies are moved too: the time that it takes grows with them.
@@ -67,7 +67,7 @@ def proposals(task: Task, family: Family, form: Form) -> Callable[[int], SmallMa
         return _selected(task, form)
     if family.kind == "moved":
         selected = _selected(task, form)
-        return lambda size: rounded_frequencies(_moved(task, selected(size)), form.frequency_bits)
+        return lambda size: rounded_frequencies(_moved(task, selected(size)))
     return growing_forest(*_examples(task), np.random.default_rng(0), family.depth)
 
 
@@ -79,9 +79,9 @@ def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
     return x, y, weight
 
 
-def rounded_frequencies(features: FourierFeatures, bits: int) -> FourierFeatures:
-    """Round frequencies to the exact values of the integers that `quantise_frequencies` returns."""
-    integers, shift = quantise_frequencies(features.frequencies / (2 * np.pi), INPUT_UNIT, bits)
+def rounded_frequencies(features: FourierFeatures) -> FourierFeatures:
+    """Round frequencies to the exact values of integers of eight bits."""
+    integers, shift = quantise_frequencies(features.frequencies / (2 * np.pi), 8)
     turns = integers.T * 2.0 ** shift.astype(np.float64)[:, None] / 2.0**32 / INPUT_UNIT
     return replace(features, frequencies=np.ascontiguousarray(2 * np.pi * turns))
 
@@ -162,14 +162,14 @@ LEAST_FALL = 2.0
 def _selected(task: Task, form: Form) -> Callable[[int], FourierFeatures]:
     """Select frequencies and inputs by what each explains per byte; at least one frequency belongs to every size."""
     pool = within_reach(random_fourier_features(task.hyperparameters, POOL, np.random.default_rng(0)))
-    pool = rounded_frequencies(pool, form.frequency_bits)
+    pool = rounded_frequencies(pool)
     assert pool.linear_scale is not None
     scale = pool.linear_scale
     x, y, weight = _examples(task)
     statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
     noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
     code = bits_for(len(form.grid)) / 8 * task.n_outputs
-    costs = (x.shape[1] * form.frequency_bits / 8 + 4 * code, 1 + 2 * code)
+    costs = (x.shape[1] + 4 * code, 1 + 2 * code)
     least = LEAST_FALL * noise * task.n_outputs
     taken, most = np.empty(0, dtype=np.intp), 0
 

@@ -14,12 +14,10 @@ from pydirect._warnings import warn
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.features.inputs import InputMap
 from pydirect.features.maps import (
     FeatureMap,
     FourierFeatures,
     NystroemFeatures,
-    PrecomputedFeatures,
     TransformerFeatures,
 )
 from pydirect.linear.posterior import GaussianPosterior
@@ -31,7 +29,7 @@ from pydirect.quantized.codes import (
     unit_levels,
     zero_code,
 )
-from pydirect.quantized.compile import FREQUENCY_BITS, input_reach, lay_out
+from pydirect.quantized.compile import input_reach, lay_out
 from pydirect.quantized.fitted import FittedBasisModel, LinearBasis, Outputs, Quantizable
 from pydirect.quantized.model import ARITHMETICS, FloatPath
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
@@ -42,14 +40,6 @@ from pydirect.quantized.samples import (
     rounded_on_best_scale,
     sample_targets,
 )
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """Storage and arithmetic of a quantised model; see `quantize`."""
-
-    frequency_bits: int | str = "auto"
-    arithmetic: str = "float"
 
 
 @dataclass(frozen=True)
@@ -72,7 +62,7 @@ class Weights:
         return cls(codes, grid, unit, np.zeros((1, 1)), np.ones((1, 1)))
 
 
-def assemble(basis: LinearBasis, weights: Weights, outputs: Outputs, encoding: Encoding) -> QuantizedPredictor:
+def assemble(basis: LinearBasis, weights: Weights, outputs: Outputs, arithmetic: str) -> QuantizedPredictor:
     """Assemble a quantised regressor, or a classifier when the outputs have classes."""
     factor = 1 / weights.unit**2  # missing variance is relative to the outputs' scale
     basis = replace(basis, missing_scale=basis.missing_scale * factor, outside_scale=basis.outside_scale * factor)
@@ -84,8 +74,7 @@ def assemble(basis: LinearBasis, weights: Weights, outputs: Outputs, encoding: E
         levels=levels,
         centre=weights.centre,
         spread=weights.spread,
-        frequency_bits=encoding.frequency_bits,
-        arithmetic=encoding.arithmetic,
+        arithmetic=arithmetic,
         **(vars(outputs) | {"scale": outputs.scale * weights.unit}),
     )
 
@@ -101,7 +90,7 @@ def quantize_basis_model(
     method: str,
     rows: FloatArray | None,
     grid: FloatArray | None,
-    encoding: Encoding,
+    arithmetic: str,
     rng: np.random.Generator,
 ) -> QuantizedPredictor:
     """Quantise a model that is linear in basis functions; see `quantize`.
@@ -109,9 +98,6 @@ def quantize_basis_model(
     `method`: {"moments", "draw", "most_probable"}. `rows`, (n_rows, n_features_in). `grid`, (n_levels,): levels that
     samples are rounded to, at the best scale; by default the posterior's own levels.
     """
-    precomputed = isinstance(model.basis.map, PrecomputedFeatures)
-    if precomputed and encoding.arithmetic == "integer" and rows is None:
-        raise ValueError("X must be given for integers of precomputed columns: rows that show the columns' ranges")
     phi = None
     if rows is not None and not isinstance(model.basis.map, TransformerFeatures):
         chosen = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
@@ -120,8 +106,7 @@ def quantize_basis_model(
         basis, weights = _posterior_samples(model, n_samples, method, phi, rng)
     else:
         basis, weights = _rounded_samples(model, n_samples, method, phi, grid, rng)
-    quantised = assemble(basis, weights, model.outputs, encoding)
-    return _with_ranges(quantised, rows) if precomputed and rows is not None else quantised
+    return assemble(basis, weights, model.outputs, arithmetic)
 
 
 def _posterior_samples(
@@ -258,28 +243,7 @@ def without_unused(basis: LinearBasis) -> LinearBasis:
     return replace(basis, features=replace(basis.features, map=smaller), order=new[basis.order])
 
 
-def _with_ranges(model: QuantizedPredictor, rows: FloatArray) -> QuantizedPredictor:
-    """Divide precomputed columns by powers of two, so that integers hold twice their largest magnitude in rows of X.
-
-    Weights are multiplied by the same powers; columns with the same power are adjacent.
-    """
-    basis = model.basis
-    if basis.vectors is not None:
-        return model
-    largest = np.abs(rows).max(axis=0)
-    unit = 2.0 ** np.ceil(np.log2(np.where(largest > 0, largest, 1.0) * 2 / input_reach(basis.features.map)))
-    spread = np.broadcast_to(model.spread, (len(basis.order), model.spread.shape[1])) * unit[basis.order, None]
-    order = np.argsort(-spread[:, 0], kind="stable")
-    scaled = replace(InputMap.identity(basis.features.n_features_in), scale=unit)
-    return replace(
-        model,
-        basis=replace(basis, features=replace(basis.features, input_map=scaled), order=basis.order[order]),
-        packed=PackedCodes.pack(np.ascontiguousarray(model.codes[order]), model.packed.bits),
-        spread=spread[order],
-    )
-
-
-LEVELS = ("model", "even", "power_of_two")
+LEVELS = ("model", "even")
 MOST_SAMPLES = 256
 
 
@@ -292,7 +256,6 @@ def quantize(
     levels: str = "model",
     n_levels: int | None = None,
     arithmetic: str = "float",
-    frequency_bits: int | str = "auto",
     random_state: np.random.Generator | int | None = 0,
 ) -> QuantizedPredictor:
     """Quantise a fitted estimator to a few posterior samples with packed level indices.
@@ -303,10 +266,10 @@ def quantize(
     ----------
     model : DirectRegressor or DirectClassifier
         Fitted; anything with a method ``quantizable``, see `pydirect.quantized.fitted`. ``arithmetic="float"`` allows
-        any basis and features; integers require Fourier features or the columns themselves (``"linear"``,
-        ``"precomputed"``), no normal scores (``Fourier(rank_inputs=False)``) and levels that all weights share but for
-        a power of two: those of ``posterior="sequential"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits
-        such a model to a number of bytes.
+        any basis and features; integers require Fourier features or the columns themselves (``"linear"``), no normal
+        scores (``Fourier(rank_inputs=False)``) and levels that all weights share but for a power of two: those of
+        ``posterior="sequential"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits such a model to a number of
+        bytes.
     n_samples : int, default=16
         At most 256.
     method : {"moments", "draw", "most_probable"}, default="moments"
@@ -318,20 +281,16 @@ def quantize(
         takes the most probable level each time.
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there.
-        Required for ``levels`` other than ``"model"``, and for integers of precomputed
-        columns, whose ranges it shows.
-    levels : {"model", "even", "power_of_two"}, default="model"
-        ``"model"``: those the model was fitted with. Otherwise samples of the posterior are rounded to
-        `n_levels` levels shared by all weights of Φ, the errors of the weights compensating each other at
-        the rows of `X`, and those of the samples in their mean: ``"even"``, or ``"power_of_two"``, 0 and ± powers of
-        two.
+        Required for ``levels="even"``.
+    levels : {"model", "even"}, default="model"
+        ``"model"``: those the model was fitted with. ``"even"``: samples of the posterior are rounded to `n_levels`
+        evenly spaced levels shared by all weights of Φ, the errors of the weights compensating each other at the rows
+        of `X`, and those of the samples in their mean.
     n_levels : int, optional
-        For ``levels`` other than ``"model"``: odd, 3 to 255, by default 15.
+        With ``levels="even"``: odd, 3 to 255, by default 15.
     arithmetic : {"float", "integer"}, default="float"
         Arithmetic of predictions. Standard deviations in integers omit the variance that floating point adds where
         inputs are beyond the reach of the linear part; see `QuantizedModel.with_arithmetic`.
-    frequency_bits : {"auto", 8, 16, 32}, default="auto"
-        Bits of a frequency in integer arithmetic.
     random_state : numpy.random.Generator, int or None, default=0
         Seed of the samples.
 
@@ -375,18 +334,15 @@ def quantize(
     as_choice(method, "method", METHODS)
     as_choice(levels, "levels", LEVELS)
     if n_levels is not None and levels == "model":
-        raise ValueError("n_levels must come with levels='even' or 'power_of_two': a model has its own")
+        raise ValueError("n_levels must come with levels='even': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
-    if frequency_bits != "auto" and frequency_bits not in FREQUENCY_BITS:
-        raise ValueError(f"frequency_bits must be 'auto', 8, 16 or 32, got {frequency_bits!r}")
     grid = None
     if levels != "model":
-        grid = unit_levels(levels, 15 if n_levels is None else n_levels)
+        grid = unit_levels(15 if n_levels is None else n_levels)
         if X is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
     rows = None if X is None else fitted.outputs.rows(X)
-    rng, encoding = as_generator(random_state), Encoding(frequency_bits, arithmetic)
-    quantised = quantize_basis_model(fitted, n_samples, method, rows, grid, encoding, rng)
+    quantised = quantize_basis_model(fitted, n_samples, method, rows, grid, arithmetic, as_generator(random_state))
     if arithmetic == "integer":
         quantised.program.prove()
         if rows is not None:

@@ -27,13 +27,10 @@ from pydirect.quantized.codes import zero_code
 from pydirect.quantized.compile import lay_out
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
-from pydirect.quantized.quantize import Encoding, Weights, assemble, without_unused
+from pydirect.quantized.quantize import Weights, assemble, without_unused
 from pydirect.quantized.samples import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
-
-# Three non-zero weights: a frequency and a constant.
-FEWEST_WEIGHTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +40,6 @@ class Form:
     n_samples: int
     # (n_levels,)
     grid: FloatArray
-    frequency_bits: int
 
 
 # Weight of a point between rows, where the kernel's posterior mean stands for a response.
@@ -144,8 +140,7 @@ class Task(ABC):
         )
         none = np.zeros((1, 1))
         weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
-        encoding = Encoding(form.frequency_bits, "integer")
-        return assemble(without_unused(basis), weights, outputs, encoding)
+        return assemble(without_unused(basis), weights, outputs, "integer")
 
 
 def points_between(x: FloatArray, n_points: int, rng: np.random.Generator) -> FloatArray:
