@@ -1,6 +1,5 @@
 """The classifier as users call it: labels of any kind, weights, uncertainty, files, unusual data."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -246,16 +245,6 @@ def test_discrete_weights_are_sparse_on_shared_levels():
     assert model.posterior_.levels.shape == (4, 15) and (model.posterior_.levels[:, 7] == 0).all()
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{"features": Nystroem(max_search_rows=30)}, {"posterior": "sequential", "features": "linear"}],
-    ids=str,
-)
-def test_results_do_not_depend_on_threads(parameters):
-    one, two = (fit(n_threads=n, **parameters) for n in (1, 2))
-    assert one.predict_proba(NEW).tobytes() == two.predict_proba(NEW).tobytes()
-
-
 @pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
 def test_the_softmax_has_the_higher_bound_and_likelihood(y):
     softmax, published = (fit(y, features="linear", bound=bound) for bound in ("auto", "jaakkola"))
@@ -350,32 +339,6 @@ def test_searches_and_clones_work():
 def predictions(model):
     logit = model.predict_logit(NEW, return_std=True)
     return b"".join(a.tobytes() for a in (*logit, model.predict_proba(NEW), model.sample_proba(NEW, 3)))
-
-
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {},
-        {"features": "fourier", "posterior": "sequential"},
-        {"features": "linear", "class_weight": "balanced"},
-        {"features": "polynomial"},
-        {"features": "linear", "bound": "exponential"},
-        {"features": "linear", "bound": "jaakkola"},
-        {"features": "linear", "posterior": "mean_field"},
-    ],
-    ids=str,
-)
-def test_loaded_models_predict_the_same_bits(tmp_path, y, parameters):
-    model = fit(y, **parameters)
-    model.save(tmp_path / "m", {"note": 1})
-    loaded = pydirect.load(tmp_path / "m")
-    assert type(loaded) is DirectClassifier and loaded.metadata_ == {"note": 1}
-    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
-    assert loaded.elbo_ == model.elbo_ and loaded.n_iter_ == model.n_iter_
-    assert repr(loaded.get_params()) == repr(model.get_params())
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
 
 
 def test_class_weights_with_keys_of_any_type_are_saved(tmp_path):

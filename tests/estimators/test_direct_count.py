@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import sklearn
 from scipy import stats
-from sklearn.base import clone
 from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectCountRegressor, Fourier, Nystroem, load
+from pydirect import DirectCountRegressor, Nystroem, load
 from pydirect.estimators import TargetWarning
 from pydirect.logistic.count_likelihood import CountLikelihood, likeliest_dispersion
 
@@ -112,17 +111,6 @@ def test_exposure_is_a_factor_of_the_mean(data):
     np.testing.assert_allclose(one.predict_log_rate(x) - np.log(10), ten.predict_log_rate(x), atol=1e-6)
 
 
-def test_weights_are_repetitions(data):
-    x, exposure, mean = data
-    rng = np.random.default_rng(7)
-    y, weight = rng.poisson(mean), rng.integers(0, 3, len(x))
-    repeats = np.repeat(np.arange(len(x)), weight)
-    one = DirectCountRegressor(**SMALL).fit(x, y, weight, exposure)
-    two = DirectCountRegressor(**SMALL).fit(x[repeats], y[repeats], exposure=exposure[repeats])
-    np.testing.assert_allclose(one.predict_log_rate(x), two.predict_log_rate(x), rtol=1e-8)
-    assert one.dispersion_ == pytest.approx(two.dispersion_, rel=1e-6)
-
-
 def test_prior_rates_are_counts_per_exposure_whatever_the_weights(data):
     x, exposure, mean = data
     y = np.random.default_rng(10).poisson(mean)
@@ -146,25 +134,6 @@ def test_log_probabilities_are_those_of_the_distribution(poisson, data):
     model, y = poisson
     expected = model.predict_distribution(x, exposure=exposure).log_probability(y)
     np.testing.assert_array_equal(model.log_predictive_probability(x, y, exposure=exposure), expected)
-
-
-@pytest.mark.parametrize(
-    "features",
-    [Nystroem(max_search_rows=150), Fourier(max_search_rows=150), "linear", "polynomial", "precomputed"],
-    ids=str,
-)
-def test_saved_models_predict_the_same_bits(features, data, tmp_path):
-    x, exposure, mean = data
-    y = np.random.default_rng(8).poisson(mean)
-    model = DirectCountRegressor(features, 60).fit(x, y, exposure=exposure)
-    model.save(tmp_path / "counts.pydirect")
-    again = load(tmp_path / "counts.pydirect")
-    for one, two in zip(
-        model.predict(x, True, exposure=exposure), again.predict(x, True, exposure=exposure), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)
-    assert again.dispersion_ == model.dispersion_
-    assert again.summary() == model.summary()
 
 
 def test_tables_with_text_and_gaps(data):
@@ -199,13 +168,6 @@ def test_bad_input_is_refused(arguments, error, message):
 def test_there_are_no_integer_models_of_counts(poisson):
     with pytest.raises(TypeError, match="got DirectCountRegressor"):
         poisson[0].quantize()
-
-
-def test_the_number_of_threads_does_not_change_a_bit(data, poisson):
-    x, exposure, _ = data
-    model, y = poisson
-    other = clone(model).set_params(n_threads=2).fit(x, y, exposure=exposure)
-    np.testing.assert_array_equal(model.predict_log_rate(x), other.predict_log_rate(x))
 
 
 class RoundedCounts(DirectCountRegressor):

@@ -18,7 +18,6 @@ from pydirect import (
     DirectOrdinalClassifier,
     DirectSurvivalRegressor,
     Nystroem,
-    load,
 )
 from pydirect.estimators import TargetWarning
 from pydirect.fitted.predictor import factor_of_few_rows
@@ -210,23 +209,6 @@ def test_a_mirrored_order_is_the_same_model():
     model = DirectOrdinalClassifier("linear", order=["low", "mid", "high"]).fit(X, labels(Y))
     mirrored = DirectOrdinalClassifier("linear", order=["high", "mid", "low"]).fit(X, labels(Y))
     np.testing.assert_allclose(mirrored.predict_proba(NEW[:5]), model.predict_proba(NEW[:5]), atol=1e-3)
-
-
-def test_files_predict_the_same(tmp_path, censored, survival, ordinal):
-    for model in (censored, survival[0], ordinal):
-        model.save(tmp_path / "model")
-        again = load(tmp_path / "model")
-        np.testing.assert_array_equal(again.predict(NEW), model.predict(NEW))
-        assert again.elbo_ == model.elbo_ and repr(again.likelihood_) == repr(model.likelihood_)
-
-
-def test_weights_are_repetitions():
-    weight = RNG.integers(0, 3, 300)
-    model = DirectCensoredRegressor(features="linear").fit(X, LIMITS, sample_weight=weight)
-    repeated = DirectCensoredRegressor(features="linear").fit(
-        np.repeat(X, weight, axis=0), np.repeat(LIMITS, weight, axis=0)
-    )
-    np.testing.assert_allclose(repeated.predict(NEW), model.predict(NEW), atol=1e-6)
 
 
 class StudentLike(LatentLikelihood):

@@ -66,14 +66,6 @@ def test_names_of_groups_and_columns(tmp_path):
         named.predict(frame, GROUP)
 
 
-def test_weights_are_repetitions():
-    weight = RNG.integers(0, 3, 600)
-    again = np.repeat(np.arange(600), weight)
-    model = DirectMixedRegressor("linear").fit(X, Y, GROUP, sample_weight=weight)
-    repeated = DirectMixedRegressor("linear").fit(X[again], Y[again], GROUP[again])
-    np.testing.assert_allclose(repeated.predict(X, GROUP), model.predict(X, GROUP), rtol=1e-4)
-
-
 def test_nonlinear_functions_of_columns_that_are_constant_within_groups_are_found():
     rng = np.random.default_rng(2)
     group, x = np.repeat(np.arange(150), 8), rng.uniform(-2, 2, (1200, 2))

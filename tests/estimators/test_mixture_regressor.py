@@ -93,20 +93,6 @@ def test_mixture_priors_train_predict_and_come_back(tmp_path, prior, n_component
         np.testing.assert_array_equal(loaded.fit(X, Y).predict(NEW), model.predict(NEW))
 
 
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["vector", "two"])
-def test_saved_mixtures_predict_the_same_bits(tmp_path, targets):
-    model = fit(targets)
-    model.save(tmp_path / "m")
-    loaded = pydirect.load(tmp_path / "m")
-    for one, other in zip(loaded.predict(NEW, return_std=True), model.predict(NEW, return_std=True), strict=True):
-        assert one.tobytes() == other.tobytes()
-    assert loaded.sample_y(NEW, 3).tobytes() == model.sample_y(NEW, 3).tobytes()
-    for one, other in zip(np.atleast_1d(loaded.posterior_), np.atleast_1d(model.posterior_), strict=True):
-        assert one.entropy_bracket == other.entropy_bracket
-        np.testing.assert_array_equal(one.alpha, other.alpha)
-        np.testing.assert_array_equal(one.log_prior, other.log_prior)
-
-
 def test_parameters_are_checked():
     for parameters, message in (
         ({"n_components": 0}, "n_components must be at least 1"),

@@ -23,7 +23,6 @@ from pydirect import (
     QuadraticBNNRegressor,
     TrainingSchedule,
 )
-from pydirect.networks.base import EmpiricalBayes
 from pydirect.statistics.gaussian import PREDICTION_BYTES
 
 DVI = partial(DVIRegressor, hidden_layer_sizes=(4,), schedule=TrainingSchedule(n_steps=150))
@@ -152,12 +151,6 @@ def test_calibration_rescales_the_deviations(regressor):
     np.testing.assert_allclose(model.predict_distribution(NEW).std, std, rtol=1e-6)
 
 
-def test_results_have_the_same_bits_for_any_number_of_threads(regressor):
-    one, two = (regressor(n_restarts=3, n_threads=n).fit(X, Y) for n in (1, 2))
-    assert one.elbo_ == two.elbo_
-    assert one.predict(NEW).tobytes() == two.predict(NEW).tobytes()
-
-
 @pytest.mark.parametrize(("name", "line"), [("dvi", "start   2 of 2"), ("quadratic", "round   1 of 2, best ELBO")])
 def test_progress_is_reported_when_asked(name, line, capsys):
     REGRESSORS[name](verbose=1, **({"n_restarts": 2} if name == "dvi" else {})).fit(X, Y)
@@ -218,41 +211,6 @@ def test_predictions_of_classes_stay_within_their_memory(model):
 def predictions(model):
     parts = [*model.predict(NEW, return_std=True), *model.predict_interval(NEW), model.sample_y(NEW, 3)]
     return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, np.array(model.elbo_)])
-
-
-SAVED = [
-    *(DVI(**options) for options in ({}, {"noise": "constant", "prior": 0.5}, {"inference": "map"})),
-    DVI(prior=EmpiricalBayes.released_code()),
-    SAMPLED(posterior="radial", noise="constant", kl_mode="fixed"),
-    SAMPLED(prior=("laplace", 0.0, 1.0), kl_mode="independent", n_kl_draws=5),
-    SAMPLED(prior=0.3, hidden_layer_sizes=(4, 3)),
-    *(QUADRATIC(hidden_layer_sizes=sizes) for sizes in ((3,), (2, 2))),
-]
-
-
-@pytest.mark.parametrize("model", SAVED, ids=str)
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-def test_loaded_models_predict_the_same_bits(tmp_path, model, targets):
-    model = clone(model).fit(X, targets).calibrate(X, targets)
-    model.save(tmp_path / "m", metadata={"who": "me"})
-    loaded = pydirect.load(tmp_path / "m")
-    assert type(loaded) is type(model)
-    assert predictions(loaded) == predictions(model) == predictions(pickle.loads(pickle.dumps(model)))
-    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
-    assert loaded.get_params() == model.get_params() | {"prior": loaded.prior}
-    assert loaded.hidden_layer_sizes == model.hidden_layer_sizes
-    assert loaded.metadata_ == {"who": "me"}
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
-
-
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_loaded_classifiers_predict_the_same_bits(tmp_path, name):
-    model = CLASSIFIERS[name]().fit(*IRIS)
-    model.save(tmp_path / "m")
-    loaded = pydirect.load(tmp_path / "m")
-    assert loaded.predict_proba(IRIS[0]).tobytes() == model.predict_proba(IRIS[0]).tobytes()
-    np.testing.assert_array_equal(loaded.classes_, model.classes_)
 
 
 # ---------------------------------------- tables with text and gaps

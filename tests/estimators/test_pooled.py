@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor, load
+from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor
 from pydirect.estimators import TargetWarning, pool_parts, pooled
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
@@ -205,26 +205,6 @@ def test_several_outputs_have_weights_of_their_own():
 
 
 # --- both
-
-
-@pytest.mark.parametrize("kind", [2, 3, "mean"])
-def test_loaded_pools_predict_the_same_bits(kind, rows, pools, tmp_path):
-    if kind == "mean":
-        x, y = targets(150, np.random.default_rng(0))
-        model = PooledRegressor().fit(x, y)
-    else:
-        model, x = pools[kind], rows[kind][2]
-    model.save(tmp_path / "pool")
-    again = load(tmp_path / "pool")
-    predict = "predict" if kind == "mean" else "predict_log_proba"
-    np.testing.assert_array_equal(getattr(again, predict)(x), getattr(model, predict)(x))
-    assert str(again.summary()) == str(model.summary())
-
-
-def test_results_do_not_depend_on_threads(rows):
-    x, y, x_new, _ = rows[3]
-    found = [PooledClassifier(n_threads=n).fit(x, y).predict_proba(x_new) for n in (1, 2)]
-    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])

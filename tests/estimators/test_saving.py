@@ -59,10 +59,6 @@ def predictions(model):
     return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, model.sample_y(NEW, 3), np.array(model.elbo_)])
 
 
-def as_list(value):
-    return value if isinstance(value, list) else [value]
-
-
 def layouts(value, name="model"):
     """Types, shapes and orders of all arrays that a fitted attribute holds, by name."""
     if isinstance(value, np.ndarray):
@@ -158,37 +154,6 @@ def test_eigenvectors_have_the_same_bits_whatever_needs_them_first(tmp_path, n_o
     twin, copied = pickle.loads(pickle.dumps(other)), copy.deepcopy(other)
     for again in (pydirect.load(tmp_path / "before"), twin, copied, other):
         assert deviations(again) == expected
-
-
-@pytest.mark.parametrize("targets", [Y, Y[:, None], TWO], ids=["vector", "column", "two"])
-@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
-@pytest.mark.parametrize("features", ["nystroem", "fourier", "linear", "polynomial", "precomputed"])
-def test_loaded_models_predict_the_same_bits(tmp_path, features, posterior, targets):
-    model = fit(features=features, posterior=posterior, targets=targets).calibrate(X, targets)
-    model.save(tmp_path / "m")
-    loaded = pydirect.load(tmp_path / "m")
-    assert predictions(loaded) == predictions(model)
-    assert loaded.get_params() == model.get_params()
-    for name in (
-        "n_iter_",
-        "converged_",
-        "interrupted_",
-        "sparsity_",
-        "total_weight_",
-        "fit_seconds_",
-        "n_features_in_",
-    ):
-        assert getattr(loaded, name) == getattr(model, name), name
-    np.testing.assert_array_equal(loaded.noise_variance_, model.noise_variance_)
-    np.testing.assert_array_equal(loaded.coef_, model.coef_)
-    for one, other in zip(as_list(loaded.elbo_trace_), as_list(model.elbo_trace_), strict=True):
-        np.testing.assert_array_equal(one, other)
-    loaded.save(tmp_path / "again")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        loaded.fit(X, targets)
-    assert loaded.predict(NEW).tobytes() == model.predict(NEW).tobytes()
 
 
 @pytest.mark.parametrize(

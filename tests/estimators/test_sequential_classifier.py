@@ -111,10 +111,6 @@ def test_other_levels_priors_and_posteriors_are_usable(tmp_path, posterior, boun
     assert load(tmp_path / "m").predict_proba(NEW).tobytes() == p.tobytes()
 
 
-def test_predictions_do_not_depend_on_threads(three):
-    assert fit(n_threads=3).predict_proba(NEW).tobytes() == three.predict_proba(NEW).tobytes()
-
-
 def test_streams_have_the_bound_of_rows_in_memory(three):
     stream = fit().fit_stream(X, THREE, keep_features=True, sample_rows=100)
     assert stream.elbo_ == pytest.approx(three.elbo_, rel=5e-3)

@@ -1,0 +1,137 @@
+"""What holds of every estimator: files and pickles predict its bits, threads change none, weights are repetitions."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import pydirect
+from pydirect import (
+    DirectCensoredRegressor,
+    DirectClassifier,
+    DirectCountRegressor,
+    DirectMixedRegressor,
+    DirectOrdinalClassifier,
+    DirectRegressor,
+    DirectSurvivalRegressor,
+    DVIClassifier,
+    DVIRegressor,
+    Fourier,
+    MeanField,
+    MonteCarloBNNClassifier,
+    MonteCarloBNNRegressor,
+    Nystroem,
+    PooledClassifier,
+    PooledRegressor,
+    QuadraticBNNRegressor,
+    TrainingSchedule,
+)
+from pydirect.estimators import CorrelatedRegressor
+from pydirect.networks import EmpiricalBayes
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.uniform(-2, 2, (120, 2)), RNG.uniform(-2, 2, (20, 2))
+F = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
+Y = F + 0.2 * RNG.standard_normal(120)
+TWO, GROUP = np.c_[Y, 50 - Y**2], RNG.integers(0, 6, 120)
+COUNTS, TIMES, PARTS = RNG.poisson(np.exp(F)), np.exp(Y), np.c_[np.where(Y > 0, Y, -np.inf), np.maximum(Y, 0)]
+BINARY, CLASSES = np.where(Y > 0, "yes", "no"), np.digitize(Y, [-0.5, 0.5])
+SMALL = {"features": Nystroem(max_search_rows=60), "n_basis_functions": 30}
+BRIEF = TrainingSchedule(n_steps=30)
+SHORT = {"hidden_layer_sizes": (5,), "schedule": BRIEF}
+# Estimators, and what they are fitted to beside X.
+KINDS = {
+    "gaussian": (DirectRegressor(**SMALL), TWO),
+    "sequential": (DirectRegressor("fourier", 30, "sequential"), Y),
+    "precomputed": (DirectRegressor("precomputed", posterior="sequential"), TWO),
+    "polynomial": (DirectRegressor("polynomial"), Y[:, None]),
+    "mixture": (DirectRegressor("linear", posterior=MeanField(n_components=2)), TWO),
+    "two classes": (DirectClassifier(**SMALL), BINARY),
+    "classes": (DirectClassifier(**SMALL), CLASSES),
+    "sequential classes": (DirectClassifier("linear", posterior="sequential"), CLASSES),
+    "classes of many rows": (DirectClassifier("fourier", 30, class_weight="balanced"), BINARY),
+    "exponential bound": (DirectClassifier("polynomial", bound="exponential"), CLASSES),
+    "published bound": (DirectClassifier("linear", bound="jaakkola"), BINARY),
+    "classes of mean field": (DirectClassifier("linear", posterior="mean_field"), CLASSES),
+    "counts": (DirectCountRegressor(**SMALL), COUNTS),
+    "counts of many rows": (DirectCountRegressor(Fourier(max_search_rows=60), 30), COUNTS),
+    "censored": (DirectCensoredRegressor(**SMALL), PARTS),
+    "survival": (DirectSurvivalRegressor(**SMALL, likelihood="extreme"), TIMES),
+    "ordinal": (DirectOrdinalClassifier(**SMALL), CLASSES),
+    "mixed": (DirectMixedRegressor(**SMALL), Y, GROUP),
+    "correlated": (CorrelatedRegressor(**SMALL), TWO),
+    "pooled classes": (PooledClassifier(**SMALL, trees=True), CLASSES),
+    "pooled": (PooledRegressor(**SMALL, trees=True), TWO),
+    "dvi": (DVIRegressor(**SHORT), TWO),
+    "released code": (DVIRegressor(**SHORT, prior=EmpiricalBayes.released_code()), Y),
+    "modes": (DVIRegressor(**SHORT, noise="constant", prior=0.5, inference="map"), Y),
+    "dvi classes": (DVIClassifier(**SHORT), CLASSES),
+    "sampled": (MonteCarloBNNRegressor(**SHORT), Y),
+    "radial": (
+        MonteCarloBNNRegressor((4, 3), noise="constant", posterior="radial", kl_mode="fixed", schedule=BRIEF),
+        TWO,
+    ),
+    "laplace": (MonteCarloBNNRegressor((5,), prior=("laplace", 0.0, 1.0), kl_mode="independent", schedule=BRIEF), Y),
+    "sampled classes": (MonteCarloBNNClassifier(**SHORT), BINARY),
+    "quadratic": (QuadraticBNNRegressor((3, 2), max_iter=20, n_restarts=2), TWO),
+}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::pydirect.fitted.regression.LocalProcessWarning",
+    "ignore::pydirect.direct.CoarseLevelsWarning",
+    "ignore:text labels",
+)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    model, *targets = KINDS[request.param]
+    return clone(model).set_params(n_threads=1).fit(X, *targets), targets
+
+
+def bits(model):
+    """Everything that a model predicts, as bytes."""
+    groups = (np.arange(20) % 8,) if isinstance(model, DirectMixedRegressor) else ()
+    found = [model.predict(NEW, *groups)]
+    for name in ("predict_log_proba", "predict_parts", "predict_latent", "predict_log_rate"):
+        found += [getattr(model, name)(NEW)] if hasattr(model, name) else []
+    for name in ("sample_y", "sample_proba"):
+        found += [getattr(model, name)(NEW, 3)] if hasattr(model, name) else []
+    if not hasattr(model, "predict_proba"):
+        found.append(model.predict_interval(NEW, *groups))
+    return [np.ascontiguousarray(part).tobytes() for part in found]
+
+
+def test_files_and_pickles_predict_the_same_bits(case, tmp_path):
+    model, _ = case
+    model.save(tmp_path / "m", {"note": 1})
+    loaded = pydirect.load(tmp_path / "m")
+    assert type(loaded) is type(model) and loaded.metadata_ == {"note": 1}
+    assert bits(loaded) == bits(model) == bits(pickle.loads(pickle.dumps(model)))
+    assert repr(loaded.get_params()) == repr(model.get_params()) and loaded.summary() == model.summary()
+    for name in ("n_iter_", "converged_", "interrupted_", "total_weight_", "fit_seconds_", "n_features_in_"):
+        assert getattr(loaded, name) == getattr(model, name), name
+    loaded.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "m").read_bytes()
+
+
+def test_a_loaded_model_is_fitted_again_to_the_same_bits_on_any_number_of_threads(case, tmp_path):
+    model, targets = case
+    model.save(tmp_path / "m")
+    assert bits(pydirect.load(tmp_path / "m").set_params(n_threads=3).fit(X, *targets)) == bits(model)
+
+
+@pytest.mark.parametrize("name", ["two classes", "classes", "counts", "censored", "survival", "ordinal", "mixed"])
+def test_weights_are_repetitions(name):
+    model, *targets = KINDS[name]
+    model = clone(model).set_params(features="linear")
+    weight = np.arange(len(X)) % 3
+    again = np.repeat(np.arange(len(X)), weight)
+    weighted = clone(model).fit(X, *targets, sample_weight=weight)
+    repeated = clone(model).fit(X[again], *(own[again] for own in targets))
+    assert weighted.total_weight_ == repeated.total_weight_ == weight.sum()
+    groups = (GROUP[:20],) if name == "mixed" else ()
+    predict = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+    found, expected = (getattr(own, predict)(NEW, *groups) for own in (weighted, repeated))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
