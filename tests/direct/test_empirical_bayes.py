@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect.direct.empirical_bayes import RawPolicy, finish
+from pydirect.direct.empirical_bayes import RawPolicy
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.linear.fit import InitialHyperparameters
@@ -22,7 +22,7 @@ def test_redundant_features_of_another_scale_fit_a_smooth_function(noise):
     levels = evenly_spaced_levels(15, 3.0)[None]
     policy = RawPolicy(levels, GaussianPrior().log_mass(levels))
     statistics = GaussianStatistics.from_arrays(phi, y).target(0)
-    [(posterior, prior_sd)] = finish([policy.begin(statistics, InitialHyperparameters(1e-5, 1.0))])
+    [(posterior, prior_sd)] = policy.fit([statistics], [InitialHyperparameters(1e-5, 1.0)])
     fitted = phi @ posterior.mean * prior_sd
     assert posterior.converged
     assert np.sqrt(np.mean((fitted - truth) ** 2)) < 0.2

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 import pydirect
 from pydirect import DirectRegressor, GaussianPrior, MeanField, MixturePrior, SpikeAndSlabPrior
 from pydirect.direct import MixturePosterior
-from pydirect.direct.empirical_bayes import RawFit
+from pydirect.direct.empirical_bayes import RawPolicy
 from pydirect.estimators.regression import _prior_table
 
 RNG = np.random.default_rng(0)
@@ -112,13 +112,13 @@ def test_parameters_are_checked():
 def test_outputs_after_an_interruption_have_one_component(tmp_path, monkeypatch, prior):
     fits = []
 
-    def second_interrupted(fit, on_grid=RawFit._on_grid):
-        posterior = on_grid(fit)
+    def second_interrupted(*arguments, on_grid=RawPolicy._on_grid):
+        posterior = on_grid(*arguments)
         fits.append(posterior)
         posterior.outcome.interrupted = len(fits) == 2
         return posterior
 
-    monkeypatch.setattr(RawFit, "_on_grid", second_interrupted)
+    monkeypatch.setattr(RawPolicy, "_on_grid", second_interrupted)
     model = fit(np.c_[TWO, Y], prior=prior)
     assert model.interrupted_ and [p.interrupted for p in model.posterior_] == [False, True, True]
     assert [p.n_components for p in model.posterior_] == [3, 1, 1]

@@ -19,7 +19,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect._warnings import ignored
-from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy, finish
+from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
@@ -441,8 +441,7 @@ def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.G
         own, pairs = posterior, getattr(sums.basis.map, "pairs", None)
         levels = own.n_levels, own.unit_levels, own.level_scales, own.n_draws, own.keep_factor, pairs
         return list(SequentialPolicy(as_prior(own.prior), *levels, resolve_n_threads()).fit(statistics, starts, seeds))
-    policy = _raw_policy(plan, posterior, sums.basis)
-    return list(finish([policy.begin(*each) for each in zip(statistics, starts, strict=True)]))
+    return list(_raw_policy(plan, posterior, sums.basis).fit(statistics, starts))
 
 
 def lost_digits(basis: Basis, n_rows: float, models: Sequence[FittedRegressor], dtype: str) -> bool:
