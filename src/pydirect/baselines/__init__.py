@@ -1,11 +1,9 @@
 """What the papers compare with: stochastic gradients and fully factorised Gaussian weights."""
 
 from pydirect.baselines.stochastic import (
-    CategoricalWeights,
     Concrete,
     Exact,
     GaussianRegression,
-    GaussianWeights,
     Reinforce,
     Reparameterization,
     StochasticELBO,
@@ -14,11 +12,9 @@ from pydirect.baselines.stochastic import (
 )
 
 __all__ = [
-    "CategoricalWeights",
     "Concrete",
     "Exact",
     "GaussianRegression",
-    "GaussianWeights",
     "Reinforce",
     "Reparameterization",
     "StochasticELBO",

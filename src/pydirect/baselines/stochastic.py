@@ -30,80 +30,113 @@ from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 from pydirect.statistics.rotated import Rotation
 
-# Squared errors of weight vectors: from statistics, or from rows
+
+def log_softmax(logits: FloatArray) -> FloatArray:
+    """Over the last axis; SciPy's is an order of magnitude slower on small arrays, and steps are timed."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+# Squared errors of weight vectors, from statistics or from rows
 
 
 @dataclass(frozen=True)
-class ErrorsFromStatistics:
-    """``yᵀy − 2wᵀc + wᵀAw``: O(b²) per draw whatever the number of rows, all draws in one product with A."""
+class SquaredErrors:
+    """‖y − Φw‖² of weights (n_draws, n_weights), or unbiased estimates of it, and what gives their gradients.
+
+    From statistics ``yᵀy − 2wᵀc + wᵀAw``, O(b²) per draw whatever the number of rows. From rows ``n/m Σ_i (y_i −
+    φ_iᵀw)²`` over m of them drawn afresh at every call, O(mb) per draw; all draws see the same rows.
+    """
 
     statistics: TargetStatistics
+    rows: tuple[FloatArray, FloatArray] | None  # (n_rows, n_weights) and (n_rows,)
+    batch_size: int  # m; if it is the number of rows, all of them are used, in order
 
-    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Errors; (n_draws,)."""
-        return np.asarray(self.statistics.squared_error(weights))
+    @classmethod
+    def of(
+        cls, statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
+    ) -> SquaredErrors:
+        """Check that rows are those of the statistics."""
+        if rows is None:
+            if batch_size is not None:
+                raise ValueError("batch_size must be None without rows: statistics are of all of them")
+            return cls(statistics, None, 0)
+        if not isinstance(rows, tuple | list) or len(rows) != 2:
+            raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
+        phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
+        y = as_float_array(rows[1], "y", (len(phi),))
+        if len(phi) != statistics.n_samples:
+            raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
+        if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
+            raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
+        size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
+        if size > len(phi):
+            raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
+        return cls(statistics, (phi, y), size)
 
-    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Errors and gradients ``2 (Aw − c)``."""
-        return self.statistics.squared_error_and_gradient(weights)
+    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Callable[[], FloatArray]]:
+        """Errors, (n_draws,), and what returns their gradients, (n_draws, n_weights)."""
+        if self.rows is None:
+            errors, slopes = self.statistics.squared_error_and_gradient(weights)
+            return np.asarray(errors), lambda: slopes
+        phi, y = self.rows
+        scale = len(y) / self.batch_size
+        if scale > 1.0:
+            chosen = rng.choice(len(y), self.batch_size, replace=False, shuffle=False)
+            phi, y = phi[chosen], y[chosen]
+        residuals = y - weights @ phi.T
+        return scale * np.square(residuals).sum(axis=1), lambda: -2.0 * scale * (residuals @ phi)
+
+
+# Factorised posteriors: where they start, KL(q ‖ p) and R = E_q ‖y − Φw‖² with their gradients
 
 
 @dataclass(frozen=True)
-class ErrorsFromRows:
-    """``n/m Σ_i (y_i − φ_iᵀw)²`` over m rows drawn afresh at every call: O(mb) per draw; only these rows are read."""
+class CategoricalWeights:
+    """Factorised categorical q(w): parameters are logits (n_weights, n_levels)."""
 
-    phi: FloatArray  # (n_rows, n_weights)
-    y: FloatArray  # (n_rows,)
-    batch_size: int  # m; if it is the number of rows, all of them are used, in order
+    model: MeanFieldRegression
 
-    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Errors; (n_draws,). All draws see the same rows."""
-        phi, y, scale = self._batch(rng)
-        return scale * np.square(y - weights @ phi.T).sum(axis=1)
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.model.log_prior).all() and np.isfinite(self.model.noise.log_prior).all()):
+            raise ValueError("log_prior and log_noise_prior must be finite: stochastic gradients start from them")
 
-    def with_gradient(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Errors and gradients ``−2 n/m Σ_i (y_i − φ_iᵀw) φ_i``."""
-        phi, y, scale = self._batch(rng)
-        residuals = y - weights @ phi.T
-        return scale * np.einsum("ti,ti->t", residuals, residuals), -2.0 * scale * (residuals @ phi)
+    @property
+    def start(self) -> FloatArray:
+        """The prior."""
+        shape = (self.model.statistics.n_weights, self.model.levels.shape[1])
+        return np.broadcast_to(log_softmax(self.model.log_prior), shape)
 
-    def _batch(self, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, float]:
-        n = len(self.y)
-        if self.batch_size == n:
-            return self.phi, self.y, 1.0
-        chosen = rng.choice(n, self.batch_size, replace=False, shuffle=False)
-        return self.phi[chosen], self.y[chosen], n / self.batch_size
+    def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``KL(q ‖ p)`` and its gradient."""
+        log_q = log_softmax(logits)
+        q, ratio = np.exp(log_q), log_q - self.model.log_prior
+        return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
 
+    def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
+        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
+        statistics, levels = self.model.statistics, self.model.levels
+        weights, diagonal = self.distribution(logits), statistics.A.diagonal()
+        value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
+        residual = diagonal * weights.mean - 0.5 * gradient
+        slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * levels) * levels
+        return float(value), through_softmax(weights.q, slope)
 
-# `‖y − Φw‖²` of weights (n_draws, n_weights) at once, or unbiased estimates of it, with their gradients.
-SquaredErrors = ErrorsFromStatistics | ErrorsFromRows
+    def distribution(self, logits: FloatArray) -> FactorizedCategorical:
+        """Return q(w)."""
+        return FactorizedCategorical(self.model.levels, np.exp(log_softmax(logits)))
 
-
-def errors_of(
-    statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
-) -> SquaredErrors:
-    """Return the expected squared errors of statistics or rows."""
-    if rows is None:
-        if batch_size is not None:
-            raise ValueError("batch_size must be None without rows: statistics are of all of them")
-        return ErrorsFromStatistics(statistics)
-    if not isinstance(rows, tuple | list) or len(rows) != 2:
-        raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
-    phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
-    y = as_float_array(rows[1], "y", (len(phi),))
-    if len(phi) != statistics.n_samples:
-        raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
-    if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
-        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
-    size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
-    if size > len(phi):
-        raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
-    return ErrorsFromRows(phi, y, size)
+    def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
+        """Return the posterior of these parameters."""
+        return MeanFieldPosterior(self.distribution(logits), noise, self.model.log_prior, Outcome(elbo))
 
 
 @dataclass(frozen=True)
 class GaussianRegression:
-    """The same regression with continuous weights: Gaussian prior, factorised Gaussian posterior (REPARAM's model)."""
+    """The same regression with continuous weights: Gaussian prior, factorised Gaussian posterior (REPARAM's model).
+
+    Parameters of the posterior are means and log standard deviations (2, n_weights).
+    """
 
     statistics: TargetStatistics  # sums over the rows
     prior_variance: float  # of every weight
@@ -119,89 +152,44 @@ class GaussianRegression:
     ) -> GaussianRegression:
         """Validate statistics of one target, the prior variance, and the noise as `fit_mean_field` describes it."""
         variance = as_number(prior_variance, "prior_variance", above=0.0)
-        return cls(as_target_statistics(statistics), variance, NoiseGrid.of(noise_levels, log_noise_prior))
-
-
-CONTROLS = ("none", "moving_average", "leave_one_out")
-# Share of the past that a moving average keeps at every step.
-AVERAGE_DECAY = 0.9
-
-
-class CategoricalWeights:
-    """Factorised categorical q(w): parameters are logits (n_weights, n_levels)."""
-
-    def __init__(self, model: MeanFieldRegression) -> None:
-        self.model, self.b = model, model.statistics.n_weights
-        if not (np.isfinite(model.log_prior).all() and np.isfinite(model.noise.log_prior).all()):
-            raise ValueError("log_prior and log_noise_prior must be finite: stochastic gradients start from them")
-        self.shape = (self.b, model.levels.shape[1])
-        self.log_prior = np.broadcast_to(model.log_prior, self.shape)
-        self.levels = model.levels
-
-    @property
-    def start(self) -> FloatArray:
-        """Return the logits or parameters to start from."""
-        return self.log_prior - log_sum_exp(self.log_prior)
-
-    def kl(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``KL(q ‖ p)`` and its gradient."""
-        log_q = logits - log_sum_exp(logits)
-        q, ratio = np.exp(log_q), log_q - self.log_prior
-        return float(np.einsum("jk,jk->", q, ratio)), through_softmax(q, ratio)
-
-    def error(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """``R`` (eq. 8) and its gradient, ``∂R/∂q_j = −2 (r_j w̄_j − ½ A_jj w̄_j²)`` through the softmax."""
-        statistics, q = self.model.statistics, _softmax(logits)
-        weights, diagonal = FactorizedCategorical(self.levels, q), statistics.A.diagonal()
-        value, gradient = statistics.squared_error_and_gradient(weights.mean, weights.variance)
-        residual = diagonal * weights.mean - 0.5 * gradient
-        slope = -2.0 * (residual[:, None] - 0.5 * diagonal[:, None] * self.levels) * self.levels
-        return float(value), through_softmax(q, slope)
-
-    def posterior(self, logits: FloatArray, noise: NoisePosterior, elbo: float) -> MeanFieldPosterior:
-        """Return the posterior of these parameters."""
-        weights = FactorizedCategorical(self.levels, _softmax(logits))
-        return MeanFieldPosterior(weights, noise, self.model.log_prior, Outcome(elbo))
-
-
-class GaussianWeights:
-    """Factorised Gaussian q(w): parameters are means and log standard deviations (2, n_weights)."""
-
-    def __init__(self, model: GaussianRegression) -> None:
-        self.model, self.b = model, model.statistics.n_weights
-        if not np.isfinite(model.noise.log_prior).all():
+        noise = NoiseGrid.of(noise_levels, log_noise_prior)
+        if not np.isfinite(noise.log_prior).all():
             raise ValueError("log_noise_prior must be finite: stochastic gradients start from it")
-        self.shape = (2, self.b)
+        return cls(as_target_statistics(statistics), variance, noise)
 
     @property
     def start(self) -> FloatArray:
         """The prior."""
-        return np.stack([np.zeros(self.b), np.full(self.b, 0.5 * np.log(self.model.prior_variance))])
+        b = self.statistics.n_weights
+        return np.stack([np.zeros(b), np.full(b, 0.5 * np.log(self.prior_variance))])
 
     def kl(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """``KL(q ‖ p)`` and its gradient (Kingma & Welling 2014, appendix B)."""
         mean, log_std = theta
-        precision = 1.0 / self.model.prior_variance
+        precision = 1.0 / self.prior_variance
         shares = precision * np.exp(2.0 * log_std)
         value = 0.5 * np.sum(shares + precision * mean**2 - 1.0 - 2.0 * log_std - np.log(precision))
         return float(value), np.stack([precision * mean, shares - 1.0])
 
     def error(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """``R = yᵀy − 2μᵀc + μᵀAμ + diag(A)ᵀs²`` and its gradient."""
-        statistics, variance = self.model.statistics, np.exp(2.0 * theta[1])
-        value, gradient = statistics.squared_error_and_gradient(theta[0], variance)
-        return float(value), np.stack([gradient, 2.0 * statistics.A.diagonal() * variance])
+        variance = np.exp(2.0 * theta[1])
+        value, gradient = self.statistics.squared_error_and_gradient(theta[0], variance)
+        return float(value), np.stack([gradient, 2.0 * self.statistics.A.diagonal() * variance])
 
     def posterior(self, theta: FloatArray, noise: NoisePosterior, elbo: float) -> GaussianPosterior:
         """Return the posterior of these parameters."""
-        t, rotation = self.model.prior_variance, Rotation(np.eye(theta.shape[1]))
-        return GaussianPosterior(rotation, theta[0].copy(), np.exp(2 * theta[1]), t, noise, Outcome(elbo))
+        rotation, variance = Rotation(np.eye(theta.shape[1])), np.exp(2 * theta[1])
+        return GaussianPosterior(rotation, theta[0].copy(), variance, self.prior_variance, noise, Outcome(elbo))
 
 
-Weights = CategoricalWeights | GaussianWeights
+Weights = CategoricalWeights | GaussianRegression
 
+# Estimators of R and its gradient in the parameters of q(w)
 
-# Estimators of R and its gradient
+CONTROLS = ("none", "moving_average", "leave_one_out")
+# Share of the past that a moving average keeps at every step.
+AVERAGE_DECAY = 0.9
 
 
 @dataclass(frozen=True)
@@ -238,24 +226,20 @@ class Reinforce:
     ) -> tuple[float, FloatArray]:
         """Estimate R and its gradient."""
         assert isinstance(weights, CategoricalWeights)
-        q = FactorizedCategorical(weights.levels, _softmax(theta))
-        indices = q.sample_indices(self.n_samples, rng)
-        drawn = errors(q.values(indices), rng)
-        baseline = self._baseline(drawn, lambda: errors(q.sample(self.n_samples, rng), rng))
-        shares = (drawn - baseline) / self.n_samples
+        q, n = weights.distribution(theta), self.n_samples
+        indices = q.sample_indices(n, rng)
+        drawn = errors(q.values(indices), rng)[0]
+        baseline: FloatArray | float = 0.0
+        if self.control == "leave_one_out":
+            baseline = (drawn.sum() - drawn) / (n - 1)
+        elif self.control == "moving_average":
+            baseline = float(errors(q.sample(n, rng), rng)[0].mean()) if self._average is None else self._average
+            self._average = AVERAGE_DECAY * baseline + (1.0 - AVERAGE_DECAY) * float(drawn.mean())
+        shares = (drawn - baseline) / n
         sums = np.zeros((*q.q.shape, 1))
         _core.sum_by_level(indices, np.ascontiguousarray(shares[:, None]), sums, 1)
         # ∂ log q_j(w_j) / ∂θ_j = [w_j] − q_j
         return float(drawn.mean()), sums[:, :, 0] - q.q * shares.sum()
-
-    def _baseline(self, drawn: FloatArray, draw_others: Callable[[], FloatArray]) -> FloatArray | float:
-        if self.control == "none":
-            return 0.0
-        if self.control == "leave_one_out":
-            return (drawn.sum() - drawn) / (self.n_samples - 1)
-        before = float(draw_others().mean()) if self._average is None else self._average
-        self._average = AVERAGE_DECAY * before + (1.0 - AVERAGE_DECAY) * float(drawn.mean())
-        return before
 
 
 @dataclass(frozen=True)
@@ -278,24 +262,20 @@ class Concrete:
         if self.final_temperature is not None:
             as_number(self.final_temperature, "final_temperature", above=0.0)
 
-    def temperature_at(self, progress: float) -> float:
-        """Temperature after a fraction of all steps."""
-        last = self.temperature if self.final_temperature is None else self.final_temperature
-        return float(self.temperature ** (1.0 - progress) * last**progress)
-
     def error(
         self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
     ) -> tuple[float, FloatArray]:
         """Estimate the relaxed R and its gradient."""
         assert isinstance(weights, CategoricalWeights)
-        temperature = self.temperature_at(progress)
-        levels = np.broadcast_to(weights.levels, theta.shape)
-        z = _softmax((theta + rng.gumbel(size=(self.n_samples, *theta.shape))) / temperature)
+        last = self.temperature if self.final_temperature is None else self.final_temperature
+        temperature = self.temperature ** (1.0 - progress) * last**progress
+        levels = np.broadcast_to(weights.model.levels, theta.shape)
+        z = np.exp(log_softmax((theta + rng.gumbel(size=(self.n_samples, *theta.shape))) / temperature))
         relaxed = np.einsum("tjk,jk->tj", z, levels)
-        drawn, slopes = errors.with_gradient(relaxed, rng)
+        drawn, slopes = errors(relaxed, rng)
         # ∂w_j / ∂θ_jk = z_jk (w̄_jk − w_j) / temperature
         z *= levels - relaxed[:, :, None]
-        gradient = np.einsum("tj,tjk->jk", slopes, z) / (temperature * self.n_samples)
+        gradient = np.einsum("tj,tjk->jk", slopes(), z) / (temperature * self.n_samples)
         return float(drawn.mean()), gradient
 
 
@@ -315,30 +295,13 @@ class Reparameterization:
         """Estimate R and its gradient."""
         mean, std = theta[0], np.exp(theta[1])
         epsilon = rng.standard_normal((self.n_samples, mean.size))
-        drawn, slopes = errors.with_gradient(mean + std * epsilon, rng)
-        gradient = np.stack([slopes.mean(axis=0), std * np.einsum("tj,tj->j", slopes, epsilon) / self.n_samples])
-        return float(drawn.mean()), gradient
+        drawn, slopes = errors(mean + std * epsilon, rng)
+        found = slopes()
+        by_std = std * np.einsum("tj,tj->j", found, epsilon) / self.n_samples
+        return float(drawn.mean()), np.stack([found.mean(axis=0), by_std])
 
 
-# Estimators of ``R = E_q ‖y − Φw‖²`` and of its gradient in the parameters of q(w).
 Estimator = Exact | Reinforce | Concrete | Reparameterization
-
-
-# SciPy's own are an order of magnitude slower on small arrays, and steps are timed.
-
-
-def log_sum_exp(logits: FloatArray) -> FloatArray:
-    """Over the last axis, which is kept; logits are finite."""
-    highest = logits.max(axis=-1, keepdims=True)
-    return np.asarray(highest + np.log(np.exp(logits - highest).sum(axis=-1, keepdims=True)))
-
-
-def _softmax(logits: FloatArray) -> FloatArray:
-    """Over the last axis."""
-    mass = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    mass /= mass.sum(axis=-1, keepdims=True)
-    return mass
-
 
 # The bound, and how it is climbed
 
@@ -359,19 +322,16 @@ class StochasticELBO:
     ) -> None:
         as_instance(model, "model", MeanFieldRegression, GaussianRegression)
         as_instance(estimator, "estimator", Exact, Reinforce, Concrete, Reparameterization)
-        discrete = isinstance(model, MeanFieldRegression)
-        if estimator.discrete not in (None, discrete):
+        self._weights = CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else model
+        if estimator.discrete not in (None, isinstance(self._weights, CategoricalWeights)):
             expected = "discrete" if estimator.discrete else "continuous"
             raise ValueError(f"{type(estimator).__name__} must be given a model of {expected} weights")
         self.model = model
         self.estimator: Estimator = replace(estimator)  # averages of its own
-        self._weights: Weights = (
-            CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else GaussianWeights(model)
-        )
-        self._errors = errors_of(model.statistics, rows, batch_size)
-        self._split = int(np.prod(self._weights.shape))
-        log_prior = model.noise.log_prior
-        self.start: FloatArray = np.concatenate([self._weights.start.ravel(), log_prior - log_sum_exp(log_prior)])
+        self._errors = SquaredErrors.of(model.statistics, rows, batch_size)
+        start = self._weights.start
+        self._shape = start.shape
+        self.start: FloatArray = np.concatenate([start.ravel(), log_softmax(model.noise.log_prior)])
 
     def elbo(self, parameters: ArrayLike) -> float:
         """Return the exact ELBO of the model (not of a relaxation), −(n/2) log 2π included."""
@@ -387,9 +347,8 @@ class StochasticELBO:
     def gradient(self, parameters: ArrayLike, rng: np.random.Generator, progress: float = 0.0) -> FloatArray:
         """Return one estimate of the gradient, (n_parameters,)."""
         theta, log_q_noise = self._unpack(parameters)
-        return self._gradient(
-            theta, log_q_noise, self.estimator.error(self._weights, theta, self._errors, rng, progress)
-        )
+        error = self.estimator.error(self._weights, theta, self._errors, rng, progress)
+        return self._gradient(theta, log_q_noise, error)
 
     def gradient_variance(self, parameters: ArrayLike, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
         """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,)."""
@@ -406,8 +365,8 @@ class StochasticELBO:
     def _unpack(self, parameters: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Parameters of the weights, and normalised log q_σ."""
         parameters = as_float_array(parameters, "parameters", self.start.shape)
-        logits = parameters[self._split :]
-        return parameters[: self._split].reshape(self._weights.shape), logits - log_sum_exp(logits)
+        split = int(np.prod(self._shape))
+        return parameters[:split].reshape(self._shape), log_softmax(parameters[split:])
 
     def _gradient(self, theta: FloatArray, log_q_noise: FloatArray, error: tuple[float, FloatArray]) -> FloatArray:
         """Gradient from R and its own: ``−τ/2 ∇R − ∇KL``, and ``∂ELBO/∂q_σ`` through the softmax."""
@@ -449,32 +408,25 @@ def fit_stochastic(
         as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
     )
     theta = bound.start if start is None else as_float_array(start, "start", bound.start.shape)
-    rng = as_generator(random_state)
-    checks = _Checks(bound)
-    checks(theta)
+    rng, found = as_generator(random_state), list[tuple[int, float, float]]()
+    n_taken, begin = 0, time.process_time()
 
     def gradient(parameters: FloatArray, i: int) -> FloatArray:
-        checks.n_steps = i + 1
+        nonlocal n_taken
+        n_taken = i + 1
         return bound.gradient(parameters, rng, i / schedule.n_steps)
 
-    best, outcome = adam(gradient, checks, theta, schedule, tolerance=ADAM_TOLERANCE * model.statistics.n_samples)
+    def check(parameters: FloatArray) -> float:
+        """Evaluate the exact ELBO, the clock stopped meanwhile."""
+        nonlocal begin
+        stopped = time.process_time()
+        value = bound.elbo(parameters)
+        found.append((n_taken, stopped - begin, value))
+        begin += time.process_time() - stopped
+        return value
+
+    check(theta)
+    best, outcome = adam(gradient, check, theta, schedule, tolerance=ADAM_TOLERANCE * model.statistics.n_samples)
     posterior = bound.posterior(best)
     posterior.outcome = replace(outcome, elbo=posterior.elbo)
-    steps, seconds, elbo = zip(*checks.found, strict=True)
-    return StochasticFit(posterior, best, np.array(steps), np.array(seconds), np.array(elbo))
-
-
-class _Checks:
-    """Evaluates the exact ELBO and notes it with the steps and seconds so far, the clock stopped meanwhile."""
-
-    def __init__(self, bound: StochasticELBO) -> None:
-        self._bound, self._begin = bound, time.process_time()
-        self.n_steps = 0
-        self.found: list[tuple[int, float, float]] = []
-
-    def __call__(self, parameters: FloatArray) -> float:
-        stopped = time.process_time()
-        value = self._bound.elbo(parameters)
-        self.found.append((self.n_steps, stopped - self._begin, value))
-        self._begin += time.process_time() - stopped
-        return value
+    return StochasticFit(posterior, best, *(np.array(part) for part in zip(*found, strict=True)))
