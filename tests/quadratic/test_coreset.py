@@ -333,7 +333,7 @@ def test_recombination_keeps_every_sum_with_few_rows(problem):
 
 
 @pytest.mark.parametrize("n_features", [20, 33, 70])
-def test_recombination_pivots_in_blocks(n_features):
+def test_recombination_of_many_columns(n_features):
     features = np.column_stack([np.ones(500), np.random.default_rng(0).standard_normal((500, n_features - 1))])
     weights = np.random.default_rng(1).exponential(size=500)
     got = recombine(features, weights)
