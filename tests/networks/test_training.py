@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.networks.training import NetworkObjective, OverfittedDrawsWarning, TrainingSchedule, _Problem, fit_network
+from pydirect.networks.training import NetworkObjective, OverfittedDrawsWarning, TrainingSchedule, fit_network
 
 RNG = np.random.default_rng(0)
 X, Y, TWO = RNG.standard_normal((50, 2)), RNG.standard_normal(50), RNG.standard_normal((50, 2))
@@ -63,9 +61,8 @@ def test_batches_give_an_unbiased_bound():
     network = DeterministicNetwork(2, (4,))
     theta = network.initial_parameters(np.random.default_rng(1))
     objective = NetworkObjective(network, X[:48], Y[:48], sample_weight=WEIGHT[:48])
-    problem = _Problem(objective, TrainingSchedule(), threading.Event())
-    whole = problem.bound(theta, 0, 1)
-    batches = [problem.bound(theta, 0, 1, np.arange(48)[k::3]) for k in range(3)]
+    whole = objective.bound(theta, 0, 1)
+    batches = [objective.bound(theta, 0, 1, np.arange(48)[k::3]) for k in range(3)]
     np.testing.assert_allclose(np.mean([value for value, _ in batches]), whole[0], rtol=1e-10)
     np.testing.assert_allclose(np.mean([gradient for _, gradient in batches], axis=0), whole[1], atol=1e-9)
 

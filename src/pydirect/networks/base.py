@@ -33,8 +33,7 @@ from pydirect.optimize.outcome import Outcome, WithOutcome
 from pydirect.persistence.schema import As, Limits, Shape
 
 
-@dataclass(frozen=True)
-class Inference:
+class Inference(NamedTuple):
     """How the expected log-likelihood of the evidence lower bound is found."""
 
     name: str
@@ -45,13 +44,13 @@ class Inference:
     fresh: bool = False
 
 
-DVI = Inference("dvi", "moments")
-MCVI = Inference("mcvi", "shared", fresh=True)
-RMCVI = Inference("rmcvi", "local", fresh=True)
-MAP = Inference("map", "mean")
-KEPT = Inference("kept", "shared")  # draws of the network's own seed
-
-
+INFERENCES = {
+    "dvi": Inference("dvi", "moments"),
+    "mcvi": Inference("mcvi", "shared", fresh=True),
+    "rmcvi": Inference("rmcvi", "local", fresh=True),
+    "map": Inference("map", "mean"),
+    "kept": Inference("kept", "shared"),  # draws of the network's own seed
+}
 # Mode of the hyperprior in the released program, times the number of inputs of a layer.
 RELEASED_MODE = 5.0
 # Squares of the KL term's gradient are finite for prior variances in this range.
@@ -139,17 +138,6 @@ class NetworkRows(NamedTuple):
         return NetworkRows(self.x[index], self.y[index], weight[index], float(weight[index].sum()))
 
 
-class Evaluation(NamedTuple):
-    """How the training objective is evaluated."""
-
-    rows: NetworkRows
-    inference: Inference
-    kl_factor: float
-    n_draws: int
-    seed: int
-    n_threads: int
-
-
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
     """Base of Bayesian networks of independent weights.
@@ -158,7 +146,7 @@ class VariationalNetwork(ABC):
     per target; layer by layer, the matrix (n_in, n_out) row by row, then the biases.
     """
 
-    inferences: ClassVar[tuple[Inference, ...]]  # ways to find the expected log-likelihood, the default first
+    inferences: ClassVar[tuple[str, ...]]  # names of ways to find the expected log-likelihood, the default first
 
     n_inputs: int
     hidden_layer_sizes: Annotated[Any, As(tuple[int, ...])]  # units of each hidden layer, first to last
@@ -188,7 +176,16 @@ class VariationalNetwork(ABC):
         object.__setattr__(self, "prior", as_network_prior(self.prior, 2 * self.n_layers))
 
     @abstractmethod
-    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
+    def negative_bound(
+        self,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, FloatArray]:
         """Evaluate ``kl_factor`` · KL(q ‖ p) − mean of E_q log p(y | x, w) and its gradient; see `NetworkObjective`."""
 
     @abstractmethod
@@ -197,8 +194,7 @@ class VariationalNetwork(ABC):
 
     def inference(self, name: str) -> Inference:
         """Return one of `inferences` by its name, or raise ValueError: there is none, or none with a gradient."""
-        as_choice(name, "inference", tuple(each.name for each in self.inferences))
-        return next(each for each in self.inferences if each.name == name)
+        return INFERENCES[as_choice(name, "inference", self.inferences)]
 
     @property
     def activation(self) -> str:

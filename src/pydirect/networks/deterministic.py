@@ -19,17 +19,7 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
-from pydirect.networks.base import (
-    ACTIVATIONS,
-    DVI,
-    MAP,
-    MCVI,
-    RMCVI,
-    Evaluation,
-    Inference,
-    TrainedNetwork,
-    VariationalNetwork,
-)
+from pydirect.networks.base import ACTIVATIONS, Inference, NetworkRows, TrainedNetwork, VariationalNetwork
 
 COVARIANCES = ("full", "diagonal")
 # Of two units: by quadrature to 1e-11, as Wu et al. approximate it, or by fewer nodes, to 2e-7.
@@ -74,7 +64,7 @@ class DeterministicNetwork(VariationalNetwork):
     objective takes 16 MB for two hidden layers of 128 units and 500 rows, and 3 MB for each further thread.
     """
 
-    inferences: ClassVar[tuple[Inference, ...]] = (DVI, MCVI, RMCVI, MAP)
+    inferences: ClassVar[tuple[str, ...]] = ("dvi", "mcvi", "rmcvi", "map")
 
     activation: str = "relu"
     covariance: str = "full"
@@ -92,8 +82,16 @@ class DeterministicNetwork(VariationalNetwork):
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
         return inference
 
-    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        rows, inference, kl_factor, n_draws, seed, n_threads = how
+    def negative_bound(
+        self,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, FloatArray]:
         if inference.kind == "moments":
             return self._compiled.objective(theta, *rows, kl_factor, n_threads)
         if inference.kind == "mean":

@@ -20,12 +20,9 @@ from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteCarloDivergence
 from pydirect.monte_carlo.posteriors import PosteriorFamily, as_seed
 from pydirect.networks.base import (
-    KEPT,
-    MCVI,
-    RMCVI,
     EmpiricalBayes,
-    Evaluation,
     Inference,
+    NetworkRows,
     TrainedNetwork,
     VariationalNetwork,
     moments_of_draws,
@@ -80,7 +77,7 @@ class SampledNetwork(VariationalNetwork):
         Prior of the weights.
     """
 
-    inferences: ClassVar[tuple[Inference, ...]] = (MCVI, RMCVI, KEPT)
+    inferences: ClassVar[tuple[str, ...]] = ("mcvi", "rmcvi", "kept")
 
     posterior: str = "normal"
     weight_prior: Annotated[Any, As(tuple[Hashable, ...])] = ()
@@ -115,9 +112,17 @@ class SampledNetwork(VariationalNetwork):
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
         return inference
 
-    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
-        rows, inference, kl_factor, n_draws, seed, n_threads = how
-        seed = self.seed if inference == KEPT else seed
+    def negative_bound(
+        self,
+        theta: FloatArray,
+        rows: NetworkRows,
+        inference: Inference,
+        kl_factor: float,
+        n_draws: int,
+        seed: int,
+        n_threads: int,
+    ) -> tuple[float, FloatArray]:
+        seed = self.seed if inference.name == "kept" else seed
         value, gradient = self._compiled.sampled_objective(
             theta, *rows, 0.0, inference.kind, n_draws, seed, n_threads, self.posterior, self.last_layer_is_exact
         )

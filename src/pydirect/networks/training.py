@@ -19,7 +19,7 @@ from pydirect._threads import for_each, raise_if_set, resolve_n_threads, single_
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect._warnings import warn
 from pydirect.monte_carlo.posteriors import as_seed
-from pydirect.networks.base import KEPT, MAP, Evaluation, Inference, TrainedNetwork, VariationalNetwork
+from pydirect.networks.base import Inference, TrainedNetwork, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.optimize.gradient import AdamSchedule, adam, lbfgs
@@ -121,7 +121,7 @@ class NetworkObjective:
     ) -> None:
         as_instance(network, "network", VariationalNetwork)
         self.network = network
-        self.inference = network.inference(network.inferences[0].name if inference is None else inference)
+        self.inference = network.inference(network.inferences[0] if inference is None else inference)
         self.rows = network.rows(x, y, sample_weight)
         self.n_total = self.rows.total if n_total is None else as_number(n_total, "n_total", above=0.0)
         self.n_draws = as_count(n_draws, "n_draws")
@@ -138,15 +138,31 @@ class NetworkObjective:
 
     def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
         """Evaluate F and its gradient, with arguments that an optimiser has validated."""
-        how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
-        return self.network.negative_bound(theta, how)
+        kl_factor = kl_weight / self.n_total
+        return self.network.negative_bound(theta, self.rows, self.inference, kl_factor, self.n_draws, seed, n_threads)
 
-    def of_rows(self, index: NDArray[np.intp], n_total: float | None = None) -> NetworkObjective:
-        """Return the objective of some of the rows, a batch of `n_total` data points if there are others."""
-        part = copy.copy(self)
-        part.rows = self.rows.take(index)
-        part.n_total = part.rows.total if n_total is None else n_total
-        return part
+    def bound(
+        self,
+        theta: FloatArray,
+        seed: int,
+        n_threads: int,
+        batch: NDArray[np.intp] | None = None,
+        kl_weight: float = 1.0,
+    ) -> tuple[float, FloatArray]:
+        """−F and its gradient, `WORST` and zeros where they overflow; estimated without bias from a batch of rows."""
+        objective, share = self, 1.0
+        if batch is not None:
+            # The mean over a batch is weighted by its own total: scale it to the batch's share of all weights.
+            rows = self.rows.take(batch)
+            share = rows.total / self.rows.total * (len(self.rows.x) / len(batch))
+            if share == 0.0:
+                return 0.0, np.zeros_like(theta)
+            objective = copy.copy(self)
+            objective.rows, objective.n_total = rows, share * self.rows.total
+        value, gradient = objective.evaluate(theta, kl_weight, seed, n_threads)
+        if not np.isfinite(value):
+            return WORST, np.zeros_like(theta)
+        return -share * value, -share * gradient
 
 
 # Log standard deviations stay within these: line searches without bounds overflow.
@@ -180,7 +196,6 @@ def fit_network(
     inference: str | None = None,
     n_draws: int = 10,
     schedule: TrainingSchedule | None = None,
-    initial_scale: float = 0.05,
     n_restarts: int = 1,
     random_state: np.random.Generator | int | None = 0,
     n_threads: int | None = None,
@@ -210,9 +225,6 @@ def fit_network(
         Draws per step, where there are any.
     schedule : TrainingSchedule, optional
         Optimisers, steps and batches.
-    initial_scale : float, default=0.05
-        Initial posterior standard deviations, relative to the initial spread of the means. Small ones find better
-        optima.
     n_restarts : int, default=1
         Number of random starts; the one with the highest final bound is kept.
     random_state : numpy.random.Generator, int or None, default=0
@@ -250,36 +262,39 @@ def fit_network(
     given = NetworkObjective(network, x, y, inference=inference, sample_weight=sample_weight, n_draws=n_draws)
     schedule = TrainingSchedule() if schedule is None else schedule
     as_instance(schedule, "schedule", TrainingSchedule)
-    schedule.stages(given.inference)
-    as_number(initial_scale, "initial_scale", above=0.0)
-    n_restarts = as_count(n_restarts, "n_restarts")
-    n_threads = resolve_n_threads(n_threads)
-    rng = as_generator(random_state)
-    problem = _Problem(_of_rows_that_count(given), schedule, threading.Event())
-    starts = [
-        _Run(network.initial_parameters(generator, std_ratio=initial_scale), generator)
-        for generator in rng.spawn(n_restarts)
-    ]
-    best = _best_of(problem, starts, n_threads, progress)
-    if best.bound == WORST:
+    stages = schedule.stages(given.inference)
+    n_threads, rng = resolve_n_threads(n_threads), as_generator(random_state)
+    training, total = Training(_of_rows_that_count(given), schedule, threading.Event()), given.rows.total
+    starts = [Start(network.initial_parameters(own), own) for own in rng.spawn(as_count(n_restarts, "n_restarts"))]
+    # After Adam, L-BFGS takes the best of several starts alone to its optimum.
+    shared = stages[: 1 if len(starts) > 1 else len(stages)]
+    workers = min(n_threads, len(starts))
+    finished: list[float] = []
+
+    def train(start: Start) -> Start:
+        trained = training.climb(start, shared, max(1, n_threads // workers))
+        finished.append(trained.outcome.elbo)
+        if progress is not None:
+            progress(len(finished), len(starts), max(finished) * total)
+        return trained
+
+    best = max(for_each(train, starts, workers, training.stop), key=lambda run: run.outcome.elbo)
+    if len(shared) < len(stages) and not training.stop.is_set():
+        with single_blas_thread():
+            best = training.climb(best, stages[1:], n_threads)
+    outcome, theta, interrupted = best.outcome, best.theta.copy(), training.stop.is_set()
+    if outcome.elbo == WORST:
         size = f"max |x| = {np.abs(given.rows.x).max():g} and max |y| = {np.abs(given.rows.y).max():g}"
         raise ValueError(f"x and y must be of order one for the bound to be finite, got {size}")
-    theta = best.theta.copy()
-    if given.inference == MAP:
+    if given.inference.name == "map":
         theta[network.log_deviations] = -np.inf
-    interrupted = problem.stop.is_set()
-    outcome = replace(
-        best.outcome,
-        elbo=problem.total * best.bound,
-        trace=problem.total * best.outcome.trace,
-        converged=best.outcome.converged and not interrupted,
-        interrupted=interrupted,
-    )
+    outcome = replace(outcome, elbo=total * outcome.elbo, trace=total * outcome.trace)
+    outcome = outcome.stopped() if interrupted else outcome
     if not isinstance(network, SampledNetwork):
         return DeterministicPosterior(network, theta, outcome)
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
-    kept = network.kl_mode == "fixed" or given.inference == KEPT
-    if kept and not outcome.elbo - fresh <= LARGEST_LOSS * given.rows.total:
+    kept = network.kl_mode == "fixed" or given.inference.name == "kept"
+    if kept and not outcome.elbo - fresh <= LARGEST_LOSS * total:
         warn(
             f"the bound of fresh draws is {outcome.elbo - fresh:.6g} nats below that of the draws that were kept: "
             "the weights have adapted to their draws; take more of them, or fresh ones",
@@ -296,7 +311,10 @@ def _of_rows_that_count(objective: NetworkObjective) -> NetworkObjective:
     mean_weight = 1.0 if weight is None else float(weight[used].mean())
     if mean_weight < SMALLEST_MEAN_WEIGHT:
         raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
-    return objective.of_rows(np.flatnonzero(used))
+    used_only = copy.copy(objective)
+    used_only.rows = objective.rows.take(np.flatnonzero(used))
+    used_only.n_total = used_only.rows.total
+    return used_only
 
 
 def _bound_of_fresh_draws(
@@ -311,16 +329,21 @@ def _bound_of_fresh_draws(
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """What all runs share."""
+class Start:
+    """A start, or where training has led from it."""
+
+    theta: FloatArray
+    rng: np.random.Generator
+    outcome: Outcome = field(default_factory=lambda: Outcome(elbo=-np.inf))  # of −F on all rows
+
+
+@dataclass(frozen=True)
+class Training:
+    """What all starts share."""
 
     objective: NetworkObjective
     schedule: TrainingSchedule
     stop: threading.Event  # set when the user interrupts
-
-    @property
-    def total(self) -> float:
-        return self.objective.rows.total
 
     @property
     def bounds(self) -> tuple[FloatArray, FloatArray]:
@@ -330,135 +353,67 @@ class _Problem:
         low[network.log_deviations], high[network.log_deviations] = LOG_SIGMA_BOUNDS
         return low, high
 
-    def bound(
-        self,
-        theta: FloatArray,
-        seed: int,
-        n_threads: int,
-        batch: NDArray[np.intp] | None = None,
-        kl_weight: float = 1.0,
-    ) -> tuple[float, FloatArray]:
-        """−F and its gradient, estimated without bias from a batch of the rows."""
-        objective, share = self.objective, 1.0
-        if batch is not None:
-            weight = objective.rows.weight
-            assert weight is not None
-            # The mean over a batch is weighted by its own total: scale it to the batch's share of all weights.
-            share = float(weight[batch].sum()) / self.total * (len(weight) / len(batch))
-            if share == 0.0:
-                return 0.0, np.zeros_like(theta)
-            objective = objective.of_rows(batch, share * self.total)
-        value, gradient = objective.evaluate(theta, kl_weight, seed, n_threads)
-        if not np.isfinite(value):
-            return WORST, np.zeros_like(theta)
-        return -share * value, -share * gradient
+    def climb(self, start: Start, stages: tuple[str, ...], n_threads: int) -> Start:
+        """Run the stages in turn; after an interruption, return the best so far."""
+        theta, outcome, seed = start.theta, replace(start.outcome), int(start.rng.integers(2**31))
+        for stage in stages:
+            if stage == "adam":
+                found, own = self._adam(theta, start.rng, seed, n_threads)
+            else:
+                found, own = self._lbfgs(theta, seed, n_threads)
+            bound = own.elbo if own.trace.size else outcome.elbo
+            # An overflow is an improvement on bounds below WORST: neither accept it nor stop there.
+            sound = bool(np.isfinite(found).all()) and bound != WORST
+            outcome.add((own.n_iter, own.converged and sound, own.trace))
+            if sound:
+                theta, outcome.elbo = found, bound
+            if own.interrupted:
+                self.stop.set()
+            if self.stop.is_set():
+                break
+        if not np.isfinite(outcome.elbo):  # interrupted before anything was evaluated
+            outcome.elbo = self.objective.bound(theta, seed, n_threads)[0]
+            outcome.trace = np.array([outcome.elbo])
+        return Start(theta, start.rng, outcome)
 
+    def _lbfgs(self, theta: FloatArray, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:
+        def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
+            raise_if_set(self.stop)
+            return self.objective.bound(theta, seed, n_threads)
 
-@dataclass(frozen=True)
-class _Run:
-    """One start and its current state."""
-
-    theta: FloatArray
-    rng: np.random.Generator
-    outcome: Outcome = field(default_factory=lambda: Outcome(elbo=-np.inf))  # of −F on all rows
-
-    @property
-    def bound(self) -> float:
-        return self.outcome.elbo
-
-
-def _best_of(
-    problem: _Problem, starts: list[_Run], n_threads: int, progress: Callable[[int, int, float], None] | None
-) -> _Run:
-    """Train from every start and return the best run; after Adam, L-BFGS takes the best one alone to its optimum."""
-    schedule, n_starts = problem.schedule, len(starts)
-    best_alone = n_starts > 1 and schedule.optimizer == "adam+lbfgs"
-    first = replace(problem, schedule=replace(schedule, optimizer="adam")) if best_alone else problem
-    workers = min(n_threads, n_starts)
-    finished: list[float] = []
-
-    def train(run: _Run) -> _Run:
-        trained = _train(first, run, max(1, n_threads // workers))
-        finished.append(trained.bound)
-        if progress is not None:
-            progress(len(finished), n_starts, max(finished) * problem.total)
-        return trained
-
-    with single_blas_thread():
-        runs = for_each(train, starts, workers, problem.stop)
-        best = max(runs, key=lambda run: run.bound)
-        if best_alone and not problem.stop.is_set():
-            second = replace(problem, schedule=TrainingSchedule("lbfgs", max_iter=schedule.max_iter))
-            (best,) = for_each(lambda run: _train(second, run, n_threads), [best], 1, problem.stop)
-    return best
-
-
-def _train(problem: _Problem, run: _Run, n_threads: int) -> _Run:
-    """Run the stages in turn; after an interruption, return the best so far."""
-    seed = int(run.rng.integers(2**31))
-
-    def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
-        raise_if_set(problem.stop)
-        return problem.bound(theta, seed, n_threads)
-
-    for stage in problem.schedule.stages(problem.objective.inference):
-        if stage == "adam":
-            theta, outcome = _by_adam(problem, run, seed, n_threads)
-        else:
-            theta, outcome = lbfgs(
-                value_and_gradient,
-                run.theta,
-                problem.schedule.max_iter,
-                relative_rise=RELATIVE_RISE,
-                n_corrections=N_CORRECTIONS,
-                bounds=problem.bounds,
-            )
-        if outcome.interrupted:
-            problem.stop.set()
-        bound = float(outcome.trace[-1]) if outcome.trace.size else run.bound
-        # An overflow is an improvement on bounds below WORST: neither accept it nor stop there.
-        sound = bool(np.isfinite(theta).all()) and bound != WORST
-        run = replace(
-            run,
-            theta=theta if sound else run.theta,
-            outcome=Outcome(
-                elbo=bound if sound else run.bound,
-                trace=np.append(run.outcome.trace, outcome.trace),
-                n_iter=run.outcome.n_iter + outcome.n_iter,
-                converged=outcome.converged and sound,
-            ),
+        return lbfgs(
+            value_and_gradient,
+            theta,
+            self.schedule.max_iter,
+            relative_rise=RELATIVE_RISE,
+            n_corrections=N_CORRECTIONS,
+            bounds=self.bounds,
         )
-        if problem.stop.is_set():
-            break
-    if not np.isfinite(run.bound):  # interrupted before anything was evaluated
-        bound = problem.bound(run.theta, seed, n_threads)[0]
-        run = replace(run, outcome=replace(run.outcome, elbo=bound, trace=np.array([bound])))
-    return run
 
+    def _adam(
+        self, theta: FloatArray, rng: np.random.Generator, seed: int, n_threads: int
+    ) -> tuple[FloatArray, Outcome]:
+        """Adam on batches of shuffled rows; all rows are evaluated, with the same draws, every so often."""
+        objective, schedule, n_rows = self.objective, self.schedule, len(self.objective.rows.x)
+        n_batches, n_steps = schedule.n_batches(n_rows), schedule.steps(n_rows)
+        order = np.arange(n_rows)
 
-def _by_adam(problem: _Problem, run: _Run, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:
-    """Adam on batches of shuffled rows; the objective is evaluated on all rows, with the same draws, every so often."""
-    schedule, n_rows = problem.schedule, len(problem.objective.rows.x)
-    n_batches, n_steps = schedule.n_batches(n_rows), schedule.steps(n_rows)
-    order = np.arange(n_rows)
+        def gradient(theta: FloatArray, step: int) -> FloatArray:
+            raise_if_set(self.stop)
+            rows = None
+            if n_batches > 1:
+                batch = step % n_batches
+                if batch == 0:
+                    rng.shuffle(order)
+                rows = np.sort(order[batch * n_rows // n_batches : (batch + 1) * n_rows // n_batches])
+            # A new seed for every step: draws of the stochastic estimates must be independent.
+            return objective.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step / n_steps))[1]
 
-    def gradient(theta: FloatArray, step: int) -> FloatArray:
-        raise_if_set(problem.stop)
-        rows = None
-        if n_batches > 1:
-            batch = step % n_batches
-            if batch == 0:
-                run.rng.shuffle(order)
-            rows = np.sort(order[batch * n_rows // n_batches : (batch + 1) * n_rows // n_batches])
-        # A new seed for every step: draws of the stochastic estimates must be independent.
-        return problem.bound(theta, seed + 1 + step, n_threads, rows, schedule.kl_weight(step / n_steps))[1]
-
-    first_full_step = int(np.ceil(schedule.kl_warmup * n_steps))  # where λ is one
-    return adam(
-        gradient,
-        lambda theta: problem.bound(theta, seed, n_threads)[0],
-        run.theta,
-        AdamSchedule(n_steps, schedule.learning_rate, N_CHECKS),
-        bounds=problem.bounds,
-        first_check=first_full_step,
-    )
+        return adam(
+            gradient,
+            lambda theta: objective.bound(theta, seed, n_threads)[0],
+            theta,
+            AdamSchedule(n_steps, schedule.learning_rate, N_CHECKS),
+            bounds=self.bounds,
+            first_check=int(np.ceil(schedule.kl_warmup * n_steps)),  # where λ is one
+        )
