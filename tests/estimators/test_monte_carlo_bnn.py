@@ -126,7 +126,7 @@ def test_the_bound_is_near_the_deterministic_one():
 def test_lbfgs_with_kept_draws():
     model = fit(kl_mode="fixed", optimizer="adam+lbfgs", max_iter=30)
     assert 60 < model.n_iter_ <= 90
-    assert model._plan().options["inference"] == "kept"
+    assert model._plan().inference == "kept"
     assert (np.diff(model.elbo_trace_) >= 0).all()
     assert model.elbo_trace_[-1] > model.elbo_trace_[0]
 

@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
-from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor, QuadraticPlan
+from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence import container as persistence
 from pydirect.quadratic import QuadraticNetwork
 
@@ -193,7 +193,7 @@ def test_widths_and_levels_may_change_between_calls_of_partial_fit():
 def test_rows_of_a_failed_partial_fit_are_not_counted(monkeypatch):
     model = QuadraticBNNRegressor(**FAST).partial_fit(X, Y)
     with monkeypatch.context() as patch:
-        patch.setattr(QuadraticPlan, "train", lambda *_: (_ for _ in ()).throw(MemoryError))
+        patch.setattr(QuadraticBNNRegressor, "_train", lambda *_: (_ for _ in ()).throw(MemoryError))
         with pytest.raises(MemoryError):
             model.partial_fit(X, Y)
     assert model.partial_fit(X, Y).total_weight_ == pytest.approx(160)

@@ -1,6 +1,6 @@
 """Estimators of networks with continuous weights: `DVIRegressor`, `MonteCarloBNNRegressor`, and classifiers.
 
-The plan of a fit, training and the stages of regression and classification are the same for all.
+They differ in `_plan`, which says of which network a fit is and how its bound is found; all else is the same for all.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._documentation import described_by
+from pydirect._documentation import described_by, takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_instance
 from pydirect.estimators._classifier import Classifier, require_classes
@@ -34,24 +34,8 @@ from pydirect.tables.encoding import ColumnEncoding
 
 # Names of the noise, and what networks call it.
 LIKELIHOODS = {"varying": "heteroscedastic", "constant": "homoscedastic", "softplus": "softplus"}
-
-
-def likelihood_of(noise: Any) -> str:
-    """Return what networks call the noise."""
-    return LIKELIHOODS[as_choice(noise, "noise", tuple(LIKELIHOODS))]
-
-
-def as_network_prior(prior: Any) -> Any:
-    """Return the prior as networks take it."""
-    return EmpiricalBayes() if isinstance(prior, str) and as_choice(prior, "prior", ("empirical_bayes",)) else prior
-
-
-def schedule_of(model: NetworkRegressor | NetworkClassifier, default: TrainingSchedule | None = None) -> Any:
-    """Check what all estimators have, and return the schedule, a default one for None."""
-    check_common(model)
-    schedule = (default or TrainingSchedule()) if model.schedule is None else model.schedule
-    as_instance(schedule, "schedule", TrainingSchedule)
-    return schedule
+SAMPLINGS = ("weights", "pre_activations")
+ONE_STEP = {"schedule": TrainingSchedule("adam", n_steps=1), "n_restarts": 1}
 
 
 @dataclass(frozen=True)
@@ -59,88 +43,73 @@ class NetworkPlan:
     """What the parameters of a network estimator ask for, checked; ``network`` is one of a single input."""
 
     network: VariationalNetwork
+    inference: str
     schedule: TrainingSchedule
-    options: dict[str, Any]  # further arguments of `fit_network`
-    random_state: Any
-    n_predictive_draws: int  # 0 where moments are propagated
-    verbose: int
-
-    @classmethod
-    def of(
-        cls,
-        model: NetworkRegressor | NetworkClassifier,
-        network: VariationalNetwork,
-        inference: str,
-        schedule: TrainingSchedule,
-        n_predictive_draws: int = 0,
-    ) -> Self:
-        """Check the parameters that all estimators of networks have, and return the plan."""
-        model._check_columns()
-        schedule.stages(network.inference(inference))
-        options = {
-            "inference": inference,
-            "n_draws": as_count(model.n_draws, "n_draws"),
-            "n_restarts": as_count(model.n_restarts, "n_restarts"),
-        }
-        return cls(network, schedule, options, model.random_state, n_predictive_draws, model.verbose)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Optimisers in turn."""
-        return tuple(self.schedule.optimizer.split("+"))
-
-    def train(
-        self, x: FloatArray, columns: list[FloatArray], weight: FloatArray, progress: Progress, n_targets: int = 1
-    ) -> NetworkOutputs:
-        """Standardise rows, and train one network per column of targets."""
-        rng, input_map = generator_of(self.random_state), InputMap.fit(x, weight, rank=False)
-        inputs = network_inputs(input_map, x)
-        network = replace(self.network, n_inputs=inputs.shape[1], n_targets=n_targets)
-
-        def fit(column: FloatArray, interrupted: bool) -> TrainedNetwork:
-            own = network
-            if isinstance(own, SampledNetwork):
-                own = replace(own, seed=int(rng.integers(2**31)))  # of draws that are kept
-            short = {"schedule": TrainingSchedule("adam", n_steps=1), "n_restarts": 1} if interrupted else {}
-            return fit_network(
-                own,
-                inputs,
-                column,
-                sample_weight=weight,
-                random_state=rng,
-                progress=_report if self.verbose else None,
-                **{"schedule": self.schedule} | self.options | short,
-            )
-
-        posteriors = fit_each(columns, progress, fit)
-        return NetworkOutputs(input_map, tuple(posteriors), self.n_predictive_draws)
+    n_predictive_draws: int = 0  # 0 where moments are propagated
 
     def effort(self, n_iter: int, n_rows: int) -> dict[str, Any]:
         """How long a fit went on, and the field of the schedule that ended it, if one did."""
-        counted = {"adam": "steps", "lbfgs": "iterations"}
-        most = {"adam": self.schedule.steps(n_rows), "lbfgs": self.schedule.max_iter}
-        limit = "n_steps" if self.stages[-1] == "adam" else "max_iter"
-        if n_iter < sum(most[stage] for stage in self.stages):  # no line search of L-BFGS found a better point
+        stages, schedule = self.schedule.optimizer.split("+"), self.schedule
+        counted = {"adam": ("steps", schedule.steps(n_rows)), "lbfgs": ("iterations", schedule.max_iter)}
+        limit = "n_steps" if stages[-1] == "adam" else "max_iter"
+        if n_iter < sum(counted[stage][1] for stage in stages):  # no line search of L-BFGS found a better point
             limit = ""
-        effort = f"{n_iter} {' and '.join(counted[stage] for stage in self.stages)}"
-        return {"limit": limit, "given": getattr(self.schedule, limit, None), "effort": effort}
+        effort = f"{n_iter} {' and '.join(counted[stage][0] for stage in stages)}"
+        return {"limit": limit, "given": getattr(schedule, limit, None), "effort": effort}
 
 
-def fit_each(columns: Iterable[Any], progress: Progress, fit: Callable[[Any, bool], Any]) -> list[Any]:
-    """Fit a posterior per output; after an interruption, the remaining ones in as little time as possible.
-
-    `fit`: from a column, and whether an earlier fit was interrupted, to a posterior.
-    """
+def fit_each(
+    columns: Iterable[Any], progress: Progress, fit: Callable[[Any, dict[str, Any]], Any], least: dict[str, Any]
+) -> list[Any]:
+    """Fit a posterior per output; after an interruption, the remaining ones with the options of `least` effort."""
     posteriors: list[Any] = []
     for column in columns:
-        interrupted = any(p.interrupted for p in posteriors)
         with progress.stage("training"):
-            posteriors.append(fit(column, interrupted))
+            posteriors.append(fit(column, least if any(p.interrupted for p in posteriors) else {}))
     return posteriors
 
 
-def _report(finished: int, total: int, elbo: float) -> None:
-    print(f"  start {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)
+def report_of(part: str, verbose: int) -> Callable[[int, int, float], None] | None:
+    """What prints how many parts of a training are finished, if that is wanted."""
+
+    def report(finished: int, total: int, elbo: float) -> None:
+        print(f"  {part} {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)
+
+    return report if verbose else None
+
+
+def train(
+    model: NetworkRegressor | NetworkClassifier,
+    plan: NetworkPlan,
+    x: FloatArray,
+    columns: list[FloatArray],
+    weight: FloatArray,
+    progress: Progress,
+    n_targets: int = 1,
+) -> NetworkOutputs:
+    """Standardise rows, and train one network per column of targets."""
+    rng, input_map = generator_of(model.random_state), InputMap.fit(x, weight, rank=False)
+    inputs = network_inputs(input_map, x)
+    network = replace(plan.network, n_inputs=inputs.shape[1], n_targets=n_targets)
+
+    def fit(column: FloatArray, least: dict[str, Any]) -> TrainedNetwork:
+        # Draws that are kept are others for every output.
+        seed = {"seed": int(rng.integers(2**31))} if isinstance(network, SampledNetwork) else {}
+        options: dict[str, Any] = {"schedule": plan.schedule, "n_restarts": model.n_restarts} | least
+        return fit_network(
+            replace(network, **cast(Any, seed)),
+            inputs,
+            column,
+            sample_weight=weight,
+            inference=plan.inference,
+            n_draws=model.n_draws,
+            random_state=rng,
+            progress=report_of("start", model.verbose),
+            **options,
+        )
+
+    posteriors = fit_each(columns, progress, fit, ONE_STEP)
+    return NetworkOutputs(input_map, tuple(posteriors), plan.n_predictive_draws)
 
 
 def no_zeros(model: Estimator) -> float:
@@ -149,19 +118,27 @@ def no_zeros(model: Estimator) -> float:
     return 0.0
 
 
-def prior_variances_of(posterior: Any) -> Any:
+def prior_variances_of(model: NetworkRegressor | NetworkClassifier) -> FloatArray | list[FloatArray]:
     """Variances of Gaussian priors; with another law there are none."""
-    if isinstance(posterior, list):
-        return [prior_variances_of(own) for own in posterior]
-    if isinstance(posterior.network, SampledNetwork) and posterior.network.weight_prior:
+    network = model.posteriors_[0].network
+    if isinstance(network, SampledNetwork) and network.weight_prior:
         raise AttributeError("priors that are not Gaussian have no prior_variances_")
-    return posterior.prior_variances
+    variances = [posterior.prior_variances for posterior in model.posteriors_]
+    return variances[0] if model.model_.one_dimensional else variances
 
 
+@dataclass(eq=False, repr=False)
 class NetworkRegressor(Regressor):
     """A regressor of one network per target; a subclass says in `_plan` which."""
 
-    model_: FittedNetworkRegressor
+    hidden_layer_sizes: Any = (50,)
+    noise: str = "varying"
+    prior: Any = "empirical_bayes"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    n_restarts: int = 1
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
 
     def _plan(self) -> NetworkPlan:
         raise NotImplementedError
@@ -170,30 +147,31 @@ class NetworkRegressor(Regressor):
         # Training is not convex: data that differ only by rounding could lead to different optima.
         x, targets, counts = distinct_rows(given.x, given.y, given.weight)
         units, z = Units.fit(targets, counts, given.one_dimensional)
-        outputs = plan.train(x, list(z.T), counts, progress)
+        outputs = train(self, plan, x, list(z.T), counts, progress)
         model = FittedNetworkRegressor(outputs, units, float(counts.sum()), np.full(units.n_outputs, np.nan))
         self.model_ = model.with_mean_noise(x, counts)
         return plan.effort(self.n_iter_, len(x))
 
-    input_map_ = of_model("outputs.input_map")
-    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
-
     def _restored(self) -> None:
         require_network(self)
 
+    input_map_ = of_model("outputs.input_map")
     mean_noise_ = of_model("mean_noise")
-
-    @property
-    def prior_variances_(self) -> FloatArray | list[FloatArray]:
-        return prior_variances_of(self.posterior_)
-
+    prior_variances_ = property(prior_variances_of)
     sparsity_ = property(no_zeros)
 
 
+@dataclass(eq=False, repr=False)
 class NetworkClassifier(Classifier):
     """A classifier of one network with an output per class; a subclass says in `_plan` which."""
 
-    model_: FittedNetworkClassifier
+    hidden_layer_sizes: Any = (50,)
+    prior: Any = "empirical_bayes"
+    n_draws: int = 10
+    schedule: TrainingSchedule | None = None
+    n_restarts: int = 1
+
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
 
     def _plan(self) -> NetworkPlan:
         raise NotImplementedError
@@ -205,17 +183,16 @@ class NetworkClassifier(Classifier):
         require_classes(self.classes_)
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
-        outputs = plan.train(x, [merged[:, 0]], counts, progress, len(self.classes_))
+        outputs = train(self, plan, x, [merged[:, 0]], counts, progress, len(self.classes_))
         self.model_ = FittedNetworkClassifier(outputs, self.classes_, float(counts.sum()))
         return plan.effort(self.n_iter_, len(x))
 
+    @takes_rows
     def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
         """Predict the logits: posterior means and, on request, standard deviations.
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         return_std : bool, default=False
             Whether to return standard deviations as well.
 
@@ -229,6 +206,7 @@ class NetworkClassifier(Classifier):
         mean, std = self._asked("logit", X)
         return (mean, std) if return_std else mean
 
+    @takes_rows
     def sample_proba(
         self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
     ) -> FloatArray:
@@ -236,8 +214,6 @@ class NetworkClassifier(Classifier):
 
         Parameters
         ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
         n_samples : int, default=1
             Number of draws.
         random_state : Generator, int or None, default=0
@@ -251,31 +227,22 @@ class NetworkClassifier(Classifier):
         found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
         return found
 
-    input_map_ = of_model("outputs.input_map")
-    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
-
     def _restored(self) -> None:
         require_network(self)
         self.classes_ = self.model_.classes
 
-    @property
-    def prior_variances_(self) -> FloatArray | list[FloatArray]:
-        return prior_variances_of(self.posterior_)
-
+    input_map_ = of_model("outputs.input_map")
+    prior_variances_ = property(prior_variances_of)
     sparsity_ = property(no_zeros)
 
 
 def require_network(model: NetworkRegressor | NetworkClassifier) -> None:
     """Raise unless the parts of a file are of its columns, and of the network of its parameters."""
-    plan, network = model._plan(), model.posteriors_[0].network
+    asked, network = model._plan().network, model.posteriors_[0].network
     require_inputs(model.n_features_in_, model.columns_, model.input_map_)
     of_rows = {name: getattr(network, name) for name in ("n_inputs", "n_targets", "seed") if hasattr(network, name)}
-    if type(network) is not type(plan.network) or network != replace(
-        plan.network, **of_rows, likelihood=network.likelihood
-    ):
-        raise ValueError("posteriors are not of the network's shape")
-    if network.likelihood != plan.network.likelihood:
-        raise ValueError(f"posteriors must be of networks for {plan.network.likelihood}, got {network.likelihood}")
+    if type(network) is not type(asked) or network != replace(asked, **of_rows):
+        raise ValueError(f"posteriors are not of the network's shape, or not of networks for {asked.likelihood}")
 
 
 def require_inputs(n_features_in: int, columns: ColumnEncoding, inputs: InputMap) -> None:
@@ -284,7 +251,45 @@ def require_inputs(n_features_in: int, columns: ColumnEncoding, inputs: InputMap
         raise ValueError(f"columns and input map must take {n_features_in} columns")
 
 
+def schedule_of(model: NetworkRegressor | NetworkClassifier, n_steps: int | None = None) -> TrainingSchedule:
+    """Return the schedule that was given, or the default one."""
+    schedule = TrainingSchedule(n_steps=n_steps) if model.schedule is None else model.schedule
+    as_instance(schedule, "schedule", TrainingSchedule)
+    return schedule
+
+
+def _plan_of(
+    model: NetworkRegressor | NetworkClassifier,
+    network: Callable[..., VariationalNetwork],
+    inference: str,
+    schedule: TrainingSchedule,
+    n_predictive_draws: int = 0,
+    **options: Any,
+) -> NetworkPlan:
+    """Check what all estimators have, and return the plan of a network of these `options`."""
+    model._check_columns()
+    check_common(model)
+    for name in ("n_draws", "n_restarts"):
+        as_count(getattr(model, name), name)
+    n_targets, likelihood = 2, "tilted_classification" if network is DeterministicNetwork else "classification"
+    if isinstance(model, NetworkRegressor):
+        n_targets, likelihood = 1, LIKELIHOODS[as_choice(model.noise, "noise", tuple(LIKELIHOODS))]
+    prior = options.pop("prior", model.prior)
+    if isinstance(prior, str):
+        as_choice(prior, "prior", ("empirical_bayes",))
+        prior = EmpiricalBayes()
+    made = network(1, model.hidden_layer_sizes, n_targets, likelihood=likelihood, prior=prior, **options)
+    schedule.stages(made.inference(inference))
+    return NetworkPlan(made, inference, schedule, n_predictive_draws)
+
+
 # --- deterministic variational inference
+
+
+def _dvi_plan(model: DVIRegressor | DVIClassifier) -> NetworkPlan:
+    options = {name: getattr(model, name) for name in ("activation", "covariance", "kernel")}
+    skip = as_flag(model.skip_connections, "skip_connections")
+    return _plan_of(model, DeterministicNetwork, model.inference, schedule_of(model), skip=skip, **options)
 
 
 @described_by(Estimator)
@@ -400,20 +405,13 @@ class DVIRegressor(NetworkRegressor):
     True
     """
 
-    hidden_layer_sizes: Any = (50,)
     activation: str = "relu"
-    noise: str = "varying"
     covariance: str = "full"
     kernel: str = "exact"
     skip_connections: bool = False
-    prior: Any = "empirical_bayes"
     inference: str = "dvi"
-    n_draws: int = 10
-    schedule: TrainingSchedule | None = None
-    n_restarts: int = 1
 
-    def _plan(self) -> NetworkPlan:
-        return _dvi_plan(self, 1, likelihood_of(self.noise))
+    _plan = _dvi_plan
 
 
 @described_by(DVIRegressor)
@@ -460,41 +458,37 @@ class DVIClassifier(NetworkClassifier):
     True
     """
 
-    hidden_layer_sizes: Any = (50,)
     activation: str = "relu"
     covariance: str = "full"
     kernel: str = "exact"
     skip_connections: bool = False
-    prior: Any = "empirical_bayes"
     inference: str = "dvi"
-    n_draws: int = 10
-    schedule: TrainingSchedule | None = None
-    n_restarts: int = 1
 
-    def _plan(self) -> NetworkPlan:
-        return _dvi_plan(self, 2, "tilted_classification")
-
-
-def _dvi_plan(model: DVIRegressor | DVIClassifier, n_targets: int, likelihood: str) -> NetworkPlan:
-    schedule = schedule_of(model)
-    network = DeterministicNetwork(
-        1,
-        model.hidden_layer_sizes,
-        n_targets,
-        likelihood=likelihood,
-        activation=model.activation,
-        covariance=model.covariance,
-        kernel=model.kernel,
-        skip=as_flag(model.skip_connections, "skip_connections"),
-        prior=as_network_prior(model.prior),
-    )
-    return NetworkPlan.of(model, network, model.inference, schedule)
+    _plan = _dvi_plan
 
 
 # --- Monte Carlo
 
-SAMPLINGS = ("weights", "pre_activations")
-DEFAULT_SCHEDULE = TrainingSchedule(n_steps=LEAST_STEPS)
+
+def _monte_carlo_plan(model: MonteCarloBNNRegressor | MonteCarloBNNClassifier) -> NetworkPlan:
+    schedule = schedule_of(model, LEAST_STEPS)
+    as_choice(model.sampling, "sampling", SAMPLINGS)
+    as_choice(model.kl_mode, "kl_mode", MODES)
+    if model.sampling != "weights" and (schedule.optimizer != "adam" or model.posterior != "normal"):
+        raise ValueError(
+            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
+            f"{model.sampling!r} with posterior={model.posterior!r} and optimizer={schedule.optimizer!r}"
+        )
+    if model.kl_mode != "fixed" and schedule.optimizer != "adam":
+        raise ValueError(f"optimizer must be 'adam' for kl_mode={model.kl_mode!r}, got {schedule.optimizer!r}")
+    # L-BFGS needs the same draws at every step.
+    inference = "kept" if "lbfgs" in schedule.optimizer else "mcvi" if model.sampling == "weights" else "rmcvi"
+    options = {name: getattr(model, name) for name in ("posterior", "kl_mode", "n_kl_draws")}
+    prior = model.prior
+    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):  # another law than Gaussians
+        options |= {"prior": "empirical_bayes", "weight_prior": tuple(prior)}
+    n_draws = as_count(model.n_predictive_draws, "n_predictive_draws")
+    return _plan_of(model, SampledNetwork, inference, schedule, n_draws, **options)
 
 
 @described_by(DVIRegressor)
@@ -574,20 +568,13 @@ class MonteCarloBNNRegressor(NetworkRegressor):
     True
     """
 
-    hidden_layer_sizes: Any = (50,)
-    noise: str = "varying"
     posterior: str = "normal"
-    prior: Any = "empirical_bayes"
     kl_mode: str = "exact"
     n_kl_draws: int = 100
-    n_draws: int = 10
     sampling: str = "weights"
-    schedule: TrainingSchedule | None = None
-    n_restarts: int = 1
     n_predictive_draws: int = 200
 
-    def _plan(self) -> NetworkPlan:
-        return _monte_carlo_plan(self, 1, likelihood_of(self.noise))
+    _plan = _monte_carlo_plan
 
 
 @described_by(MonteCarloBNNRegressor)
@@ -629,56 +616,10 @@ class MonteCarloBNNClassifier(NetworkClassifier):
     True
     """
 
-    hidden_layer_sizes: Any = (50,)
     posterior: str = "normal"
-    prior: Any = "empirical_bayes"
     kl_mode: str = "exact"
     n_kl_draws: int = 100
-    n_draws: int = 10
     sampling: str = "weights"
-    schedule: TrainingSchedule | None = None
-    n_restarts: int = 1
     n_predictive_draws: int = 200
 
-    def _plan(self) -> NetworkPlan:
-        return _monte_carlo_plan(self, 2, "classification")
-
-
-def _monte_carlo_plan(
-    model: MonteCarloBNNRegressor | MonteCarloBNNClassifier, n_targets: int, likelihood: str
-) -> NetworkPlan:
-    schedule = schedule_of(model, DEFAULT_SCHEDULE)
-    inference = _inference_of(model.sampling, schedule.optimizer, model.posterior, model.kl_mode)
-    prior, weight_prior = model.prior, tuple[Any, ...]()
-    if isinstance(prior, tuple | list) and len(prior) > 0 and isinstance(prior[0], str):  # another law than Gaussians
-        prior, weight_prior = "empirical_bayes", tuple(prior)
-    network = SampledNetwork(
-        1,
-        model.hidden_layer_sizes,
-        n_targets,
-        likelihood=likelihood,
-        prior=as_network_prior(prior),
-        posterior=model.posterior,
-        weight_prior=weight_prior,
-        kl_mode=model.kl_mode,
-        n_kl_draws=model.n_kl_draws,
-        exact_last_layer=likelihood != "classification",  # the softmax has no closed form
-    )
-    n_draws = as_count(model.n_predictive_draws, "n_predictive_draws")
-    return NetworkPlan.of(model, network, inference, schedule, n_draws)
-
-
-def _inference_of(sampling: str, optimizer: str, posterior: str, kl_mode: str) -> str:
-    """Return the name of the inference, as `fit_network` takes it, if these choices go together."""
-    as_choice(sampling, "sampling", SAMPLINGS)
-    as_choice(kl_mode, "kl_mode", MODES)
-    if sampling != "weights" and (optimizer != "adam" or posterior != "normal"):
-        raise ValueError(
-            "sampling must be 'weights' but for normal weights and optimizer='adam', got "
-            f"{sampling!r} with posterior={posterior!r} and optimizer={optimizer!r}"
-        )
-    if kl_mode != "fixed" and optimizer != "adam":
-        raise ValueError(f"optimizer must be 'adam' for kl_mode={kl_mode!r}, got {optimizer!r}")
-    if "lbfgs" in optimizer:  # which needs the same draws at every step
-        return "kept"
-    return "mcvi" if sampling == "weights" else "rmcvi"
+    _plan = _monte_carlo_plan

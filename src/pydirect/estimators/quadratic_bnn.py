@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,96 +15,42 @@ from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import (
     FloatArray,
-    as_choice,
-    as_count,
     as_flag,
-    as_number,
     as_sample_weight,
     column_names,
 )
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
-from pydirect.distributions.priors import as_prior
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
-from pydirect.estimators.networks import DVIRegressor, fit_each, require_inputs
+from pydirect.estimators.networks import DVIRegressor, fit_each, report_of, require_inputs
 from pydirect.estimators.regression import GivenRows
 from pydirect.features.inputs import InputMap, InputRotation
 from pydirect.features.rows import distinct_rows
 from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
 from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
-from pydirect.quadratic.network import NETWORK_ENGINES, NetworkPosterior, NetworkShape
-from pydirect.quadratic.training import LARGEST_PRIOR_SCALE, OPTIMIZERS, check_regrids, fit_quadratic_network
+from pydirect.quadratic.network import NetworkPosterior, NetworkShape
+from pydirect.quadratic.training import check_options, fit_quadratic_network
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
 from pydirect.tables.encoding import ColumnEncoding
 
-
-@dataclass(frozen=True)
-class QuadraticPlan:
-    """What the parameters ask for, checked; ``options`` are arguments of `fit_quadratic_network`."""
-
-    hidden_layer_sizes: Any
-    bias: bool
-    whiten: bool
-    options: dict[str, Any]
-    random_state: Any
-    verbose: int
-
-    @property
-    def depth(self) -> int:
-        """Number of hidden layers."""
-        return self.shape(1).depth
-
-    def shape(self, n_inputs: int) -> NetworkShape:
-        return NetworkShape(n_inputs, self.hidden_layer_sizes, self.bias)
-
-    def train(
-        self,
-        x: FloatArray,
-        y: FloatArray,
-        weight: FloatArray,
-        one_dimensional: bool,
-        progress: Progress,
-        starts: Sequence[NetworkPosterior] = (),
-    ) -> FittedQuadraticNetwork:
-        """Fit a network per column of y (n_rows, n_outputs), with additional starts."""
-        rng = generator_of(self.random_state)
-        units, z = Units.fit(y, weight, one_dimensional)
-        with progress.stage("inputs"):
-            input_map = InputMap.fit(x, weight, rank=False)
-            standardised = input_map.transform(x)
-            n_columns = standardised.shape[1]
-            rotation = (
-                InputRotation.whitening(standardised, weight) if self.whiten else InputRotation.identity(n_columns)
-            )
-            inputs = quadratic_inputs(input_map, rotation, self.shape(1).largest_input, x)
-        if inputs.shape[1] == 0 and not self.bias:
-            raise ValueError("X must have a column that varies when bias=False")
-        shape = self.shape(inputs.shape[1])
-
-        def fit(column: tuple[FloatArray, NetworkPosterior | None], interrupted: bool) -> NetworkPosterior:
-            target, start = column
-            fits = start is not None and start.shape == shape and start.q.shape[1] == self.options["n_levels"]
-            short = {"n_restarts": 1, "n_regrids": 0, "max_iter": 1} if interrupted else {}
-            with ignored(NoiseGridWarning):  # of a grid that is not the user's
-                return fit_quadratic_network(
-                    inputs,
-                    target,
-                    self.hidden_layer_sizes,
-                    sample_weight=weight,
-                    bias=self.bias,
-                    start=start if fits else None,
-                    random_state=rng,
-                    progress=_report if self.verbose else None,
-                    **self.options | short,
-                )
-
-        posteriors = fit_each(itertools.zip_longest(z.T, starts), progress, fit)
-        return FittedQuadraticNetwork(input_map, rotation, tuple(posteriors), units, float(weight.sum()))
+# Arguments of `fit_quadratic_network` that are parameters of the estimator, and those of least effort.
+OPTIONS = (
+    "prior",
+    "prior_scale",
+    "fit_prior_scale",
+    "n_levels",
+    "n_restarts",
+    "n_regrids",
+    "optimizer",
+    "engine",
+    "max_iter",
+)
+ONE_ITERATION = {"n_restarts": 1, "n_regrids": 0, "max_iter": 1}
 
 
 @described_by(DVIRegressor)
@@ -207,13 +152,12 @@ class QuadraticBNNRegressor(Regressor):
     coreset_: NetworkCoreset = field(init=False)
     _coreset_of_fit: NetworkCoreset | None = field(init=False)  # while `fit` had no more rows than a coreset has
 
-    def _learn(self, plan: QuadraticPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
+    def _learn(self, plan: NetworkShape, given: GivenRows, progress: Progress) -> dict[str, Any]:
         # Training is not convex: data that differ only by rounding could lead to different optima.
         x, targets, counts = distinct_rows(given.x, given.y, given.weight)
-        self.model_ = plan.train(x, targets, counts, given.one_dimensional, progress)
+        self.model_ = self._train(x, targets, counts, given.one_dimensional, progress)
         if given.one_dimensional and given.columns.is_plain and len(x) <= n_moments(x.shape[1], plan.depth):
-            coreset = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
-            self._coreset_of_fit = coreset
+            self._coreset_of_fit = NetworkCoreset.from_data(x, targets[:, 0], plan.depth, True, sample_weight=counts)
         return {}
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -244,7 +188,7 @@ class QuadraticBNNRegressor(Regressor):
             When the data or a parameter is not as described, the coreset would be too large, with its size, or there
             is none of an earlier fit.
         """
-        plan, progress = self._plan(), Progress(self.verbose)
+        depth, progress = self._plan().depth, Progress(self.verbose)
         earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
         if earlier is None and hasattr(self, "model_"):
             raise ValueError(
@@ -257,16 +201,16 @@ class QuadraticBNNRegressor(Regressor):
         with self._threads():
             if earlier is None:
                 columns, starts = ColumnEncoding.of_numbers(x.shape[1], column_names(X)), []
-                coreset = NetworkCoreset.from_data(x, targets, plan.depth, True, sample_weight=weight)
-            elif plan.depth > earlier.depth:
+                coreset = NetworkCoreset.from_data(x, targets, depth, True, sample_weight=weight)
+            elif depth > earlier.depth:
                 raise ValueError(
                     f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got "
-                    f"{plan.depth}"
+                    f"{depth}"
                 )
             else:
                 columns, starts = self.columns_, self.posteriors_
                 coreset = earlier.update(x, targets, sample_weight=weight)
-            model = plan.train(coreset.x, coreset.y[:, None], coreset.weight, True, progress, starts)
+            model = self._train(coreset.x, coreset.y[:, None], coreset.weight, True, progress, starts)
         return self._accept(columns, model, coreset, progress)
 
     def fit_stream(self, X: Any, y: Any = None, sample_weight: Any = None, *, drop_missing: bool = False) -> Self:
@@ -299,17 +243,17 @@ class QuadraticBNNRegressor(Regressor):
         KeyboardInterrupt
             After Ctrl-C during the pass; nothing is kept then.
         """
-        plan = self._plan()
+        depth = self._plan().depth
         as_flag(drop_missing, "drop_missing")
         if is_dask(X):
             raise TypeError("X must not be a Dask collection, which only DirectRegressor sums: give a path or blocks")
         source = as_source(X, y, sample_weight)
         progress = Progress(self.verbose)
         with self._threads():
-            coreset = coreset_of_stream(source, plan.depth, drop_missing, progress)
+            coreset = coreset_of_stream(source, depth, drop_missing, progress)
             n_columns, names = coreset.x.shape[1], source.names
             targets = coreset.y.reshape(len(coreset.y), -1)
-            model = plan.train(coreset.x, targets, coreset.weight, source.one_dimensional, progress)
+            model = self._train(coreset.x, targets, coreset.weight, source.one_dimensional, progress)
         self._set_input_names(n_columns, names)
         return self._accept(ColumnEncoding.of_numbers(n_columns, names), model, coreset, progress)
 
@@ -325,21 +269,54 @@ class QuadraticBNNRegressor(Regressor):
         super()._begin()
         self._coreset_of_fit = None
 
-    def _plan(self) -> QuadraticPlan:
-        NetworkShape(1, self.hidden_layer_sizes, self.bias)
-        as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
-        for name in ("whiten", "fit_prior_scale"):
-            as_flag(getattr(self, name), name)
-        for name in ("n_restarts", "max_iter"):
-            as_count(getattr(self, name), name)
+    def _plan(self) -> NetworkShape:
+        """Check the parameters; the shape of a network of one input."""
+        as_flag(self.whiten, "whiten")
         self._check_columns()
         check_common(self)
-        as_choice(self.optimizer, "optimizer", OPTIMIZERS)
-        as_choice(self.engine, "engine", NETWORK_ENGINES)
-        check_regrids(self.n_regrids, self.n_levels, as_prior(self.prior))
-        passed = ("prior", "prior_scale", "fit_prior_scale", "n_levels", "n_restarts", "n_regrids")
-        options = {name: getattr(self, name) for name in (*passed, "optimizer", "engine", "max_iter")}
-        return QuadraticPlan(self.hidden_layer_sizes, self.bias, self.whiten, options, self.random_state, self.verbose)
+        check_options(**{name: getattr(self, name) for name in OPTIONS})
+        return NetworkShape(1, self.hidden_layer_sizes, self.bias)
+
+    def _train(
+        self,
+        x: FloatArray,
+        y: FloatArray,
+        weight: FloatArray,
+        one_dimensional: bool,
+        progress: Progress,
+        starts: Sequence[NetworkPosterior] = (),
+    ) -> FittedQuadraticNetwork:
+        """Fit a network per column of y (n_rows, n_outputs), with additional starts."""
+        rng, shape = generator_of(self.random_state), self._plan()
+        units, z = Units.fit(y, weight, one_dimensional)
+        with progress.stage("inputs"):
+            input_map = InputMap.fit(x, weight, rank=False)
+            values = input_map.transform(x)
+            whitening = InputRotation.whitening(values, weight) if self.whiten else None
+            rotation = whitening or InputRotation.identity(values.shape[1])
+            inputs = quadratic_inputs(input_map, rotation, shape.largest_input, x)
+        if inputs.shape[1] == 0 and not self.bias:
+            raise ValueError("X must have a column that varies when bias=False")
+        shape = replace(shape, n_inputs=inputs.shape[1])
+
+        def fit(column: tuple[FloatArray, NetworkPosterior | None], least: dict[str, Any]) -> NetworkPosterior:
+            target, start = column
+            fits = start is not None and start.shape == shape and start.q.shape[1] == self.n_levels
+            with ignored(NoiseGridWarning):  # of a grid that is not the user's
+                return fit_quadratic_network(
+                    inputs,
+                    target,
+                    self.hidden_layer_sizes,
+                    sample_weight=weight,
+                    bias=self.bias,
+                    start=start if fits else None,
+                    random_state=rng,
+                    progress=report_of("round", self.verbose),
+                    **{name: getattr(self, name) for name in OPTIONS} | least,
+                )
+
+        posteriors = fit_each(itertools.zip_longest(z.T, starts), progress, fit, ONE_ITERATION)
+        return FittedQuadraticNetwork(input_map, rotation, tuple(posteriors), units, float(weight.sum()))
 
     # --- results
 
@@ -360,8 +337,8 @@ class QuadraticBNNRegressor(Regressor):
     def _restored(self) -> None:
         plan, model = self._plan(), self.model_
         require_inputs(self.n_features_in_, self.columns_, model.input_map)
-        shape = NetworkShape(model.posteriors[0].shape.n_inputs, plan.hidden_layer_sizes, plan.bias)
-        if model.posteriors[0].shape.key != shape.key:
+        shape = model.posteriors[0].shape
+        if shape.key != replace(plan, n_inputs=shape.n_inputs).key:
             raise ValueError("posteriors are not of the network's shape")
         coreset = getattr(self, "coreset_", None)
         if coreset is not None and (coreset.x.shape[1] != self.n_features_in_ or plan.depth > coreset.depth):
@@ -391,7 +368,3 @@ def coreset_of_stream(source: Source, depth: int, drop_missing: bool, progress: 
             return merged_tree(itertools.chain([first], found))
     except KeyboardInterrupt:
         raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None
-
-
-def _report(finished: int, total: int, elbo: float) -> None:
-    print(f"  round {finished:3d} of {total}, best ELBO {elbo:.1f}", file=sys.stderr, flush=True)

@@ -318,17 +318,14 @@ def fit_quadratic_network(
     weight = as_sample_weight(sample_weight, len(x))
     shape = NetworkShape(x.shape[1], hidden_layer_sizes, bias)
     noise = NoiseGrid.of(noise_levels)
+    check_options(prior, prior_scale, fit_prior_scale, n_levels, n_restarts, n_regrids, optimizer, engine, max_iter)
     prior = as_prior(prior)
-    as_number(prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
-    check_regrids(n_regrids, n_levels, prior)
-    fit_prior_scale = as_flag(fit_prior_scale, "fit_prior_scale")
-    as_choice(optimizer, "optimizer", OPTIMIZERS)
     n_threads = resolve_n_threads(n_threads)
     rng = as_generator(random_state)
 
     n_samples = float(len(x)) if weight is None else float(weight.sum())
-    problem = Problem(shape, prior, n_samples, noise, optimizer, as_count(max_iter, "max_iter"), threading.Event())
-    _check_memory(shape, n_levels, as_count(n_restarts, "n_restarts"), n_threads)
+    problem = Problem(shape, prior, n_samples, noise, optimizer, max_iter, threading.Event())
+    _check_memory(shape, n_levels, n_restarts, n_threads)
     scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
     runs = [start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]
     if start is not None:
@@ -366,14 +363,29 @@ def fit_quadratic_network(
     return _posterior(problem, best, engines.get(), engine)
 
 
-def check_regrids(n_regrids: int, n_levels: int, prior: Prior) -> None:
-    """Raise if levels cannot be placed anew."""
+def check_options(
+    prior: Prior | str,
+    prior_scale: float,
+    fit_prior_scale: bool,
+    n_levels: int,
+    n_restarts: int,
+    n_regrids: int,
+    optimizer: str,
+    engine: str,
+    max_iter: int,
+) -> None:
+    """Raise unless these arguments of `fit_quadratic_network` go together."""
+    as_number(prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
+    as_flag(fit_prior_scale, "fit_prior_scale")
+    as_choice(optimizer, "optimizer", OPTIMIZERS)
+    as_choice(engine, "engine", NETWORK_ENGINES)
+    as_count(n_restarts, "n_restarts")
+    as_count(max_iter, "max_iter")
     as_level_count(n_levels)
-    if as_count(n_regrids, "n_regrids", 0) == 0:
-        return
-    if not isinstance(prior, DensityPrior):
+    has_density, anew = isinstance(as_prior(prior), DensityPrior), as_count(n_regrids, "n_regrids", 0) > 0
+    if anew and not has_density:
         raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0 for one with atoms")
-    if n_levels < FEWEST_LEVELS:
+    if anew and n_levels < FEWEST_LEVELS:
         raise ValueError(
             f"n_levels must be at least {FEWEST_LEVELS} for levels to be placed anew, got {n_levels}; use n_regrids=0"
         )
@@ -395,7 +407,6 @@ def _prepare(
     engine: str, shape: NetworkShape, x: FloatArray, y: FloatArray, weight: FloatArray | None
 ) -> tuple[str, tuple[FloatArray, FloatArray, FloatArray | None]]:
     """Return the engine to use and its rows."""
-    as_choice(engine, "engine", NETWORK_ENGINES)
     if weight is not None:
         used = weight > 0
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
