@@ -393,6 +393,7 @@ def test_deviations_of_a_single_training_row_have_its_unit(unit, learn):
     expected = DirectRegressor("linear").fit([[1.0]], [-2.0]).predict([[1.0], [3.0]], return_std=True)[1]
     np.testing.assert_allclose(mean, -2.0 * unit)
     np.testing.assert_allclose(std, expected * unit)
+    assert getattr(DirectRegressor(), learn)([[1.0]], [-2.0 * unit]).predict([[3.0]], return_std=True)[1] > unit
 
 
 def test_numbers_missing_only_in_predictions_are_warned_of():

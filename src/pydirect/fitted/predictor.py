@@ -182,8 +182,9 @@ def factor_of_few_rows(n_rows: float) -> float:
     Given their ratio, y is Student-t of n − 1 degrees of freedom, with n/(n − 1) times the likeliest variance: the ends
     of its 90 % intervals over those of a Gaussian.
     """
-    if not 1 < n_rows < MANY_ROWS:
+    if n_rows >= MANY_ROWS:
         return 1.0
+    n_rows = max(n_rows, 2.0)  # a single row leaves all open
     return float(student_t.ppf(0.95, n_rows - 1) / ndtri(0.95) * np.sqrt(n_rows / (n_rows - 1)))
 
 
