@@ -13,7 +13,7 @@ from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters
-from pydirect.features.search_record import NEAREST_GAIN, HyperparameterSearch
+from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.noise.local import SMALLEST_GAIN
 from pydirect.statistics.gaussian import sums_are_of_kernel
@@ -98,10 +98,17 @@ def words_of_search(search: HyperparameterSearch, names: Sequence[str]) -> list[
         found = [names[j] for j in search.columns[order] if j in search.relevant]
         which = f"{len(found)} relevant: {_listed(found)}" if found else "none that stands out"
         lines.append(f"The screen of {len(search.columns)} columns found {which}.")
-    if search.evidences.size:
-        way, by = "nearest-preceding" if search.is_nearest else "exact", f"by {abs(search.nearest_gain):.2g} nats a row"
-        hardly = abs(search.nearest_gain) <= NEAREST_GAIN
-        lines.append(f"The kernel is that of {way} evidence, {by}{': the rows hardly decide' if hardly else ''}.")
+    starts, values = (
+        (search.nearest_starts, search.nearest_values)
+        if search.nearest_starts
+        else (search.starts, search.start_values)
+    )
+    best, *others = np.sort(values)[::-1]
+    if others:
+        name = starts[int(values.argmax())]
+        lines.append(
+            f"Of {len(starts)} starts of the search “{name}” was best, {best - others[0]:.3g} nats before the next."
+        )
     return lines
 
 

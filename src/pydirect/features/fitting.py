@@ -32,7 +32,7 @@ from pydirect.tables.encoding import ColumnEncoding
 KERNEL_MAPS, GIVEN_MAPS, OWN_KERNEL = ("nystroem", "fourier"), ("precomputed", "transformer"), "own_kernel"
 ROUNDING = 1e-9  # relative, of sums over rows
 # Rows from which every one of the first landmarks is chosen, and the share of the noise variance that hides the rest.
-CANDIDATES, HIDDEN = 4, 1e-3
+CANDIDATES, HIDDEN = 2, 1e-3
 KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 

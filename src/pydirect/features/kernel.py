@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class KernelHyperparameters(Kernel):
     n_evaluations: int = 0
     product_amplitude: Annotated[float, Between(0.0, LARGEST)] = 0.0
     product_rates: Annotated[FloatArray, Shape("n_inputs or 0"), Between(0.0, LARGEST)] = field(
-        default_factory=lambda: np.empty(0)
+        default_factory=partial(np.empty, 0)
     )
     product_order: Annotated[int, OneOf(0, PAIRS)] = 0
 

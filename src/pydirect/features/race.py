@@ -76,7 +76,7 @@ class RaceRun:
 def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Patience | None = None) -> RaceRun:
     """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z."""
     objective = objective.at(run.smoothness)
-    n, bounds = objective.n_values, np.array(objective.bounds, dtype=np.float64)
+    n, n_rows, bounds = objective.n_values, objective.n_rows, np.array(objective.bounds, dtype=np.float64)
     theta, value, n_evaluations = np.clip(run.theta, *bounds.T), run.value, 0
     scale = np.full(len(theta), FIRST_SCALE) if run.scale is None else run.scale
     values: list[float] = []
@@ -90,7 +90,7 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
         nonlocal enough
         values.append(float(intermediate_result.fun))
         if patience is not None and len(values) > patience.iterations:
-            enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * objective.n_rows
+            enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * n_rows
         if enough:
             raise StopIteration
 

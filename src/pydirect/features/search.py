@@ -4,11 +4,12 @@
 2. Exact evidence: its cost grows with n³, so what needs many evaluations is done on few rows. With many columns it has
    bad optima, all length-scales long and everything noise: starts with long length-scales, with short ones, and with
    short ones of the columns that the screen has found lead to different optima, and the evidence chooses.
-3. Nearest-preceding evidence, of many rows: it sees what varies only between close rows, as functions of coordinates.
-4. The evidence of all rows, by landmarks, chooses between the two results.
-5. A part of axes in place of the isotropic one: a product over all, for functions that jump or bend along single
-   columns as trees find them, or over pairs, for sums of effects and interactions. Elsewhere they gain a few nats at
-   most, and predictions may be worse: hence a margin.
+3. Nearest-preceding evidence of many rows, from where exact evidence has led: it sees what varies only between close
+   rows, as functions of coordinates. At the end exact evidence is added, which sees what varies over long distances.
+4. A part of axes in place of the isotropic one: a product over all, for functions that jump or bend along single
+   columns as trees find them, or over pairs, for sums of effects and interactions. Few rows say whether one promises
+   enough to be tried on more. Elsewhere they gain a few nats at most, and predictions may be worse: hence a margin,
+   also in the evidence of all rows, by landmarks.
 """
 
 from __future__ import annotations
@@ -26,14 +27,20 @@ from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
-from pydirect.features.race import FIRST_SCALE, RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
+from pydirect.features.race import (
+    FIRST_SCALE,
+    RACE_ITERATIONS,
+    Objective,
+    Patience,
+    RaceRun,
+    descend,
+    race,
+)
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.features.search_record import (
     AXES_MARGINS,
-    NEAREST_GAIN,
     HyperparameterSearch,
-    axes_margin,
     best_axes,
     unpursued,
 )
@@ -46,9 +53,9 @@ SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
 # The best's further iterations, on the same rows if there are no more, or on up to `max_rows`; there, at the end.
 FEW_ROWS, MANY_ROWS = (48, Patience(4, 0.001)), (60, Patience(4, 0.002))
 LAST_ROWS = 30, Patience(3, 0.001)
-# Shares of the targets' variance from which noise is taken for a sign of a bad optimum, from which the first rows say
-# enough and leave nothing for another part to explain, and up to which nothing seems to be missed.
-ALL_NOISE, MUCH_NOISE, LITTLE_NOISE = 0.8, 0.5, 0.1
+# Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which there is nothing
+# for another part to explain.
+ALL_NOISE, MUCH_NOISE = 0.8, 0.5
 
 # Rows from which nearest-preceding evidence is asked as well, and those of the exact race beside it: optima of only so
 # few, all noise, are then not the only ones.
@@ -63,18 +70,21 @@ FEW_TARGETS, MANY_TARGETS = (1000, 15), (1500, 23)
 # Iterations of the two best starts, of another smoothness, which must gain so many nats a row, and at the end.
 LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 12, (6, 0.02), 24, Patience(4, 0.001)
 # Of columns of short length-scales: how many are tried, on how many rows, by the distance along how many inputs.
-PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 400, 4
+PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 256, 4
 # Values that such a column has at least: between few, nothing is near.
 DISTINCT_VALUES = 12
 # Nats a row by which short length-scales must be better than long ones where everything else seems noise.
 NOTHING = 0.005
+TIE = 0.05  # nats a row by which another start may be behind and still win
 PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
-# Iterations of a part of axes, and twice again while it is no worse: one that is needed gains early.
+# Iterations of a part of axes, and twice again while it gains: one that is needed gains early.
 START_ITERATIONS = 6
+SLIGHT = 1.0  # nats
 FAR = 0.2  # nats a row that it may lack after the first, which begin without the main part or far from it
 PROMISING = 0.5  # of what it must gain
-CLOSE = 0.2  # length-scales of functions that vary between close rows only
+# Nats that it must gain on few rows before it is tried on more, by `product_order`.
+PROMISED = {0: 7.0, PAIRS: 10.0}
 PAIRS_NOISE, PAIRS_AMPLITUDES, PAIRS_LENGTH_SCALE = 0.5, (0.05, 1.0), 1.5
 MOST_PAIR_AXES = 16  # every axis costs an exponential for each entry of a covariance
 
@@ -117,10 +127,6 @@ class KernelRows:
         axes = np.flatnonzero(np.isin(seen, self.axes))
         return replace(self, x=x, tied=tied, n_linear=n_linear, linear=linear, axes=axes, seen=seen), scores[best]
 
-    def narrowed_kernel(self, kernel: KernelHyperparameters) -> KernelHyperparameters:
-        """Return a kernel of the inputs that are seen, from one of all."""
-        return kernel if self.seen is None else replace(kernel, length_scales=kernel.length_scales[self.seen])
-
     def widened_kernel(self, kernel: KernelHyperparameters, n_inputs: int) -> KernelHyperparameters:
         """Return a kernel of all inputs, of which those that were not seen hardly matter."""
         if self.seen is None:
@@ -145,17 +151,6 @@ class KernelRows:
         return NearestEvidence(*own, n_neighbours, exact, linear=self.linear, **options)
 
 
-@dataclass(frozen=True)
-class Found:
-    """The result of a search by one kind of evidence, and what led to it; see `HyperparameterSearch`."""
-
-    run: RaceRun
-    kernel: KernelHyperparameters
-    raced: Sequence[RaceRun]
-    shaped: Sequence[RaceRun]
-    n_evaluations: int
-
-
 def search_kernel(
     rows: KernelRows, rng: np.random.Generator, *, max_rows: int = MAX_ROWS, thorough: bool = True
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
@@ -163,136 +158,130 @@ def search_kernel(
 
     Exact evidence is of up to `max_rows` rows. Without `thorough` there are only steps 1 and 2.
     """
-    n, many = len(rows.x), min(len(rows.x), max_rows)
+    n, many, n_inputs = len(rows.x), min(len(rows.x), max_rows), rows.x.shape[1]
     rows = replace(rows, weight=RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight))
     with single_blas_thread(), np.errstate(under="ignore"):
-        scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
-        order = rng.permutation(n)
-        likelihood = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
-        few = rows.exact(np.sort(order[:FEWER_ROWS])) if likelihood.n_rows > FEWER_ROWS else likelihood
-        found = [search_exact(few, likelihood, scores, is_last=not thorough or n < NEAREST_ROWS)]
-        referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
-        evidences, best = np.empty(0), found[0]
-        narrow, own_scores = rows.narrowed(scores)
-        first = likelihood if narrow is rows else narrow.exact(np.sort(order[: likelihood.n_rows]))
-        # What varies only between close rows seems noise to few rows; more rows say more of everything.
-        noise = best.kernel.noise_variance
-        if thorough and n >= NEAREST_ROWS and (noise > LITTLE_NOISE or n > many):
-            near = search_nearest(narrow.take(order[:REFERENCE_ROWS]), first, own_scores, rng, noise > MUCH_NOISE)
-            if near is not None:
-                found.append(replace(near, kernel=narrow.widened_kernel(near.kernel, rows.x.shape[1])))
-                evidences = np.array([referee(each.kernel) for each in found])
-                best = found[int(evidences[1] - evidences[0] > NEAREST_GAIN * n)]
-        record = HyperparameterSearch(
-            columns=np.arange(len(scores)),
-            scores=scores,
-            starts=tuple(run.name for run in found[0].raced),
-            start_values=-np.array([run.value for run in found[0].raced]),
-            smoothness_values=-np.array([run.value for run in found[0].shaped]),
-            nearest_starts=tuple(run.name for each in found[1:] for run in each.raced),
-            nearest_values=-np.array([run.value for each in found[1:] for run in each.raced]),
-            evidences=evidences,
-            smoothness=best.kernel.smoothness,
-            n_rows=(few.n_rows, likelihood.n_rows, n),
-            n_evaluations=sum(each.n_evaluations for each in found),
-        )
-        kernel = best.kernel
+        scores = own_scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
+        order, by_nearest = rng.permutation(n), thorough and n >= NEAREST_ROWS
+        if by_nearest:
+            rows, own_scores = rows.narrowed(scores)
+        more = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
+        few = rows.exact(np.sort(order[:FEWER_ROWS])) if more.n_rows > FEWER_ROWS else more
+        raced = race(few, starting_points(few, own_scores))
+        shaped = race(few, [replace(min(raced, key=_value), smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+        begin = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
+        if by_nearest:
+            # What varies only between close rows seems noise to few rows; more rows say more of everything.
+            found = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
+        else:
+            found = search_exact(more, begin)
+        best = found.run
+        kernel = more.at(best.smoothness).unpack(best.theta)
+        tried, gains = [*raced, *shaped, *found.tried, best], dict[int, float]()
         if thorough and kernel.noise_variance <= MUCH_NOISE:
-            value, is_near = found[0].run.value, record.is_nearest and n > many
-            if narrow is not rows:
-                own = narrow.narrowed_kernel(kernel)
-                value = first.at(own.smoothness)(first.theta_of(own))[0]
-            # Not beside what more rows have found, and no smooth pairs where that varies only between close rows.
-            skipped = {"only_pairs": is_near, "no_pairs": is_near and kernel.length_scales.min() < CLOSE}
-            runs, gains = try_axes(narrow, best, first, value, **skipped)
-            chosen = best_axes(gains, first.n_rows)
-            if chosen is not None or not record.is_nearest:
-                whole, last, run = (rows, likelihood, best.run) if chosen is None else (narrow, first, runs[-1])
-                last = last if many == last.n_rows else whole.exact(np.sort(order[:many]))
-                last = last if chosen is None else last.with_axes(whole.axes, chosen)
-                if many > first.n_rows:
-                    runs.append(run := descend(last, run, *LAST_ROWS))
-                ended = whole.widened_kernel(last.at(run.smoothness).unpack(run.theta), rows.x.shape[1])
-                if chosen is None or n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
+            runs, gains = try_axes(rows, few, more, begin, best)
+            tried += runs
+            chosen = best_axes(gains, more.n_rows)
+            if chosen is not None:
+                last, run = more.with_axes(rows.axes, chosen), runs[-1]
+                if many > more.n_rows:
+                    last = rows.exact(np.sort(order[:many])).with_axes(rows.axes, chosen)
+                    tried.append(run := descend(last, run, *LAST_ROWS))
+                ended = last.at(run.smoothness).unpack(run.theta)
+                referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
+                if n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
                     kernel = ended
                 else:
                     gains[chosen] = 0.0
-            n_evaluations = record.n_evaluations + sum(run.n_evaluations for run in runs)
-            product_gain, pairs_gain = gains.get(0), gains.get(PAIRS)
-            record = replace(record, n_evaluations=n_evaluations, product_gain=product_gain, pairs_gain=pairs_gain)
+        record = HyperparameterSearch(
+            columns=np.arange(len(scores)),
+            scores=scores,
+            starts=tuple(run.name for run in raced),
+            start_values=-np.array([run.value for run in raced]),
+            smoothness_values=-np.array([run.value for run in shaped]),
+            nearest_starts=tuple(run.name for run in found.raced),
+            nearest_values=-np.array([run.value for run in found.raced]),
+            smoothness=kernel.smoothness,
+            n_rows=(few.n_rows, more.n_rows, n),
+            n_evaluations=sum(run.n_evaluations for run in tried),
+            product_gain=gains.get(0),
+            pairs_gain=gains.get(PAIRS),
+        )
+    kernel = rows.widened_kernel(kernel, n_inputs)
     return replace(kernel, n_evaluations=record.n_evaluations), record
 
 
-def search_exact(few: MarginalLikelihood, more: MarginalLikelihood, scores: FloatArray, *, is_last: bool) -> Found:
-    """Race starts and then smoothnesses on few rows, and go on on more.
+@dataclass(frozen=True)
+class Found:
+    """Where a search has ended, its other runs, and those from the starts of nearest-preceding evidence."""
 
-    Where no other search follows (`is_last`), more rows race again if everything seems noise.
-    """
-    starts = starting_points(few, scores)
-    raced = race(few, starts)
-    best = min(raced, key=_value)
-    shaped = race(few, [replace(best, smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-    best = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
-    tried = [*raced, *shaped]
-    if is_last and np.exp(best.theta[0]) > ALL_NOISE and more is not few:
-        tried += race(more, [best, replace(starts[1], smoothness=best.smoothness)])
-        best = min(tried[-2:], key=_value)
-    best = descend(more, best, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS))
-    kernel = more.at(best.smoothness).unpack(best.theta)
-    return Found(best, kernel, raced, shaped, sum(run.n_evaluations for run in [*tried, best]))
+    run: RaceRun
+    tried: Sequence[RaceRun]
+    raced: Sequence[RaceRun] = ()
+
+
+def search_exact(more: MarginalLikelihood, begin: RaceRun) -> Found:
+    """Go on on more rows, where short length-scales race again if everything seems noise."""
+    tried = []
+    if np.exp(begin.theta[0]) > ALL_NOISE:
+        short = replace(starting_points(more, np.zeros(0))[1], smoothness=begin.smoothness)
+        begin = min(tried := race(more, [begin, short]), key=_value)
+    return Found(descend(more, begin, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS)), tried)
 
 
 def search_nearest(
-    rows: KernelRows, exact: MarginalLikelihood, scores: FloatArray, rng: np.random.Generator, seems_noise: bool
-) -> Found | None:
+    rows: KernelRows, exact: MarginalLikelihood, begin: RaceRun, scores: FloatArray, rng: np.random.Generator
+) -> Found:
     """Search by nearest-preceding evidence of rows in random order, of which the first have exact evidence too.
 
     Few rows, all that exact evidence can have, are far from each other, and short length-scales explain nothing. Hence
-    its own starts: those of the columns that the screen has found with far shorter length-scales, and the best of every
-    column and pair of columns with short ones. None where exact evidence has found mostly noise (`seems_noise`), and
-    short length-scales explain no more of it.
+    starts beside the best of those, `begin`: the columns that the screen has found with far shorter length-scales, and
+    the best of every column and pair of columns with short ones. Where they explain no more of what is mostly noise,
+    nothing else is tried.
     """
     n, first = len(rows.x), exact.n_rows
     order = rng.permutation(n)
     few = rows.nearest(order[: FEW_TARGETS[0]], FEW_TARGETS[1], exact)
     pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
-    begin, _, *screened = starting_points(few, scores)
     long = descend(few, begin, RACE_ITERATIONS)
-    short = race(few, [near_start(few, scores), pair_start(pairs, long, scores)])
-    if seems_noise and min(run.value for run in short) > long.value - NOTHING * few.n_rows:
-        return None
-    raced = [long, *race(few, screened), *short]
-    best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in sorted(raced, key=_value)[:2]]
-    middle = min(best, key=_value)
-    rough, smooth = race(few, [replace(middle, smoothness=s) for s in (0.5, 2.5)], OTHER_SMOOTHNESS[0])
-    shaped = [rough, middle, smooth]
-    chosen = favouring(shaped, OTHER_SMOOTHNESS[1] * few.n_rows)
+    raced = [long, *race(few, [near_start(few, scores), pair_start(pairs, long, scores)])]
+    tried = list(raced)
+    chosen = min(raced, key=_value)
+    if np.exp(long.theta[0]) < MUCH_NOISE or chosen.value < long.value - NOTHING * few.n_rows:
+        close = [run for run in sorted(raced, key=_value)[:2] if run.value < chosen.value + TIE * few.n_rows]
+        best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in close]
+        middle = min(best, key=_value)
+        others = [replace(middle, smoothness=s) for s in SMOOTHNESS if s != middle.smoothness]
+        shaped = race(few, others, OTHER_SMOOTHNESS[0])
+        tried += [*best, *shaped]
+        chosen = min(middle, *shaped, key=lambda run: run.value - OTHER_SMOOTHNESS[1] * few.n_rows * (run is middle))
     targets = first + rng.permutation(n - first)[: MANY_TARGETS[0]]
     last = rows.nearest(targets, MANY_TARGETS[1], exact, adds_exact=True)
-    end = descend(last, chosen, LAST, NEAREST_PATIENCE)
-    kernel = last.at(end.smoothness).unpack(end.theta)
-    return Found(end, kernel, raced, shaped, sum(run.n_evaluations for run in [*raced, *best, rough, smooth, end]))
+    return Found(descend(last, chosen, LAST, NEAREST_PATIENCE), tried, raced)
 
 
 def try_axes(
-    rows: KernelRows, best: Found, likelihood: MarginalLikelihood, value: float, *, only_pairs: bool, no_pairs: bool
+    rows: KernelRows, few: MarginalLikelihood, more: MarginalLikelihood, begin: RaceRun, best: RaceRun
 ) -> tuple[list[RaceRun], dict[int, float]]:
-    """Race parts of axes in place of the isotropic one; return the runs, and what each part gains over `value`.
+    """Race parts of axes in place of the isotropic one, on few rows beside where `begin` led there, then on more.
 
-    The last run is that of the part which gains most beyond its margin.
+    Return the runs, and what each part gains. The last run is that of the part which gains most beyond its margin.
     """
-    kernel, axes = rows.narrowed_kernel(best.kernel), rows.axes
-    theta = likelihood.theta_of(kernel)
-    scale = best.run.scale if len(theta) == len(best.run.theta) else None
-    found = replace(best.run, theta=theta, value=value, scale=scale)
-    orders = [order for order in orders_of(axes) if not (no_pairs if order == PAIRS else only_pairs)]
-    runs = {order: race_axes(likelihood, found, kernel, axes, order) for order in orders}
-    gains = {order: float(value - run.value) for order, run in runs.items()}
-    chosen = best_axes({order: gain / PROMISING for order, gain in gains.items()}, likelihood.n_rows)
-    if chosen is None:
+    kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
+    runs = {order: race_axes(few, found, kernel, rows.axes, order) for order in orders_of(rows.axes)}
+    gains = {order: float(begin.value - run.value) for order, run in runs.items()}
+    promised = {order: gain - PROMISED[order] for order, gain in gains.items()}
+    chosen = max(promised, key=promised.__getitem__, default=None)
+    if chosen is None or promised[chosen] < 0:
         return list(runs.values()), gains
-    last = descend(likelihood.with_axes(axes, chosen), runs[chosen], *FEW_ROWS)
-    return [*runs.values(), last], unpursued(gains | {chosen: float(value - last.value)}, chosen, likelihood.n_rows)
+    without = descend(more, best, *FEW_ROWS)
+    ended = [descend(more.with_axes(rows.axes, chosen), runs[chosen], *FEW_ROWS)]
+    if chosen == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
+        again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, chosen)
+        ended.append(descend(more.with_axes(rows.axes, chosen), again, *FEW_ROWS))
+    ended.sort(key=_value, reverse=True)
+    gains = unpursued(gains | {chosen: float(without.value - ended[-1].value)}, chosen, more.n_rows)
+    return [*runs.values(), without, *ended], gains
 
 
 def orders_of(axes: NDArray[np.intp]) -> list[int]:
@@ -318,7 +307,7 @@ def race_axes(
         theta[: 2 + d], theta[-1] = objective.start[: 2 + d], objective.start[-1]
     run = RaceRun("axes", theta, smoothness=kernel.smoothness, scale=scale)
     n_evaluations = 0
-    for allowed in (FAR * part.n_rows, axes_margin(part.n_rows, order), -np.inf):
+    for allowed in (FAR * part.n_rows, -SLIGHT, -np.inf):
         run = descend(part, run, START_ITERATIONS)
         n_evaluations += run.n_evaluations
         if run.value > found.value + allowed:

@@ -14,8 +14,6 @@ from pydirect.features.kernel import PAIRS, SMOOTHNESS
 from pydirect.features.screen import RELEVANT
 from pydirect.persistence.schema import AtLeast, OneOf, Shape
 
-# Nats a row of all rows that nearest-preceding evidence must gain: with less, predictions were no better.
-NEAREST_GAIN = 0.002
 # Nats that parts of axes must gain, by `product_order`, and nats a row: with a product that gained 11 on 1000 rows,
 # errors on a table grew by 4 %, with pairs that gained 27 on 280, densities fell by .07 nats a row.
 AXES_MARGINS = {0: (10.0, 0.02), PAIRS: (40.0, 0.04)}
@@ -47,7 +45,6 @@ class HyperparameterSearch:
     - `start_values` (n_starts,): posterior density at the end of each start, on the rows of the race.
     - `smoothness_values` (3,) or (0,): the same for ν = 1/2, 3/2, 5/2, from the best start.
     - `nearest_starts`, `nearest_values` (n_nearest,): the same by nearest-preceding evidence, empty if not asked.
-    - `evidences` (2,) or (0,): evidence of all rows for the results of exact and of nearest-preceding evidence.
     - `product_gain`, `pairs_gain`: nats by which a product over axes, or over pairs of them, in place of the isotropic
       part raised the density on the rows of the search; None where it was not tried.
     - `n_rows`: rows of the race, those on which parts of axes were compared, and all distinct rows.
@@ -60,7 +57,6 @@ class HyperparameterSearch:
     smoothness_values: Annotated[FloatArray, Shape(f"{len(SMOOTHNESS)} or 0")]
     nearest_starts: Annotated[tuple[str, ...], Shape("n_nearest*")]
     nearest_values: Annotated[FloatArray, Shape("n_nearest*")]
-    evidences: Annotated[FloatArray, Shape("2 or 0")]
     smoothness: Annotated[float, OneOf(*SMOOTHNESS)]
     n_rows: tuple[int, int, int]
     n_evaluations: Annotated[int, AtLeast(0)]
@@ -74,11 +70,6 @@ class HyperparameterSearch:
         return found
 
     @property
-    def nearest_gain(self) -> float:
-        """Nats a row by which the evidence of all rows is larger for the result of nearest-preceding evidence."""
-        return float(self.evidences[1] - self.evidences[0]) / self.n_rows[2] if self.evidences.size else 0.0
-
-    @property
     def axes_gains(self) -> dict[int, float]:
         """Gains of the parts of axes that were tried, by `product_order`."""
         gains = {0: self.product_gain, PAIRS: self.pairs_gain}
@@ -88,11 +79,6 @@ class HyperparameterSearch:
     def axes_chosen(self) -> int | None:
         """The `product_order` of the part of axes that gained most beyond its margin; None if none did."""
         return best_axes(self.axes_gains, self.n_rows[1])
-
-    @property
-    def is_nearest(self) -> bool:
-        """Whether the kernel is that of nearest-preceding evidence, if no part of axes has replaced it."""
-        return self.nearest_gain > NEAREST_GAIN
 
     def __repr__(self) -> str:
         few, many, n = self.n_rows
@@ -111,15 +97,8 @@ class HyperparameterSearch:
                 verdict = "chosen" if order == self.axes_chosen else "not chosen"
                 told = f"{gain:+.1f}; {verdict} (it must gain more than {margin:g})"
                 lines.append(f"  {name} in place of the isotropic part: {told}")
-        if self.evidences.size:
-            values = " and ".join(f"{v:.1f}" for v in self.evidences)
-            told = "exact" if not self.is_nearest else "nearest-preceding"
-            if abs(self.nearest_gain) <= NEAREST_GAIN:
-                told += ", though the rows hardly decide"
-            lines += [
-                f"  starts by nearest-preceding evidence: {_best_of(self.nearest_starts, self.nearest_values)}",
-                f"  evidence of all rows of the two results: {values}; chosen: {told}; smoothness: {self.smoothness:g}",
-            ]
+        if self.nearest_starts:
+            lines.append(f"  by nearest-preceding evidence: {_best_of(self.nearest_starts, self.nearest_values)}")
         return "\n".join(lines)
 
 

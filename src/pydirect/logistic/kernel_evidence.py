@@ -343,7 +343,6 @@ def search_few_then_many(
         smoothness_values=np.empty(0),
         nearest_starts=(),
         nearest_values=np.empty(0),
-        evidences=np.empty(0),
         smoothness=best.smoothness,
         n_rows=(few.n_rows, many.n_rows, n_rows),
         n_evaluations=n_evaluations,
