@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
 
@@ -92,10 +92,7 @@ class ScaledNumbers:
 
     @property
     def log(self) -> FloatArray:
-        """Element-wise logarithm of a Kronecker vector of positive entries as a sum of b terms (Proposition 2).
-
-        For q ⊙ log q, where 0 log 0 = 0, take the logarithm of q with its zeros replaced by ones.
-        """
+        """Logarithm of the magnitude of each number."""
         with np.errstate(divide="ignore"):
             return np.log(np.abs(self.mantissa)) + self.exponent * np.log(2.0)
 
@@ -146,23 +143,21 @@ class KroneckerSum:
     ) -> KroneckerSum:
         """Build a sum from the factors that are not all ones."""
         lengths = np.array([as_count(m, "sizes") for m in sizes], dtype=np.int64)
-        weights = np.array(coefficients)
-        if weights.ndim == 0:
-            weights = np.full(len(terms), weights)
-        if weights.ndim == 1:
-            weights = weights[:, None]
-        if weights.ndim == 2 and weights.shape[0] == len(terms) == 0:
+        weights = np.asarray(coefficients)
+        weights = np.full(len(terms), weights) if weights.ndim == 0 else weights
+        weights = weights[:, None] if weights.ndim == 1 else weights
+        if len(terms) == 0 == len(weights):
             weights = np.zeros((0, max(weights.shape[1], 1)))
         else:
             weights = as_float_array(weights, "coefficients", (len(terms), "n_data"))
-        positions: list[int] = []
-        factors: list[FloatArray] = []
-        for term in terms:
-            for p in sorted(term):
-                if not 0 <= p < len(lengths):
-                    raise ValueError(f"terms must have positions below {len(lengths)}, got {p}")
-                factors.append(as_float_array(term[p], f"factor at position {p}", (int(lengths[p]),)))
-                positions.append(p)
+        positions = [p for term in terms for p in sorted(term)]
+        if outside := [p for p in positions if not 0 <= p < len(lengths)]:
+            raise ValueError(f"terms must have positions below {len(lengths)}, got {outside[0]}")
+        given = [term[p] for term in terms for p in sorted(term)]
+        factors = [
+            as_float_array(factor, f"factor at position {p}", (int(lengths[p]),))
+            for p, factor in zip(positions, given, strict=True)
+        ]
         return cls(
             lengths,
             np.cumsum([0, *(len(term) for term in terms)], dtype=np.int64),
@@ -250,7 +245,7 @@ class KroneckerSum:
                 raise TypeError(f"other must be a KroneckerSum or real numbers, got {other!r}")
             row = numbers[None] if numbers.ndim == 0 else numbers
             row = as_float_array(row, "other", (self.n_data if self.n_data > 1 and row.size != 1 else "n_data",))
-            other = _constant_sum(self.sizes, row[None])
+            other = KroneckerSum.from_terms(self.sizes.tolist(), [{}], row[None])
         self._require_same_grid(other)
         return self._with(_core.kron_multiply(self._arrays, other._arrays, 1))
 
@@ -279,63 +274,39 @@ class KroneckerSum:
         """
         if self.n_terms != 1 or self.n_data != 1:
             raise ValueError(f"log must be of one term and one data point, got {self.n_terms} and {self.n_data}")
-        constant = self.coefficients[0, 0]
-        values = self.values[self._entries_of(self.index)]
-        smallest = min(constant, values.min(initial=np.inf))
+        constant, factors = self.coefficients[0, 0], np.split(self.values, self.offset[1:-1])
+        factors = [factors[k] for k in self.index]
+        smallest = np.concatenate([[constant], *factors]).min()
         if not smallest > 0:
             raise ValueError(f"log must be of positive factors and coefficient, got {smallest}")
-        b = len(self.position)
-        coefficients = np.ones((b + 1, 1))
+        terms = [{}, *({int(p): np.log(factor)} for p, factor in zip(self.position, factors, strict=True))]
+        coefficients = np.ones(len(terms))
         coefficients[0] = np.log(constant) + self.exponent[0] * np.log(2.0)
-        return KroneckerSum(
-            self.sizes,
-            np.maximum(np.arange(-1, b + 1), 0),  # a constant, then one factor each
-            self.position,
-            np.arange(b, dtype=np.int32),
-            coefficients,
-            np.zeros(b + 1, dtype=np.int64),
-            np.cumsum([0, *self.sizes[self.position]], dtype=np.int64),
-            np.log(values),
-        ).compact()
+        return KroneckerSum.from_terms(self.sizes.tolist(), terms, coefficients)
 
     def exp(self) -> KroneckerSum:
         """Element-wise exponential of a sum whose terms have one factor each, as one Kronecker vector; of any size."""
         longest = int(np.diff(self.start).max(initial=0))
         if longest > 1 or self.n_data != 1:
             raise ValueError(f"exp must be of terms of one factor and one data point, got {longest} and {self.n_data}")
-        with np.errstate(over="ignore"):
+        logs: dict[int, Any] = {}
+        with np.errstate(over="ignore", invalid="ignore"):
             c = np.ldexp(self.coefficients[:, 0], np.clip(self.exponent, -5000, 5000).astype(np.int32))
             constants, c = c[np.diff(self.start) == 0], c[np.diff(self.start) == 1]
-            terms = c.repeat(self.sizes[self.position]) * self.values[self._entries_of(self.index)]
-        first = np.cumsum([0, *self.sizes])
-        logs = np.bincount(_ranges(first[self.position], self.sizes[self.position]), terms, minlength=first[-1])
-        positions = np.unique(self.position)
-        offset = np.cumsum([0, *self.sizes[positions]], dtype=np.int64)
-        logs = logs[_ranges(first[positions], self.sizes[positions])]
-        if not (np.isfinite(logs).all() and np.isfinite(constants).all()):
+            for p, k, factor in zip(self.position.tolist(), self.index, c, strict=True):
+                logs[p] = logs.get(p, 0.0) + factor * self.values[self.offset[k] : self.offset[k + 1]]
+        if not np.isfinite(np.concatenate([constants, *logs.values()])).all():
             raise OverflowError("exp must be of logarithms within the range of float64")
-        lowest, highest = (f.reduceat(logs, offset[:-1]) if len(positions) else logs for f in (np.minimum, np.maximum))
-        spread = (highest - lowest).max(initial=0.0)
+        spread = max((np.ptp(own) for own in logs.values()), default=0.0)
         if spread > 2 * HALF_SPREAD:
             raise OverflowError(f"exp must be of factors within {2 * HALF_SPREAD:g} of themselves, got {spread:g}")
-        highest = highest - np.clip(highest - lowest - HALF_SPREAD, 0.0, None)
-        # Split off whole powers of two; the rest is in [0, log 2).
-        total = math.fsum([*constants, *highest])
+        # Split off the largest entries, and of their sum whole powers of two; the rest is in [0, log 2).
+        largest = {p: own.max() - max(np.ptp(own) - HALF_SPREAD, 0.0) for p, own in logs.items()}
+        total = math.fsum([*constants, *largest.values()])
         exponent = math.floor(total / math.log(2.0))
-        return KroneckerSum(
-            self.sizes,
-            np.array([0, len(positions)]),
-            positions,
-            np.arange(len(positions), dtype=np.int32),
-            np.exp([[total - exponent * math.log(2.0)]]),
-            np.array([exponent]),
-            offset,
-            np.exp(logs - highest.repeat(self.sizes[positions])),
-        ).compact()
-
-    def _entries_of(self, factors: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Return the indices of the factors' entries in `values`, factor after factor."""
-        return _ranges(self.offset[factors], self.offset[factors + 1] - self.offset[factors])
+        term = {p: np.exp(own - largest[p]) for p, own in logs.items()}
+        found = KroneckerSum.from_terms(self.sizes.tolist(), [term], math.exp(total - exponent * math.log(2.0)))
+        return replace(found, exponent=found.exponent + exponent)
 
     # Entries
 
@@ -407,18 +378,6 @@ def _moderate(numbers: NDArray[Any]) -> tuple[NDArray[Any], int]:
     """Factor a power of two out of numbers whose products might overflow or underflow."""
     exponent = int(np.frexp(np.abs(numbers).max())[1])
     return (numbers, 0) if abs(exponent) <= 500 else (np.ldexp(numbers, -exponent), exponent)
-
-
-def _ranges(begin: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenated ranges ``begin, begin + 1, …`` of the given lengths."""
-    end = np.cumsum(length)
-    return np.arange(length.sum(), dtype=np.int64) + np.repeat(begin - end + length, length)
-
-
-def _constant_sum(sizes: NDArray[np.int64], numbers: FloatArray) -> KroneckerSum:
-    """Return one term of ones times numbers (1, n_data)."""
-    none, zero = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    return KroneckerSum(sizes, np.zeros(2, dtype=np.int64), none, none, numbers, zero, zero, np.empty(0))
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:

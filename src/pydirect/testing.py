@@ -157,9 +157,7 @@ def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> Flo
     >>> enumerate_hypotheses([0.0, 1.0], 2).tolist()
     [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
     """
-    table = _levels_of(levels, n_weights)
-    _refuse_if_too_many(table, 1)
-    return np.stack([grid.ravel() for grid in np.meshgrid(*table, indexing="ij")], axis=1)
+    return _choices(_levels_of(levels, n_weights))
 
 
 def enumerate_log_evidence(
@@ -247,10 +245,9 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
     q_noise = as_float_array(q_noise, "q_noise", noise.shape)
     table = _levels_of(levels, q.shape[0])
-    _refuse_if_too_many(table, noise.size)
     # The probability of a weight vector is the product over its weights.
-    of_weights = enumerate_hypotheses(q).prod(axis=1)
-    return Enumeration(enumerate_hypotheses(table), noise, of_weights[:, None] * q_noise)
+    of_weights = _choices(q, noise.size).prod(axis=1)
+    return Enumeration(_choices(table), noise, of_weights[:, None] * q_noise)
 
 
 @described_by(enumerate_factorized)
@@ -390,11 +387,8 @@ def enumerate_logistic_evidence(
     phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
     labels = as_float_array(t, "t", (len(phi),))
     times = np.ones(len(phi)) if weight is None else as_float_array(weight, "weight", (len(phi),))
-    table = _levels_of(levels, phi.shape[1])
-    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
-    log_p = _sums_of_choices(np.broadcast_to(masses, table.shape))
-    z = offset + enumerate_hypotheses(table) @ phi.T
-    return _log_sum_exp(log_p - np.logaddexp(0.0, -labels * z) @ times)
+    weights, log_p = _weights_and_log_prior(levels, log_prior, phi.shape[1])
+    return _log_sum_exp(log_p - np.logaddexp(0.0, -labels * (offset + weights @ phi.T)) @ times)
 
 
 @described_by(enumerate_predictive_moments, enumerate_logistic_evidence)
@@ -454,28 +448,17 @@ def enumerate_network(
     """
     inputs = as_float_array(x, "x", ("n_rows", "n_inputs"))
     target = as_float_array(y, "y", (inputs.shape[0],))
-    counts = (
-        np.ones(len(target)) if sample_weight is None else as_float_array(sample_weight, "sample_weight", target.shape)
-    )
+    counts = np.ones(len(target))
+    if sample_weight is not None:
+        counts = as_float_array(sample_weight, "sample_weight", target.shape)
     widths = [inputs.shape[1], *(as_count(h, "hidden_layer_sizes") for h in hidden_layer_sizes), 1]
     layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in pairwise(widths)]
     n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)
-    masses = as_float_array(q, "q", (n_weights, "n_levels"))
-    # The probability of a weight vector is the product over its weights.
-    probability = enumerate_hypotheses(masses).prod(axis=1)
+    probability = _choices(as_float_array(q, "q", (n_weights, "n_levels"))).prod(axis=1)
     weights = enumerate_hypotheses(levels, n_weights)
-
-    error, mean, second = 0.0, np.zeros(len(target)), np.zeros(len(target))
-    size = max(1, 16 * _CHUNK // inputs.size)
-    chunks = [slice(k, k + size) for k in range(0, len(weights), size)]
-    for chunk in chunks:
-        f = _run_networks(weights[chunk], layers, inputs, bias)
-        error += float(probability[chunk] @ ((target - f) ** 2 @ counts))
-        mean += probability[chunk] @ f
-    for chunk in chunks:
-        f = _run_networks(weights[chunk], layers, inputs, bias)
-        second += probability[chunk] @ (f - mean) ** 2
-    return NetworkExpectations(error, mean, second)
+    f = _in_chunks(lambda chunk: _run_networks(chunk, layers, inputs, bias), weights)
+    mean = probability @ f
+    return NetworkExpectations(float(probability @ ((target - f) ** 2 @ counts)), mean, probability @ (f - mean) ** 2)
 
 
 def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatArray, bias: bool) -> FloatArray:
@@ -614,13 +597,31 @@ def _levels_of(levels: ArrayLike, n_weights: int | None) -> FloatArray:
     return as_float_array(raw, "levels", ("n_weights" if n_weights is None else n_weights, "n_levels"))
 
 
-def _refuse_if_too_many(table: FloatArray, n_noise: int) -> None:
+def _choices(table: FloatArray, n_noise: int = 1) -> FloatArray:
+    """List all choices of one entry from each row, the last row's varying fastest; refuse if they are too many."""
     n_hypotheses = table.shape[1] ** table.shape[0] * n_noise
     if n_hypotheses > MAX_HYPOTHESES:
         raise ValueError(
             f"levels must give at most {MAX_HYPOTHESES} hypotheses to enumerate, got {n_hypotheses:.4g} "
             f"({table.shape[1]} levels, {table.shape[0]} weights, {n_noise} noise levels)"
         )
+    return np.stack([grid.ravel() for grid in np.meshgrid(*table, indexing="ij")], axis=1)
+
+
+def _in_chunks(function: Callable[[FloatArray], FloatArray], weights: FloatArray) -> FloatArray:
+    """Return what a function gives for every weight vector, of a bounded number at a time."""
+    return np.concatenate([function(weights[k : k + _CHUNK]) for k in range(0, len(weights), _CHUNK)])
+
+
+def _weights_and_log_prior(
+    levels: ArrayLike, log_prior: ArrayLike, n_weights: int, n_noise: int = 1
+) -> tuple[FloatArray, FloatArray]:
+    """Return all weight vectors and their log prior probabilities, the sums over their weights."""
+    table = _levels_of(levels, n_weights)
+    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
+    if masses.shape not in (table.shape, (1, table.shape[1])):
+        raise ValueError(f"log_prior must have one entry per level, {table.shape}, got {np.shape(log_prior)}")
+    return _choices(table, n_noise), _choices(np.broadcast_to(masses, table.shape)).sum(axis=1)
 
 
 def _log_sum_exp(values: FloatArray) -> float:
@@ -637,45 +638,20 @@ def _log_joint(
     output: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return weight vectors, noise levels, and log p(y, w, σ²) of each pair, (n_hypotheses, n_noise_levels)."""
-    n_weights = np.shape(data[0])[1] if isinstance(data, tuple) else data.c.shape[0]
-    table = _levels_of(levels, n_weights)
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
     if not (noise > 0).all():
         raise ValueError(f"noise_levels must be positive, got {noise.min()}")
-    if log_noise_prior is None:
-        log_noise_prior = np.full(noise.size, -np.log(noise.size))
-    log_p_noise = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise.shape)
-    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
-    if masses.shape not in (table.shape, (1, table.shape[1])):
-        raise ValueError(f"log_prior must have one entry per level, {table.shape}, got {np.shape(log_prior)}")
-    _refuse_if_too_many(table, noise.size)
-
-    weights = enumerate_hypotheses(table)
-    # The log prior of a weight vector is the sum over its weights.
-    log_p = _sums_of_choices(np.broadcast_to(masses, table.shape))
-    error, n_samples = _squared_errors(data, weights, output)
-    log_likelihood = -0.5 * n_samples * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
-    return weights, noise, log_likelihood + log_p[:, None] + log_p_noise
-
-
-def _sums_of_choices(log_masses: FloatArray) -> FloatArray:
-    """Return the sums of one entry from each row, for all choices of entries."""
-    choices = np.stack([grid.ravel() for grid in np.meshgrid(*log_masses, indexing="ij")], axis=1)
-    return np.asarray(choices.sum(axis=1))
-
-
-def _squared_errors(data: Data, weights: FloatArray, output: int) -> tuple[FloatArray, float]:
-    """Return ``|y − Φw|²`` per weight vector, and n."""
-    error = np.empty(weights.shape[0])
-    chunks = [slice(k, k + _CHUNK) for k in range(0, weights.shape[0], _CHUNK)]
+    log_p_noise = np.full(noise.size, -np.log(noise.size))
+    if log_noise_prior is not None:
+        log_p_noise = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise.shape)
+    n_weights = np.shape(data[0])[1] if isinstance(data, tuple) else data.c.shape[0]
+    weights, log_p = _weights_and_log_prior(levels, log_prior, n_weights, noise.size)
     if isinstance(data, tuple):
         phi = as_float_array(data[0], "phi", ("n_samples", "n_weights"))
-        y = as_target(data[1], phi.shape[0])[:, output]
-        for chunk in chunks:
-            error[chunk] = ((y - weights[chunk] @ phi.T) ** 2).sum(axis=1)
-        return error, float(phi.shape[0])
-    a, c, yty = data.A, data.c[:, output], data.yty[output]
-    for chunk in chunks:
-        w = weights[chunk]
-        error[chunk] = yty - 2 * w @ c + ((w @ a) * w).sum(axis=1)
-    return error, float(data.n_samples)
+        y, n_samples = as_target(data[1], len(phi))[:, output], float(len(phi))
+        error = _in_chunks(lambda w: ((y - w @ phi.T) ** 2).sum(axis=1), weights)
+    else:
+        a, c, yty, n_samples = data.A, data.c[:, output], data.yty[output], float(data.n_samples)
+        error = _in_chunks(lambda w: yty - 2 * w @ c + ((w @ a) * w).sum(axis=1), weights)
+    log_likelihood = -0.5 * n_samples * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
+    return weights, noise, log_likelihood + log_p[:, None] + log_p_noise
