@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import warnings
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 
@@ -75,16 +73,6 @@ def test_the_name_of_the_output_selects_a_graph(tmp_path, fit, capsys, run):
     np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("options", [["--interval", "0.5"], []])
-def test_options_of_headers(tmp_path, fit, options, capsys, run):
-    assert run("export", fit(*LINEAR), "-o", tmp_path / "m", *options) == 0
-    text = (tmp_path / "m").read_text()
-    assert ("_LEVEL 0.5" in text) == ("0.5" in options)
-    out = capsys.readouterr().out
-    assert "integer" in out
-    assert re.search(r"^tables +(\d+) bytes", out, re.MULTILINE)[1] == re.search(r"   tables: (\d+) bytes", text)[1]
-
-
 def test_levels_of_each_weight_need_shared_ones_for_integers(tmp_path, fit, data, capsys, run, assert_refused):
     model = fit("--set", "features=linear")  # decorrelated: levels are the weights' own
     output = tmp_path / "m.h"
@@ -146,22 +134,6 @@ def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, 
 def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refused):
     message = assert_refused("export", fit(), "-o", tmp_path / "m.h", message="")
     assert "OUT.onnx" in message and "--max-flash BYTES --data TABLE" in message
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_models_whose_weights_have_no_levels_are_refused(tmp_path, assert_refused):
-    pandas = pytest.importorskip("pandas")
-    table = tmp_path / "rows.csv"
-    frame = pandas.DataFrame(np.random.default_rng(0).standard_normal((20, 2)), columns=["x0", "x1"])
-    frame.to_csv(table, index=False)
-    schedule = pydirect.TrainingSchedule(n_steps=2, max_iter=2)
-    for kind in (pydirect.DVIRegressor, pydirect.MonteCarloBNNRegressor):
-        estimator = kind((2,), schedule=schedule)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            estimator.fit(frame, frame["x0"]).save(tmp_path / "m.pydirect")
-        arguments = ["export", tmp_path / "m.pydirect", "-o", tmp_path / "m.h", "--data", table]
-        assert_refused(*arguments, message="model must be a DirectRegressor or a DirectClassifier to be quantized")
 
 
 def test_wrong_usage_is_refused(tmp_path, fit, data, assert_refused):

@@ -96,15 +96,6 @@ def test_slips_in_columns_of_numbers_are_told(tmp_path, capsys, run, write_csv):
     assert "pydirect: warning: column 'slip' holds numbers as text" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_plot(tmp_path, data, run):
-    pytest.importorskip("matplotlib")
-    for name, options in {"a.png": [], "b.svg": ["--target", "y2"]}.items():
-        picture = tmp_path / name
-        assert run("fit", data, "--target", "y", *options, "-o", tmp_path / "m", "--plot", picture, *FAST) == 0
-        assert picture.stat().st_size > 2000
-
-
 def test_an_interrupted_fit_writes_nothing(tmp_path, data, monkeypatch, assert_refused):
     monkeypatch.setattr(pydirect.DirectRegressor, "interrupted_", True)
     arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", *FAST]

@@ -114,15 +114,3 @@ def test_classes_are_streamed(tmp_path, capsys, run):
     assert pydirect.load(tmp_path / "m").classes_.tolist() == ["high", "low"]
     assert run(*command) == 2
     assert "column 'label' holds text" in capsys.readouterr().err
-
-
-def test_all_columns_that_cannot_be_streamed_are_named(tmp_path, capsys, run):
-    pa = pytest.importorskip("pyarrow")
-    import pyarrow.parquet
-
-    columns = {"when": pa.array([0, 1], pa.date32()), "y": [1.0, 2.0], "parts": [[1], [2]]}
-    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    assert run("fit", tmp_path / "t.parquet", "--stream", "--target", "y", "-o", tmp_path / "m") == 2
-    error = capsys.readouterr().err
-    assert "column 'parts' holds values of type list<" in error
-    assert "turn it into numbers or drop it" in error

@@ -105,6 +105,9 @@ def test_survival_is_scored_only_with_events(tmp_path, table, capsys, run, write
     new = write_csv(tmp_path / "new.csv", {"x": columns["x"], "time": columns["time"]})
     assert run("predict", tmp_path / "m", new) == 0
     assert capsys.readouterr().err == ""
+    late = write_csv(tmp_path / "late.csv", {"x": [0.0, 1.0], "time": [1.0, 2.0], "seen": ["false", "false"]})
+    assert run("predict", tmp_path / "m", late) == 0
+    assert "time: NLPD" in capsys.readouterr().err  # no pair of rows tells which time is longer
 
 
 @pytest.mark.slow

@@ -173,17 +173,6 @@ def test_missing_values_are_written_as_in_fitting(tmp_path, capsys, run, write_c
     assert "1 of 120 rows lack inputs" in capsys.readouterr().err
 
 
-def test_rows_of_classes_are_left_empty_too(tmp_path, gaps, capsys, run, make_columns, write_csv):
-    columns = {name: list(values) for name, values in make_columns().items()}
-    columns["colour"][3] = ""  # so that a missing one is a category
-    columns["y"] = np.where(np.array(columns["y"]) > 1, "high", "low")
-    data, path = write_csv(tmp_path / "d.csv", columns), tmp_path / "m"
-    assert run("fit", data, "--target", "y", "--drop", "y2", "w", "-o", path, *FAST) == 0
-    assert run("predict", path, gaps, "--skip-unknown") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line == ",," for line in lines[1:]] == [0, 0, 1, 0, 1, 0] and lines[1].split(",")[0] in ("high", "low")
-
-
 def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_refused):
     assert_refused("predict", data, data, message="data.csv: not a pydirect file")
     assert_refused("predict", tmp_path / "no", data, message="no: No such file")

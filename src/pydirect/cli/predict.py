@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import inspect
 import io
@@ -231,7 +232,8 @@ def _number_scores(model: Any, y: NDArray[Any], columns: Columns, given: Columns
     own = {name: values[known] for name, values in columns.items()}
     found: dict[str, float] = {"rows": int(known.sum())}
     if "event" in given:
-        found["concordance"] = concordance_index(y[known], given["event"][known], own["prediction"])
+        with contextlib.suppress(ValueError):  # where events do not tell the order of any rows
+            found["concordance"] = concordance_index(y[known], given["event"][known], own["prediction"])
     else:
         found["RMSE"] = float(np.sqrt(np.mean((y[known] - own["prediction"]) ** 2)))
         found[f"coverage of {100 * level:g}% intervals"] = coverage(y[known], own["lower"], own["upper"])
