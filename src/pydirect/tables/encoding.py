@@ -248,7 +248,8 @@ class ColumnEncoding:
     @cached_property
     def is_plain(self) -> bool:
         """Whether complete rows are encoded as they are."""
-        return not (self.indicators or self.calendars or self.places) and all(c is None for c in self.categories)
+        encoded = self.indicators or self.calendars or self.places
+        return not encoded and self.categories.count(None) == self.n_columns
 
     @property
     def numbers(self) -> list[int]:

@@ -357,7 +357,7 @@ def equal_rows(*tables: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     """Return the first of each of the distinct rows of tables side by side, ascending, and for every row its number."""
     keys = row_hashes(*tables)
     _, first, where = np.unique(keys, return_index=True, return_inverse=True)
-    if not all(np.array_equal(column, column[first][where]) for table in tables for column in table.T):
+    if not all([np.array_equal(column, column[first][where]) for table in tables for column in table.T]):
         # Two different rows share a hash of 64 bits.
         _, first, where = np.unique(np.hstack(tables), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
