@@ -6,9 +6,9 @@ or optimisers of the package. Useful in tests of your own priors, features and m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -20,22 +20,16 @@ from pydirect._validation import FloatArray, as_count, as_float_array, as_float_
 __all__ = [
     "MAX_HYPOTHESES",
     "Enumeration",
-    "NetworkExpectations",
     "PredictiveMoments",
     "check_likelihood",
     "enumerate_elbo",
     "enumerate_factorized",
     "enumerate_hypotheses",
     "enumerate_log_evidence",
-    "enumerate_logistic_evidence",
-    "enumerate_logistic_predictive",
     "enumerate_mixture",
-    "enumerate_network",
     "enumerate_posterior",
     "enumerate_predictive_density",
     "enumerate_predictive_moments",
-    "finite_difference_gradient",
-    "monte_carlo_mean",
 ]
 
 # Bound on weight vectors times noise levels, beyond which an enumeration is refused.
@@ -119,22 +113,6 @@ class PredictiveMoments(NamedTuple):
     variance: FloatArray
     third_cumulant: FloatArray
     fourth_cumulant: FloatArray
-
-
-class NetworkExpectations(NamedTuple):
-    """Expectations of a network's output f under a distribution of weights.
-
-    Attributes
-    ----------
-    squared_error : float
-        R, the sum over rows of ``ω E (y − f)²``.
-    mean, variance : ndarray of shape (n_rows,)
-        Mean and variance of f per row.
-    """
-
-    squared_error: float
-    mean: FloatArray
-    variance: FloatArray
 
 
 def enumerate_hypotheses(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
@@ -356,164 +334,6 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
     return out
 
 
-@described_by(enumerate_log_evidence)
-def enumerate_logistic_evidence(
-    phi: ArrayLike,
-    t: ArrayLike,
-    levels: ArrayLike,
-    log_prior: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    offset: float = 0.0,
-) -> float:
-    """Exact log Pr(t) of logistic regression, ``Pr(t | w) = σ(t (offset + φᵀw))``, summed over all weight vectors.
-
-    Parameters
-    ----------
-    phi : array_like of shape (n_samples, n_weights)
-        Rows of Φ.
-    t : array_like of shape (n_samples,)
-        Labels, −1 or 1.
-    weight : array_like of shape (n_samples,), optional
-        Weights of the rows.
-    offset : float, default=0.0
-        Prior mean of the logit.
-
-    Returns
-    -------
-    float
-        In nats.
-    """
-    phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-    labels = as_float_array(t, "t", (len(phi),))
-    times = np.ones(len(phi)) if weight is None else as_float_array(weight, "weight", (len(phi),))
-    weights, log_p = _weights_and_log_prior(levels, log_prior, phi.shape[1])
-    return _log_sum_exp(log_p - np.logaddexp(0.0, -labels * (offset + weights @ phi.T)) @ times)
-
-
-@described_by(enumerate_predictive_moments, enumerate_logistic_evidence)
-def enumerate_logistic_predictive(phi_star: ArrayLike, distribution: Enumeration, offset: float = 0.0) -> FloatArray:
-    """Exact ``Pr(t = 1) = E σ(offset + φᵀw)``, (n_rows,).
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        Probabilities.
-    """
-    phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
-    p = distribution.weight_probability
-    return np.array([p @ np.exp(-np.logaddexp(0.0, -offset - distribution.weights @ row)) for row in phi])
-
-
-@described_by(enumerate_factorized)
-def enumerate_network(
-    x: ArrayLike,
-    y: ArrayLike,
-    hidden_layer_sizes: Sequence[int],
-    bias: bool,
-    levels: ArrayLike,
-    q: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-) -> NetworkExpectations:
-    """Output moments of a quadratic network under a factorised posterior, by running it for each weight vector.
-
-    Hidden units square a weighted sum of the layer below, ``f(x) = Σ_j v_j a_j²``. Weights are listed layer by layer,
-    then by output unit, then by input; the bias, if any, is the last input of each layer, fixed to one.
-
-    Parameters
-    ----------
-    x : array_like of shape (n_rows, n_inputs)
-        Rows of inputs.
-    y : array_like of shape (n_rows,)
-        Targets.
-    hidden_layer_sizes : sequence of int
-        Widths, first hidden layer to last.
-    bias : bool
-        Whether every layer has a constant input.
-    sample_weight : array_like of shape (n_rows,), optional
-        Number of times that each row counts in R.
-
-    Returns
-    -------
-    NetworkExpectations
-        The expectations.
-
-    Examples
-    --------
-    One input, one unit, no bias: f = v (w x)², here with v = 1 for certain and w = 0 or 2.
-
-    >>> result = enumerate_network([[1.0]], [1.0], [1], False, [[0.0, 2.0], [0.0, 1.0]], [[0.5, 0.5], [0.0, 1.0]])
-    >>> result.squared_error, result.mean.tolist(), result.variance.tolist()
-    (5.0, [2.0], [4.0])
-    """
-    inputs = as_float_array(x, "x", ("n_rows", "n_inputs"))
-    target = as_float_array(y, "y", (inputs.shape[0],))
-    counts = np.ones(len(target))
-    if sample_weight is not None:
-        counts = as_float_array(sample_weight, "sample_weight", target.shape)
-    widths = [inputs.shape[1], *(as_count(h, "hidden_layer_sizes") for h in hidden_layer_sizes), 1]
-    layers = [(fan_out, fan_in + int(bias)) for fan_in, fan_out in pairwise(widths)]
-    n_weights = sum(fan_out * fan_in for fan_out, fan_in in layers)
-    probability = _choices(as_float_array(q, "q", (n_weights, "n_levels"))).prod(axis=1)
-    weights = enumerate_hypotheses(levels, n_weights)
-    f = _in_chunks(lambda chunk: _run_networks(chunk, layers, inputs, bias), weights)
-    mean = probability @ f
-    return NetworkExpectations(float(probability @ ((target - f) ** 2 @ counts)), mean, probability @ (f - mean) ** 2)
-
-
-def _run_networks(weights: FloatArray, layers: list[tuple[int, int]], x: FloatArray, bias: bool) -> FloatArray:
-    """Return the network's outputs for each weight vector and row, (n_hypotheses, n_rows)."""
-    state = np.broadcast_to(x, (len(weights), *x.shape))
-    first = 0
-    for k, (fan_out, fan_in) in enumerate(layers):
-        if bias:
-            state = np.concatenate([state, np.ones((*state.shape[:2], 1))], axis=2)
-        matrix = weights[:, first : first + fan_out * fan_in].reshape(-1, fan_out, fan_in)
-        sums = state @ matrix.transpose(0, 2, 1)
-        state = sums if k == len(layers) - 1 else sums**2
-        first += fan_out * fan_in
-    return np.asarray(state[:, :, 0])
-
-
-def finite_difference_gradient(function: Callable[[FloatArray], float], x: ArrayLike, step: float = 1e-3) -> FloatArray:
-    """Gradient by central differences of fourth order.
-
-    Parameters
-    ----------
-    function : callable
-        Function of an array of the shape of `x` that returns a float.
-    x : array_like
-        Where.
-    step : float, default=1e-3
-        Step relative to ``max(1, |x|)`` of each entry.
-
-    Returns
-    -------
-    ndarray of the shape of `x`
-        The gradient.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> finite_difference_gradient(lambda x: float(x @ x), [1.0, 2.0]).round(9).tolist()
-    [2.0, 4.0]
-    """
-    point = np.array(x, dtype=np.float64)
-    gradient = np.empty_like(point)
-
-    def along(index: tuple[int, ...], distance: float) -> float:
-        moved = point.copy()
-        moved[index] += distance
-        return function(moved)
-
-    for index in np.ndindex(point.shape):
-        h = step * max(1.0, abs(float(point[index])))
-        near = along(index, h) - along(index, -h)
-        far = along(index, 2 * h) - along(index, -2 * h)
-        gradient[index] = (8 * near - far) / (12 * h)
-    return gradient
-
-
 def check_likelihood(
     likelihood: Any, y: ArrayLike, means: ArrayLike = (-1.0, 0.5), deviations: ArrayLike = (0.1, 0.7), tol: float = 1e-5
 ) -> None:
@@ -570,24 +390,6 @@ def check_likelihood(
             assert worst <= tol, f"{name} differs from quadrature by {worst:.2g} at a deviation of {sd:g}"
 
 
-def monte_carlo_mean(samples: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Mean of independent samples and its standard error.
-
-    Parameters
-    ----------
-    samples : array_like of shape (n_samples, ...)
-        At least two.
-
-    Returns
-    -------
-    mean, standard_error : ndarray of shape (...)
-        The mean and its standard error.
-    """
-    values = np.asarray(samples, dtype=np.float64)
-    as_count(values.shape[0] if values.ndim else 0, "the number of samples", 2)
-    return np.asarray(values.mean(axis=0)), np.asarray(values.std(axis=0, ddof=1) / np.sqrt(values.shape[0]))
-
-
 def _levels_of(levels: ArrayLike, n_weights: int | None) -> FloatArray:
     """Return levels with one row per weight."""
     raw = np.asarray(levels)
@@ -613,17 +415,6 @@ def _in_chunks(function: Callable[[FloatArray], FloatArray], weights: FloatArray
     return np.concatenate([function(weights[k : k + _CHUNK]) for k in range(0, len(weights), _CHUNK)])
 
 
-def _weights_and_log_prior(
-    levels: ArrayLike, log_prior: ArrayLike, n_weights: int, n_noise: int = 1
-) -> tuple[FloatArray, FloatArray]:
-    """Return all weight vectors and their log prior probabilities, the sums over their weights."""
-    table = _levels_of(levels, n_weights)
-    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
-    if masses.shape not in (table.shape, (1, table.shape[1])):
-        raise ValueError(f"log_prior must have one entry per level, {table.shape}, got {np.shape(log_prior)}")
-    return _choices(table, n_noise), _choices(np.broadcast_to(masses, table.shape)).sum(axis=1)
-
-
 def _log_sum_exp(values: FloatArray) -> float:
     top = values.max()
     return float(top + np.log(np.exp(values - top).sum()))
@@ -645,7 +436,12 @@ def _log_joint(
     if log_noise_prior is not None:
         log_p_noise = as_float_array_unbounded(log_noise_prior, "log_noise_prior", noise.shape)
     n_weights = np.shape(data[0])[1] if isinstance(data, tuple) else data.c.shape[0]
-    weights, log_p = _weights_and_log_prior(levels, log_prior, n_weights, noise.size)
+    table = _levels_of(levels, n_weights)
+    masses = np.atleast_2d(as_float_array_unbounded(log_prior, "log_prior", np.shape(log_prior)))
+    if masses.shape not in (table.shape, (1, table.shape[1])):
+        raise ValueError(f"log_prior must have one entry per level, {table.shape}, got {np.shape(log_prior)}")
+    # The log prior of a weight vector is the sum over its weights.
+    weights, log_p = _choices(table, noise.size), _choices(np.broadcast_to(masses, table.shape)).sum(axis=1)
     if isinstance(data, tuple):
         phi = as_float_array(data[0], "phi", ("n_samples", "n_weights"))
         y, n_samples = as_target(data[1], len(phi))[:, output], float(len(phi))

@@ -14,7 +14,8 @@ from pydirect.baselines import (
     StochasticELBO,
     fit_stochastic,
 )
-from pydirect.testing import enumerate_elbo, enumerate_factorized, finite_difference_gradient, monte_carlo_mean
+from pydirect.testing import enumerate_elbo, enumerate_factorized
+from tests.helpers.oracles import finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

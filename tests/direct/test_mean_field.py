@@ -12,7 +12,8 @@ from pydirect.distributions.priors import GaussianPrior, SpikeAndSlabPrior, Tabl
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.quadratic import OPTIMIZERS
 from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.testing import enumerate_elbo, enumerate_log_evidence, finite_difference_gradient
+from pydirect.testing import enumerate_elbo, enumerate_log_evidence
+from tests.helpers.oracles import finite_difference_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

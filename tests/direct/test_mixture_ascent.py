@@ -20,7 +20,8 @@ from pydirect.direct.mean_field import MeanFieldRegression
 from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
-from pydirect.testing import enumerate_mixture, finite_difference_gradient
+from pydirect.testing import enumerate_mixture
+from tests.helpers.oracles import finite_difference_gradient
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

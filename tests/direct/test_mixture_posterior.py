@@ -5,7 +5,8 @@ from mixtures import entropy_of, enumerated, indices_of_hypotheses, random_mixtu
 from pydirect import _core
 from pydirect.direct import mixture_posterior, pairwise_entropy
 from pydirect.direct.mixture_posterior import taylor_entropy
-from pydirect.testing import enumerate_predictive_moments, finite_difference_gradient, monte_carlo_mean
+from pydirect.testing import enumerate_predictive_moments
+from tests.helpers.oracles import finite_difference_gradient, monte_carlo_mean
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 

@@ -4,7 +4,8 @@ from scipy.stats import chi2
 
 from pydirect.distributions.categorical import FactorizedCategorical, as_levels, evenly_spaced_levels, pad_levels
 from pydirect.distributions.priors import GaussianPrior
-from pydirect.testing import enumerate_factorized, enumerate_hypotheses, enumerate_predictive_moments, monte_carlo_mean
+from pydirect.testing import enumerate_factorized, enumerate_hypotheses, enumerate_predictive_moments
+from tests.helpers.oracles import monte_carlo_mean
 
 PER_WEIGHT = np.array([[-1.0, 0.0, 2.0], [0.0, 0.5, 1.0], [-3.0, -2.0, 5.0]])
 

@@ -10,7 +10,7 @@ from pydirect.linear.fit import fit_gaussian, moved_to
 from pydirect.linear.functions import LARGE_ROTATION, latent_variances, with_precision
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
 from pydirect.statistics.rotated import decorrelate
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 
 SHAPES = [(1, 1), (40, 8), (8, 8), (8, 30), (120, 50)]
 

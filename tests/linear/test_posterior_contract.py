@@ -18,7 +18,7 @@ from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, post
 from pydirect.persistence.schema import pack, unpack
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
-from pydirect.testing import monte_carlo_mean
+from tests.helpers.oracles import monte_carlo_mean
 
 N, B, NOISE, PRIOR = 40, 6, 0.3, 0.7
 N_DRAWS = 20_000

@@ -13,7 +13,7 @@ from pydirect.logistic import exponential as exponential_module
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.exponential import exponential_bound, exponential_log_terms
 from pydirect.logistic.rows import RotatedFeatures
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 
 LEVELS = evenly_spaced_levels(5, 2.0)
 

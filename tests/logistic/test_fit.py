@@ -13,7 +13,8 @@ from pydirect.logistic import LabelledRows, VariancePrior, fit_logistic_decorrel
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.fit import BOUNDS, DiscreteLatent, ascend_rows, starting_state, state_of
 from pydirect.logistic.gaussian import FullGaussian
-from pydirect.testing import enumerate_hypotheses, enumerate_logistic_evidence
+from pydirect.testing import enumerate_hypotheses
+from tests.helpers.oracles import enumerate_logistic_evidence
 
 LEVELS = evenly_spaced_levels(5, 2.0)
 KNOWN = VariancePrior(1.3, 0.0)

@@ -13,7 +13,7 @@ from pydirect.logistic.kernel_evidence import (
     rows_by_class,
 )
 from pydirect.logistic.likelihood import softmax_terms
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 
 RNG = np.random.default_rng(0)
 X = np.hstack([x := RNG.standard_normal((12, 2)), x])

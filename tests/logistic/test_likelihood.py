@@ -25,7 +25,8 @@ from pydirect.logistic.likelihood import (
     softmax_log_probability,
     softmax_terms,
 )
-from pydirect.testing import enumerate_factorized, enumerate_logistic_predictive
+from pydirect.testing import enumerate_factorized
+from tests.helpers.oracles import enumerate_logistic_predictive
 
 LEVELS = evenly_spaced_levels(5, 2.0)
 

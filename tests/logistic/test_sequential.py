@@ -17,7 +17,8 @@ from pydirect.logistic.rows import RowPasses
 from pydirect.logistic.sequential import draw_at_rest
 from pydirect.statistics.gaussian import GaussianStatistics, IdentityFeatures, TargetStatistics
 from pydirect.streams.rows import Rows
-from pydirect.testing import enumerate_hypotheses, enumerate_logistic_evidence
+from pydirect.testing import enumerate_hypotheses
+from tests.helpers.oracles import enumerate_logistic_evidence
 
 FIXED = VariancePrior(1.3, 0.0)
 

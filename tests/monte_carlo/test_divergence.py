@@ -14,7 +14,7 @@ from scipy import stats
 
 from pydirect import monte_carlo as mc
 from pydirect.monte_carlo import divergence
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 
 # Scipy's laws of the draws, and of weights under priors.
 BASES = {

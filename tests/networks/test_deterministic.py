@@ -8,7 +8,7 @@ from scipy.special import log_softmax, logsumexp
 from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.training import NetworkObjective
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 from tests.helpers.unit_moments import covariance as unit_covariance
 from tests.helpers.unit_moments import moments as unit_moments
 

@@ -11,7 +11,7 @@ import pytest
 from pydirect import _core
 from pydirect.distributions.categorical import pad_levels
 from pydirect.quadratic.coreset import NetworkCoreset
-from pydirect.testing import enumerate_network, finite_difference_gradient
+from tests.helpers.oracles import enumerate_network, finite_difference_gradient
 
 ENGINES = {1: ("tensor", "datum"), 2: ("datum",)}
 KINDS = [(kind, depth) for depth, kinds in ENGINES.items() for kind in kinds]

@@ -11,7 +11,7 @@ from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels,
 from pydirect.distributions.noise import NoiseGrid
 from pydirect.quadratic import NetworkShape, QuadraticNetwork
 from pydirect.quadratic.network import MAX_ENGINE_BYTES, choose_engine, make_engine
-from pydirect.testing import finite_difference_gradient
+from tests.helpers.oracles import finite_difference_gradient
 
 RNG = np.random.default_rng(3)
 SHAPES = [
