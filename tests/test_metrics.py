@@ -65,29 +65,6 @@ def test_outputs_are_averaged_with_equal_weights(gaussians):
     assert both == pytest.approx(0.5 * (metrics.crps(y, (mean, std)) + metrics.crps(y + 1.0, (mean, std))))
 
 
-@pytest.mark.parametrize("fair", [False, True])
-def test_crps_from_samples_is_the_double_sum(fair):
-    rng = np.random.default_rng(2)
-    y, samples = rng.normal(size=(7, 2)), rng.normal(size=(11, 7, 2))
-    pairs = np.abs(samples[:, None] - samples[None]).sum(axis=(0, 1)) / (11 * 10 if fair else 121)
-    expected = np.abs(samples - y).mean(axis=0) - 0.5 * pairs
-    assert metrics.crps_from_samples(y, samples, fair=fair) == pytest.approx(expected.mean())
-    single = metrics.crps_from_samples(y[:, 0], samples[..., 0], fair=fair)
-    assert single == pytest.approx(expected[:, 0].mean())
-
-
-def test_crps_from_samples_estimates_the_closed_form(gaussians):
-    y, mean, std = (a[:20] for a in gaussians)
-    exact = metrics.crps(y, (mean, std))
-    rng = np.random.default_rng(3)
-    estimates = [metrics.crps_from_samples(y, rng.normal(mean, std, (50, 20)), fair=True) for _ in range(200)]
-    assert abs(np.mean(estimates) - exact) < 4.5 * np.std(estimates) / np.sqrt(200)
-
-
-def test_one_sample_scores_its_absolute_error():
-    assert metrics.crps_from_samples([1.0, 2.0], [[0.0, 5.0]]) == pytest.approx(2.0)
-
-
 def test_interval_score_by_hand():
     # Inside: the width. Below by 1 and above by 2 at level 0.8: the width plus 10 and 20.
     assert metrics.interval_score([0.5], [0.0], [2.0], level=0.8) == pytest.approx(2.0)
@@ -155,7 +132,6 @@ def test_calibration_error_is_small_only_for_the_right_spread():
         lambda y, m, s, w: metrics.crps(y, (m, s), sample_weight=w),
         lambda y, m, s, w: metrics.interval_score(y, m - s, m + s, sample_weight=w),
         lambda y, m, s, w: metrics.coverage(y, m - s, m + s, sample_weight=w),
-        lambda y, m, s, w: metrics.crps_from_samples(y, np.stack([m - s, m, m + s]), sample_weight=w),
         lambda y, m, s, w: metrics.calibration_error(y, (m, s), sample_weight=w),
         lambda y, m, s, w: metrics.msll(y, (m, s), [0.0, 1.0], sample_weight=w),
     ],
@@ -272,9 +248,6 @@ ZERO, ONE = np.zeros(3), np.ones(3)
             "sample_weight must not be negative, got -1",
         ),
         (lambda: metrics.crps(ZERO, (ZERO, ONE), sample_weight=ZERO), "sample_weight must have at least one positive"),
-        (lambda: metrics.crps_from_samples(ZERO, np.zeros((5, 2))), r"samples must have shape .* got \(5, 2\)"),
-        (lambda: metrics.crps_from_samples(ZERO, np.zeros((1, 3)), fair=True), "S >= 2"),
-        (lambda: metrics.crps_from_samples(ZERO, np.zeros((0, 3))), "S >= 1"),
         (lambda: metrics.interval_score(ZERO, ZERO, ONE, level=1.0), "level must be strictly between 0 and 1"),
         (lambda: metrics.coverage(ZERO, ZERO, ONE[:2]), "lower and upper must have the shape of y_true"),
         (lambda: metrics.msll(ZERO, (ZERO, ONE), [2.0, 2.0]), "y_train must vary in every output, got a constant"),

@@ -59,8 +59,6 @@ from pydirect._validation import FloatArray, as_count, as_float_array
 
 __all__ = ["KroneckerSum", "ScaledNumbers", "kronecker_vector", "row_of_weights"]
 
-# Bound on the entries of an explicit expansion, over all data points.
-MAX_EXPANSION = 10_000_000
 # The sum of two of them and of what a product of factors adds fits into int64.
 MAX_EXPONENT = 2**60
 # Exponentials of numbers up to this magnitude are normal numbers.
@@ -326,27 +324,6 @@ class KroneckerSum:
         grid = np.ascontiguousarray(raw, dtype=np.int64)
         return ScaledNumbers(*_core.kron_entries(self._arrays, grid, resolve_n_threads(n_threads)))
 
-    def expand(self, max_entries: int = MAX_EXPANSION) -> FloatArray:
-        """All entries, (n_data, n_entries), the last variable varying fastest; zero where they underflow."""
-        if self.n_entries * self.n_data > max_entries:
-            log10 = np.log10(self.sizes).sum() + np.log10(self.n_data)
-            count = f"{self.n_entries * self.n_data}" if log10 < 15 else f"10^{log10:.1f}"
-            raise ValueError(f"expansions must have at most {max_entries} entries, got {count}")
-        out = np.zeros((self.n_data, self.n_entries))
-        for t, c in enumerate(self.coefficients):
-            entries: NDArray[Any] = np.ones(1)
-            exponent = int(self.exponent[t])
-            for p in range(self.n_positions):
-                factor, of_factor = _moderate(self.factor(t, p))
-                entries, of_product = _moderate(np.kron(entries, factor))
-                exponent += of_factor + of_product
-            (m, e), (own, own_exponent) = np.frexp(entries), np.frexp(c[:, None])
-            with np.errstate(over="ignore", invalid="ignore"):
-                out += np.ldexp(own * m, e + own_exponent + max(-5000, min(exponent, 5000)))
-        if not np.isfinite(out).all():
-            raise OverflowError("entries of an expansion must be within the range of float64")
-        return out
-
     def _with(self, arrays: tuple[Any, ...]) -> KroneckerSum:
         for array in arrays:  # not shared, so that no copy is needed
             array.flags.writeable = False
@@ -372,12 +349,6 @@ def _constant(array: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
         array = array.copy(order="C")
         array.flags.writeable = False
     return array
-
-
-def _moderate(numbers: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Factor a power of two out of numbers whose products might overflow or underflow."""
-    exponent = int(np.frexp(np.abs(numbers).max())[1])
-    return (numbers, 0) if abs(exponent) <= 500 else (np.ldexp(numbers, -exponent), exponent)
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:

@@ -33,7 +33,6 @@ __all__ = [
     "coverage",
     "coverage_curve",
     "crps",
-    "crps_from_samples",
     "crps_scorer",
     "expected_calibration_error",
     "integrated_brier_score",
@@ -95,48 +94,6 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
     0.137
     """
     return _average(_per_row(y_true, predicted, lambda d, y: d.crps(y)), sample_weight)
-
-
-@described_by(nlpd)
-def crps_from_samples(
-    y_true: ArrayLike, samples: ArrayLike, *, fair: bool = False, sample_weight: ArrayLike | None = None
-) -> float:
-    """Mean continuous ranked probability score of predictive samples, in O(S log S) per value.
-
-    Parameters
-    ----------
-    samples : array of shape (S, n) or (S, n, k)
-        Predictive draws.
-    fair : bool, default=False
-        False scores the samples' empirical distribution. True scores the distribution that they were drawn from,
-        without bias, and needs two samples; single values may then be negative.
-        See Ferro (2014), *Fair scores for ensemble forecasts*, Q. J. R. Meteorol. Soc. 140.
-
-    Returns
-    -------
-    float
-        Less is better.
-
-    Examples
-    --------
-    >>> from pydirect.metrics import crps_from_samples
-    >>> round(crps_from_samples([1.0], [[0.0], [1.0], [2.0]]), 3)
-    0.222
-    """
-    y = as_columns("y_true", y_true)
-    draws = finite_array("samples", samples)
-    if draws.ndim not in (2, 3) or draws.shape[0] < 1 + fair or draws[0].size != y.size or draws.shape[1] != len(y):
-        raise ValueError(
-            f"samples must have shape (S, n) or (S, n, k), S >= {1 + fair}, to match y_true of shape "
-            f"{np.shape(y_true)}, got {draws.shape}"
-        )
-    s = len(draws)
-    draws = np.sort(draws.reshape(s, *y.shape), axis=0)
-    distance = np.mean(np.abs(draws - y), axis=0)
-    # In sorted order each x_(i) is added i - 1 times and subtracted s - i times in the sum of |x_i - x_j| over pairs.
-    signs = 2.0 * np.arange(1, s + 1) - s - 1.0
-    spread = np.tensordot(signs, draws, axes=1) / (s * (s - 1) if fair else s * s)
-    return _average(distance - spread, sample_weight)
 
 
 @described_by(nlpd)

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from pydirect import _core
 from pydirect.kron import KroneckerSum, kronecker_vector, row_of_weights
+from tests.helpers.expansions import expanded
 
 # Few values, so that equal factors, ones, zeros and cancelling terms turn up.
 few = st.sampled_from([0.0, 1.0, -1.0, 2.0, -0.5])
@@ -51,39 +52,39 @@ def test_terms_are_what_they_say(sizes, data):
             vector = np.kron(vector, f)
         expected = expected + row[:, None] * vector
     got = KroneckerSum.from_terms(sizes, [dict(enumerate(own)) for own in factors], c)
-    close(got.expand(), expected)
+    close(expanded(got), expected)
     assert got.n_entries == expected.shape[1]
 
 
 @given(pairs())
 def test_addition_and_subtraction(pair):
     a, b = pair
-    close((a + b).expand(), a.expand() + b.expand())
-    close((a - b).compact().expand(), a.expand() - b.expand())
+    close(expanded(a + b), expanded(a) + expanded(b))
+    close(expanded((a - b).compact()), expanded(a) - expanded(b))
 
 
 @given(pairs())
 def test_element_wise_products(pair):
     a, b = pair
     product = a * b
-    close(product.expand(), a.expand() * b.expand())
+    close(expanded(product), expanded(a) * expanded(b))
     assert product.n_terms <= a.n_terms * b.n_terms
 
 
 @given(grids.flatmap(kron_sums))
 def test_squares_have_their_cross_terms(a):
     square = a.square()
-    close(square.expand(), a.expand() ** 2)
+    close(expanded(square), expanded(a) ** 2)
     assert square.n_terms <= a.n_terms * (a.n_terms + 1) // 2
-    assert (a * a - square).compact().n_terms == 0 or np.abs((a * a - square).expand()).max() < 1e-10
+    assert (a * a - square).compact().n_terms == 0 or np.abs(expanded(a * a - square)).max() < 1e-10
 
 
 @given(pairs())
 def test_inner_products(pair):
     a, b = pair
-    expected = (a.expand() * b.expand()).sum(axis=1)
+    expected = (expanded(a) * expanded(b)).sum(axis=1)
     got = a.inner(b)
-    scale = 1 + (np.abs(a.expand()) * np.abs(b.expand())).sum()
+    scale = 1 + (np.abs(expanded(a)) * np.abs(expanded(b))).sum()
     np.testing.assert_allclose(got.value, expected, rtol=1e-12, atol=1e-12 * scale)
     np.testing.assert_allclose(got.sign * np.exp(got.log), got.value, rtol=1e-12)
     np.testing.assert_allclose(b.inner(a).value, got.value, rtol=1e-12, atol=1e-12 * scale)
@@ -109,7 +110,7 @@ def test_inner_products_far_from_one_are_those_near_it_shifted(pair, left, right
         return s.scale(0, factor)
 
     far = shifted(a, left).inner(shifted(b, right))
-    scale = 1 + (np.abs(a.expand()) * np.abs(b.expand())).sum()
+    scale = 1 + (np.abs(expanded(a)) * np.abs(expanded(b))).sum()
     got = np.ldexp(far.mantissa, np.where(far.mantissa == 0, 0, far.exponent - left - right).astype(np.int32))
     np.testing.assert_allclose(got, near.value, rtol=1e-12, atol=1e-12 * scale)
 
@@ -122,7 +123,7 @@ def test_products_far_from_one_are_those_near_it_shifted(pair, left, right):
     near = (a * b).square().inner(ones)
     far = ((a * 2.0**left) * b.scale(0, np.full(b.sizes[0], 2.0**right))).square()
     got = far.inner(ones)
-    scale = 1 + (a.expand() ** 2 * b.expand() ** 2).sum()
+    scale = 1 + (expanded(a) ** 2 * expanded(b) ** 2).sum()
     exponent = np.where(got.mantissa == 0, 0, got.exponent - 2 * (left + right)).astype(np.int32)
     np.testing.assert_allclose(np.ldexp(got.mantissa, exponent), near.value, rtol=1e-12, atol=1e-12 * scale)
     for again, expected in zip(far.compact()._arrays, far._arrays, strict=True):
@@ -133,10 +134,10 @@ def test_products_far_from_one_are_those_near_it_shifted(pair, left, right):
 def test_a_row_of_weights_scales_entries(sizes, data):
     a, p = data.draw(kron_sums(sizes)), data.draw(st.integers(0, len(sizes) - 1))
     levels = data.draw(arrays(float, sizes[p], elements=any_value))
-    row = row_of_weights(sizes, p, levels).expand()
+    row = expanded(row_of_weights(sizes, p, levels))
     grid = np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, sizes), indexing="ij")], axis=1)
     np.testing.assert_array_equal(row[0], levels[grid[:, p]])
-    close(a.scale(p, levels).expand(), a.expand() * row)
+    close(expanded(a.scale(p, levels)), expanded(a) * row)
 
 
 @given(grids, st.data())
@@ -144,25 +145,25 @@ def test_logarithm_and_exponential_are_inverse(sizes, data):
     positive = st.floats(0.01, 100.0)
     factors = [data.draw(arrays(float, m, elements=positive)) for m in sizes]
     vector = kronecker_vector(factors, data.draw(positive))
-    close(vector.log().expand(), np.log(vector.expand()))
+    close(expanded(vector.log()), np.log(expanded(vector)))
     assert vector.log().n_terms <= len(sizes) + 1
     again = vector.log().exp()
     assert again.n_terms == 1
-    np.testing.assert_allclose(again.expand(), vector.expand(), rtol=1e-11)
+    np.testing.assert_allclose(expanded(again), expanded(vector), rtol=1e-11)
 
 
 @given(grids.flatmap(kron_sums), st.data())
 def test_entries_at_points_are_those_of_the_expansion(a, data):
     index = data.draw(st.lists(st.integers(0, a.n_entries - 1), max_size=5))
     points = np.stack(np.unravel_index(np.array(index, dtype=int), a.sizes), axis=1)
-    close(a.evaluate(points).value, a.expand().T[index])
+    close(a.evaluate(points).value, expanded(a).T[index])
 
 
 @given(grids.flatmap(lambda sizes: kron_sums(sizes, max_terms=6, values=few)), st.sampled_from([0, 1, 3, 2**64 - 1]))
 def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_mask):
     doubled = a + a + a * -1.0
     got = KroneckerSum(a.sizes, *_core.kron_compact(doubled._arrays, hash_mask))
-    close(got.expand(), a.expand())
+    close(expanded(got), expanded(a))
     terms = [
         tuple((p, *got.factor(t, p)) for p in range(len(a.sizes)))  # by value
         for t in range(got.n_terms)
@@ -183,8 +184,8 @@ def test_compaction_is_done_once(a):
 @given(pairs(), any_value)
 def test_algebra_is_distributive(pair, number):
     a, b = pair
-    close(((a + b) * number).expand(), number * a.expand() + number * b.expand())
-    close((number * a).square().expand(), number**2 * a.expand() ** 2)
+    close(expanded((a + b) * number), number * expanded(a) + number * expanded(b))
+    close(expanded((number * a).square()), number**2 * expanded(a) ** 2)
 
 
 @given(grids)
@@ -192,6 +193,6 @@ def test_no_terms_are_zero(sizes):
     nothing = KroneckerSum.from_terms(sizes, [], np.empty((0, 2)))
     ones = KroneckerSum.from_terms(sizes, [{}])
     assert nothing.inner(ones).value.tolist() == [0.0, 0.0]
-    assert not nothing.expand().any()
+    assert not expanded(nothing).any()
     assert (nothing + ones).n_terms == (ones + nothing).n_terms == 1
     assert ones.inner(ones).value == pytest.approx(np.prod(sizes))

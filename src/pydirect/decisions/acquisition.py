@@ -91,20 +91,6 @@ def upper_confidence_bound(mean: ArrayLike, std: ArrayLike, n_std: float = 2.0) 
     return mean + as_number(n_std, "n_std", at_least=0.0) * std
 
 
-def probability_of_feasibility(
-    mean: ArrayLike, std: ArrayLike, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf
-) -> FloatArray:
-    """Return the probability P(lower ≤ g ≤ upper) that a Gaussian constraint g holds.
-
-    Examples
-    --------
-    >>> from pydirect.decisions import probability_of_feasibility
-    >>> probability_of_feasibility([0.0, 2.0], [1.0, 1.0], upper=0.0).round(3)
-    array([0.5  , 0.023])
-    """
-    return np.exp(log_probability_of_feasibility(mean, std, lower, upper))
-
-
 def log_probability_of_feasibility(
     mean: ArrayLike, std: ArrayLike, lower: ArrayLike = -np.inf, upper: ArrayLike = np.inf
 ) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,27 +66,11 @@ N_STARTS, APART = 4, 0.05
 N_ROUNDS = 6
 MAX_ITER = 40
 LEAST_GAIN = 1e-4
-
-
 # Columns, the other columns that tell whether they apply, and how.
 Trees = list[tuple[int, NDArray[np.intp], Any]]
 
 
-class Acquisition(Protocol):
-    """A function of the surrogate's inputs, (n_rows, n_inputs)."""
-
-    def value(self, inputs: FloatArray) -> FloatArray: ...  # pragma: no cover
-
-    def gradient(self, inputs: FloatArray) -> tuple[FloatArray, FloatArray]: ...  # pragma: no cover
-
-
-def maximise(
-    acquisition: Acquisition,
-    box: Box,
-    good: FloatArray,
-    rng: np.random.Generator,
-    trees: Trees,
-) -> FloatArray:
+def maximise(acquisition: Criterion, box: Box, good: FloatArray, rng: np.random.Generator, trees: Trees) -> FloatArray:
     """Return a row where a function is large, (n_columns,): the best of several to which ascents lead.
 
     - `good`: Rows near which to look.
@@ -128,7 +112,7 @@ def candidates(box: Box, good: FloatArray, rng: np.random.Generator) -> FloatArr
     return np.concatenate(parts)
 
 
-def neighbours(acquisition: Acquisition, box: Box, row: FloatArray, trees: Trees) -> FloatArray:
+def neighbours(acquisition: Criterion, box: Box, row: FloatArray, trees: Trees) -> FloatArray:
     """Return where L-BFGS leads from a row in the continuous columns that apply, and both with other levels."""
     active, moved = applied(row[None], trees), row[None].copy()
     free = np.array([j for j in np.flatnonzero(~np.isnan(active[0])) if j not in box.compared], dtype=np.intp)
