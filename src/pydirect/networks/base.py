@@ -138,6 +138,17 @@ class NetworkRows(NamedTuple):
         return NetworkRows(self.x[index], self.y[index], weight[index], float(weight[index].sum()))
 
 
+class Evaluation(NamedTuple):
+    """How the training objective is evaluated."""
+
+    rows: NetworkRows
+    inference: Inference
+    kl_factor: float
+    n_draws: int
+    seed: int
+    n_threads: int
+
+
 @dataclass(frozen=True)
 class VariationalNetwork(ABC):
     """Base of Bayesian networks of independent weights.
@@ -176,16 +187,7 @@ class VariationalNetwork(ABC):
         object.__setattr__(self, "prior", as_network_prior(self.prior, 2 * self.n_layers))
 
     @abstractmethod
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
         """Evaluate ``kl_factor`` · KL(q ‖ p) − mean of E_q log p(y | x, w) and its gradient; see `NetworkObjective`."""
 
     @abstractmethod
@@ -295,7 +297,7 @@ class VariationalNetwork(ABC):
         return self.activation, True, "exact"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_compiled"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_made")}
 
     def as_theta(self, theta: ArrayLike) -> FloatArray:
         """Return θ as an array of n_parameters float64 numbers; infinities and NaN are allowed, (n_parameters,)."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_float_array
-from pydirect.networks.base import ACTIVATIONS, Inference, NetworkRows, TrainedNetwork, VariationalNetwork
+from pydirect.networks.base import ACTIVATIONS, Evaluation, Inference, TrainedNetwork, VariationalNetwork
 
 COVARIANCES = ("full", "diagonal")
 # Of two units: by quadrature to 1e-11, as Wu et al. approximate it, or by fewer nodes, to 2e-7.
@@ -82,16 +82,8 @@ class DeterministicNetwork(VariationalNetwork):
             raise ValueError(f"inference must be 'dvi' for activation='heaviside', got {name!r}")
         return inference
 
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
+        rows, inference, kl_factor, n_draws, seed, n_threads = how
         if inference.kind == "moments":
             return self._compiled.objective(theta, *rows, kl_factor, n_threads)
         if inference.kind == "mean":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -21,8 +20,8 @@ from pydirect.monte_carlo.divergence import MODES, InadmissiblePairError, MonteC
 from pydirect.monte_carlo.posteriors import PosteriorFamily, as_seed
 from pydirect.networks.base import (
     EmpiricalBayes,
+    Evaluation,
     Inference,
-    NetworkRows,
     TrainedNetwork,
     VariationalNetwork,
     moments_of_draws,
@@ -112,16 +111,8 @@ class SampledNetwork(VariationalNetwork):
             raise ValueError(f"posterior must be 'normal' for draws of pre-activations, got {self.posterior!r}")
         return inference
 
-    def negative_bound(
-        self,
-        theta: FloatArray,
-        rows: NetworkRows,
-        inference: Inference,
-        kl_factor: float,
-        n_draws: int,
-        seed: int,
-        n_threads: int,
-    ) -> tuple[float, FloatArray]:
+    def negative_bound(self, theta: FloatArray, how: Evaluation) -> tuple[float, FloatArray]:
+        rows, inference, kl_factor, n_draws, seed, n_threads = how
         seed = self.seed if inference.name == "kept" else seed
         value, gradient = self._compiled.sampled_objective(
             theta, *rows, 0.0, inference.kind, n_draws, seed, n_threads, self.posterior, self.last_layer_is_exact
@@ -137,16 +128,15 @@ class SampledNetwork(VariationalNetwork):
     def kl(self, theta: ArrayLike, seed: int | None = None, n_threads: int | None = 1) -> tuple[float, FloatArray]:
         theta = self.as_theta(theta)
         if self.weight_prior:
-            return self._estimated_kl(theta, self._divergences(seed, n_threads), np.ones(len(self.set_sizes)))[:2]
+            return self._estimated_kl(theta, self.kl_mode, np.ones(len(self.set_sizes)), seed, n_threads)[:2]
         value, gradient = self._compiled.divergence(theta)  # the law enters by its variance and by its entropy
         value += sum(lost_entropy(self.posterior, size) for size in self.set_sizes)
         if self.kl_mode == "exact":
             return value, gradient
         # An estimate at the best prior variances, or the given ones, replaces the exact divergence from them.
         variances = self.prior_variances(theta)
-        divergences = self._divergences(seed, n_threads)
-        estimate = self._estimated_kl(theta, divergences, np.sqrt(variances))
-        exact = self._estimated_kl(theta, self._exact_divergences, np.sqrt(variances))
+        estimate = self._estimated_kl(theta, self.kl_mode, np.sqrt(variances), seed, n_threads)
+        exact = self._estimated_kl(theta, "exact", np.sqrt(variances))
         value, gradient = value + estimate[0] - exact[0], gradient + estimate[1] - exact[1]
         if isinstance(self.prior, EmpiricalBayes):
             # The variances are stationary for the exact divergence alone: s² = (Σ (σ² + M²) + 2β)/(Ω + 2α + 2).
@@ -165,54 +155,51 @@ class SampledNetwork(VariationalNetwork):
             first += size
 
     def _estimated_kl(
-        self, theta: FloatArray, divergences: list[MonteCarloDivergence], deviations: FloatArray
+        self,
+        theta: FloatArray,
+        mode: str,
+        deviations: FloatArray,
+        seed: int | None = None,
+        n_threads: int | None = 1,
     ) -> tuple[float, FloatArray, list[float]]:
         """Return Σ KL of the sets of weights, each in units of its own deviation s, its gradient and that in log s."""
         value, gradient, in_units = 0.0, np.zeros_like(theta), []
+        divergences = self._divergences(mode, self.seed if seed is None else as_seed(seed), n_threads)
         for divergence, deviation, (mean, log_deviation) in zip(divergences, deviations, self._sets(), strict=True):
-            size = divergence.group_size
-            scale = np.log(deviation) + self._log_base_deviation(size)
+            # ξ is not standardised in `pydirect.monte_carlo`.
+            log_base = 0.5 * np.log(divergence.posterior.moment(2, divergence.group_size))
+            scale = np.log(deviation) + log_base
             part, slope = divergence.value_and_grad([theta[mean] / deviation, theta[log_deviation] - scale])
             value += part
             gradient[mean], gradient[log_deviation] = slope[0] / deviation, slope[1]
             in_units.append(-float(gradient[mean] @ theta[mean] + slope[1].sum()))
         return value, gradient, in_units
 
-    def _log_base_deviation(self, size: int) -> float:
-        """Log standard deviation of ξ in `pydirect.monte_carlo`, where it is not standardised."""
-        return 0.5 * np.log(PosteriorFamily(self.posterior).moment(2, size))
+    def _divergences(self, mode: str, seed: int, n_threads: int | None) -> list[MonteCarloDivergence]:
+        """Return the divergence of each set of weights from the named prior or from N(0, 1), with draws of a seed.
 
-    def _divergences(self, seed: int | None, n_threads: int | None) -> list[MonteCarloDivergence]:
-        """Return the divergence of each set of weights, with draws of a seed unless they are kept."""
-        if self.kl_mode in ("exact", "fixed"):
-            return self._kept_divergences
-        seed = self.seed if seed is None else as_seed(seed)
-        return [self._divergence(k, self.kl_mode, seed, n_threads) for k in range(len(self.set_sizes))]
-
-    def _divergence(self, k: int, mode: str, seed: int, n_threads: int | None = 1) -> MonteCarloDivergence:
-        """Return the divergence of the k-th set of weights from the named prior or from N(0, 1)."""
-        return MonteCarloDivergence(
-            self.posterior,
-            self.weight_prior or ("normal", 0.0, 1.0),
-            mode,
-            self.n_kl_draws,
-            self.set_sizes[k],
-            parameterization="log",
-            seed=int(np.random.SeedSequence([seed, k]).generate_state(1, np.uint64)[0]),
-            n_threads=n_threads,
-        )
-
-    @cached_property
-    def _kept_divergences(self) -> list[MonteCarloDivergence]:
-        return [self._divergence(k, self.kl_mode, self.seed) for k in range(len(self.set_sizes))]
-
-    @cached_property
-    def _exact_divergences(self) -> list[MonteCarloDivergence]:
-        return [self._divergence(k, "exact", 0) for k in range(len(self.set_sizes))]
-
-    def __getstate__(self) -> dict[str, Any]:
-        made = ("_kept_divergences", "_exact_divergences")
-        return {name: value for name, value in super().__getstate__().items() if name not in made}
+        Those that are kept, or have none, are made once.
+        """
+        made: dict[str, list[MonteCarloDivergence]] = self.__dict__.setdefault("_made", {})
+        if mode in made:
+            return made[mode]
+        once = mode in ("exact", "fixed")
+        found = [
+            MonteCarloDivergence(
+                self.posterior,
+                self.weight_prior or ("normal", 0.0, 1.0),
+                mode,
+                self.n_kl_draws,
+                size,
+                parameterization="log",
+                seed=int(np.random.SeedSequence([self.seed if once else seed, k]).generate_state(1, np.uint64)[0]),
+                n_threads=1 if once else n_threads,
+            )
+            for k, size in enumerate(self.set_sizes)
+        ]
+        if once:
+            made[mode] = found
+        return found
 
     @property
     def set_sizes(self) -> list[int]:

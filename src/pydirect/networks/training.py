@@ -19,7 +19,7 @@ from pydirect._threads import for_each, raise_if_set, resolve_n_threads, single_
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect._warnings import warn
 from pydirect.monte_carlo.posteriors import as_seed
-from pydirect.networks.base import Inference, TrainedNetwork, VariationalNetwork
+from pydirect.networks.base import Evaluation, Inference, TrainedNetwork, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.optimize.gradient import AdamSchedule, adam, lbfgs
@@ -138,8 +138,8 @@ class NetworkObjective:
 
     def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
         """Evaluate F and its gradient, with arguments that an optimiser has validated."""
-        kl_factor = kl_weight / self.n_total
-        return self.network.negative_bound(theta, self.rows, self.inference, kl_factor, self.n_draws, seed, n_threads)
+        how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
+        return self.network.negative_bound(theta, how)
 
     def bound(
         self,
