@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -50,27 +51,8 @@ class WithOutcome:
     if TYPE_CHECKING:
         outcome: Outcome
 
-    @property
-    def elbo(self) -> float:
-        """Lower bound on log p(y) in nats."""
-        return self.outcome.elbo
-
-    @property
-    def elbo_trace(self) -> FloatArray:
-        """ELBO after each iteration, (n_iter,)."""
-        return self.outcome.trace
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations."""
-        return self.outcome.n_iter
-
-    @property
-    def converged(self) -> bool:
-        """Whether the fit converged."""
-        return self.outcome.converged
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the fit was stopped from the keyboard."""
-        return self.outcome.interrupted
+    elbo = property(attrgetter("outcome.elbo"), doc="Lower bound on log p(y) in nats.")
+    elbo_trace = property(attrgetter("outcome.trace"), doc="ELBO after each iteration, (n_iter,).")
+    n_iter = property(attrgetter("outcome.n_iter"), doc="Number of iterations.")
+    converged = property(attrgetter("outcome.converged"), doc="Whether the fit converged.")
+    interrupted = property(attrgetter("outcome.interrupted"), doc="Whether the fit was stopped from the keyboard.")

@@ -15,6 +15,7 @@ from typing import Annotated
 
 import numpy as np
 import scipy.linalg
+from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
@@ -59,17 +60,12 @@ class MomentFeatures:
         # A shift of x or y leaves the space of polynomials only when lower degrees are in it.
         centre, scale = _centre_and_scale(x, bias)
         y_centre, y_scale = _centre_and_scale(y, bias)
-        factor = np.empty((0, x.shape[1]))
-        for begin in range(0, len(x), 2**16):
-            factor = np.linalg.qr(np.vstack([factor, (x[begin : begin + 2**16] - centre) / scale])).R
-        _, spread, axes = np.linalg.svd(factor)
+        z = (x - centre) / scale
+        _, spread, axes = np.linalg.svd(np.linalg.qr(z).R)
         # Directions in which the rows do not vary carry no information; one is kept so that there is a polynomial.
         n_variables = max(1, int((spread > 8 * x.shape[1] * np.finfo(float).eps * spread[0]).sum()))
+        reach = np.abs(z @ axes[:n_variables].T).max(axis=0)
         directions = axes[:n_variables].T / scale[:, None]
-        reach = np.zeros(n_variables)
-        for begin in range(0, len(x), 2**16):
-            values = np.abs((x[begin : begin + 2**16] - centre) @ directions)
-            np.maximum(reach, values.max(axis=0), out=reach)
         directions = directions / np.where(reach > 0, reach, 1.0)
         return cls(centre, directions, y_centre, y_scale, 2**depth, bias)
 
@@ -102,8 +98,12 @@ class MomentFeatures:
 
     def transform(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """Return φ of every row, (n_features, n_rows)."""
-        variables = (x - self.centre) @ self.directions
-        table = (_legendre if self.bias else _powers)(variables.T, 2 * self.degree)
+        variables, degree = (x - self.centre) @ self.directions, 2 * self.degree
+        if self.bias:  # Legendre polynomials, orthonormal for the uniform distribution
+            table = legvander(variables.T, degree) * np.sqrt(2 * np.arange(degree + 1) + 1.0)
+        else:
+            table = variables.T[:, :, None] ** np.arange(degree + 1.0)
+        table = np.ascontiguousarray(np.moveaxis(table, 2, 0))  # (degree + 1, n_variables, n_rows)
         out = np.empty((self.n_features, len(x)))
         # The total weight is a moment: among the polynomials with a bias, on its own without.
         n_square = 0 if self.bias else 1
@@ -125,20 +125,6 @@ def _centre_and_scale(values: FloatArray, shift: bool) -> tuple[FloatArray, Floa
     centre = low / 2 + high / 2 if shift else np.zeros(len(low))
     scale = np.maximum(high - centre, centre - low)
     return centre, np.where(scale > 0, scale, 1.0)
-
-
-def _legendre(z: FloatArray, degree: int) -> FloatArray:
-    """Legendre polynomials of degrees 0 … degree, orthonormal for the uniform distribution, (degree + 1, *z.shape)."""
-    out = np.empty((degree + 1, *z.shape))
-    out[0], out[1] = 1.0, z
-    for k in range(1, degree):
-        out[k + 1] = ((2 * k + 1) * z * out[k] - k * out[k - 1]) / (k + 1)
-    return out * np.sqrt(2 * np.arange(degree + 1) + 1.0).reshape(-1, *(1,) * z.ndim)
-
-
-def _powers(z: FloatArray, degree: int) -> FloatArray:
-    """z^k for k = 0 … degree, (degree + 1, *z.shape)."""
-    return z ** np.arange(degree + 1.0).reshape(-1, *(1,) * z.ndim)
 
 
 def _products(table: FloatArray, degree: int, homogeneous: bool, out: FloatArray, row: int) -> int:
