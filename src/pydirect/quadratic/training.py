@@ -61,9 +61,8 @@ class Run:
     levels: FloatArray  # (n_weights, n_levels)
     log_prior: FloatArray
     logits: FloatArray
-    elbo: float = -np.inf  # of this round; −inf before it was trained
-    trace: FloatArray = field(default_factory=lambda: np.empty(0))
-    converged: bool = False
+    # Its ELBO is of this round; −inf before it was trained.
+    outcome: Outcome = field(default_factory=lambda: Outcome(-np.inf))
 
     @property
     def q(self) -> FloatArray:
@@ -137,7 +136,7 @@ def place_levels_anew(problem: Problem, run: Run, fit_prior_scale: bool) -> Run:
     levels = weights.mean[:, None] + spread * unit
     log_prior = grid_log_mass(problem.prior, levels / column, spread * (unit[1] - unit[0]) / column)
     logits = np.broadcast_to(-0.5 * unit**2, levels.shape)
-    return Run(scale, levels, log_prior, logits, trace=run.trace)
+    return Run(scale, levels, log_prior, logits, Outcome(-np.inf, run.outcome.trace))
 
 
 def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> float:
@@ -159,9 +158,8 @@ def improve(problem: Problem, engines: queue.SimpleQueue[Any], n_threads: int, r
         return run
     engine = engines.get()
     try:
-        model = problem.model(engine, run, n_threads)
         optimise = _by_lbfgs if problem.optimizer == "lbfgs" else _by_coordinates
-        logits, outcome = optimise(problem, model, run)
+        logits, outcome = optimise(problem, problem.model(engine, run, n_threads), run)
     finally:
         engines.put(engine)
     if outcome.interrupted:
@@ -169,8 +167,8 @@ def improve(problem: Problem, engines: queue.SimpleQueue[Any], n_threads: int, r
     trace = outcome.trace[-max(outcome.n_iter, 1) :]
     if trace.size == 0 or not np.isfinite(trace[-1]):
         return run
-    trace = np.append(run.trace, trace)
-    return replace(run, logits=logits, elbo=float(trace[-1]), trace=trace, converged=outcome.converged)
+    whole = np.append(run.outcome.trace, trace)
+    return replace(run, logits=logits, outcome=Outcome(float(trace[-1]), whole, len(whole), outcome.converged))
 
 
 def _by_lbfgs(problem: Problem, model: QuadraticNetwork, run: Run) -> tuple[FloatArray, Outcome]:
@@ -338,24 +336,26 @@ def fit_quadratic_network(
     for _ in range(n_workers):
         engines.put(make_engine(kind, shape, *rows))
 
-    best, finished = runs[0], 0  # of the last round in which any run was trained
-    total = sum(_survivors(len(runs), k) for k in range(n_regrids + 1))
+    sizes = [len(runs)]  # of rounds, each of which drops the weaker half of the one before
+    for _ in range(n_regrids):
+        sizes.append((sizes[-1] + 1) // 2)
+    best = runs[0]  # of the last round in which any run was trained
     try:
-        for k in range(n_regrids + 1):
+        for k, size in enumerate(sizes):
             if k > 0:
-                runs = sorted(runs, key=lambda run: -run.elbo)[: _survivors(len(runs), 1)]
+                runs = sorted(runs, key=lambda run: -run.outcome.elbo)[:size]
                 runs = [place_levels_anew(problem, run, fit_prior_scale) for run in runs]
-            inner = max(1, n_threads // min(n_workers, len(runs)))
+            inner = max(1, n_threads // min(n_workers, size))
             runs = for_each(partial(improve, problem, engines, inner), runs, n_workers, problem.stop)
-            best = max((run for run in runs if run.elbo > -np.inf), key=lambda run: run.elbo, default=best)
-            finished += len(runs)
+            trained = [run for run in runs if run.outcome.elbo > -np.inf]
+            best = max(trained, key=lambda run: run.outcome.elbo, default=best)
             if progress is not None:
-                progress(finished, total, best.elbo)
+                progress(sum(sizes[: k + 1]), sum(sizes), best.outcome.elbo)
             if problem.stop.is_set():
                 break
     except KeyboardInterrupt:
         problem.stop.set()
-    if best.elbo == -np.inf and not problem.stop.is_set():
+    if best.outcome.elbo == -np.inf and not problem.stop.is_set():
         raise ValueError(
             "x and y must be of order one, got magnitudes up to "
             f"{np.abs(x).max(initial=0.0):.3g} and {np.abs(y).max():.3g}, where the ELBO is not finite"
@@ -412,38 +412,23 @@ def _prepare(
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
     if engine == "coreset" and shape.depth > 2:
         raise ValueError(f"engine must serve {shape.depth} hidden layers, got 'coreset'")
-    if shape.n_inputs > 0 and (engine == "coreset" or (engine == "auto" and _coreset_pays(shape, len(x)))):
+    wanted = engine == "coreset"
+    if engine == "auto" and shape.n_inputs > 0:  # fewer rows in every step may be worth the construction of a coreset
+        size = n_moments(shape.n_inputs, shape.depth, shape.bias)
+        wanted = size <= LARGEST_CORESET and len(x) >= CORESET_GAIN * size
+    if wanted and shape.n_inputs > 0:
         coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
         return "coreset", (coreset.x, coreset.y, coreset.weight)
     return choose_engine(shape, len(x), "auto" if engine == "coreset" else engine), (x, y, weight)
 
 
-def _coreset_pays(shape: NetworkShape, n_rows: int) -> bool:
-    """Whether fewer rows in every step are worth the construction of a coreset."""
-    size = n_moments(shape.n_inputs, shape.depth, shape.bias)
-    return size <= LARGEST_CORESET and n_rows >= CORESET_GAIN * size
-
-
 def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPosterior:
-    model, interrupted = problem.model(engine, run, n_threads=1), problem.stop.is_set()
-    weights = FactorizedCategorical(run.levels, run.q)
+    model, weights = problem.model(engine, run, n_threads=1), FactorizedCategorical(run.levels, run.q)
     noise = model.noise_posterior(model.expected_squared_error(weights.q))[1]
     elbo = model.elbo(weights.q, noise.q)
     warn_at_edge(noise)
-    trace = np.append(run.trace[:-1], elbo)
-    return NetworkPosterior(
-        weights,
-        noise,
-        run.log_prior,
-        Outcome(elbo, trace, len(trace), converged=run.converged and not interrupted, interrupted=interrupted),
-        shape=problem.shape,
-        prior_scale=run.scale,
-        engine=kind,
-    )
-
-
-def _survivors(n_runs: int, n_rounds: int) -> int:
-    """Return the number of runs left after rounds that drop the weaker half each."""
-    for _ in range(n_rounds):
-        n_runs = (n_runs + 1) // 2
-    return n_runs
+    trace = np.append(run.outcome.trace[:-1], elbo)
+    outcome = replace(run.outcome, elbo=elbo, trace=trace, n_iter=len(trace))
+    outcome = outcome.stopped() if problem.stop.is_set() else outcome
+    own = {"shape": problem.shape, "prior_scale": run.scale, "engine": kind}
+    return NetworkPosterior(weights, noise, run.log_prior, outcome, **own)
