@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -130,12 +131,14 @@ class SequentialRegression:
             f"prior variance × tr A / noise = {strength:.3g}; raise the noise or lower the prior variance"
         )
 
-    def exponents(self) -> tuple[NDArray[np.int8], FloatArray]:
-        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior, and m.
+    def exponents(self) -> NDArray[np.int8]:
+        """Return e_j = ⌈log₂((|m_j| + κ sd_j) / ((K + ½) h))⌉, so that own levels cover the posterior; zero if shared.
 
         Levels about m_j need not cover |m_j|. Of weights that are tied, the largest.
         """
         b = self.statistics.n_weights
+        if self.given_exponents is not None or not self.own_scales:
+            return np.zeros(b, dtype=np.int8) if self.given_exponents is None else self.given_exponents
         factor, _ = self.factorise(np.ones(b), "natural")
         mean = solve(factor, self.statistics.c) / self.noise
         sd = np.sqrt(_core.inverse_diagonal(factor, self.n_threads))
@@ -151,7 +154,7 @@ class SequentialRegression:
             largest = np.full(self.ties.max() + 1, -np.inf)
             np.maximum.at(largest, self.ties, needed)
             needed = largest[self.ties]
-        return needed.astype(np.int8), mean
+        return needed.astype(np.int8)
 
     def log_masses(self, levels: FloatArray, scale: FloatArray) -> FloatArray:
         """Log prior masses of levels in own units, (n_weights or 1, n_levels): of shared levels they sum to one.
@@ -169,17 +172,11 @@ class SequentialRegression:
 
     def sampler(self) -> tuple[SequentialSampler, NDArray[np.int8], float]:
         """Return what draws weights, the exponents of their levels, and the continuous weights' log evidence."""
-        target, v = self.statistics, self.weight_variance
-        mean, exponents = None, self.given_exponents
-        if exponents is None and self.own_scales:
-            exponents, mean = self.exponents()
-        elif exponents is None:
-            exponents = np.zeros(target.n_weights, dtype=np.int8)
+        target, v, exponents = self.statistics, self.weight_variance, self.exponents()
         scale = np.ldexp(self.step, exponents.astype(np.int64))
         factor, order = self.factorise(scale, self.order)
-        if mean is None:
-            mean = np.empty(target.n_weights)
-            mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
+        mean = np.empty(target.n_weights)
+        mean[order] = solve(factor, (scale * target.c)[order]) / self.noise * scale[order]
         levels = self.unit_levels
         if self.level_scales == "centred":
             levels = levels + (mean / scale)[:, None]
@@ -189,8 +186,8 @@ class SequentialRegression:
         constant = -0.5 * (target.n_samples * np.log(2 * np.pi * self.noise) + squared_error / self.noise)
         log_determinant = 2 * (np.log(factor.diagonal()).sum() - np.log(scale).sum())
         evidence = constant - 0.5 * (log_determinant + target.n_weights * np.log(v))
-        own_mean, own_levels, own_tilt = (mean / scale)[order], _in_order(levels, order), _in_order(tilt, order)
-        sampler = SequentialSampler(factor, order, scale, own_mean, own_levels, own_tilt, float(constant))
+        tables = (np.ascontiguousarray(table[order] if len(table) > 1 else table) for table in (levels, tilt))
+        sampler = SequentialSampler(factor, order, scale, (mean / scale)[order], *tables, constant=float(constant))
         return sampler, exponents, float(evidence)
 
     def fit(self, n_draws: int, kind: str, seed: int) -> SequentialPosterior:
@@ -219,10 +216,6 @@ class SequentialRegression:
             outcome=Outcome(elbo, np.array([elbo]), 1, True),
             sampler=sampler,
         )
-
-
-def _in_order(table: FloatArray, order: NDArray[np.int64]) -> FloatArray:
-    return np.ascontiguousarray(table[order] if len(table) > 1 else table)
 
 
 def solve(factor: FloatArray, right: FloatArray) -> FloatArray:
@@ -348,12 +341,10 @@ def fit_sequential(
         log_prior=None if log_prior is None else as_log_masses(log_prior, unit_levels, b),
         coverage=as_number(coverage, "coverage", above=0.0),
         order=_as_order(order, b),
-        ties=None if ties is None else _as_integers(ties, "ties", b, 0, b - 1, level_scales).astype(np.intp),
-        given_exponents=None
-        if level_exponents is None
-        else _as_integers(
-            level_exponents, "level_exponents", b, -LARGEST_EXPONENT, LARGEST_EXPONENT, level_scales
-        ).astype(np.int8),
+        ties=_as_integers(ties, "ties", b, (0, b - 1), np.intp, level_scales),
+        given_exponents=_as_integers(
+            level_exponents, "level_exponents", b, (-LARGEST_EXPONENT, LARGEST_EXPONENT), np.int8, level_scales
+        ),
         n_threads=resolve_n_threads(n_threads),
     )
     seed = int(as_generator(random_state).integers(2**63))
@@ -380,13 +371,17 @@ def with_common_scales(
     ]
 
 
-def _as_integers(values: ArrayLike, name: str, n_weights: int, low: int, high: int, level_scales: str) -> FloatArray:
+def _as_integers(
+    values: ArrayLike | None, name: str, n_weights: int, ends: tuple[int, int], dtype: type, level_scales: str
+) -> NDArray[Any] | None:
+    if values is None:
+        return None
     if level_scales != "own":
         raise ValueError(f"{name} must be None with level_scales={level_scales!r}")
     given = as_float_array(values, name, (n_weights,))
-    if (given != np.rint(given)).any() or given.min() < low or given.max() > high:
-        raise ValueError(f"{name} must be integers from {low} to {high}")
-    return given
+    if (given != np.rint(given)).any() or given.min() < ends[0] or given.max() > ends[1]:
+        raise ValueError(f"{name} must be integers from {ends[0]} to {ends[1]}")
+    return given.astype(dtype)
 
 
 def as_own_levels(levels: ArrayLike | None, n_levels: int) -> FloatArray:
