@@ -253,30 +253,13 @@ def fit_regression(
             solver.set_noise(model.noise.middle())
         else:
             _warm_start(model, solver, start)
-        problem = _quadratic_problem(model, solver.a, max_iter, n_threads)
+        sums, precision = model.statistics, model.prior_precision()
+        problem = QuadraticProblem(solver.a, sums.A, sums.c, precision, levels, max_iter, n_threads)
         relaxed = partial(_naturals_of_logits, model, solver, max_iter)
         outcome = run(solver, problem, warm=start is not None, relaxed=relaxed)
         weights = FactorizedCategorical(levels, np.ascontiguousarray(solver.probabilities()[:, : levels.shape[1]]))
         elbo, q_noise = solver.elbo(), solver.q_noise
     return MeanFieldPosterior(weights, model.noise.posterior(q_noise), model.log_prior, outcome.at(elbo))
-
-
-def _quadratic_problem(
-    model: MeanFieldRegression, narrow: NDArray[np.float32], max_iter: int, n_threads: int
-) -> QuadraticProblem:
-    """Return what optimisers see of a model; `narrow` is A in single precision."""
-    gaps = np.diff(np.sort(model.levels, axis=1), axis=1)
-    return QuadraticProblem(
-        a=narrow,
-        a_exact=model.statistics.A,
-        c=model.statistics.c,
-        prior_precision=model.prior_precision(),
-        lowest=model.levels.min(axis=1),
-        highest=model.levels.max(axis=1),
-        spacing=float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0,
-        max_iter=max_iter,
-        n_threads=n_threads,
-    )
 
 
 def _warm_start(model: MeanFieldRegression, solver: _core.MeanField, start: MeanFieldPosterior) -> None:

@@ -64,7 +64,8 @@ class Climb:
         """Effective log prior of each component, (n_components or 1, ...), and what the bound adds to its ELBO."""
         if self.table is None:
             return self.model.log_prior[None], np.zeros(len(q))
-        return priors_of_components(self.table, q)
+        found = [self.table.responsibilities(component) for component in q]
+        return np.stack([self.table.effective(f) for f in found]), np.array([self.table.offset(f) for f in found])
 
     def solver(self, state: MixtureState) -> _core.Mixture:
         """Return the compiled solver at a state."""
@@ -103,13 +104,6 @@ class Climb:
     def evaluated(self, state: MixtureState) -> MixtureState:
         """Return a state with its ELBO, under a mixture prior with the responsibilities of its own components."""
         return replace(state, outcome=replace(state.outcome, elbo=self.solver(state).elbo()))
-
-
-def priors_of_components(table: MixturePriorTable, q: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Effective log prior of each component under a mixture prior, and what the bound adds to its ELBO."""
-    responsibilities = [table.responsibilities(component) for component in q]
-    log_prior = np.stack([table.effective(rho) for rho in responsibilities])
-    return log_prior, np.array([table.offset(rho) for rho in responsibilities])
 
 
 def start_state(start: MeanFieldPosterior | MixturePosterior, climb: Climb, n_components: int) -> MixtureState:
@@ -169,11 +163,12 @@ def split_components(state: MixtureState, climb: Climb, n_components: int) -> Mi
     weight whose partner would make up for most of that is cut first.
     """
     q, model = state.q[0], climb.model
-    order = np.argsort(model.levels, axis=1)
-    sorted_q = np.take_along_axis(q, np.broadcast_to(order, q.shape), axis=1)
-    sorted_levels = np.broadcast_to(np.take_along_axis(model.levels, order, axis=1), q.shape)
     if q.shape[1] == 1:
         return state
+    order = np.broadcast_to(np.argsort(model.levels, axis=1), q.shape)
+    sorted_q, sorted_levels = (
+        np.take_along_axis(table, order, axis=1) for table in (q, np.broadcast_to(model.levels, q.shape))
+    )
     weights = FactorizedCategorical(model.levels, q)
     tau = model.noise.precision(state.q_noise)
     with single_blas_thread():
@@ -183,27 +178,27 @@ def split_components(state: MixtureState, climb: Climb, n_components: int) -> Mi
         squares /= (tau * climb.a.diagonal() + model.prior_precision()).astype(np.float32)
         partner = tau**2 * squares.max(axis=1).astype(np.float64)
 
+    log_prior = np.broadcast_to(model.log_prior, q.shape)
+    prior = np.maximum(np.exp(log_prior - log_prior.max(axis=1, keepdims=True)), SMALLEST_MASS)
     between, cut, log_small, distance = _halves(sorted_q, sorted_levels)
     undecided = between * answer
     decided = np.where(distance > 0, log_small + 0.5 * distance**2 * partner, -np.inf)
     parts: list[tuple[float, FloatArray, frozenset[int]]] = [(1.0, q, frozenset())]
     while len(parts) < n_components:
         parts.sort(key=lambda part: -part[0])
-        place = _next_cut(undecided, parts, 0.0)
-        if place is None:
-            place = _next_cut(decided, parts, -np.inf)
+        place = _next_cut(undecided, parts, 0.0) or _next_cut(decided, parts, -np.inf)
         if place is None:
             break  # nothing is left to cut
         index, j = place
         alpha, whole, used = parts.pop(index)
         lower = np.zeros(q.shape[1], dtype=bool)
-        lower[np.broadcast_to(order, q.shape)[j, : cut[j] + 1]] = True
+        lower[order[j, : cut[j] + 1]] = True
         for half in (lower, ~lower):
             part = whole.copy()
             part[j] = np.where(half, whole[j], 0.0)
             mass = part[j].sum()
             # Levels that q has given up come from the prior, which is all that is known of them.
-            part[j] = part[j] / mass if mass > 1e-290 else np.where(half, _prior_mass(model, j), 0.0)
+            part[j] = part[j] / mass if mass > 1e-290 else np.where(half, prior[j], 0.0)
             part[j] /= part[j].sum()
             parts.append((max(alpha * mass, SMALLEST_ALPHA), part, used | {j}))
     alphas = np.array([alpha for alpha, _, _ in parts])
@@ -217,15 +212,9 @@ def _next_cut(
     for index, (_, _, used) in enumerate(parts):
         still = score.copy()
         still[list(used)] = lowest
-        j = int(still.argmax())
-        if still[j] > lowest:
-            return index, j
+        if still.max() > lowest:
+            return index, int(still.argmax())
     return None
-
-
-def _prior_mass(model: MeanFieldRegression, j: int) -> FloatArray:
-    log_p = model.log_prior[j if len(model.log_prior) > 1 else 0]
-    return np.maximum(np.exp(log_p - log_p.max()), SMALLEST_MASS)
 
 
 def _halves(q: FloatArray, levels: FloatArray) -> tuple[FloatArray, NDArray[np.intp], FloatArray, FloatArray]:

@@ -186,8 +186,8 @@ class SequentialRegression:
         constant = -0.5 * (target.n_samples * np.log(2 * np.pi * self.noise) + squared_error / self.noise)
         log_determinant = 2 * (np.log(factor.diagonal()).sum() - np.log(scale).sum())
         evidence = constant - 0.5 * (log_determinant + target.n_weights * np.log(v))
-        tables = (np.ascontiguousarray(table[order] if len(table) > 1 else table) for table in (levels, tilt))
-        sampler = SequentialSampler(factor, order, scale, (mean / scale)[order], *tables, constant=float(constant))
+        levels, tilt = (np.ascontiguousarray(t[order] if len(t) > 1 else t) for t in (levels, tilt))
+        sampler = SequentialSampler(factor, order, scale, (mean / scale)[order], levels, tilt, float(constant))
         return sampler, exponents, float(evidence)
 
     def fit(self, n_draws: int, kind: str, seed: int) -> SequentialPosterior:

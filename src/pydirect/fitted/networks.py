@@ -122,6 +122,16 @@ def lost_in_units(model: FittedNetworkRegressor | FittedQuadraticNetwork) -> Flo
     return np.asarray(model.n_samples * np.log(model.units.scale))
 
 
+def by_blocks(
+    model: FittedNetworkRegressor | FittedQuadraticNetwork,
+    x: FloatArray,
+    parts: Callable[[FloatArray], Sequence[tuple[FloatArray, ...]]],
+) -> FloatArray:
+    """Parts (n_parts, n_rows, n_outputs) of all rows from those of a block, a tuple per output."""
+    blocks = [np.stack([np.stack(own) for own in parts(x[rows])], axis=-1) for rows in model.blocks(x)]
+    return np.concatenate(blocks, axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class FittedNetworkRegressor(Predictor):
     """One network per target, whose noise variance may be another output l of the network.
@@ -160,31 +170,26 @@ class FittedNetworkRegressor(Predictor):
 
     def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
         """Return the model with the mean over rows of the expected noise variance."""
-        noise = self._by_blocks(x, lambda part: [(self.noise_from_moments(*m),) for m in self.output_moments(part)])[0]
+        noise = by_blocks(self, x, lambda part: [(self.noise_from_moments(*m),) for m in self.output_moments(part)])[0]
         return replace(self, mean_noise=np.average(noise, axis=0, weights=weight))
 
     # --- outputs f and l, the second constant for constant noise
 
     def output_moments(self, x: FloatArray) -> Moments:
         """Mean (n_rows, 2) and covariance (n_rows, 2, 2) of f and l for every target."""
-        moments = self.outputs.moments(x)
-        if self.likelihood != "homoscedastic":
-            return moments
-        log_noise = [np.full((len(x), 1), p.log_noise) for p in self.posteriors]
-        return [
-            (np.hstack([mean, level]), np.pad(covariance, ((0, 0), (0, 1), (0, 1))))
-            for (mean, covariance), level in zip(moments, log_noise, strict=True)
-        ]
+        found = self.outputs.moments(x)
+        if self.likelihood == "homoscedastic":
+            found = [(self._with_noise(k, m), np.pad(s, ((0, 0), (0, 1), (0, 1)))) for k, (m, s) in enumerate(found)]
+        return found
 
     def drawn(self, x: FloatArray) -> list[FloatArray]:
         """Stored draws of f and l, (n_rows, 2, n_draws), for every target."""
-        outputs = self.outputs.drawn(x)
-        if self.likelihood != "homoscedastic":
-            return outputs
-        return [
-            np.concatenate([drawn, np.full_like(drawn, p.log_noise[0])], axis=1)
-            for drawn, p in zip(outputs, self.posteriors, strict=True)
-        ]
+        found = self.outputs.drawn(x)
+        return [self._with_noise(k, f) for k, f in enumerate(found)] if self.likelihood == "homoscedastic" else found
+
+    def _with_noise(self, k: int, f: FloatArray) -> FloatArray:
+        """Append the constant log noise of output k to f along the second axis."""
+        return np.concatenate([f, np.full_like(f, self.posteriors[k].log_noise[0])], axis=1)
 
     def noise_from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
         """Expected noise variance, standardised, (n_rows,)."""
@@ -200,7 +205,7 @@ class FittedNetworkRegressor(Predictor):
     # --- moments
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        moments = self._by_blocks(x, lambda part: [(m[:, 0], s[:, 0, 0]) for m, s in self.output_moments(part)])
+        moments = by_blocks(self, x, lambda part: [(m[:, 0], s[:, 0, 0]) for m, s in self.output_moments(part)])
         return moments[0], moments[1] if with_variance else None
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -210,13 +215,8 @@ class FittedNetworkRegressor(Predictor):
                 return [(means.mean(axis=1), means.var(axis=1), noise.mean(axis=1)) for _, means, noise in drawn]
             return [(m[:, 0], s[:, 0, 0], self.noise_from_moments(m, s)) for m, s in self.output_moments(x)]
 
-        mean, epistemic, aleatoric = self._by_blocks(x, parts)
+        mean, epistemic, aleatoric = by_blocks(self, x, parts)
         return mean, epistemic, aleatoric
-
-    def _by_blocks(self, x: FloatArray, parts: Callable[[FloatArray], Sequence[tuple[FloatArray, ...]]]) -> FloatArray:
-        """Parts (n_parts, n_rows, n_outputs) of all rows from those of a block, a tuple per output."""
-        blocks = [np.stack([np.stack(own) for own in parts(x[rows])], axis=-1) for rows in self.blocks(x)]
-        return np.concatenate(blocks, axis=1)
 
     # --- distributions
 
@@ -240,11 +240,11 @@ class FittedNetworkRegressor(Predictor):
         values = np.empty((len(x), len(self.posteriors), n_samples))
         draw, factor = self.outputs.sampler(n_samples, rng), self.units.calibration
         for rows in self.blocks(x, self.outputs.width_of_draws(n_samples)):
-            for k, outputs in enumerate(draw(x[rows])):
+            for k, drawn in enumerate(draw(x[rows])):
+                outputs = self._with_noise(k, drawn) if self.likelihood == "homoscedastic" else drawn
                 values[rows, k] = outputs[:, 0]
                 if noise:
-                    level = self.posteriors[k].log_noise if self.likelihood == "homoscedastic" else outputs[:, 1]
-                    sd = np.sqrt(self.noise_variances(level))
+                    sd = np.sqrt(self.noise_variances(outputs[:, 1]))
                     values[rows, k] += sd * rng.standard_normal(outputs[:, 0].shape)
         if factor != 1.0:
             mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
@@ -296,10 +296,7 @@ class FittedNetworkClassifier(Digested):
 
     def log_proba(self, x: FloatArray) -> FloatArray:
         """Log probabilities, (n_rows, n_classes)."""
-        log_p = np.empty((len(x), len(self.classes)))
-        for rows in blocks_of(len(x), self.n_columns):
-            log_p[rows] = self._log_proba_of_block(x[rows])
-        return log_p
+        return np.concatenate([self._log_proba_of_block(x[rows]) for rows in blocks_of(len(x), self.n_columns)])
 
     def _log_proba_of_block(self, x: FloatArray) -> FloatArray:
         if self.outputs.n_draws:
@@ -309,8 +306,7 @@ class FittedNetworkClassifier(Digested):
             odds = predictive_log_odds(*log_odds_moments(mean, covariance))
             return np.asarray(log_expit(np.stack([-odds, odds], axis=1)))
         logits = draw_outputs(mean, covariance, normal_points(N_POINTS, mean.shape[1]))
-        log_p: FloatArray = log_mean_softmax(logits, classes=0, draws=2).T
-        return log_p
+        return log_mean_softmax(logits, classes=0, draws=2).T
 
     def logit(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of the log odds of two classes, (n_rows,), or of more classes' centred logits."""
@@ -321,11 +317,8 @@ class FittedNetworkClassifier(Digested):
 
     def sample_proba(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draws of the probabilities, (n_rows, n_classes, n_samples)."""
-        proba = np.empty((len(x), len(self.classes), n_samples))
-        draw = self.outputs.sampler(n_samples, rng)
-        for rows in blocks_of(len(x), self.outputs.width_of_draws(n_samples)):
-            proba[rows] = softmax(draw(x[rows])[0], axis=1)
-        return proba
+        draw, blocks = self.outputs.sampler(n_samples, rng), blocks_of(len(x), self.outputs.width_of_draws(n_samples))
+        return np.concatenate([softmax(draw(x[rows])[0], axis=1) for rows in blocks])
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,17 +356,14 @@ class FittedQuadraticNetwork(Predictor):
         return quadratic_inputs(self.input_map, self.rotation, self.posteriors[0].shape.largest_input, x)
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        mean = np.empty((len(x), len(self.posteriors)))
-        variance = np.empty_like(mean) if with_variance else None
-        n_threads = resolve_n_threads()
-        for rows in self.blocks(x):
-            inputs = self.inputs(x[rows])
-            for k, posterior in enumerate(self.posteriors):
-                if variance is None:
-                    mean[rows, k] = posterior.latent_mean(inputs, n_threads)
-                else:
-                    mean[rows, k], variance[rows, k] = posterior.latent_moments(inputs, n_threads)
-        return mean, variance
+        def parts(x: FloatArray) -> Sequence[tuple[FloatArray, ...]]:
+            inputs, n_threads = self.inputs(x), resolve_n_threads()
+            if with_variance:
+                return [p.latent_moments(inputs, n_threads) for p in self.posteriors]
+            return [(p.latent_mean(inputs, n_threads),) for p in self.posteriors]
+
+        found = by_blocks(self, x, parts)
+        return found[0], found[1] if with_variance else None
 
     def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         noises = [p.noise for p in self.posteriors]

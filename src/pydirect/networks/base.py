@@ -413,7 +413,7 @@ def log_mean_softmax(logits: FloatArray, classes: int, draws: int) -> FloatArray
     logits -= np.log(np.exp(logits).sum(axis=classes, keepdims=True))
     largest = logits.max(axis=draws, keepdims=True)
     logits -= largest
-    return np.log(np.exp(logits, out=logits).mean(axis=draws)) + largest.squeeze(draws)
+    return np.asarray(np.log(np.exp(logits, out=logits).mean(axis=draws)) + largest.squeeze(draws))
 
 
 def draw_outputs(mean: FloatArray, covariance: FloatArray, z: FloatArray) -> FloatArray:

@@ -52,9 +52,7 @@ class QuadraticProblem:
     a_exact: FloatArray  # (n_weights, n_weights): the matrix A
     c: FloatArray  # (n_weights,): Φᵀy
     prior_precision: FloatArray  # (n_weights,): inverse prior variances
-    lowest: FloatArray  # (n_weights or 1,): lowest levels
-    highest: FloatArray  # (n_weights or 1,): highest levels
-    spacing: float  # distance of neighbouring levels, in the mean
+    levels: FloatArray  # (n_weights or 1, n_levels)
     max_iter: int  # largest number of iterations
     n_threads: int = 1  # number of threads; results have the same bits for any
 
@@ -70,7 +68,9 @@ class QuadraticProblem:
 
     def is_coarse(self, tau: float) -> bool:
         """Whether ``δ = tau mean(diag A) spacing²`` is large; at about 2 levels are as wide as the posterior."""
-        delta = tau * float(self.a.diagonal().mean()) * self.spacing**2
+        gaps = np.diff(np.sort(self.levels, axis=1), axis=1)
+        spacing = float(gaps[gaps > 0].mean()) if (gaps > 0).any() else 0.0
+        delta = tau * float(self.a.diagonal().mean()) * spacing**2
         return delta > (COARSE_LEVELS_OF_FEW if self.is_small else COARSE_LEVELS)
 
     def lattice(self, tau: float) -> LevelLattice:
@@ -103,7 +103,7 @@ class QuadraticProblem:
             if lattice is None:
                 return
             yield lattice
-            if ((self.lowest <= lattice.ridge) & (lattice.ridge <= self.highest)).all():
+            if ((self.levels.min(axis=1) <= lattice.ridge) & (lattice.ridge <= self.levels.max(axis=1))).all():
                 return
 
 

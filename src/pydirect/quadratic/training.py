@@ -430,5 +430,6 @@ def _posterior(problem: Problem, run: Run, engine: Any, kind: str) -> NetworkPos
     trace = np.append(run.outcome.trace[:-1], elbo)
     outcome = replace(run.outcome, elbo=elbo, trace=trace, n_iter=len(trace))
     outcome = outcome.stopped() if problem.stop.is_set() else outcome
-    own = {"shape": problem.shape, "prior_scale": run.scale, "engine": kind}
-    return NetworkPosterior(weights, noise, run.log_prior, outcome, **own)
+    return NetworkPosterior(
+        weights, noise, run.log_prior, outcome, shape=problem.shape, prior_scale=run.scale, engine=kind
+    )
