@@ -194,3 +194,12 @@ def test_all_rows_are_weighted_only_where_noise_varies(noise, monkeypatch):
     model = fitted(x, y, noise="auto")
     assert bool(passes) == (noise == "varying")
     assert model.noise_model_.choices == (noise,)
+
+
+def test_targets_that_are_zeros_and_ones_have_plausible_deviations():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((900, 3))
+    y = (rng.random(900) < 1 / (1 + np.exp(x[:, 1] - 2 * x[:, 0]))).astype(float)
+    std = DirectRegressor(n_basis_functions=100).fit(x[:400], y[:400]).predict(x[400:], return_std=True)[1]
+    assert np.mean(std > 1) < 0.02
+    assert np.median(std) < 0.5

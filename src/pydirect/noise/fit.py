@@ -35,6 +35,7 @@ from pydirect.linear.posterior import FactoredPosterior, GaussianPosterior, post
 from pydirect.noise.model import (
     CONSTANT,
     HEAVY_TAILED,
+    LIGHT_TAILS,
     MIN_ROWS_TO_CHOOSE,
     NO_TAILS,
     TAILS,
@@ -542,7 +543,7 @@ class NoiseFit:
         """Return varying noise without and with tails, about the mean that left-out rows like best."""
         return {
             name: max((self.best(mean, log_noise, tails) for mean in means), key=lambda c: c.log_density)
-            for name, tails in ((VARYING, [NO_TAILS]), (VARYING_HEAVY_TAILED, TAILS))
+            for name, tails in ((VARYING, LIGHT_TAILS), (VARYING_HEAVY_TAILED, TAILS))
         }
 
     def _moved(self, weighted: Mean, constant: Mean) -> Mean:

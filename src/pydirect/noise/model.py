@@ -43,7 +43,14 @@ class Tails:
 
 
 NO_TAILS = Tails()
-TAILS = tuple(Tails(tau, shift) for tau in SPREADS for shift in (0.0, -tau / 4, -tau / 2, -(tau**2) / 4, -(tau**2) / 2))
+# Logarithms of squares may spread less than those of Gaussian noise, of which estimates of variances are then too
+# large: residuals of targets that are zeros and ones are nearly alike. So shifts go below that of the mean variance.
+LIGHT_TAILS = tuple(Tails(shift=shift) for shift in (0.0, -0.3, -0.6, -0.9, -1.2))
+TAILS = tuple(
+    Tails(tau, shift)
+    for tau in SPREADS
+    for shift in (0.0, -tau / 4, -tau / 2, -(tau**2) / 4, *(-(tau**2) / 2 - below for below in (0.0, 0.6, 1.2)))
+)
 
 
 @dataclass(frozen=True)
