@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.metrics import check_scoring, mean_squared_error, r2_score, root_mean_squared_error
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils import Tags, _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -31,6 +32,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.metrics import nlpd_scorer
+from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import Standardised
 from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.table import Table
@@ -79,9 +81,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     param_grid : dict of str to sequence, or a list of such dicts
         Values of every parameter to try.
     scoring : str or callable, optional
-        Any scorer of scikit-learn, ``"r2"`` by default, which may use predictive deviations. With ``cv="loo"``
-        ``"r2"``, ``"neg_mean_squared_error"``, ``"neg_root_mean_squared_error"`` or, the default and the only one of
-        transformed targets, `pydirect.metrics.nlpd_scorer`: the mean log density.
+        ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums unless
+        targets are transformed; any other scorer of scikit-learn, which may use predictive deviations, is called with
+        each candidate and the held-out rows, as arrays. With ``cv="loo"`` one of these three or, the default and the
+        only one of transformed targets, `pydirect.metrics.nlpd_scorer`: the mean log density.
     cv : int, "loo", splitter or iterable of (train, test), default=5
         Splits that hold out every row at most once and train on all other rows; ``"loo"``: exact leave-one-out.
     refit : bool, default=True
@@ -176,7 +179,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             _require_sums(model)
             if leaving_one_out:
                 require_formula(model._plan(), "cv must not be 'loo'")
-                if scoring in SCORES_OF_MEANS and model.target_transform not in (None, "auto"):
+                if scoring in SCORES_OF_SUMS and model.target_transform not in (None, "auto"):
                     raise ValueError(
                         f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
                         f"{scoring!r}"
@@ -199,16 +202,18 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
                     begin = time.perf_counter()
                     rows = standardised_rows(data.model.features_, data.x, targets, weight, shared)
                     found = [fitted.model_ for fitted in fits]
-                    scores[members, 0] = scores_left_out(found, rows, shared, targets.reshape(len(x), -1), scoring)
+                    scores[members, 0] = scores_left_out(found, rows, shared, total, scoring)
                     score_seconds[members] = (time.perf_counter() - begin) / len(fits)
                     fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
                     continue
                 for f, (statistics, shared) in enumerate(data.training()):
-                    fits, held = _fitted([models[k] for k in members], data.model, statistics, shared), folds[f]
-                    weights = None if weight is None else weight[held]
+                    held = None
+                    if scoring in SCORES_OF_SUMS and data.is_plain:
+                        held = data.folds[f].gaussian(shared.location, shared.scale)
+                    fits = _fitted([models[k] for k in members], data.model, statistics, shared)
                     for k, fitted in zip(members, fits, strict=True):
                         begin = time.perf_counter()
-                        scores[k, f] = self._by_scorer(fitted, data.given(held), targets[held], weights)
+                        scores[k, f] = self._score(data, f, fitted, held, scoring)
                         fit_seconds[k, f] = fitted.fit_seconds_["inference"]
                         score_seconds[k, f] = time.perf_counter() - begin
         self._set_search_results(candidates, scores, fit_seconds, score_seconds)
@@ -258,10 +263,19 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             return nlpd_scorer if leaving_one_out else "r2"
         if not isinstance(self.scoring, str) and not callable(self.scoring):
             raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
-        if leaving_one_out and self.scoring is not nlpd_scorer and self.scoring not in SCORES_OF_MEANS:
-            names = ", ".join(map(repr, SCORES_OF_MEANS))
+        if leaving_one_out and self.scoring is not nlpd_scorer and self.scoring not in SCORES_OF_SUMS:
+            names = ", ".join(map(repr, SCORES_OF_SUMS))
             raise ValueError(f"scoring must be {names} or nlpd_scorer with cv='loo', got {shown(self.scoring)}")
         return self.scoring
+
+    def _score(
+        self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None, scoring: Any
+    ) -> float:
+        rows = data.rows[fold]
+        if held is not None:
+            return score_of_errors(squared_error(held, model.model_), data.folds[fold], len(rows), scoring)
+        weight = None if data.weight is None else data.weight[rows]
+        return self._by_scorer(model, data.given(rows), data.y[rows], weight)
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
         """Score a fitted model, with weights if the scorer accepts them."""
@@ -355,6 +369,12 @@ class _FoldedData:
         held = np.concatenate([np.empty(0, dtype=np.intp), *rows])
         self.rest = self._sums(np.setdiff1d(np.arange(len(x)), held))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether targets are modelled as they are."""
+        transform = self.model.features_.target_transform
+        return transform is None or transform.is_identity
+
     def given(self, rows: np.ndarray) -> Any:
         """Return rows of X before they were encoded."""
         return _safe_indexing(self._given, rows)
@@ -432,12 +452,34 @@ def _takes_weights(scorer: Callable[..., Any]) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
 
-# Scores of means alone, by name.
-SCORES_OF_MEANS: dict[str, Callable[..., float]] = {
-    "r2": r2_score,
-    "neg_mean_squared_error": lambda y, mean, **weight: -mean_squared_error(y, mean, **weight),
-    "neg_root_mean_squared_error": lambda y, mean, **weight: -root_mean_squared_error(y, mean, **weight),
-}
+# Scores that are computed from sums over the held-out rows.
+SCORES_OF_SUMS = ("r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+
+
+def squared_error(held: GaussianStatistics, model: FittedRegressor) -> FloatArray:
+    """``Σ(y − φᵀs)²`` in the targets' units, from sums over rows standardised like the model's; (n_outputs,)."""
+    errors = [held.target(k).squared_error(mean) for k, mean in enumerate(model.latent.coefficients.T)]
+    error = np.array(errors) * model.units.scale**2
+    rounding = 10 * np.finfo(float).eps * np.abs(model.units.location)
+    return np.where(error > held.n_samples * rounding**2, error, 0.0)
+
+
+def score_of_errors(error: FloatArray, held: RunningStatistics, n_rows: int, scoring: str) -> float:
+    """Return a score of `SCORES_OF_SUMS` from squared errors in the targets' units, (n_outputs,)."""
+    if scoring == "r2":
+        return _r2_score(error, held, n_rows)
+    mean = error / held.n_samples
+    return -float(np.mean(np.sqrt(mean) if "root" in scoring else mean))
+
+
+def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
+    """R² averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0."""
+    if n_rows < 2:
+        warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        return float("nan")
+    constant = held.target_location_scale()[1] == 0
+    ratio = error / np.where(constant, 1.0, held.y_scatter)
+    return float(np.mean(1 - np.where(constant, error > 0, ratio)))
 
 
 def standardised_rows(
@@ -451,14 +493,19 @@ def standardised_rows(
 
 
 def scores_left_out(
-    models: Sequence[FittedRegressor], rows: TrainingRows, shared: Standardised, y: FloatArray, scoring: Any
+    models: Sequence[FittedRegressor],
+    rows: TrainingRows,
+    shared: Standardised,
+    statistics: RunningStatistics,
+    scoring: Any,
 ) -> list[float]:
-    """Score models of one feature map by rows that are left out one at a time; `y`, (n_rows, n_outputs)."""
+    """Score models of one feature map by rows that are left out one at a time."""
     scores = []
     for model, left in zip(models, left_out(models, rows, shared.rotated), strict=True):
-        if scoring in SCORES_OF_MEANS:
-            mean = y - shared.scale * left.found.residuals[left.where]
-            scores.append(float(SCORES_OF_MEANS[scoring](y, mean, sample_weight=rows.weight)))
+        if scoring in SCORES_OF_SUMS:
+            squares = np.square(shared.scale * left.found.residuals[left.where])
+            error = squares.sum(axis=0) if rows.weight is None else rows.weight @ squares
+            scores.append(score_of_errors(error, statistics, len(rows.x), scoring))
         else:
             density = left.log_density(rows.y[left.first]) - np.log(shared.scale)
             units = (model.units.density_units / model.n_samples).mean()
