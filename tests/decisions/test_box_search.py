@@ -99,19 +99,19 @@ def test_values_that_are_all_equal_are_no_error():
 def test_cost_is_bounded_by_landmarks(monkeypatch):
     monkeypatch.setattr(learned, "MAX_LANDMARKS", 30)
     rng = np.random.default_rng(0)
-    function = LearnedFunction(np.arange(2), rng)
+    function = LearnedFunction(np.arange(2))
     sizes, built = [], 0
     x = rng.uniform(-1.7, 1.7, (120, 2))
     y = np.sin(x[:, 0]) - x[:, 1] ** 2
     for i in range(120):
         function.add(x[i : i + 1], y[i : i + 1])
         before = len(sizes) and sizes[-1]
-        sizes.append(len(function.surrogate().landmarks))
+        sizes.append(len(function.surrogate(rng).landmarks))
         built += sizes[-1] < before
     assert max(sizes) <= 40
     assert 2 < built < 50
     good = y > np.median(y)
-    mean, std = function.surrogate().moments(x[good])
+    mean, std = function.surrogate(rng).moments(x[good])
     assert (np.abs(mean - function.units(y[good])) < 5 * std + 0.1).all()
 
 

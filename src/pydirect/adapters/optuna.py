@@ -144,7 +144,7 @@ class DirectSampler(BaseSampler):
             self._rng = np.random.default_rng()
             self._independent.reseed_rng()
             if self._study is not None and self._search is not None:
-                self._search.reseed(self._rng)
+                self._search.rng = self._rng
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}

@@ -224,9 +224,9 @@ class BoxSearch:
     """
 
     def __init__(self, box: Box, n_objectives: int, n_constraints: int, rng: np.random.Generator) -> None:
-        self.box, self._rng = box, rng
-        self._objectives = [LearnedFunction(box.tied, rng) for _ in range(n_objectives)]
-        limits = [LearnedFunction(box.tied, rng, is_constraint=True) for _ in range(n_constraints + 1)]
+        self.box, self.rng = box, rng
+        self._objectives = [LearnedFunction(box.tied) for _ in range(n_objectives)]
+        limits = [LearnedFunction(box.tied, is_constraint=True) for _ in range(n_constraints + 1)]
         self._constraints, self._failure = limits[:-1], limits[-1]
         self._rows, self._values = np.empty((0, box.n_columns)), np.empty((0, n_objectives))
         self._violations = np.empty((0, n_constraints))
@@ -237,12 +237,6 @@ class BoxSearch:
     def n_known(self) -> int:
         """Number of rows whose objectives are known."""
         return int((~np.isnan(self._values).any(axis=1)).sum())
-
-    def reseed(self, rng: np.random.Generator) -> None:
-        """Draw from another generator from now on."""
-        self._rng = rng
-        for function in (*self._objectives, *self._constraints, self._failure):
-            function.rng = rng
 
     def tell(self, rows: FloatArray, values: FloatArray, violations: FloatArray, failed: NDArray[np.bool_]) -> None:
         """Add rows that were tried: their objectives and constraints, a column each, NaN if unknown."""
@@ -262,7 +256,7 @@ class BoxSearch:
         inputs = self.box.inputs(pending)
 
         def surrogate(function: LearnedFunction) -> Surrogate:
-            return function.surrogate().learned(inputs, unknown, self._rng)
+            return function.surrogate(self.rng).learned(inputs, unknown, self.rng)
 
         objectives = [surrogate(function) for function in self._objectives]
         failure = [self._failure] if (self._failure.values > 0).any() else []
@@ -274,10 +268,10 @@ class BoxSearch:
         if aim is not None:
             terms.append((aim, objectives))
         if not terms:
-            return self.box.snapped(self._rng.random((1, self.box.n_columns)))[0]
+            return self.box.snapped(self.rng.random((1, self.box.n_columns)))[0]
         good = self._rows[leading]  # what does not apply is filled in by chance
-        good = np.where(np.isnan(good), self.box.snapped(self._rng.random(good.shape)), good)
-        return maximise(Criterion(terms), self.box, good, self._rng, self._trees)
+        good = np.where(np.isnan(good), self.box.snapped(self.rng.random(good.shape)), good)
+        return maximise(Criterion(terms), self.box, good, self.rng, self._trees)
 
     def _aim(self, surrogates: Sequence[Surrogate]) -> tuple[Term | None, NDArray[np.intp]]:
         """Return the term of the objectives, None while nothing is feasible, and the rows near which to look."""
@@ -289,7 +283,7 @@ class BoxSearch:
         values = np.stack([f.units(own) for f, own in zip(self._objectives, self._values[rows].T, strict=True)])
         reference, direction = np.zeros(1), np.ones(1)
         if len(values) > 1:
-            direction = np.abs(self._rng.standard_normal(len(values)))
+            direction = np.abs(self.rng.standard_normal(len(values)))
             direction /= np.linalg.norm(direction)
             reference = values.min(axis=1) - MARGIN * np.ptp(values, axis=1)
 

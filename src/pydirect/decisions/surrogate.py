@@ -225,8 +225,8 @@ class LearnedFunction:
 
     units: Units
 
-    def __init__(self, tied: NDArray[np.intp], rng: np.random.Generator, *, is_constraint: bool = False) -> None:
-        self._tied, self.rng, self.is_constraint = tied, rng, is_constraint
+    def __init__(self, tied: NDArray[np.intp], *, is_constraint: bool = False) -> None:
+        self._tied, self._is_constraint = tied, is_constraint
         self._x, self.values = np.empty((0, len(tied))), np.empty(0)
         self._theta: FloatArray | None = None
         self._next_search, self._n_used = 0, 0
@@ -237,24 +237,24 @@ class LearnedFunction:
         known = ~np.isnan(values)
         self._x, self.values = np.vstack([self._x, x[known]]), np.append(self.values, values[known])
 
-    def surrogate(self) -> Surrogate:
+    def surrogate(self, rng: np.random.Generator) -> Surrogate:
         """Return the surrogate of all rows so far."""
         found, n, new = self._surrogate, len(self._x), slice(self._n_used, None)
         if found is None or n >= self._next_search or len(found.landmarks) >= MAX_LANDMARKS * 4 // 3:
-            found = self._built(n)
+            found = self._built(n, rng)
         else:
             found = found.learned(self._x[new], self.units(self.values[new]))
         self._surrogate, self._n_used = found, n
         return found
 
-    def _built(self, n: int) -> Surrogate:
+    def _built(self, n: int, rng: np.random.Generator) -> Surrogate:
         """Return a surrogate of all n rows with new landmarks and, if it is time, hyperparameters."""
         # Landmarks are all rows, or those that matter most, constraints near zero, and others by chance.
-        chosen = np.argsort(np.abs(self.values) if self.is_constraint else -self.values, kind="stable")
+        chosen = np.argsort(np.abs(self.values) if self._is_constraint else -self.values, kind="stable")
         if n > MAX_LANDMARKS:
             first, rest = np.split(chosen, [MAX_LANDMARKS // 2])
-            chosen = np.append(first, self.rng.choice(rest, MAX_LANDMARKS - len(first), replace=False))
-        self.units = (signed if self.is_constraint else standardised)(self.values)
+            chosen = np.append(first, rng.choice(rest, MAX_LANDMARKS - len(first), replace=False))
+        self.units = (signed if self._is_constraint else standardised)(self.values)
         y = self.units(self.values)
         if n >= self._next_search:
             self._kernel, self._theta = fit_kernel(self._x[chosen], y[chosen], self._tied, self._theta)
