@@ -1,9 +1,9 @@
-"""Flash and stack of exported integer models on Cortex-M cores, beside the estimates of their reports.
+"""Flash and stack of exported integer models on Cortex-M and AVR, beside the estimates of their reports.
 
-    apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi
+    apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-avr avr-libc
     python bench/scripts/flash.py
 
-Models of UCI sets (fold 5): `fit_quantized` for 1 KiB of tables, and two and three classes. For each form of
+Models of UCI sets (fold 5): `fit_quantized` for 1 and 2 KiB of flash, and two and three classes. For each form of
 the header (counts in and out, or floats) and function, bytes of text, read-only and initialised data of all that the
 function needs, the compiler's library included, linked with -Os and --gc-sections; the bytes of tables; and the
 estimates of flash and stack in ``report()``. "stack" is the sum over the functions of the header, GCC's -fstack-usage.
@@ -12,6 +12,7 @@ estimates of flash and stack in ``report()``. "stack" is the sum over the functi
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,10 +29,11 @@ from quantized import data_directory  # noqa: E402
 from pydirect import DirectClassifier, DirectRegressor, fit_quantized  # noqa: E402
 
 CORES = {
-    "M0+": ["-mcpu=cortex-m0plus", "-mthumb"],
-    "M4F": ["-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+    "M0+": ["arm-none-eabi-gcc", "-mcpu=cortex-m0plus", "-mthumb"],
+    "M4F": ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+    "AVR": ["avr-gcc", "-mmcu=atmega328p"],
 }
-COMPILE = ["arm-none-eabi-gcc", "-std=c99", "-Os", "-ffunction-sections", "-fdata-sections"]
+COMPILE = ["-std=c99", "-Os", "-ffunction-sections", "-fdata-sections"]
 LINK = ["-Wl,--gc-sections", "-nostartfiles", "-Wl,-e,device"]
 RESULTS = "void device(const m_number *x, m_number *a, m_number *b) {{ m_{}(x, a, b); }}\n"
 FUNCTIONS = {name: RESULTS.format(name) for name in ("predict", "predict_interval")}
@@ -49,7 +51,8 @@ def models() -> dict[str, tuple[Any, np.ndarray]]:
         train = ~data["test_mask"].T[5]
         x, y = data["X"][train], data["y"][train]
         spread = x.std(axis=0)
-        made[f"{name}, 1 KiB"] = fit_quantized(DirectRegressor(), x, y, max_flash=1500), spread
+        for size in (1, 2):
+            made[f"{name}, {size} KiB"] = fit_quantized(DirectRegressor(), x, y, max_flash=1024 * size), spread
         if name == "concrete":
             for n in (2, 3):
                 labels = np.digitize(y, np.quantile(y, np.arange(1, n) / n))
@@ -61,10 +64,11 @@ def sizes(folder: Path, function: str, core: str) -> tuple[int, int]:
     """Bytes of flash of a function, and of the stack of the functions that are left after inlining."""
     source = folder / "device.c"
     source.write_text(f'#include "m.h"\n{function}')
-    common = [*COMPILE, *CORES[core]]
+    common = [*CORES[core], *COMPILE]
     subprocess.run([*common, "-fstack-usage", "-c", source, "-o", folder / "device.o"], check=True, cwd=folder)
     subprocess.run([*common, *LINK, source, "-lm", "-o", folder / "device.elf"], check=True)
-    done = subprocess.run(["arm-none-eabi-size", folder / "device.elf"], check=True, capture_output=True, text=True)
+    size = [CORES[core][0].replace("-gcc", "-size"), folder / "device.elf"]
+    done = subprocess.run(size, check=True, capture_output=True, text=True)
     text, data = done.stdout.splitlines()[1].split()[:2]
     stack = sum(int(line.split("\t")[1]) for line in (folder / "device.su").read_text().splitlines())
     return int(text) + int(data), stack
@@ -72,7 +76,8 @@ def sizes(folder: Path, function: str, core: str) -> tuple[int, int]:
 
 def main() -> None:
     """Print a line for each model, form and function."""
-    print("| model | numbers | function | tables | M0+ | M4F | estimate | stack M0+ | M4F | estimate |")
+    names = " | ".join(CORES)
+    print(f"| model | numbers | function | tables | {names} | estimate | stack {names} | estimate |")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = models()
@@ -90,8 +95,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        subprocess.run(["arm-none-eabi-gcc", "--version"], check=True, capture_output=True)
-    except FileNotFoundError:
-        sys.exit("no arm-none-eabi-gcc: apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi")
+    for core in list(CORES):
+        if shutil.which(CORES[core][0]) is None:
+            print(f"no {CORES.pop(core)[0]}: {core} is left out", file=sys.stderr)
     main()

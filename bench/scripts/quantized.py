@@ -43,7 +43,6 @@ from pydirect import (  # noqa: E402
     Fourier,
     Sequential,
     SpikeAndSlabPrior,
-    _core,
     fit_quantized,
 )
 from pydirect.features import FourierFeatures  # noqa: E402
@@ -202,10 +201,9 @@ def throughput(arguments: argparse.Namespace) -> None:
     output = OutputScale(np.ones(1), np.zeros(1), np.full(1, 0.01))
     single, frequencies = x.astype(np.float32), features.frequencies.astype(np.float32)
     amplitude = np.float32(features.amplitudes[0])
-    phi_double = features.transform(x)
     block = 1024  # rows that NumPy takes at a time: their features stay in the cache
     print(f"{d} inputs, {f} frequencies, {s} samples; thousands of predictions a second, and times NumPy")
-    print("zeros      NumPy          integers        float64 sums by level of a given Phi")
+    print("zeros      NumPy          integers")
     for zeros in ZEROS:
         codes = rng.integers(1, 15, (2 * f, s)).astype(np.uint8)
         codes[codes <= 7] -= 1
@@ -224,10 +222,7 @@ def throughput(arguments: argparse.Namespace) -> None:
         line = f"{100 * zeros:4.0f} % {base:10.0f}"
         program = build_program(Basis(InputMap.identity(d), features), layout, codes, levels, s, output)
         rate = n / median_seconds(lambda program=program: program.run(x), arguments.repeats) / 1e3
-        line += f" {rate:10.0f} ({rate / base:4.1f}x)"
-        sums, out = _core.SamplesDouble(codes, levels), np.empty((len(phi_double), s))
-        rate = n / median_seconds(lambda sums=sums, out=out: sums.sums(phi_double, out, 1), arguments.repeats) / 1e3
-        print(line + f" {rate:14.0f}", flush=True)
+        print(line + f" {rate:10.0f} ({rate / base:4.1f}x)", flush=True)
 
 
 def main() -> None:

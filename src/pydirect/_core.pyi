@@ -546,12 +546,6 @@ class IntegerProgram:
     # x (n_rows, n_columns_in), totals (n_rows, n_columns).
     def run(self, x: _Double, totals: NDArray[np.int32], n_threads: int) -> None: ...
 
-# phi (n_rows, n_basis_functions), out (n_rows, n_columns).
-
-class SamplesDouble:
-    def __init__(self, codes: NDArray[np.uint8], levels: _Double) -> None: ...
-    def sums(self, phi: _Double, out: _Double, n_threads: int) -> None: ...
-
 # Divergences by Monte Carlo: layouts 'independent', 'shared', 'radial'. Shared draws are those of one weight.
 
 class BaseDraws:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydirect import _core, quantize
+from pydirect import quantize
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies
 from pydirect.quantized.program import (
     LARGEST_SHIFTED,
@@ -149,19 +149,3 @@ def test_kernels_give_the_reference_at_every_level_and_for_any_threads(data, raw
     got = at_every_level(lambda: model.program.run(rows))
     np.testing.assert_array_equal(got, model.program.totals(rows))
     np.testing.assert_array_equal(model.program.run(rows, 3), got)
-
-
-def test_sums_by_level_have_the_same_bits_at_every_level_and_are_sums(at_every_level):
-    rng = np.random.default_rng(0)
-    codes, levels = rng.integers(0, 15, (70, 6)).astype(np.uint8), np.linspace(-3, 3, 15)
-    phi = rng.standard_normal((531, 70))
-    samples = _core.SamplesDouble(codes, levels)
-
-    def sums(n_threads=1):
-        out = np.empty((531, 6))
-        samples.sums(phi, out, n_threads)
-        return out
-
-    got = at_every_level(sums)
-    np.testing.assert_array_equal(sums(3), got)
-    np.testing.assert_allclose(got, phi @ levels[codes], atol=1e-12)

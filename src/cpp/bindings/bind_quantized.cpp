@@ -69,39 +69,6 @@ void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> tot
   without_gil([&] { p.run(x.data(), n_rows, totals.mutable_data(), n_threads); });
 }
 
-struct Samples {
-  Index n_features;
-  std::vector<double> levels;
-  LevelIndex index;
-
-  Samples(const Array<unsigned char>& codes, const std::vector<int>& taken, std::vector<double> kept)
-      : n_features(codes.shape(0)),
-        levels(std::move(kept)),
-        index(codes.data(), n_features, codes.shape(1), taken, Index(levels.size())) {}
-};
-
-void bind_samples(py::module_& m) {
-  py::class_<Samples>(m, "SamplesDouble")
-      .def(py::init([](const Array<unsigned char>& codes, const Array<double>& levels) {
-             require_codes(codes, levels);
-             std::vector<double> kept;
-             const std::vector<int> taken = number_levels(levels, kept);
-             return std::make_unique<Samples>(codes, taken, std::move(kept));
-           }),
-           "codes"_array, "levels"_array)
-      .def(
-          "sums",
-          [](const Samples& s, const Array<double>& phi, Array<double> out, int n_threads) {
-            const Index n_rows = phi.shape(0);
-            require_shape(phi, "phi", {n_rows, s.n_features});
-            require_shape(out, "out", {n_rows, s.index.n_columns});
-            double* to = out.mutable_data();
-            py::gil_scoped_release release;
-            float_level_sums(s.index, s.levels, phi.data(), n_rows, s.n_features, to, n_threads);
-          },
-          "phi"_array, "out"_array, "n_threads"_a);
-}
-
 }  // namespace
 
 void bind_quantized(py::module_& m) {
@@ -110,7 +77,6 @@ void bind_quantized(py::module_& m) {
            "limit"_a, "frequencies"_array, "linear"_array, "gain"_array, "codes"_array, "multipliers"_array,
            "total_shift"_a)
       .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
-  bind_samples(m);
 }
 
 }  // namespace pydirect

@@ -53,7 +53,7 @@ void run_block(const IntegerProgram& p, const double* x, Index n_rows, int* tota
     }
   }
   const LevelIndex& index = p.index;
-  kernels().quantized.sums_int({index.n_columns, index.n_levels, index.start.data(), index.index.data(),
+  kernels().quantized.sums({index.n_columns, index.n_levels, index.start.data(), index.index.data(),
                                 p.levels.data(), b.phi.data(), b.totals.data()});
   for (Index l = 0; l < n_rows; ++l)
     for (Index c = 0; c < index.n_columns; ++c)
@@ -81,24 +81,6 @@ void IntegerProgram::run(const double* x, Index n_rows, int* totals, int n_threa
     Block block(*this);
     for (Index row = begin; row < end; row += kIntegerRows)
       run_block(*this, x + row * n_columns_in, std::min(kIntegerRows, end - row), totals + row * index.n_columns, block);
-  });
-}
-
-void float_level_sums(const LevelIndex& index, const std::vector<double>& levels, const double* phi, Index n_rows,
-                      Index n_features, double* out, int n_threads) {
-  const Index n_columns = index.n_columns;
-  for_chunks(n_rows, kRowsPerChunk, n_threads, [&](Index begin, Index end) {
-    std::vector<double> side_by_side(n_features * kFloatRows), result(n_columns * kFloatRows);
-    for (Index row = begin; row < end; row += kFloatRows) {
-      const Index count = std::min(kFloatRows, end - row);
-      for (Index l = 0; l < kFloatRows; ++l)
-        for (Index j = 0; j < n_features; ++j)
-          side_by_side[j * kFloatRows + l] = l < count ? phi[(row + l) * n_features + j] : 0.0;
-      kernels().quantized.sums_double({n_columns, index.n_levels, index.start.data(), index.index.data(), levels.data(),
-                                       side_by_side.data(), result.data()});
-      for (Index l = 0; l < count; ++l)
-        for (Index c = 0; c < n_columns; ++c) out[(row + l) * n_columns + c] = result[c * kFloatRows + l];
-    }
   });
 }
 

@@ -84,7 +84,7 @@ PYDIRECT_INLINE void sum_rows(const short* phi, const int* index, Index count, i
 }
 
 // Step 3: Σ_k level_k Σ_{j: code k} φ_j. Basis functions are added; a level costs one multiplication for all of them.
-void integer_level_sums(const LevelSums<short, int>& p) {
+void integer_level_sums(const LevelSums& p) {
   const int* start = p.start;
   for (Index c = 0; c < p.n_columns; ++c) {
     int* out = p.out + c * kIntegerRows;
@@ -98,30 +98,7 @@ void integer_level_sums(const LevelSums<short, int>& p) {
   }
 }
 
-// The same in floating point, the basis functions of a level added in the order of their indices.
-void float_level_sums(const LevelSums<double, double>& p) {
-  using P = PackD;
-  constexpr Index parts = kFloatRows / P::lanes;
-  const int* start = p.start;
-  for (Index c = 0; c < p.n_columns; ++c) {
-    P out[parts];
-    PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) out[r] = broadcast(0.0);
-    for (Index k = 0; k < p.n_levels; ++k, ++start) {
-      P sum[parts];
-      PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) sum[r] = broadcast(0.0);
-      for (Index n = start[0]; n < start[1]; ++n) {
-        const double* row = p.phi + Index(p.index[n]) * kFloatRows;
-        PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) sum[r] = sum[r] + load(row + r * P::lanes);
-      }
-      const P level = broadcast(p.levels[k]);
-      PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) out[r] = out[r] + level * sum[r];
-    }
-    PYDIRECT_UNROLL for (Index r = 0; r < parts; ++r) store(p.out + c * kFloatRows + r * P::lanes, out[r]);
-  }
-}
-
 constexpr void fill(QuantizedKernels& k) {
   k.fourier = integer_fourier;
-  k.sums_int = integer_level_sums;
-  k.sums_double = float_level_sums;
+  k.sums = integer_level_sums;
 }

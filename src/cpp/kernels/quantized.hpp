@@ -6,7 +6,7 @@
 namespace pydirect {
 
 // Rows of a quantised model that kernels take together; fewer are padded.
-constexpr Index kIntegerRows = 32, kFloatRows = 16;
+constexpr Index kIntegerRows = 32;
 
 // Fourier features in fixed point; see quantized-inl.hpp.
 struct IntegerFourier {
@@ -17,20 +17,18 @@ struct IntegerFourier {
 };
 
 // Sums of basis functions by the level of their weight, for rows side by side.
-template <class T, class Sum>
 struct LevelSums {
   Index n_columns, n_levels;
   const int* start;   // (n_columns · n_levels + 1,) where the indices of a column's level begin
   const int* index;   // basis functions
-  const Sum* levels;  // (n_levels,)
-  const T* phi;       // (n_features, rows)
-  Sum* out;           // (n_columns, rows)
+  const int* levels;  // (n_levels,)
+  const short* phi;   // (n_features, rows)
+  int* out;           // (n_columns, rows)
 };
 
 struct QuantizedKernels {
   void (*fourier)(const IntegerFourier&);
-  void (*sums_int)(const LevelSums<short, int>&);
-  void (*sums_double)(const LevelSums<double, double>&);
+  void (*sums)(const LevelSums&);
 };
 
 }  // namespace pydirect

@@ -11,7 +11,7 @@ from pydirect.cli.main import LEVEL, LIMITS
 from pydirect.cli.predict import absent, known_targets, load, read_inputs
 from pydirect.cli.tables import TableFile
 from pydirect.estimators.choices import Nystroem
-from pydirect.quantized.c_header import memory_lines, size_lines, to_c
+from pydirect.quantized.c_header import size_lines, to_c
 from pydirect.quantized.fit_quantized import fit_quantized
 from pydirect.quantized.program import IntegerArithmeticError
 from pydirect.quantized.quantize import quantize
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         to_c(found, args.output, prefix=args.prefix or "pydirect", level=args.interval or LEVEL, X=X, columns=names)
     report = found.report()
     weights = f"{found.n_samples} of {report['n_basis_functions']} weights, {report['bits']} bits each"
-    lines = [("samples", weights), *([] if onnx else [*size_lines(report), *memory_lines(report)])]
+    lines = [("samples", weights), *([] if onnx else size_lines(report))]
     if table is not None:
         lines.append(("difference", _difference(model, found, table, X)))
     print(f"Written {args.output}, {args.output.stat().st_size} bytes, {found.arithmetic} arithmetic.")

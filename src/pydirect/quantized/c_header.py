@@ -307,7 +307,7 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device:
         "",
         f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} basis functions; "
         f"{model.arithmetic} arithmetic.",
-        *(f"   {name}: {value}" for name, value in [*size_lines(report), *memory_lines(report)]),
+        *(f"   {name}: {value}" for name, value in size_lines(report)),
     ]
     classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
     named = [*_inputs(model, columns, device), *classes]
@@ -350,17 +350,9 @@ def _signatures(model: QuantizedModel, prefix: str, device: DeviceModel) -> list
 def size_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     """Describe the sizes of a report."""
     parts = ", ".join(f"{name} {count}" for name, count in report["bytes"].items() if name != "total")
-    # Models with an integer-only form are measured in it.
-    name = "tables" if report["arithmetic"] == "integer" or "basis" in report["bytes"] else "tables in integers"
-    return [
-        (name, f"{report['bytes']['total']} bytes ({parts})"),
-        ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
-    ]
-
-
-def memory_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Describe the memory that a prediction in integers takes on a device."""
-    if report["arithmetic"] != "integer":
-        return []
     sizes = f"about {report['flash']} bytes of flash with code, {report['stack']} of stack"
-    return [("on a Cortex-M", f"{sizes}, {report['instructions']} instructions per row")]
+    return [
+        ("tables", f"{report['bytes']['total']} bytes ({parts})"),
+        ("non-zero weights", f"{report['n_nonzero']} of {report['n_weights']}"),
+        ("on a Cortex-M", f"{sizes}, {report['instructions']} instructions per row"),
+    ]

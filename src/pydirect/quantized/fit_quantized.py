@@ -241,17 +241,9 @@ def _candidates(
     return found
 
 
-def _no_model(task: Task, forms: list[Form], limits: Limits) -> ValueError:
-    """Return the error that says what the smallest models need."""
-    smallest = [
-        task.sketch(proposals(task, family, forms[0])(family.sizes[0]), forms[0]).report()
-        for family in families_of(task)
-    ]
-    for name, limit in limits.items():
-        least = min(report[name.removeprefix("max_")] for report in smallest)
-        if limit < least:
-            return ValueError(
-                f"{name} must be at least about {least:.0f} for {task.outputs.n_features_in} columns and "
-                f"{forms[0].n_samples} samples, got {limit}"
-            )
-    return NoModelError(f"limits must hold a model together, got {dict(limits)}, too little for one")
+def _no_model(task: Task, forms: list[Form], limits: Limits) -> NoModelError:
+    """Return the error that says what the smallest model needs."""
+    sketches = (task.sketch(proposals(task, f, forms[0])(f.sizes[0]), forms[0]) for f in families_of(task))
+    report = min((model.report() for model in sketches), key=lambda own: own["flash"])
+    smallest = {name: report[name.removeprefix("max_")] for name in limits}
+    return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {smallest}")

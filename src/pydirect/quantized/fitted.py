@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pydirect._dense import product
 from pydirect._validation import FloatArray, as_float_array, column_names
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
@@ -18,7 +19,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.persistence.schema import AtLeast, Shape
+from pydirect.persistence.schema import AtLeast, Positive, Shape, Size
 
 
 def as_numpy(X: Any) -> Any:
@@ -90,16 +91,6 @@ class LinearBasis:
         """Rows of codes."""
         return len(self.order)
 
-    def transform(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
-        """Return basis functions at rows of X, (n_rows, n_basis_functions), and the variance of f* that they lack.
-
-        The second, (n_rows, n_outputs), is standardised; see `DirectRegressor`.
-        """
-        inputs = np.ascontiguousarray(self.features.inputs(x))
-        phi = np.ascontiguousarray(self.features.map.transform(inputs, np.float64, n_threads))
-        directions = phi if self.vectors is None else phi @ self.vectors
-        return np.take(directions, self.order, axis=1), self._missing(inputs, phi, directions)
-
     def combined(
         self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1
     ) -> tuple[FloatArray, FloatArray]:
@@ -109,7 +100,7 @@ class LinearBasis:
         """
         inputs = np.ascontiguousarray(self.features.inputs(x))
         functions = self.features.functions(inputs, n_threads)
-        values = functions @ weights
+        values = product(functions, weights, n_threads)
         if not with_missing:
             return values, np.zeros((len(x), len(self.missing_scale)))
         phi = self.features.whitened(functions)
@@ -118,10 +109,11 @@ class LinearBasis:
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return the weights with which `combined` gives basis functions times `matrix`, (n_basis_functions, n)."""
-        assert self.vectors is not None
-        among_all = np.zeros((self.vectors.shape[1], matrix.shape[1]))
+        among_all = np.zeros(
+            (self.features.n_weights if self.vectors is None else self.vectors.shape[1], matrix.shape[1])
+        )
         among_all[self.order] = matrix
-        return self.features.weights_of_functions(self.vectors @ among_all)
+        return self.features.weights_of_functions(among_all if self.vectors is None else self.vectors @ among_all)
 
     def _missing(self, inputs: FloatArray, phi: FloatArray, rotated: FloatArray | None) -> FloatArray:
         """Return the variance of f* that the basis functions lack, (n_rows, n_outputs); `rotated`: Φ in directions."""
@@ -150,14 +142,14 @@ class Outputs:
     - `classes`, (n_classes,): classes of a classifier.
     """
 
-    scale: FloatArray
-    offset: FloatArray
-    noise: FloatArray
-    calibration: float
+    scale: Annotated[FloatArray, Shape("n_outputs")]
+    offset: Annotated[FloatArray, Shape("n_outputs")]
+    noise: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)]
+    calibration: Annotated[float, Positive]
     one_dimensional: bool
-    n_features_in: int
+    n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
     feature_names: tuple[str, ...] = ()
-    classes: NDArray[Any] | None = None
+    classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
 
     @classmethod
     def of_logits(
@@ -177,7 +169,18 @@ class Outputs:
         )
 
     def rows(self, X: ArrayLike) -> FloatArray:
-        """Validate rows of X; a data frame must have the columns of the fit."""
+        """Validate rows of X; a data frame must have the columns of the fit.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features_in)
+            Rows of inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in)
+            Numbers.
+        """
         return as_rows(X, self.n_features_in, self.feature_names)
 
 

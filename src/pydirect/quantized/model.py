@@ -9,10 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect import _core
-from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_choice
-from pydirect.persistence.schema import As, AtLeast, Binds, Positive, Shape, Size
+from pydirect.persistence.schema import As, Binds, Shape
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import (
     BasisLayout,
@@ -21,7 +19,7 @@ from pydirect.quantized.compile import (
     lay_out,
 )
 from pydirect.quantized.device import DeviceModel
-from pydirect.quantized.fitted import LinearBasis, as_rows
+from pydirect.quantized.fitted import LinearBasis, Outputs
 from pydirect.quantized.program import (
     BLOCK_ROWS,
     AccumulatorOverflowError,
@@ -33,8 +31,8 @@ from pydirect.quantized.program import (
 ARITHMETICS = ("float", "integer")
 
 
-@dataclass(frozen=True, repr=False)
-class QuantizedModel:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class QuantizedModel(Outputs):
     """Posterior samples as packed level indices, with everything that predictions need.
 
     Attributes
@@ -72,15 +70,7 @@ class QuantizedModel:
     levels: Annotated[FloatArray, Shape("n_levels")]
     centre: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
     spread: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
-    scale: Annotated[FloatArray, Shape("n_outputs")]
-    offset: Annotated[FloatArray, Shape("n_outputs")]
-    noise: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)]
-    calibration: Annotated[float, Positive]
-    n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
-    one_dimensional: bool
     arithmetic: Annotated[str, As(Literal["float", "integer"])] = "float"
-    feature_names: tuple[str, ...] = ()
-    classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
 
     def check(self) -> None:
         """Raise unless codes, levels, basis and outputs fit together, and integers stay within their range."""
@@ -134,21 +124,6 @@ class QuantizedModel:
         values = self.levels[self.codes].reshape(len(self.codes), self.n_outputs, self.n_samples)
         scaled = self.scale[:, None] * (self.centre[:, :, None] + self.spread[:, :, None] * values)
         return np.ascontiguousarray(np.moveaxis(scaled, 0, 2))
-
-    def rows(self, X: ArrayLike) -> FloatArray:
-        """Validate rows of X; a data frame must have the columns of the fit.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features_in)
-            Numbers.
-        """
-        return as_rows(X, self.n_features_in, self.feature_names)
 
     # --- integers
 
@@ -345,21 +320,13 @@ class FloatPath:
         self.model = model
 
     @cached_property
-    def _samples(self) -> list[_core.SamplesDouble]:
-        """Sums Σ_j φ_j level(code_j) of every output."""
-        blocks = np.split(self.model.codes, self.model.n_outputs, axis=1)
-        return [_core.SamplesDouble(np.ascontiguousarray(block), self.model.levels) for block in blocks]
-
-    @cached_property
-    def _weights_of_functions(self) -> FloatArray | None:
-        """Centres and what samples add, (n_weights, n_outputs · (1 + n_samples)), where weights are of directions."""
+    def _weights(self) -> FloatArray:
+        """Centres and what samples add, (n_weights, n_outputs · (1 + n_samples)), for `LinearBasis.combined`."""
         model = self.model
-        if model.basis.vectors is None:
-            return None
         values = model.levels[model.codes].reshape(len(model.codes), model.n_outputs, model.n_samples)
         centre, spread = (np.broadcast_to(a, values.shape[:2])[:, :, None] for a in (model.centre, model.spread))
         own = np.concatenate([centre, spread * values], axis=2)
-        return model.basis.weights_of_functions(own.reshape(len(own), -1))
+        return model.basis.weights_of_functions(own.reshape(len(own), model.n_outputs * (1 + model.n_samples)))
 
     def functions(self, values: FloatValues) -> FloatArray:
         """Values of the samples' functions without noise, (n_rows, n_outputs, n_samples)."""
@@ -385,27 +352,8 @@ class FloatPath:
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = True) -> FloatValues:
         """Evaluate all samples' functions at rows of X; `with_missing`: deviations and intervals are wanted too."""
         model, blocks = self.model, []
-        with single_blas_thread():
-            for begin in range(0, max(len(x), 1), BLOCK_ROWS):
-                centre, sums, lacking = self._sums(x[begin : begin + BLOCK_ROWS], n_threads, with_missing)
-                middle = model.offset + model.scale * centre
-                blocks.append((middle, model.scale[:, None] * sums, model.scale**2 * lacking))
+        for begin in range(0, max(len(x), 1), BLOCK_ROWS):
+            sums, lacking = model.basis.combined(x[begin : begin + BLOCK_ROWS], self._weights, with_missing, n_threads)
+            values = sums.reshape(len(sums), model.n_outputs, 1 + model.n_samples) * model.scale[:, None]
+            blocks.append((model.offset + values[:, :, 0], values[:, :, 1:], model.scale**2 * lacking))
         return FloatValues(*map(np.concatenate, zip(*blocks, strict=True)))
-
-    def _sums(self, x: FloatArray, n_threads: int, with_missing: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Functions in units of the weights: of their centres, (n_rows, n_outputs), and what each sample adds.
-
-        And the variance that the basis functions lack.
-        """
-        model, weights = self.model, self._weights_of_functions
-        if weights is not None:
-            values, missing = model.basis.combined(x, weights, with_missing, n_threads)
-            values = values.reshape(len(x), model.n_outputs, -1)
-            return values[:, :, 0], values[:, :, 1:], missing
-        phi, missing = model.basis.transform(x, n_threads)
-        none = np.zeros((len(phi), model.n_outputs))
-        spreads, sums = np.broadcast_to(model.spread, (len(model.spread), model.n_outputs)).T, []
-        for samples, spread in zip(self._samples, spreads, strict=True):
-            sums.append(np.empty((len(phi), model.n_samples)))
-            samples.sums(np.ascontiguousarray(phi * spread), sums[-1], n_threads)
-        return phi @ model.centre if model.centre.any() else none, np.stack(sums, axis=1), missing

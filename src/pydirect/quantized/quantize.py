@@ -84,33 +84,8 @@ METRIC_RIDGE = 1e-3
 MOST_METRIC_ROWS = 2048
 
 
-def quantize_basis_model(
-    model: FittedBasisModel,
-    n_samples: int,
-    method: str,
-    rows: FloatArray | None,
-    grid: FloatArray | None,
-    arithmetic: str,
-    rng: np.random.Generator,
-) -> QuantizedPredictor:
-    """Quantise a model that is linear in basis functions; see `quantize`.
-
-    `method`: {"moments", "draw", "most_probable"}. `rows`, (n_rows, n_features_in). `grid`, (n_levels,): levels that
-    samples are rounded to, at the best scale; by default the posterior's own levels.
-    """
-    phi = None
-    if rows is not None and not isinstance(model.basis.map, TransformerFeatures):
-        chosen = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
-        phi = np.asarray(model.basis.transform(chosen, n_threads=resolve_n_threads(None)))
-    if grid is None or phi is None:
-        basis, weights = _posterior_samples(model, n_samples, method, phi, rng)
-    else:
-        basis, weights = _rounded_samples(model, n_samples, method, phi, grid, rng)
-    return assemble(basis, weights, model.outputs, arithmetic)
-
-
 def _posterior_samples(
-    model: FittedBasisModel, n_samples: int, method: str, phi: FloatArray | None, rng: np.random.Generator
+    model: FittedBasisModel, n_samples: int, method: str, rng: np.random.Generator
 ) -> tuple[LinearBasis, Weights]:
     """Choose samples of the posterior's own level indices."""
     features = model.basis.map
@@ -124,10 +99,7 @@ def _posterior_samples(
         FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
         for p in model.posteriors
     ]
-    samples = []
-    for p, on_levels in zip(model.posteriors, posteriors, strict=True):
-        independent = phi @ p.vectors if isinstance(p, GaussianPosterior) and phi is not None else phi
-        samples.append(choose_samples(on_levels, n_samples, method, rng, independent).T)
+    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
     tables = [_affine_levels(p) for p in posteriors]
     levels, unit = shared_levels([t[0] for t in tables]), np.ones(len(posteriors))
     if isinstance(model.posteriors[0], GaussianPosterior):
@@ -184,15 +156,17 @@ def _in_blocks(
 
 
 def _rounded_samples(
-    model: FittedBasisModel, n_samples: int, method: str, phi: FloatArray, grid: FloatArray, rng: np.random.Generator
+    model: FittedBasisModel, n_samples: int, method: str, rows: FloatArray, grid: FloatArray, rng: np.random.Generator
 ) -> tuple[LinearBasis, Weights]:
-    """Round samples of the posterior of Φ's own weights to levels that all of them share."""
+    """Round samples of the posterior of Φ's own weights to levels that all of them share, at the best scale."""
     features, posteriors = model.basis.map, model.posteriors
     if isinstance(features, NystroemFeatures | TransformerFeatures):
         raise IntegerArithmeticError(
             f"shared levels need features of their own weights, got {features.kind!r}: fit with "
             "features=Fourier(rank_inputs=False), or let pydirect.fit_quantized choose a model of a given size"
         )
+    shown = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
+    phi = np.asarray(model.basis.transform(shown, n_threads=resolve_n_threads(None)))
     metric = phi.T @ phi
     metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
     codes, scales = [], np.empty(len(posteriors))
@@ -280,8 +254,8 @@ def quantize(
         most as many as were kept. A single sample of ``"moments"`` and the ``"most_probable"`` one is the vector that
         takes the most probable level each time.
     X : array_like of shape (n_rows, n_features_in), optional
-        Typical rows, such as the training rows: ``"moments"`` also matches the variance of predictions there.
-        Required for ``levels="even"``.
+        Typical rows, such as the training rows. Required for ``levels="even"``; integers are compared with floating
+        point there.
     levels : {"model", "even"}, default="model"
         ``"model"``: those the model was fitted with. ``"even"``: samples of the posterior are rounded to `n_levels`
         evenly spaced levels shared by all weights of Φ, the errors of the weights compensating each other at the rows
@@ -336,13 +310,15 @@ def quantize(
     if n_levels is not None and levels == "model":
         raise ValueError("n_levels must come with levels='even': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
-    grid = None
-    if levels != "model":
+    rows, rng = None if X is None else fitted.outputs.rows(X), as_generator(random_state)
+    if levels == "model":
+        basis, weights = _posterior_samples(fitted, n_samples, method, rng)
+    else:
         grid = unit_levels(15 if n_levels is None else n_levels)
-        if X is None:
+        if rows is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
-    rows = None if X is None else fitted.outputs.rows(X)
-    quantised = quantize_basis_model(fitted, n_samples, method, rows, grid, arithmetic, as_generator(random_state))
+        basis, weights = _rounded_samples(fitted, n_samples, method, rows, grid, rng)
+    quantised = assemble(basis, weights, fitted.outputs, arithmetic)
     if arithmetic == "integer":
         quantised.program.prove()
         if rows is not None:

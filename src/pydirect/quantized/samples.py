@@ -19,24 +19,18 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.statistics.gaussian import TargetStatistics
 
 METHODS = ("draw", "most_probable", "moments")
-# Exchanges of one code for another per weight; and rows that show how weights act together.
+# Exchanges of one code for another per weight.
 EXCHANGES = 8
-MOST_ROWS = 256
-SWAP_SWEEPS = 2
 # Losses of exchanges held at once.
 MOST_LOSSES = 2**20
 Codes = NDArray[np.uint8]
 
 
-def choose_samples(
-    posterior: Any, n_samples: int, method: str, rng: np.random.Generator, phi: FloatArray | None = None
-) -> Codes:
+def choose_samples(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> Codes:
     """Choose level indices of samples, (n_samples, n_weights); a single one for ``"most_probable"``.
 
     `method` ({"draw", "most_probable", "moments"}): ``"moments"``: per weight, the mean and the variance over the
-    samples are those of the posterior, as nearly as the levels allow. `phi`, (n_rows, n_weights): rows of basis
-    functions, in coordinates in which the weights are independent, at which ``"moments"`` also matches the variance of
-    f*: a few samples of independent weights are correlated by chance.
+    samples are those of the posterior, as nearly as the levels allow.
 
     A sequential posterior has samples already: its first draws, which are stratified, or the vector of most probable
     levels in place of a single one.
@@ -48,11 +42,7 @@ def choose_samples(
         return np.asarray(weights.most_probable())[None, :]
     if method == "draw":
         return np.asarray(weights.sample_indices(n_samples, rng))
-    codes = matched_samples(weights, n_samples, rng)
-    if phi is not None and n_samples > 2:
-        chosen = np.ascontiguousarray(phi[np.sort(rng.permutation(len(phi))[:MOST_ROWS])])
-        codes = _swapped(codes, weights.values(codes), chosen, chosen**2 @ weights.variance)
-    return codes
+    return matched_samples(weights, n_samples, rng)
 
 
 def _kept_draws(posterior: SequentialPosterior, n_samples: int, method: str) -> Codes:
@@ -104,38 +94,6 @@ def _exchanged(q: FloatArray, levels: FloatArray, mean: FloatArray, sd: FloatArr
             break
         codes[rows, sample] = level
         values[rows, sample] = levels[rows, level]
-    return codes
-
-
-def _swapped(codes: Codes, values: FloatArray, phi: FloatArray, variance: FloatArray) -> Codes:
-    """Swap codes of one weight between two samples while that brings the variance of f* closer to its target.
-
-    With δ the difference of the two values, F the deviations of the samples' functions from their mean and a, b the two
-    samples, a swap changes the variance over the S samples at a row by ``2 φ_j δ (F_a − F_b + φ_j δ)/S``.
-    """
-    n_samples, n_weights = codes.shape
-    codes, values = codes.copy(), values.copy()
-    scale = 1 / np.maximum(variance, 1e-3 * variance.mean() + 1e-300)
-    functions = phi @ (values - values.mean(axis=0)).T
-    a, b = np.triu_indices(n_samples, 1)
-    for _ in range(SWAP_SWEEPS):
-        for j in range(n_weights):
-            delta = values[b, j] - values[a, j]
-            used = delta != 0
-            if not used.any():
-                continue
-            step = phi[:, j, None] * delta[used]
-            change = 2 * step * (functions[:, a[used]] - functions[:, b[used]] + step) / n_samples
-            error = (functions**2).mean(axis=1) - variance
-            # Σ ((e + c)/t)² − Σ (e/t)²
-            gain = np.einsum("ij,ij,i->j", change, 2 * error[:, None] + change, scale**2)
-            best = int(gain.argmin())
-            if gain[best] < 0:
-                first, second = a[used][best], b[used][best]
-                functions[:, first] += step[:, best]
-                functions[:, second] -= step[:, best]
-                for table in (codes, values):
-                    table[[first, second], j] = table[[second, first], j]
     return codes
 
 

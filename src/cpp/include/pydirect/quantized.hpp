@@ -1,4 +1,4 @@
-// Posterior samples as level indices: integer-only inference, and sums by level of basis functions in floating point.
+// Posterior samples as level indices: integer-only inference.
 #pragma once
 
 #include <vector>
@@ -33,9 +33,5 @@ struct IntegerProgram {
   // x (n_rows, n_columns_in); totals (n_rows, n_columns).
   void run(const double* x, Index n_rows, int* totals, int n_threads) const;
 };
-
-// out (n_rows, n_columns) = Σ_j φ_j level(code_j), added level by level.
-void float_level_sums(const LevelIndex& index, const std::vector<double>& levels, const double* phi, Index n_rows,
-                      Index n_features, double* out, int n_threads);
 
 }  // namespace pydirect
