@@ -10,7 +10,9 @@ from sklearn.kernel_approximation import RBFSampler
 from pydirect import DirectRegressor, Sequential, fit_many, load
 from pydirect.estimators import regression
 
-pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::pydirect.NoiseGridWarning", "ignore::pydirect.direct.CoarseLevelsWarning"
+)
 
 FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 

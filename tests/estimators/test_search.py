@@ -184,6 +184,7 @@ def test_subtracted_folds_equal_rows_never_seen(data):
     np.testing.assert_allclose(left.gaussian().A, rest.gaussian().A, atol=1e-11)
 
 
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 def test_search_refuses_what_sums_cannot_do(data):
     x, y = data
     model = DirectRegressor("linear", posterior=Sequential())
