@@ -75,7 +75,8 @@ def test_every_form_of_a_prediction_agrees(case):
     np.testing.assert_allclose(columns(model.log_predictive_density(NEW, y[:25])), density, rtol=1e-10)
     if has_own_scale(model):
         if model.noise_model_ is None and model.local_ is None:
-            np.testing.assert_allclose(aleatoric**2, np.broadcast_to(model.noise_variance_, mean.shape), rtol=1e-12)
+            noise = model.calibration_scale_**2 * np.broadcast_to(model.noise_variance_, mean.shape)
+            np.testing.assert_allclose(aleatoric**2, noise, rtol=1e-12)
 
 
 def test_draws_have_the_moments_of_the_predictions(case):
@@ -94,7 +95,7 @@ def test_calibration_scales_every_deviation(case):
     if not has_own_scale(model):
         pytest.skip("scales deviations of transformed targets")
     calibrated = pickle.loads(pickle.dumps(model)).calibrate(X, 2 * y)
-    scale = calibrated.calibration_scale_
+    scale = calibrated.calibration_scale_ / model.calibration_scale_
     assert scale > 1.1
     np.testing.assert_allclose(calibrated.predict(NEW, True)[1], scale * model.predict(NEW, True)[1], rtol=1e-10)
     np.testing.assert_array_equal(calibrated.predict(NEW), model.predict(NEW))
