@@ -1,5 +1,7 @@
 """The classifier as users call it: labels of any kind, weights, uncertainty, files, unusual data."""
 
+import copy
+import dataclasses
 import warnings
 
 import numpy as np
@@ -376,3 +378,18 @@ def test_classes_may_have_one_row_each(n_classes):
         probability = DirectClassifier().fit(x, np.arange(n_classes)).predict_proba(x)
     assert probability.shape == (n_classes, n_classes)
     np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+
+
+def test_probabilities_are_sharpened_where_left_out_labels_are_surely_likelier(tmp_path):
+    rng = np.random.default_rng(0)
+    x, new = rng.uniform(-2, 2, (400, 2)), rng.uniform(-2, 2, (400, 2))
+    squares, of_new = ((np.floor(own).sum(axis=1) % 2).astype(int) for own in (x, new))
+    model = DirectClassifier().fit(x, squares)
+    assert model.sharpness_ > 1
+    plain = copy.copy(model)
+    plain.model_ = dataclasses.replace(model.model_, sharpness=1.0)
+    np.testing.assert_allclose(model.decision_function(new), model.sharpness_ * plain.decision_function(new))
+    assert log_loss(of_new, model.predict_proba(new)) < log_loss(of_new, plain.predict_proba(new))
+    model.save(tmp_path / "model")
+    assert pydirect.load(tmp_path / "model").sharpness_ == model.sharpness_
+    assert DirectClassifier().fit(x, rng.integers(0, 2, 400)).sharpness_ <= 1

@@ -129,6 +129,28 @@ def test_without_trees_it_is_the_kernel_model(rows):
     np.testing.assert_array_equal(PooledClassifier(trees=False).fit(x, y).predict_log_proba(x_new), alone)
 
 
+def test_sets_of_a_pool_hold_the_right_label_as_often_as_asked(rows, pools):
+    for n_classes, (_, _, x_new, y_new) in rows.items():
+        model = pools[n_classes]
+        held = model.predict_set(x_new, 0.9)[np.arange(len(y_new)), y_new].mean()
+        assert 0.86 < held and len(model.left_out_probability_)
+        assert model.predict_set(x_new, 0.99).sum() >= model.predict_set(x_new, 0.8).sum()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_of_classes_multiply_the_odds_of_a_pool(n_classes, rows, pools):
+    x, y, x_new, _ = rows[n_classes]
+    weighted = PooledClassifier(class_weight={k: 1.0 + k for k in range(n_classes)}).fit(x, y)
+    plain = pools[n_classes].predict_proba(x_new)
+    expected = plain * (1.0 + np.arange(n_classes))
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(weighted.predict_proba(x_new), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="predict_set needs labels that were left out"):
+        weighted.predict_set(x_new)
+    without = PooledClassifier(class_weight={0: 0.0, 1: 1.0, 2: 1.0}).fit(x, y) if n_classes == 3 else weighted
+    assert without.classes_.tolist() == ([1, 2] if n_classes == 3 else [0, 1])
+
+
 def test_labels_that_mean_nothing_gain_nothing():
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=(300, 5)), rng.integers(0, 2, 300)

@@ -44,6 +44,8 @@ def to_the_end(monkeypatch):
     """Iterate until rounding decides."""
     monkeypatch.setattr(ascent, "RISE", 1e-12)
     monkeypatch.setattr(ascent, "RELATIVE_RISE", 0.0)
+    monkeypatch.setattr(ascent, "RELATIVE_RISE_OF_BEST", 0.0)
+    monkeypatch.setattr(rows, "MEAN_OPTIONS", {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-10})
     for module in (rows, left_out):
         monkeypatch.setattr(module, "FACTORS", (1.0,))  # or a sample of the rows chooses it
 
@@ -200,7 +202,7 @@ def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_th
 
 def test_the_command_streams_classes(tmp_path, capsys):
     data, model = write_parquet(tmp_path / "a.parquet"), tmp_path / "m.pydirect"
-    options = ["--stream", "--task", "classification", "--features", "linear", "--target", "label"]
+    options = ["--stream", "--task", "classification", "--set", "features=linear", "--target", "label"]
     assert main(["fit", str(data), *options, "-o", str(model)]) == 0
     assert ["classes", "no,", "yes"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     assert main(["predict", str(model), str(data), "-o", str(tmp_path / "p.csv")]) == 0

@@ -41,3 +41,4 @@ def to_the_end(monkeypatch):
     """Iterate until hardly anything is gained."""
     monkeypatch.setattr(ascent, "RISE", 1e-6)
     monkeypatch.setattr(ascent, "RELATIVE_RISE", 1e-9)
+    monkeypatch.setattr(ascent, "RELATIVE_RISE_OF_BEST", 1e-9)

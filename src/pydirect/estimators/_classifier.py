@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_weights
+from pydirect._validation import FloatArray, as_number, as_weights
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
@@ -176,6 +176,62 @@ class Classifier(ClassifierMixin, Estimator):
             Probabilities.
         """
         return np.exp(self.predict_log_proba(X))
+
+    @takes_rows
+    def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
+        """Predict the most probable class where it is probable enough.
+
+        Parameters
+        ----------
+        least : float in [0, 1], default=0.8
+            Predictive probability below which there is no prediction.
+
+        Returns
+        -------
+        numpy.ma.MaskedArray of shape (n_rows,)
+            Masked where no class is probable enough.
+        """
+        least = as_number(least, "least", at_least=0.0, at_most=1.0)
+        probability = self.predict_proba(X)
+        return np.ma.masked_array(self.classes_[probability.argmax(axis=1)], probability.max(axis=1) < least)
+
+
+@takes_rows
+def predict_set(self: Classifier, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
+    """Predict sets of labels that contain the right one with a given frequency.
+
+    A label is in the set when its predictive probability is at least that which the right labels of this share of
+    the training rows have without their own row. Whatever the model, that is what conformal prediction takes for
+    calibration (Sadinle, Lei & Wasserman 2019), with leaving out in place of rows held back. An uncertain row has
+    several labels; the most probable one is always in the set, so that coverage is at least the accuracy. With
+    discrete weights, and with a prior that is not Gaussian, left-out probabilities are those of Gaussian weights.
+
+    Parameters
+    ----------
+    coverage : float in (0, 1), default=0.9
+        Over rows that are drawn like those of the fit, classes together.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_rows, n_classes)
+        Columns in the order of ``classes_``.
+
+    Raises
+    ------
+    ValueError
+        If labels were not left out: of fits to streams, with a `class_weight`, and of the published bounds.
+    """
+    check_is_fitted(self)
+    coverage = as_number(coverage, "coverage", above=0.0, below=1.0)
+    known = self.model_.left_out_probability
+    if not len(known):
+        raise ValueError(
+            "predict_set needs labels that were left out: fit rows in memory with bound='softmax' and class_weight=None"
+        )
+    rank = int((1 - coverage) * (len(known) + 1))  # of the least probability that is in a set
+    least = known[rank - 1] if rank else 0.0
+    probability = self.predict_proba(X)
+    return (probability >= least) | (np.arange(probability.shape[1]) == probability.argmax(axis=1)[:, None])
 
 
 def indicators(y: NDArray[Any], weight: FloatArray) -> FloatArray:

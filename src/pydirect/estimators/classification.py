@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from pydirect._progress import Progress
 from pydirect._threads import for_each, resolve_n_threads
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_choice
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import shared_levels
@@ -124,6 +124,14 @@ class Labels:
 def masses(index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
     """Total weight of every class."""
     return np.bincount(index, weights=weight).astype(np.float64)
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Raise unless it is a dict, "balanced" or None."""
+    if isinstance(class_weight, str):
+        as_choice(class_weight, "class_weight", ("balanced",))
+    elif class_weight is not None and not isinstance(class_weight, dict):
+        raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {class_weight!r}")
 
 
 def class_factors(class_weight: Any, classes: NDArray[Any], mass: FloatArray) -> FloatArray:
@@ -308,6 +316,7 @@ def infer(
     problem: LabelProblem,
     basis: Basis,
     left_out: FloatArray,
+    sharpness: float,
     rng: np.random.Generator,
 ) -> FittedClassifier:
     """The posterior that was asked for; `left_out` are quantiles of the probabilities of left-out labels."""
@@ -325,7 +334,8 @@ def infer(
     else:
         fitted = _one_against_rest(plan, labels, problem)
     total = float(problem.raw.weight.sum())
-    return fitted_classifier(plan, labels, basis, fitted, problem.mean_missing_variance, left_out, total)
+    residual = problem.mean_missing_variance
+    return fitted_classifier(plan, labels, basis, fitted, residual, left_out, total, sharpness)
 
 
 def fitted_classifier(
@@ -336,6 +346,7 @@ def fitted_classifier(
     residual_variance: float,
     left_out: FloatArray,
     n_samples: float,
+    sharpness: float = 1.0,
 ) -> FittedClassifier:
     """Return the model as data, its classes in ascending order."""
     order = np.argsort(labels.classes) if len(labels.intercept) > 1 else np.arange(1)
@@ -347,6 +358,7 @@ def fitted_classifier(
         plan.is_softmax and len(labels.classes) > 2,
         n_samples,
         left_out,
+        sharpness,
     )
 
 

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._documentation import described_by, takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import raise_if_set, resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_number
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, OfLabels
+from pydirect.estimators._classifier import Classifier, OfLabels, predict_set
 from pydirect.estimators._estimator import of_model, refuse_ignored
 from pydirect.estimators.choices import (
     MeanField,
@@ -32,6 +32,7 @@ from pydirect.estimators.classification import (
     LabelSearch,
     ProblemMaker,
     add_landmarks,
+    check_class_weight,
     class_weighted,
     infer_by_passes,
     label_variance_prior,
@@ -98,6 +99,8 @@ class DirectClassifier(Classifier, OfLabels):
         the published bounds log-odds of each class against the rest.
     left_out_probability_ : ndarray of shape (n_kept,)
         Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
+    sharpness_ : float
+        Power to which probabilities are taken, one unless left-out labels are surely likelier under another.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes. With
         the softmax and a prior that is not Gaussian, an approximation of it. It is that of the posterior before the
@@ -118,8 +121,10 @@ class DirectClassifier(Classifier, OfLabels):
     With the default bound the posterior is the Gaussian that maximises the ELBO, Kullback and Leibler's nearest to the
     exact one; probabilities are integrals over it, not those of its mean. Several classes share one covariance, which
     is too cautious where few of them are in question: with Gaussian weights its precision is multiplied by the
-    factor for which left-out labels are likeliest; see `pydirect.estimators.left_out`. Log losses on held-out rows,
-    beside those of scikit-learn's classifiers: ``bench/paper/classification.py``.
+    factor for which left-out labels are likeliest; see `pydirect.estimators.left_out`. They also choose the power to
+    which probabilities are taken, ``sharpness_``, where it gains two standard errors, as for labels that never
+    contradict each other. Logits, draws and exports to devices are without it. Log losses on held-out rows, beside
+    those of scikit-learn's classifiers: ``bench/paper/classification.py``.
 
     Examples
     --------
@@ -163,10 +168,7 @@ class DirectClassifier(Classifier, OfLabels):
             raise ValueError(
                 f"bound must be 'softmax' with posterior='sequential', got {bound!r}; use posterior='mean_field'"
             )
-        if isinstance(self.class_weight, str):
-            as_choice(self.class_weight, "class_weight", ("balanced",))
-        elif self.class_weight is not None and not isinstance(self.class_weight, dict):
-            raise TypeError(f"class_weight must be a dict, 'balanced' or None, got {self.class_weight!r}")
+        check_class_weight(self.class_weight)
         if bound == "auto":
             bound = "jaakkola" if isinstance(posterior, MeanField) else "softmax"
         if bound == "softmax":
@@ -336,8 +338,6 @@ class DirectClassifier(Classifier, OfLabels):
 
     # --- results
 
-    left_out_probability_ = of_model("left_out_probability")
-
     # --- prediction
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
@@ -389,61 +389,9 @@ class DirectClassifier(Classifier, OfLabels):
         found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
         return found
 
-    @takes_rows
-    def predict_set(self, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
-        """Predict sets of labels that contain the right one with a given frequency.
+    predict_set = predict_set
 
-        A label is in the set when its predictive probability is at least that which the right labels of this share of
-        the training rows have without their own row. Whatever the model, that is what conformal prediction takes for
-        calibration (Sadinle, Lei & Wasserman 2019), with leaving out in place of rows held back. An uncertain row has
-        several labels; the most probable one is always in the set, so that coverage is at least the accuracy. With
-        discrete weights, and with a prior that is not Gaussian, left-out probabilities are those of Gaussian weights.
-
-        Parameters
-        ----------
-        coverage : float in (0, 1), default=0.9
-            Over rows that are drawn like those of the fit, classes together.
-
-        Returns
-        -------
-        ndarray of bool of shape (n_rows, n_classes)
-            Columns in the order of ``classes_``.
-
-        Raises
-        ------
-        ValueError
-            If labels were not left out: of fits to streams, with a `class_weight`, and of the published bounds.
-        """
-        check_is_fitted(self)
-        coverage = as_number(coverage, "coverage", above=0.0, below=1.0)
-        known = self.left_out_probability_
-        if not len(known):
-            raise ValueError(
-                "predict_set needs labels that were left out: fit rows in memory with bound='softmax' and "
-                "class_weight=None"
-            )
-        rank = int((1 - coverage) * (len(known) + 1))  # of the least probability that is in a set
-        least = known[rank - 1] if rank else 0.0
-        probability = self.predict_proba(X)
-        return (probability >= least) | (np.arange(probability.shape[1]) == probability.argmax(axis=1)[:, None])
-
-    @takes_rows
-    def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
-        """Predict the most probable class where it is probable enough.
-
-        Parameters
-        ----------
-        least : float in [0, 1], default=0.8
-            Predictive probability below which there is no prediction.
-
-        Returns
-        -------
-        numpy.ma.MaskedArray of shape (n_rows,)
-            Masked where no class is probable enough.
-        """
-        least = as_number(least, "least", at_least=0.0, at_most=1.0)
-        probability = self.predict_proba(X)
-        return np.ma.masked_array(self.classes_[probability.argmax(axis=1)], probability.max(axis=1) < least)
+    left_out_probability_, sharpness_ = of_model("left_out_probability"), of_model("sharpness")
 
     # --- devices
 

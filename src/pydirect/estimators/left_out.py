@@ -1,4 +1,4 @@
-"""Labels left out of a fit and of the kernel's search: what chooses amplitude, sharpness, sets and weights of pools.
+"""Labels left out of a fit and of the kernel's search: what chooses amplitude, precision, sharpness, sets and pools.
 
 Leave-one-out at a kernel that has seen the labels is too good in small tables. Rows that the search did not see have no
 such advantage; where it has seen most of them, a kernel is learned from each half of the rows, all rows are fitted with
@@ -33,7 +33,7 @@ from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier, quantiles_of
 from pydirect.logistic.likelihood import predictive_log_odds, softmax_log_probability
-from pydirect.logistic.pool import log_probability_of
+from pydirect.logistic.pool import log_probability_of, pool_weights, pooled_log_probability
 from pydirect.logistic.problem import LabelProblem
 from pydirect.logistic.rows import FACTORS
 from pydirect.tables.encoding import ColumnEncoding
@@ -47,6 +47,8 @@ LEAST_ROWS, SURE = 20, 50.0
 AMPLITUDES = (4.0, 16.0)
 MOST_ROWS, MOST_LABELS = 2000, 50_000
 STANDARD_ERRORS = 2.5
+# The same of the power of probabilities.
+STANDARD_ERRORS_OF_SHARPNESS = 2.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,11 @@ class LabelsLeftOut:
     """Fits of all rows, each with rows that its kernel has not seen, and which factor of the precision is taken.
 
     Weights of scored rows sum up to those of all rows for every class: the search of a kernel sees more of rare ones.
+    Probabilities of classes are taken to the power of `sharpness`.
     """
 
     views: tuple[View, ...]
+    sharpness: float = 1.0
 
     @classmethod
     def of(
@@ -148,7 +152,26 @@ class LabelsLeftOut:
                 found[own.scored] = log_probability_of(predictive_log_odds(mean, variance[:, None]))
             else:
                 found[own.scored] = softmax_log_probability(mean, variance)
+        scored = self.weight > 0
+        if self.sharpness != 1:
+            found[scored] = pooled_log_probability(np.array([self.sharpness]), found[None, scored])
         return found
+
+    def sharpened(self, index: NDArray[np.intp]) -> LabelsLeftOut:
+        """Return the same with the power that makes labels, `index` by number, surely likelier, or with one."""
+        scored = self.weight > 0
+        log_p, labels, weight = self.classes()[None, scored], index[scored], self.weight[scored]
+        power = pool_weights(log_p, labels, weight)
+        rows = np.arange(len(labels))
+        gain = (pooled_log_probability(power, log_p) - log_p[0])[rows, labels]
+        mean = float(weight @ gain / weight.sum())
+        error = np.sqrt(float(weight @ (gain - mean) ** 2 / weight.sum()) / len(rows))
+        return replace(self, sharpness=float(power[0])) if mean > STANDARD_ERRORS_OF_SHARPNESS * error else self
+
+    def quantiles(self, index: NDArray[np.intp]) -> FloatArray:
+        """Quantiles of the probabilities of left-out labels, `index` by number."""
+        log_p, scored = self.classes(), self.weight > 0
+        return quantiles_of(log_p[np.arange(len(index)), index][scored], self.weight[scored])
 
 
 def fit_labels(
@@ -184,14 +207,17 @@ def fit_labels(
         problem = maker.of(basis)
     else:
         problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter, settle)
+    sets, sharpness = np.empty(0), 1.0
     if left is not None:
         left = left.followed(problem)
+        index = class_numbers(rows.y)
         if isinstance(plan.posterior, Gaussian):
-            problem = replace(problem, precision_factor=FACTORS[left.place])
-    # of no use where class weights move the odds
-    sets = quantiles_of(*left.scores) if left is not None and plan.class_weight is None else np.empty(0)
+            problem, left = replace(problem, precision_factor=FACTORS[left.place]), left.sharpened(index)
+        sharpness = left.sharpness
+        if plan.class_weight is None:  # sets are of no use where class weights move the odds
+            sets = left.quantiles(index)
     with progress.stage("inference"):
-        return infer(plan, labels, problem, basis, sets, rng), left
+        return infer(plan, labels, problem, basis, sets, sharpness, rng), left
 
 
 def best_amplitude(problem: LabelProblem, left: LabelsLeftOut, max_iter: int) -> tuple[LabelProblem, LabelsLeftOut]:

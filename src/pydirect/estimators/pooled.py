@@ -14,11 +14,11 @@ from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_weights, shown
 from pydirect._warnings import ignored
-from pydirect.estimators._classifier import Classifier
+from pydirect.estimators._classifier import Classifier, predict_set
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
-from pydirect.estimators.classification import ClassificationPlan, read_labels, with_first_size
+from pydirect.estimators.classification import ClassificationPlan, check_class_weight, read_labels, with_first_size
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import LabelsLeftOut, fit_labels
@@ -34,13 +34,12 @@ from pydirect.estimators.regression import GivenRows, choose_scale, fit_together
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.classification import FittedClassifier
+from pydirect.fitted.classification import FittedClassifier, quantiles_of
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.logistic.pool import pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
-# Names of the parts that a pool may have of its own.
 # Rows from which there are trees with trees="auto", and at all.
 LEAST_ROWS, FEWEST_ROWS = 100, 20
 # Rows up to which a kernel of regression is fitted again without each third of them.
@@ -78,6 +77,8 @@ class PooledClassifier(Pool, Classifier):
     trees : {"auto", True, False}, default="auto"
         Whether trees of scikit-learn are in the pool: histogram gradient boosting and, for more than two classes, a
         random forest. ``"auto"``: from 100 rows on; True: from 20 rows on.
+    class_weight : dict, "balanced" or None, default=None
+        Factors of the classes' predictive odds; zero leaves a class out. Parts and their weights are as without.
     random_state : int, RandomState or None, default=0
         Seed of the kernel model's rows and landmarks, of folds and of trees.
 
@@ -91,6 +92,8 @@ class PooledClassifier(Pool, Classifier):
         Weight of each part.
     left_out_log_loss_ : dict of str to float
         Mean −log probability of left-out labels, of each part and of the pool; empty without trees.
+    left_out_probability_ : ndarray of shape (n_kept,)
+        Probabilities that the pool gives left-out labels, ascending; see `predict_set`.
     fit_seconds_ : dict of str to float
         Seconds of each stage and part.
 
@@ -114,29 +117,37 @@ class PooledClassifier(Pool, Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
 
+    class_weight: Any = None
     max_iter: int = 1000
 
     def _plan(self) -> ClassificationPlan:
         self._check_columns()
+        check_class_weight(self.class_weight)
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
         _check_pool(self.trees, features.kind)
         check_common(self)
-        max_iter = as_count(self.max_iter, "max_iter")
-        return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", None, max_iter, self.random_state)
+        given = self.class_weight, as_count(self.max_iter, "max_iter"), self.random_state
+        return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", *given)
 
     def _learn(
         self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
     ) -> dict[str, Any]:
         rng, (labels, rows, index) = plan.generator(), read_labels(plan, x, y, weight)
+        moves = labels.log_factors  # of the pool's odds, not of its parts'
+        plan, labels = replace(plan, class_weight=None), replace(labels, log_factors=np.empty(0))
         kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
-        order = np.argsort(labels.classes)
-        self.model_ = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, np.empty(0))
+        order, none = np.argsort(labels.classes), np.empty(0)
+        sets = kernel.left_out_probability
+        pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, none, sets, np.zeros(len(order)))
         if left is not None and _grows(self.trees, len(rows.x)):
             with _or_the_kernel_alone(kernel.posteriors):
-                self.model_ = _class_pool(kernel, left, rows, index, order, rng, progress)
+                pool = _class_pool(kernel, left, rows, index, order, rng, progress)
+        self.model_ = replace(pool, moves=moves[order], left_out_probability=none) if len(moves) else pool
         return {}
 
-    classes_ = of_model("classes")
+    predict_set = predict_set
+
+    classes_, left_out_probability_ = of_model("classes"), of_model("left_out_probability")
 
     @property
     def weights_(self) -> dict[str, float]:
@@ -277,7 +288,8 @@ def _class_pool(
     weights = pool_weights(log_p, labels, mass)
     every = [*log_p, pooled_log_probability(weights, log_p)]
     losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
-    return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses))
+    sets, moves = quantiles_of(every[-1][np.arange(len(labels)), labels], mass), np.zeros(len(order))
+    return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses), sets, moves)
 
 
 def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, progress: Progress) -> FittedMeanPool:

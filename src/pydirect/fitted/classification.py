@@ -36,6 +36,7 @@ class FittedClassifier(OfLatent):
 
     ``intercept`` (n_functions,) includes ``moves``, the logarithms of the odds' factors that class weights are.
     ``left_out_probability`` are quantiles of the probabilities of labels left out of the fit, ascending.
+    Probabilities are those of the functions to the power of ``sharpness``, normalised.
     """
 
     latent: Annotated[Latent, Binds(n_functions="n_outputs")]
@@ -45,6 +46,7 @@ class FittedClassifier(OfLatent):
     is_softmax: bool
     n_samples: Annotated[float, Positive]
     left_out_probability: Annotated[FloatArray, Shape("n_quantiles*"), Between(0.0, 1.0), Ascending]
+    sharpness: Annotated[float, Positive] = 1.0
 
     def check(self) -> None:
         """Raise unless there is one function for two classes, or one for each."""
@@ -69,10 +71,10 @@ class FittedClassifier(OfLatent):
         """Predictive log odds of the second class, (n_rows, 1), or log probabilities, (n_rows, n_classes)."""
         drawn = isinstance(self.posteriors[0], SequentialPosterior)
         odds = self._log_odds_of_draws(x) if drawn else self._log_odds_of_moments(x)
-        if self.moves.any():  # of predictive odds, so that rows rank as without
-            odds += self.moves
-            odds = normalised(odds) if self.is_softmax else odds
-        return odds
+        if self.sharpness == 1 and not self.moves.any():
+            return odds
+        odds = self.sharpness * odds + self.moves  # moves of predictive odds, so that rows rank as without
+        return normalised(odds) if self.is_softmax else odds
 
     def _log_odds_of_moments(self, x: FloatArray) -> FloatArray:
         mean, variance = self.latent.moments(x, with_variance=True)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray, short_repr
-from pydirect.fitted.classification import FittedClassifier
+from pydirect.fitted.classification import FittedClassifier, normalised
 from pydirect.fitted.predictor import Components, Predictor
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
-from pydirect.persistence.schema import AtLeast, Between, Shape
+from pydirect.persistence.schema import Ascending, AtLeast, Between, Shape
 
 
 def of_kernel(name: str) -> Any:
@@ -28,7 +28,8 @@ class FittedClassPool:
     """A log-linear pool of a kernel model and, of encoded rows, boosted trees and a forest.
 
     ``weights`` (n_parts,) are of the parts there are, in this order; ``order`` (n_classes,) the place of every class
-    among the outputs of all but the first.
+    among the outputs of all but the first. ``moves`` (n_classes,) are logarithms of factors of the odds, and
+    ``left_out_probability`` quantiles of the pool's probabilities of labels left out, ascending.
     """
 
     kernel: FittedClassifier
@@ -38,6 +39,8 @@ class FittedClassPool:
     names: Annotated[tuple[str, ...], Shape("n_parts")]
     order: Annotated[NDArray[np.intp], Shape("n_classes")]
     left_out_log_loss: Annotated[FloatArray, Shape("n_losses*")]  # of the parts, then of the pool
+    left_out_probability: Annotated[FloatArray, Shape("n_pooled*"), Between(0.0, 1.0), Ascending]
+    moves: Annotated[FloatArray, Shape("n_classes")]
 
     basis, posteriors = of_kernel("basis"), of_kernel("posteriors")
     classes, one_dimensional = of_kernel("classes"), of_kernel("one_dimensional")
@@ -69,8 +72,10 @@ class FittedClassPool:
     def log_proba(self, x: FloatArray) -> FloatArray:
         """Log probabilities of the pool, (n_rows, n_classes)."""
         if np.count_nonzero(self.weights) == 1 and self.weights[0] == 1.0:
-            return self.kernel.log_proba(x)
-        return pooled_log_probability(self.weights, self.log_probabilities(x))
+            log_p = self.kernel.log_proba(x)
+        else:
+            log_p = pooled_log_probability(self.weights, self.log_probabilities(x))
+        return normalised(log_p + self.moves) if self.moves.any() else log_p
 
     def _parts(self) -> list[Callable[[FloatArray], FloatArray]]:
         parts: list[Callable[[FloatArray], FloatArray]] = [self.kernel.log_proba]

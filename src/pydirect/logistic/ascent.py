@@ -26,7 +26,9 @@ from pydirect.optimize.outcome import Outcome
 
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
 RISE = 0.03
-RELATIVE_RISE = 3e-4
+RELATIVE_RISE = 3e-5
+# The same fraction where means are the best for every covariance.
+RELATIVE_RISE_OF_BEST = 3e-4
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
@@ -178,11 +180,13 @@ class Ascent(Generic[Posterior]):
                 self._solve_at(self.best.solution.state.towards(self._target, share), share)
             return
         self.best = Step(self.solution, bound)
-        self.converged = bound - before <= self._share * (RISE + RELATIVE_RISE * abs(bound))
+        best_means = isinstance(self.solution.latent, LikelihoodMoments)
+        relative = RELATIVE_RISE_OF_BEST if best_means else RELATIVE_RISE
+        self.converged = bound - before <= self._share * (RISE + relative * abs(bound))
         if self.finished or self.solution.interrupted:
             return
         state = self.solution.state
-        if isinstance(self.solution.latent, LikelihoodMoments):  # a Newton step would move the best means away
+        if best_means:  # a Newton step would move the best means away
             self._target = moved = State(found.gram, state.mean, self._secant(state.log_variance))
         else:
             self._target = State.after(found, self.solution.latent.mean, self.solution.log_variance)
