@@ -29,7 +29,7 @@ from pydirect import DirectRegressor, Fourier  # noqa: E402
 from pydirect.explain import RowInfluence, shapley  # noqa: E402
 from pydirect.explain.shapley import shares_by_enumeration, shares_by_permutations  # noqa: E402
 
-OPTIONS: dict[str, Any] = {"noise": "constant", "local": False, "random_state": 0}
+OPTIONS: dict[str, Any] = {"noise": "constant", "local": False, "target_transform": None, "random_state": 0}
 
 
 def problems() -> Iterator[tuple[str, np.ndarray, np.ndarray, dict[str, Any]]]:
@@ -114,7 +114,7 @@ def columns() -> None:
         model = DirectRegressor(features, n_basis_functions=200, **OPTIONS).fit(x, y)
         for of, n_background in (("mean", 20), ("variance", 1)):
             background, row = x[50 : 50 + n_background], x[0]
-            game = shapley._Game(model, of, background)
+            game = shapley._Game(model.model_, of, background, players, len(players))
             played: Any = (game.predicted, row, background, players, len(players))
             by_force, exact = seconds(lambda played=played: shares_by_enumeration(*played))
             unit = np.abs(exact).sum()
@@ -141,7 +141,7 @@ def wide() -> None:
     model = DirectRegressor(Fourier(rank_inputs=False), n_basis_functions=300, **OPTIONS).fit(x, y)
     players = np.arange(30)
     for of in ("mean", "variance"):
-        game = shapley._Game(model, of, x[50:51])
+        game = shapley._Game(model.model_, of, x[50:51], players, len(players))
         spent, found = seconds(lambda game=game: game._by_products(x[0], players, 30))
         played: Any = (game.predicted, x[0], game.background, players, 30)
         shares, errors = shares_by_permutations(*played, 1000, np.random.default_rng(1))
