@@ -50,7 +50,7 @@ def test_weights_have_the_moments_of_the_mixture(fitted):
     np.testing.assert_allclose(fitted.std**2, fitted.variance, rtol=1e-12)
     np.testing.assert_array_equal(fitted.coefficients, fitted.mean)
     zeros = (listed.weights == 0).mean(axis=1)
-    assert fitted.expected_sparsity() == pytest.approx(listed.weight_probability @ zeros)
+    assert fitted.sparsity == pytest.approx(listed.weight_probability @ zeros)
 
 
 def test_other_units_divide_the_weights_and_leave_their_probabilities(fitted):

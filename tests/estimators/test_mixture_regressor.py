@@ -47,7 +47,7 @@ def test_a_mixture_bounds_the_evidence_from_nearer():
     model = fit()
     assert model.elbo_ >= fit(n_components=1).elbo_ - 1e-9
     assert model.elbo_ == pytest.approx(model.posterior_.elbo - model.total_weight_ * np.log(model.y_scale_[0]))
-    assert model.sparsity_ == pytest.approx(model.posterior_.expected_sparsity())
+    assert model.sparsity_ == pytest.approx(model.posterior_.sparsity)
     assert model.elbo_trace_[-1] == pytest.approx(model.elbo_)
     np.testing.assert_array_equal(model.coef_, model.prior_scale_[0] * model.posterior_.mean)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset, corrected, n_moments, recombining_factor
+from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset, n_moments, recombining_factor
 
 
 def random_network(rng, n_inputs, hidden, bias):
@@ -272,15 +272,6 @@ def test_input_is_validated(change, message):
         NetworkCoreset.from_data(**({"x": np.ones((5, 2)), "y": np.ones(5), "depth": 1} | change))
 
 
-def test_progress_counts_removed_rows():
-    calls = []
-    x, y, _ = smooth_data(1_000, 1)
-    NetworkCoreset.from_data(x, y, 1, progress=lambda done, total: calls.append((done, total)))
-    done = [d for d, _ in calls]
-    assert done == sorted(done)
-    assert calls[-1] == (991, 991)
-
-
 def test_the_same_data_give_the_same_bits():
     x, y, _ = smooth_data(2_000, 2)
     first, second = (NetworkCoreset.from_data(x, y, 2) for _ in range(2))
@@ -315,9 +306,7 @@ def recombine(features, weights):
     out, used = np.zeros(len(weights)), np.flatnonzero(weights)
     if features[used].any():
         columns = features[used].T * weights[used]
-        factor = recombining_factor(columns)
-        kept = np.flatnonzero(factor)
-        out[used[kept]] = weights[used[kept]] * corrected(columns[:, kept], factor[kept], columns.sum(axis=1))
+        out[used] = weights[used] * recombining_factor(columns)
     return out
 
 

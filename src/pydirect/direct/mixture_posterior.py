@@ -106,14 +106,6 @@ def log_table(q: FloatArray) -> FloatArray:
         return np.ascontiguousarray(np.log(q).transpose(1, 2, 0))
 
 
-def sample_indices(alpha: FloatArray, q: FloatArray, n: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Draw level indices from a mixture, (n, n_weights)."""
-    counts = rng.multinomial(n, alpha / alpha.sum())
-    empty = np.zeros((1, q.shape[2]))
-    drawn = [FactorizedCategorical(empty, q[i]).sample_indices(int(k), rng) for i, k in enumerate(counts) if k]
-    return np.ascontiguousarray(np.concatenate(drawn)[rng.permutation(n)])
-
-
 @dataclass
 class MixturePosterior(WeightMarginals, WithOutcome):
     """A fitted mixture of factorised posteriors, and a factorised posterior of the noise.
@@ -153,10 +145,6 @@ class MixturePosterior(WeightMarginals, WithOutcome):
     def entropy_bracket(self) -> tuple[float, float]:
         """Lower and upper bound of the entropy of the weights, in nats."""
         return self.entropy_lower, self.entropy_upper
-
-    def expected_sparsity(self) -> float:
-        """Return the expected fraction of exact zeros in a sample."""
-        return self.weights.expected_sparsity()
 
     def most_probable(self) -> NDArray[np.uint8]:
         """Level indices of the most probable of the components' most probable weight vectors, (n_weights,)."""
@@ -206,8 +194,10 @@ class MixturePosterior(WeightMarginals, WithOutcome):
         self, n_samples: int, random_state: np.random.Generator | int | None = None
     ) -> NDArray[np.uint8]:
         """Draw level indices, (n_samples, n_weights), independently of each other."""
-        rng = as_generator(random_state)
-        return sample_indices(self.alpha, self.component_q, as_count(n_samples, "n_samples"), rng)
+        rng, n = as_generator(random_state), as_count(n_samples, "n_samples")
+        counts = rng.multinomial(n, self.alpha / self.alpha.sum())
+        drawn = [c.sample_indices(int(k), rng) for c, k in zip(self.components, counts, strict=True) if k]
+        return np.ascontiguousarray(np.concatenate(drawn)[rng.permutation(n)])
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights of Φ, (n_samples, n_weights)."""

@@ -206,11 +206,6 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         logs = 2 * logsumexp(self.log_weights) - logsumexp(2 * self.log_weights)
         return float(np.exp(logs) / self.n_draws)
 
-    @property
-    def sparsity(self) -> float:
-        """Fraction of exact zeros among the weights of the stored draws."""
-        return self.weights.expected_sparsity()
-
     def summary(self) -> str:
         """Describe the posterior in a few sentences: its bound, its draws, its levels and its size."""
         n_levels, n_draws = self.unit_levels.shape[-1], self.n_draws

@@ -39,17 +39,7 @@ from pydirect.streams.sources import as_source
 from pydirect.tables.encoding import ColumnEncoding
 
 # Arguments of `fit_quadratic_network` that are parameters of the estimator, and those of least effort.
-OPTIONS = (
-    "prior",
-    "prior_scale",
-    "fit_prior_scale",
-    "n_levels",
-    "n_restarts",
-    "n_regrids",
-    "optimizer",
-    "engine",
-    "max_iter",
-)
+OPTIONS = "prior prior_scale fit_prior_scale n_levels n_restarts n_regrids optimizer engine max_iter".split()
 ONE_ITERATION = {"n_restarts": 1, "n_regrids": 0, "max_iter": 1}
 
 

@@ -8,13 +8,12 @@ R and the same gradient for every distribution of the weights. Training then cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil, comb, log2
 from typing import Annotated
 
 import numpy as np
-import scipy.linalg
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
@@ -153,15 +152,6 @@ def recombining_factor(columns: FloatArray) -> FloatArray:
     return np.asarray(nnls(columns, columns.sum(axis=1))[0])
 
 
-def corrected(columns: FloatArray, factor: FloatArray, total: FloatArray) -> FloatArray:
-    """Return `factor` after one step of refinement towards columns @ factor = total, as far as it stays positive."""
-    residual = total - columns @ factor
-    step = scipy.linalg.lstsq(columns, residual, cond=1e-13, lapack_driver="gelsy", check_finite=False)[0]
-    with np.errstate(all="ignore"):
-        room = np.where(step < 0, factor / -step, np.inf).min()
-    return np.asarray(factor + step * min(1.0, float(room)))
-
-
 # Coresets with more moments are refused: every halving of the rows would factorise a matrix of 100 MB.
 MAX_MOMENTS = 2_500
 # A halving takes about this many seconds times the cube of the number of moments.
@@ -196,7 +186,6 @@ class NetworkCoreset:
         depth: int,
         bias: bool = True,
         sample_weight: ArrayLike | None = None,
-        progress: Callable[[int, int], None] | None = None,
     ) -> NetworkCoreset:
         """Reduce data to at most `n_moments` rows, in O(D³ log(n/D)) operations for D moments; few rows are kept."""
         x = as_float_array(x, "x", ("n_samples", "n_inputs"))
@@ -204,7 +193,7 @@ class NetworkCoreset:
         weight = as_sample_weight(sample_weight, len(x))
         weight = np.ones(len(x)) if weight is None else weight
         depth, bias = as_count(depth, "depth"), bool(bias)
-        rows, new_weight = _reduce(x, targets, weight, depth, bias, progress)
+        rows, new_weight = _reduce(x, targets, weight, depth, bias)
         kept = targets[rows, 0] if np.ndim(y) == 1 else targets[rows]
         return cls(x[rows], kept, new_weight, float(weight.sum()), depth, bias)
 
@@ -224,15 +213,9 @@ class NetworkCoreset:
         n_samples = self.n_samples + other.n_samples
         return replace(merged, n_samples=n_samples)
 
-    def update(
-        self,
-        x: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> NetworkCoreset:
+    def update(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> NetworkCoreset:
         """Return the coreset of this one's data and more data together; arguments as in `from_data`."""
-        return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight, progress))
+        return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight))
 
 
 def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
@@ -259,7 +242,6 @@ def _reduce(
     weight: FloatArray,
     depth: int,
     bias: bool,
-    progress: Callable[[int, int], None] | None,
 ) -> tuple[NDArray[np.intp], FloatArray]:
     """Return the rows of a coreset and their weights."""
     rows = np.flatnonzero(weight)
@@ -268,30 +250,20 @@ def _reduce(
         return rows, weight
     features = MomentFeatures.of_data(x, y, depth, bias)
     size = features.n_features
-    n_removed = max(len(rows) - size, 0)
-    if n_removed and size > MAX_MOMENTS:
+    if len(rows) > size > MAX_MOMENTS:
         halvings = ceil(log2(len(rows) / size))
         raise ValueError(
             f"a coreset for depth {depth} and {features.n_variables} inputs must keep {size} moments, more than "
             f"{MAX_MOMENTS}: it would take about {5 * 8 * size**2 / 1e9:.2g} GB and "
             f"{halvings * _SECONDS_PER_CUBE * size**3:.2g} s"
         )
-    total = None
-    columns = np.empty((size, 0))
     scale = weight.sum()
     weight = weight / scale
     # Groups of rows are recombined as if they were rows; what survives is split into smaller groups.
     while len(rows) > size:
         starts = np.arange(min(2 * size, len(rows))) * len(rows) // min(2 * size, len(rows))
         columns = features.group_sums(x, y, rows, weight, starts)
-        total = columns.sum(axis=1) if total is None else total
         factor = recombining_factor(columns)
         weight = weight * np.repeat(factor, np.diff(starts, append=len(rows)))
         rows, weight = rows[weight > 0], weight[weight > 0]
-        if progress is not None:
-            progress(min(n_removed, n_removed + size - len(rows)), n_removed)
-    if total is not None:
-        columns = features.group_sums(x, y, rows, weight, np.arange(len(rows)))
-        weight = weight * corrected(columns, np.ones(len(rows)), total)
-    kept = weight > 0
-    return rows[kept], weight[kept] * scale
+    return rows, weight * scale
