@@ -25,7 +25,7 @@ from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.optimize.gradient import ADAM_TOLERANCE, AdamSchedule, adam, through_softmax
+from pydirect.optimize.gradient import ADAM_TOLERANCE, adam, through_softmax
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics, as_target_statistics
 from pydirect.statistics.rotated import Rotation
@@ -404,9 +404,7 @@ def fit_stochastic(
 ) -> StochasticFit:
     """Fit a factorised posterior by Adam on estimated gradients: a baseline, `fit_mean_field` needs no samples."""
     bound = StochasticELBO(model, estimator, rows, batch_size)
-    schedule = AdamSchedule(
-        as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
-    )
+    steps = as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
     theta = bound.start if start is None else as_float_array(start, "start", bound.start.shape)
     rng, found = as_generator(random_state), list[tuple[int, float, float]]()
     n_taken, begin = 0, time.process_time()
@@ -414,7 +412,7 @@ def fit_stochastic(
     def gradient(parameters: FloatArray, i: int) -> FloatArray:
         nonlocal n_taken
         n_taken = i + 1
-        return bound.gradient(parameters, rng, i / schedule.n_steps)
+        return bound.gradient(parameters, rng, i / n_steps)
 
     def check(parameters: FloatArray) -> float:
         """Evaluate the exact ELBO, the clock stopped meanwhile."""
@@ -426,7 +424,7 @@ def fit_stochastic(
         return value
 
     check(theta)
-    best, outcome = adam(gradient, check, theta, schedule, tolerance=ADAM_TOLERANCE * model.statistics.n_samples)
+    best, outcome = adam(gradient, check, theta, *steps, tolerance=ADAM_TOLERANCE * model.statistics.n_samples)
     posterior = bound.posterior(best)
     posterior.outcome = replace(outcome, elbo=posterior.elbo)
     return StochasticFit(posterior, best, *(np.array(part) for part in zip(*found, strict=True)))

@@ -22,7 +22,7 @@ from pydirect.monte_carlo.posteriors import as_seed
 from pydirect.networks.base import Evaluation, Inference, TrainedNetwork, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
-from pydirect.optimize.gradient import AdamSchedule, adam, lbfgs
+from pydirect.optimize.gradient import adam, lbfgs
 from pydirect.optimize.outcome import Outcome
 
 NETWORK_OPTIMIZERS = ("adam", "adam+lbfgs", "lbfgs")
@@ -413,7 +413,9 @@ class Training:
             gradient,
             lambda theta: objective.bound(theta, seed, n_threads)[0],
             theta,
-            AdamSchedule(n_steps, schedule.learning_rate, N_CHECKS),
+            n_steps,
+            schedule.learning_rate,
+            N_CHECKS,
             bounds=self.bounds,
             first_check=int(np.ceil(schedule.kl_warmup * n_steps)),  # where λ is one
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -117,52 +116,44 @@ def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
     return np.asarray(q * (gradient - (q * gradient).sum(axis=-1, keepdims=True)))
 
 
-@dataclass(frozen=True)
-class AdamSchedule:
-    """Adam's steps and how their size falls: constant first, then along half a cosine to nothing."""
-
-    n_steps: int  # number of steps
-    step: float  # of every parameter at first
-    n_checks: int = 50  # how many times the objective is evaluated, evenly spread over the steps
-
-    def step_at(self, i: int) -> float:
-        """Size of the i-th step."""
-        return self.step * 0.5 * (1.0 + np.cos(np.pi * i / self.n_steps))
-
-
 def adam(
     gradient: Callable[[FloatArray, int], FloatArray],
     value: Callable[[FloatArray], float],
     start: FloatArray,
-    schedule: AdamSchedule,
+    n_steps: int,
+    step: float,
+    n_checks: int,
     *,
     bounds: tuple[FloatArray, FloatArray] | None = None,
     first_check: int = 0,
     tolerance: float = ADAM_TOLERANCE,
 ) -> tuple[FloatArray, Outcome]:
-    """Maximise by Adam, the steps' size following a schedule, (n_parameters,)."""
+    """Maximise by Adam, whose steps' size falls along half a cosine to nothing, (n_parameters,).
+
+    The value is taken `n_checks` times, evenly spread over the steps, from step `first_check` on.
+    """
     optimiser = Adam(start.shape)
     theta, best, best_value = start, start, -np.inf
     trace: list[float] = []
     paths: list[float] = []  # sum of the steps' sizes by each check
     path = 0.0
     outcome = Outcome()
-    every = max(1, schedule.n_steps // schedule.n_checks)
+    every = max(1, n_steps // n_checks)
     try:
-        for i in range(schedule.n_steps):
-            optimiser.step = schedule.step_at(i)
+        for i in range(n_steps):
+            optimiser.step = step * 0.5 * (1.0 + np.cos(np.pi * i / n_steps))
             path += optimiser.step
             g = gradient(theta, i)
             if np.isfinite(g).all():
                 theta = theta + optimiser(g)
                 theta = theta if bounds is None else np.clip(theta, *bounds, out=theta)
             outcome.n_iter = i + 1
-            if outcome.n_iter == schedule.n_steps or (outcome.n_iter % every == 0 and i >= first_check):
+            if outcome.n_iter == n_steps or (outcome.n_iter % every == 0 and i >= first_check):
                 trace.append(value(theta))
                 paths.append(path)
                 if trace[-1] > best_value:
                     best, best_value = theta, trace[-1]
-        late = max(0, len(trace) - 1 - schedule.n_checks // 4)
+        late = max(0, len(trace) - 1 - n_checks // 4)
         outcome.converged = bool(best_value - trace[late] < tolerance * (path - paths[late]))
     except KeyboardInterrupt:
         outcome.interrupted = True
