@@ -50,9 +50,8 @@ MAX_ROWS, FIRST_ROWS = 1000, 512
 # Iterations with every smoothness, and nats a row that another than 3/2 must gain: with less, predictions were hardly
 # better, some over-confident.
 SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
-# The best's further iterations, on the same rows if there are no more, or on up to `max_rows`; there, at the end.
-FEW_ROWS, MANY_ROWS = (48, Patience(4, 0.001)), (60, Patience(4, 0.002))
-LAST_ROWS = 30, Patience(3, 0.001)
+# The best's further iterations, and those on up to `max_rows` at the end.
+FURTHER, LAST_ROWS = (48, Patience(4, 0.001)), (30, Patience(3, 0.001))
 # Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which there is nothing
 # for another part to explain.
 ALL_NOISE, MUCH_NOISE = 0.8, 0.5
@@ -172,12 +171,11 @@ def search_kernel(
         begin = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
-            found = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
+            best, others, near = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
         else:
-            found = search_exact(more, begin)
-        best = found.run
+            best, others, near = *search_exact(more, begin), list[RaceRun]()
         kernel = more.at(best.smoothness).unpack(best.theta)
-        tried, gains = [*raced, *shaped, *found.tried, best], dict[int, float]()
+        tried, gains = [*raced, *shaped, *near, *others, best], dict[int, float]()
         if thorough and kernel.noise_variance <= MUCH_NOISE:
             runs, gains = try_axes(rows, few, more, begin, best)
             tried += runs
@@ -199,8 +197,8 @@ def search_kernel(
             starts=tuple(run.name for run in raced),
             start_values=-np.array([run.value for run in raced]),
             smoothness_values=-np.array([run.value for run in shaped]),
-            nearest_starts=tuple(run.name for run in found.raced),
-            nearest_values=-np.array([run.value for run in found.raced]),
+            nearest_starts=tuple(run.name for run in near),
+            nearest_values=-np.array([run.value for run in near]),
             smoothness=kernel.smoothness,
             n_rows=(few.n_rows, more.n_rows, n),
             n_evaluations=sum(run.n_evaluations for run in tried),
@@ -211,33 +209,24 @@ def search_kernel(
     return replace(kernel, n_evaluations=record.n_evaluations), record
 
 
-@dataclass(frozen=True)
-class Found:
-    """Where a search has ended, its other runs, and those from the starts of nearest-preceding evidence."""
-
-    run: RaceRun
-    tried: Sequence[RaceRun]
-    raced: Sequence[RaceRun] = ()
-
-
-def search_exact(more: MarginalLikelihood, begin: RaceRun) -> Found:
-    """Go on on more rows, where short length-scales race again if everything seems noise."""
-    tried = []
+def search_exact(more: MarginalLikelihood, begin: RaceRun) -> tuple[RaceRun, list[RaceRun]]:
+    """Go on on more rows, where short length-scales race again if everything seems noise; return end and other runs."""
+    tried: list[RaceRun] = []
     if np.exp(begin.theta[0]) > ALL_NOISE:
         short = replace(starting_points(more, np.zeros(0))[1], smoothness=begin.smoothness)
         begin = min(tried := race(more, [begin, short]), key=_value)
-    return Found(descend(more, begin, *(FEW_ROWS if more.n_rows <= FIRST_ROWS else MANY_ROWS)), tried)
+    return descend(more, begin, *FURTHER), tried
 
 
 def search_nearest(
     rows: KernelRows, exact: MarginalLikelihood, begin: RaceRun, scores: FloatArray, rng: np.random.Generator
-) -> Found:
+) -> tuple[RaceRun, list[RaceRun], list[RaceRun]]:
     """Search by nearest-preceding evidence of rows in random order, of which the first have exact evidence too.
 
     Few rows, all that exact evidence can have, are far from each other, and short length-scales explain nothing. Hence
     starts beside the best of those, `begin`: the columns that the screen has found with far shorter length-scales, and
     the best of every column and pair of columns with short ones. Where they explain no more of what is mostly noise,
-    nothing else is tried.
+    nothing else is tried. Return the end, the runs in between, and those from the starts.
     """
     n, first = len(rows.x), exact.n_rows
     order = rng.permutation(n)
@@ -245,7 +234,7 @@ def search_nearest(
     pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
     long = descend(few, begin, RACE_ITERATIONS)
     raced = [long, *race(few, [near_start(few, scores), pair_start(pairs, long, scores)])]
-    tried = list(raced)
+    tried: list[RaceRun] = []
     chosen = min(raced, key=_value)
     if np.exp(long.theta[0]) < MUCH_NOISE or chosen.value < long.value - NOTHING * few.n_rows:
         close = [run for run in sorted(raced, key=_value)[:2] if run.value < chosen.value + TIE * few.n_rows]
@@ -253,11 +242,11 @@ def search_nearest(
         middle = min(best, key=_value)
         others = [replace(middle, smoothness=s) for s in SMOOTHNESS if s != middle.smoothness]
         shaped = race(few, others, OTHER_SMOOTHNESS[0])
-        tried += [*best, *shaped]
+        tried = [*best, *shaped]
         chosen = min(middle, *shaped, key=lambda run: run.value - OTHER_SMOOTHNESS[1] * few.n_rows * (run is middle))
     targets = first + rng.permutation(n - first)[: MANY_TARGETS[0]]
     last = rows.nearest(targets, MANY_TARGETS[1], exact, adds_exact=True)
-    return Found(descend(last, chosen, LAST, NEAREST_PATIENCE), tried, raced)
+    return descend(last, chosen, LAST, NEAREST_PATIENCE), tried, raced
 
 
 def try_axes(
@@ -274,11 +263,11 @@ def try_axes(
     chosen = max(promised, key=promised.__getitem__, default=None)
     if chosen is None or promised[chosen] < 0:
         return list(runs.values()), gains
-    without = descend(more, best, *FEW_ROWS)
-    ended = [descend(more.with_axes(rows.axes, chosen), runs[chosen], *FEW_ROWS)]
+    without = descend(more, best, *FURTHER)
+    ended = [descend(more.with_axes(rows.axes, chosen), runs[chosen], *FURTHER)]
     if chosen == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
         again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, chosen)
-        ended.append(descend(more.with_axes(rows.axes, chosen), again, *FEW_ROWS))
+        ended.append(descend(more.with_axes(rows.axes, chosen), again, *FURTHER))
     ended.sort(key=_value, reverse=True)
     gains = unpursued(gains | {chosen: float(without.value - ended[-1].value)}, chosen, more.n_rows)
     return [*runs.values(), without, *ended], gains
