@@ -19,7 +19,7 @@ from sklearn.datasets import make_friedman1
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
-from pydirect import DirectRegressor
+from pydirect import DirectRegressor, merge_models
 
 
 def block(k):
@@ -52,7 +52,7 @@ for k in range(30):
 # %%
 # Their models add: sums over all rows are the sums of their sums.
 
-both = machines[0] + machines[1]
+both = merge_models(machines)
 print(f"{both.total_weight_:,.0f} rows would take {both.total_weight_ * 11 * 8 / 1e6:.0f} MB")
 print(f"the model with its sums takes {len(pickle.dumps(both)) / 1e6:.1f} MB, after any number of rows")
 print(f"error of one machine {errors[-1]:.3f}, of both together {error(both):.3f}")
