@@ -475,7 +475,7 @@ class DeviceModel:
         return {"interval_gain": self.results.interval_gain}
 
     def cost(self) -> dict[str, int]:
-        """Estimate what ``predict`` takes: bytes of code and of stack, and instructions.
+        """Estimate what ``predict``, or ``predict_proba``, takes: bytes of code and of stack, and instructions.
 
         Fitted to programs compiled by GCC with -Os, counts for a Cortex-M0+, floats for a Cortex-M4 with a
         single-precision unit; `bench/scripts/flash.py` compares.
@@ -489,6 +489,7 @@ class DeviceModel:
             (90, forest is not None),
             (95, len(set(program.gain.tolist())) > 1),
             (330 if counts else 220, program.n_outputs > 1),
+            (150 if counts else 230, self.probabilities is not None),
         ]
         trees = 0 if forest is None else len(forest.inputs)
         instructions = 37 * inputs + (35 + 15 * inputs) * program.n_frequencies + 70 * trees
