@@ -3,9 +3,14 @@
 Five stratified folds of the sets in `classification_sets.py`, on one thread. Log loss, calibration error of the
 predicted class, Brier score and, for two classes, average precision are those of the held-out rows of all folds
 together; seconds are processor time per fold. `truth` are the probabilities that a synthetic set's labels were drawn
-with. Rivals: logistic regression and a support vector machine with Platt scaling, both on standardised columns, and
-histogram boosting, each as it comes; a Gaussian process with one length-scale where rows are few; LightGBM if it is
-installed, outside the summary. The summary compares our models with the best rival on equal folds.
+with. Rivals: logistic regression and a support vector machine with Platt scaling, both on standardised columns,
+histogram boosting and a random forest, each as it comes; a Gaussian process with one length-scale where rows are few;
+LightGBM and CatBoost if they are installed, outside the summary. The summary compares our models with the best rival on
+equal folds; ranks are those of all models that were fitted to every set.
+
+    python bench/paper/classification.py fresh --models default pooled --folds 2
+
+measures what nothing was chosen on.
 """
 
 from __future__ import annotations
@@ -25,9 +30,10 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from classification_sets import SETS, DataSet, Labelled  # noqa: E402
+from classification_sets import FRESH, SETS, DataSet, Labelled  # noqa: E402
+from scipy.stats import rankdata  # noqa: E402
 from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
-from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: E402
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier  # noqa: E402
 from sklearn.gaussian_process import GaussianProcessClassifier  # noqa: E402
 from sklearn.gaussian_process.kernels import RBF  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
@@ -37,7 +43,7 @@ from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
 
-from pydirect import DirectClassifier  # noqa: E402
+from pydirect import DirectClassifier, PooledClassifier  # noqa: E402
 from pydirect.metrics import expected_calibration_error  # noqa: E402
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -48,8 +54,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "fourier": {"features": "fourier"},
     "fourier-sequential": {"features": "fourier", "posterior": "sequential"},
     "fourier-mean-field": {"features": "fourier", "posterior": "mean_field"},
+    "pooled": {},
 }
-RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "GaussianProcess")
+RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "RandomForest", "GaussianProcess")
 MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
 RARE = 0.05  # two classes, one of them below this share, get the model of balanced classes too
 COLUMNS = ("accuracy", "log_loss", "calibration", "brier", "precision", "fit_seconds", "predict_seconds")
@@ -102,6 +109,7 @@ def rivals(n: int, d: int) -> dict[str, Any]:
         "LogisticRegression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
         "SVC, Platt": CalibratedClassifierCV(make_pipeline(StandardScaler(), SVC()), ensemble=False),
         "HistGradientBoosting": HistGradientBoostingClassifier(random_state=0),
+        "RandomForest": RandomForestClassifier(random_state=0),
         "GaussianProcess": make_pipeline(StandardScaler(), process),
     }
     if n > MAX_SVC_ROWS:
@@ -112,6 +120,10 @@ def rivals(n: int, d: int) -> dict[str, Any]:
         from lightgbm import LGBMClassifier
 
         found["LightGBM"] = LGBMClassifier(n_jobs=1, verbose=-1)
+    if find_spec("catboost"):
+        from catboost import CatBoostClassifier
+
+        found["CatBoost"] = CatBoostClassifier(thread_count=1, verbose=0, allow_writing_files=False, random_seed=0)
     return found
 
 
@@ -152,6 +164,9 @@ def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) ->
             options = {**settings.options, **MODELS[label], "n_threads": 1}
             if arguments.n_basis_functions is not None:
                 options["n_basis_functions"] = arguments.n_basis_functions
+            if label == "pooled":
+                outcome("pydirect pooled").add(PooledClassifier(**options), *rows)
+                continue
             model = outcome(f"pydirect {label}").add(DirectClassifier(**options), *rows)
             outcome(f"pydirect {label}").details.append(found_by(model))
             if arguments.same_features and model.bound != "exponential" and model.posterior == "gaussian":
@@ -202,9 +217,27 @@ def print_summary(label: str, results: dict[str, dict[str, Outcome]]) -> None:
     print(f"fitted in at most ten times the fastest rival's seconds: {quick} of {len(sets)} sets", flush=True)
 
 
+def print_ranks(results: dict[str, dict[str, Outcome]]) -> None:
+    """Mean ranks of the models that were fitted to every set, and on how many sets each is near the best."""
+    models = [label for label in next(iter(results.values())) if all(label in found for found in results.values())]
+    models.remove("truth") if "truth" in models else None
+    names = ("log_loss", "brier", "accuracy", "calibration", "fit_seconds")
+    scores = [[found[label].scores() for label in models] for found in results.values()]
+    table = np.array([[[own[name] for name in names] for own in of_set] for of_set in scores])
+    table[:, :, names.index("accuracy")] *= -1
+    ranks = rankdata(table, axis=1).mean(axis=0)
+    near = (table[:, :, 0] <= 1.05 * table[:, :, 0].min(axis=1, keepdims=True)).sum(axis=0)
+    means = np.abs(table.mean(axis=0))
+    print(f"\n{len(results)} sets: means, mean ranks, sets with a log loss within 5 % of the best")
+    print(f"{'':28s}" + "".join(f"{name:>20s}" for name in names) + f"{'near':>6s}")
+    for label, mean, rank, count in zip(models, means, ranks, near, strict=True):
+        cells = "".join(f"{m:13.4f} ({r:4.2f})" for m, r in zip(mean, rank, strict=True))
+        print(f"{label:28s}{cells}{count:6d}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"data sets (default: all): {', '.join(SETS)}")
+    parser.add_argument("names", nargs="*", help=f"data sets, or fresh (default: {', '.join(SETS)})")
     parser.add_argument("--models", nargs="+", default=["default", "linear", "balanced"], choices=MODELS)
     parser.add_argument("--no-rivals", action="store_true")
     parser.add_argument("--same-features", action="store_true", help="LogisticRegression on our basis functions too")
@@ -214,13 +247,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="of synthetic sets")
     parser.add_argument("--json", type=Path, help="written after every set")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(SETS):
+    if arguments.names == ["fresh"]:
+        arguments.names = list(FRESH)
+    every = SETS | FRESH
+    if unknown := set(arguments.names) - set(every):
         parser.error(f"no such sets: {', '.join(sorted(unknown))}")
     warnings.simplefilter("ignore")
     results: dict[str, dict[str, Outcome]] = {}
     for name in arguments.names or SETS:
-        data = SETS[name].rows(arguments.rows)
-        results[name] = measure(data, SETS[name], arguments)
+        data = every[name].rows(arguments.rows)
+        results[name] = measure(data, every[name], arguments)
         print_table(name, data, results[name])
         if arguments.json is not None:
             figures = {s: {label: o.record() for label, o in found.items()} for s, found in results.items()}
@@ -228,6 +264,7 @@ def main() -> None:
     for label in arguments.models:
         if label != "balanced" and not arguments.no_rivals:
             print_summary(f"pydirect {label}", results)
+    print_ranks(results)
 
 
 if __name__ == "__main__":

@@ -141,3 +141,106 @@ SETS = {
     "pockets": DataSet(pockets, 20_000),
     "large": DataSet(curved, 250_000, max_folds=1, options={"n_basis_functions": 300}),
 }
+
+
+# --- sets on which nothing was chosen
+
+
+def waves(rng: np.random.Generator, n: int) -> Any:
+    """Two columns among six whose product turns the logit over several times."""
+    x = rng.uniform(-2, 2, (n, 6))
+    return of_two(x, 4 * np.sin(2 * x[:, 0] * x[:, 1]), 0.4)
+
+
+def thresholds(rng: np.random.Generator, n: int) -> Any:
+    """Eight columns, each of which adds to the logit beyond a threshold of its own."""
+    x = rng.gamma(2.0, 1.0, (n, 8))
+    steps = (x > rng.uniform(1, 3, 8)) @ rng.normal(0, 2, 8)
+    return of_two(x, steps, 0.5)
+
+
+def rotated_ellipses(rng: np.random.Generator, n: int) -> Any:
+    """Seven Gaussians of five columns, each with a covariance of its own."""
+    centre, turn = rng.normal(0, 1.5, (7, 5)), rng.normal(0, 1, (7, 5, 5))
+    x = rng.standard_normal((n, 5)) * 1.8
+    away = np.einsum("nkd,kde->nke", x[:, None] - centre, turn)
+    return x, -0.5 * (away**2).sum(axis=2), np.full(7, 1 / 7)
+
+
+def few_of_many(rng: np.random.Generator, n: int) -> Any:
+    """Three columns among sixty, one of them by its square."""
+    x = rng.standard_normal((n, 60))
+    return of_two(x, 2 * x[:, 3] - 1.5 * x[:, 17] + x[:, 41] ** 2, 0.3)
+
+
+def codes(rng: np.random.Generator, n: int) -> Any:
+    """Four classes by sums of random effects of pairs of five codes from 0 to 4."""
+    x = rng.integers(0, 5, (n, 5))
+    effects = rng.normal(0, 2, (5, 5, 5, 4))
+    return x.astype(float), sum(effects[k, x[:, k], x[:, (k + 1) % 5]] for k in range(5)), np.full(4, 0.25)
+
+
+def heavy_columns(rng: np.random.Generator, n: int) -> Any:
+    """Ten columns with heavy tails, a logit of their logarithms."""
+    x = np.exp(1.5 * rng.standard_normal((n, 10)))
+    logs = np.log(x)
+    return of_two(x, logs[:, 0] - logs[:, 1] + np.sin(2 * logs[:, 2]), 0.5)
+
+
+def bands(rng: np.random.Generator, n: int) -> Any:
+    """Five classes in bands of one smooth score of seven columns."""
+    x = rng.standard_normal((n, 7))
+    score = x[:, 0] + np.tanh(2 * x[:, 1]) + 0.5 * x[:, 2] * x[:, 3]
+    return x, -3 * (score[:, None] - np.linspace(-2, 2, 5)) ** 2, (0.1, 0.25, 0.3, 0.25, 0.1)
+
+
+def spirals(rng: np.random.Generator, n: int) -> Any:
+    """Three arms of a spiral in two of three columns."""
+    x = rng.uniform(-1, 1, (n, 3))
+    angle, radius = np.arctan2(x[:, 1], x[:, 0]), np.hypot(x[:, 0], x[:, 1])
+    return x, 6 * np.cos(angle[:, None] - 5 * radius[:, None] - 2 * np.pi * np.arange(3) / 3), np.full(3, 1 / 3)
+
+
+def majority(rng: np.random.Generator, n: int) -> Any:
+    """Whether most of nine switches are on, with two columns of noise."""
+    x = np.hstack([rng.integers(0, 2, (n, 9)), rng.standard_normal((n, 2))])
+    return of_two(x, np.where(x[:, :9].sum(axis=1) > 4, 3.0, -3.0), 0.5)
+
+
+def fifteen(rng: np.random.Generator, n: int) -> Any:
+    """Fifteen classes, each near one of two centres in eight columns."""
+    centre = rng.normal(0, 1.3, (15, 2, 8))
+    x = rng.normal(0, 1.5, (n, 8))
+    away = ((x[:, None, None] - centre) ** 2).sum(axis=3)
+    return x, -1.2 * away.min(axis=2), np.full(15, 1 / 15)
+
+
+def nearly_linear(rng: np.random.Generator, n: int) -> Any:
+    """Twenty correlated columns and three classes, linear but for one bend."""
+    x = rng.standard_normal((n, 20)) @ rng.normal(0, 0.4, (20, 20))
+    return x, x[:, :10] @ rng.normal(0, 0.6, (10, 3)) + np.abs(x[:, :1]) * [0, 1, 0], (0.5, 0.3, 0.2)
+
+
+def nothing(rng: np.random.Generator, n: int) -> Any:
+    """Labels that ten columns say nothing about."""
+    return of_two(rng.standard_normal((n, 10)), np.zeros(n), 0.25)
+
+
+FRESH = {
+    f"{load.__name__} {n}": DataSet(load, n)
+    for load, sizes in (
+        (waves, (500, 2000)),
+        (thresholds, (160, 2000)),
+        (rotated_ellipses, (500, 2000)),
+        (few_of_many, (500, 2000)),
+        (codes, (500, 2000)),
+        (heavy_columns, (160, 1000)),
+        (bands, (160, 1000)),
+        (spirals, (300, 1000)),
+        (majority, (300,)),
+        (fifteen, (600, 2000)),
+        (nearly_linear, (300,)),
+        (nothing, (300,)),
+    )
+    for n in sizes
+}

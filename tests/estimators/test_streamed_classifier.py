@@ -200,11 +200,10 @@ def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_th
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_command_streams_classes(tmp_path, capsys):
+def test_the_command_streams_classes(tmp_path):
     data, model = write_parquet(tmp_path / "a.parquet"), tmp_path / "m.pydirect"
     options = ["--stream", "--task", "classification", "--set", "features=linear", "--target", "label"]
     assert main(["fit", str(data), *options, "-o", str(model)]) == 0
-    assert ["classes", "no,", "yes"] in [line.split() for line in capsys.readouterr().out.splitlines()]
     assert main(["predict", str(model), str(data), "-o", str(tmp_path / "p.csv")]) == 0
     assert (tmp_path / "p.csv").read_text().startswith("prediction,probability_no,probability_yes")
 
