@@ -120,3 +120,19 @@ def test_fit_many_refuses_data_before_a_model_is_touched(data):
     with pytest.raises(ValueError, match="sample_weight"):
         fit_many([fitted, other], x, y, -np.ones(240))
     np.testing.assert_array_equal(fitted.predict(x), before)
+
+
+def test_scales_of_targets_are_chosen_as_in_fit():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((150, 2))
+    y = np.exp(1 + x[:, 0] + 0.3 * rng.standard_normal(150))
+    given = [{"n_basis_functions": 40}, {"n_basis_functions": 40, "noise": "constant"}, {"n_basis_functions": 30}]
+    models = fit_many([DirectRegressor(**own) for own in given], x, [y, y, x[:, 1]])
+    assert [str(model.model_.units.active) for model in models] == ["log(y)", "log(y)", "None"]
+    for model, own, target in zip(models, given, [y, y, x[:, 1]], strict=True):
+        alone = DirectRegressor(**own).fit(x, target)
+        for found, expected in zip(
+            model.predict(x[:9], return_std=True), alone.predict(x[:9], return_std=True), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_equal(model.model_.units.gain is None, alone.model_.units.gain is None)

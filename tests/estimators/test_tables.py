@@ -49,6 +49,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
 def test_a_frame_is_fitted_by_its_encoded_rows(model):
     model = clone(model).fit(X, Y)
     assert model.n_features_in_ == 5 and list(model.feature_names_in_) == list(X.columns)

@@ -16,7 +16,8 @@ from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
 from pydirect.estimators.choices import RegressionPlan, content
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, fit_together
+from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged
+from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.tables.table import Table
 
 
@@ -40,7 +41,7 @@ def fit_many(
     Each result equals that of the model's own ``fit``, to rounding, which may change stored draws. Models
     with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
     target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
-    models with the same target. With ``target_transform="auto"`` targets are modelled as they are.
+    models with the same target, on the same scale, which ``target_transform="auto"`` chooses as in `fit`.
 
     The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
 
@@ -81,16 +82,29 @@ def fit_many(
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
-    groups: dict[tuple[Hashable, str], list[int]] = {}
+    groups: dict[tuple[Hashable, ...], list[int]] = {}
+    chosen: dict[tuple[Hashable, ...], ScaleChoice | None] = {}
+    choices: list[ScaleChoice | None] = []
     for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
-        table, own, _, _ = copy.copy(model)._read_targets(X, target, sample_weight)  # one at a time: X may be converted
+        trial, key = copy.copy(model), feature_key(model)
+        read = trial._read_targets(X, target, sample_weight)  # one at a time: X may be converted
+        table, own, _, _ = read
+        target_key = str(joblib.hash(own))
+        choices.append(None)
+        if plan.transform == "auto":
+            scale_key = key, target_key, plan.noise, plan.is_gaussian
+            if scale_key not in chosen:
+                chosen[scale_key] = choose_scale(plan, *merged([trial._encoded(read)]))
+            choices[k] = choice = chosen[scale_key]
+            plans[k] = replace(plan, transform=None if choice is None or choice.transform is None else choice.transform)
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
-        needed = plan.features.learns_kernel or plan.transform not in (None, "auto") or _has_gaps(table)
-        groups.setdefault((feature_key(model), str(joblib.hash(own)) if needed else ""), []).append(k)
+        needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
+        groups.setdefault((key, str(plans[k].transform), target_key if needed else ""), []).append(k)
     for members in groups.values():
         _fit_together(
             [estimators[k] for k in members],
             [plans[k] for k in members],
+            [choices[k] for k in members],
             X,
             [targets[k] for k in members],
             sample_weight,
@@ -103,6 +117,7 @@ def fit_many(
 def _fit_together(
     models: Sequence[DirectRegressor],
     plans: Sequence[RegressionPlan],
+    choices: Sequence[ScaleChoice | None],
     X: ArrayLike,
     targets: Sequence[Any],
     sample_weight: ArrayLike | None,
@@ -116,7 +131,7 @@ def _fit_together(
             own = model._encoded(read, lead.columns_ if given else None)
             # X may be converted for every model: only the first copy stays.
             given.append(replace(own, x=given[0].x) if given else own)
-        for model, fit in zip(models, fit_together(plans, given, Progress(0)), strict=True):
+        for model, fit in zip(models, fit_together(plans, given, Progress(0), None, choices), strict=True):
             model._accept(*fit)
 
 

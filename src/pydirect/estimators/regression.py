@@ -458,22 +458,29 @@ def lost_digits(basis: Basis, n_rows: float, models: Sequence[FittedRegressor], 
 
 
 def fit_together(
-    plans: Sequence[RegressionPlan], given: Sequence[GivenRows], progress: Progress, earlier: Basis | None = None
+    plans: Sequence[RegressionPlan],
+    given: Sequence[GivenRows],
+    progress: Progress,
+    earlier: Basis | None = None,
+    choices: Sequence[ScaleChoice | None] = (),
 ) -> Iterator[tuple[FittedRegressor, dict[str, float]]]:
     """Fit models of one feature map to the same rows of X; yield each with its seconds by stage.
 
-    The kernel of `earlier` is taken over where its inputs are the same.
+    The kernel of `earlier` is taken over where its inputs are the same; `choices`: of scales, which the plans have.
     """
     found: list[tuple[FittedRegressor, dict[str, float]]] = []
     with progress.stage("features"):
-        units, rows = zip(*map(fit_units, plans, merged(given)), strict=True)
+        choices = choices or [None] * len(plans)
+        each = zip(plans, merged(given), choices, strict=True)
+        units, rows = zip(*(fit_units(plan, own, choice=choice) for plan, own, choice in each), strict=True)
         x = rows[0].x
         if len(rows) > 1 and rows[0].is_plain and len(equal_rows(x)[0]) == len(x):
             for own in rows[1:]:  # rows that differ in X differ, whatever their targets
                 own.__dict__.update(distinct=rows[0].distinct, merged=rows[0].merged)
         plans = [coarse_first(plan, len(x)) for plan in plans]
         rng, later = plans[0].generators()
-        basis = fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
+        known = None if choices[0] is None else choices[0].basis
+        basis = known or fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
     together = replace(rows[0], y=np.hstack([own.y for own in rows])) if len(rows) > 1 else rows[0]
     ends = np.cumsum([own.y.shape[1] for own in rows])
     try:
