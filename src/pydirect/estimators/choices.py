@@ -392,6 +392,8 @@ def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str
         held = scales.ravel().tolist()  # a scalar is equivalent to equal values for all columns
         used["features__length_scale"] = held[0] if len(set(held)) == 1 else scales.tolist()
         used |= {"n_basis_functions": plan.n_functions, "random_state": model.random_state}
+    if plan.kind == OWN_KERNEL:
+        used["features__kernel"] = str(joblib.hash(plan.own_kernel))
     if plan.takes_tables:
         used["columns"] = repr(sorted((model.columns or Columns()).get_params(deep=False).items()))
     if hasattr(model, "target_transform"):

@@ -41,8 +41,8 @@ from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.features.search_record import (
     AXES_MARGINS,
     HyperparameterSearch,
+    axes_margin,
     best_axes,
-    unpursued,
 )
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
@@ -254,23 +254,28 @@ def try_axes(
 ) -> tuple[list[RaceRun], dict[int, float]]:
     """Race parts of axes in place of the isotropic one, on few rows beside where `begin` led there, then on more.
 
-    Return the runs, and what each part gains. The last run is that of the part which gains most beyond its margin.
+    What promises most is tried first, others only if it gains too little. Return the runs, and what each part gains;
+    the last run is that of a part which gains enough, if one does.
     """
     kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
     runs = {order: race_axes(few, found, kernel, rows.axes, order) for order in orders_of(rows.axes)}
-    gains = {order: float(begin.value - run.value) for order, run in runs.items()}
-    promised = {order: gain - PROMISED[order] for order, gain in gains.items()}
-    chosen = max(promised, key=promised.__getitem__, default=None)
-    if chosen is None or promised[chosen] < 0:
-        return list(runs.values()), gains
-    without = descend(more, best, *FURTHER)
-    ended = [descend(more.with_axes(rows.axes, chosen), runs[chosen], *FURTHER)]
-    if chosen == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
-        again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, chosen)
-        ended.append(descend(more.with_axes(rows.axes, chosen), again, *FURTHER))
-    ended.sort(key=_value, reverse=True)
-    gains = unpursued(gains | {chosen: float(without.value - ended[-1].value)}, chosen, more.n_rows)
-    return [*runs.values(), without, *ended], gains
+    promised = {order: float(begin.value - run.value) for order, run in runs.items()}
+    gains = {order: min(gain, axes_margin(more.n_rows, order)) for order, gain in promised.items()}
+    promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
+    tried = list(runs.values())
+    if promising:
+        tried.append(without := descend(more, best, *FURTHER))
+    for _, order in promising:
+        part = more.with_axes(rows.axes, order)
+        ended = [descend(part, runs[order], *FURTHER)]
+        if order == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
+            again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, order)
+            ended.append(descend(part, again, *FURTHER))
+        tried += sorted(ended, key=_value, reverse=True)
+        gains[order] = float(without.value - tried[-1].value)
+        if best_axes(gains, more.n_rows) is not None:
+            break
+    return tried, gains
 
 
 def orders_of(axes: NDArray[np.intp]) -> list[int]:
