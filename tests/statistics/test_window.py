@@ -20,7 +20,7 @@ def assert_close(found, rows, weight, tolerance=1e-10):
 def test_sums_after_a_million_additions_and_removals_are_those_of_what_is_left():
     rng = np.random.default_rng(0)
     pool, size = rng.standard_normal((5000, 4)), 500
-    weight, sums = np.zeros(len(pool)), FadingSum(4)
+    weight, sums = np.zeros(len(pool)), FadingSum.empty(4)
     for _ in range(1_000_000 // (2 * size)):
         coming = rng.permutation(np.flatnonzero(weight == 0))[:size]
         sums.add(pool[coming])
@@ -35,7 +35,7 @@ def test_sums_after_a_million_additions_and_removals_are_those_of_what_is_left()
 def test_rows_one_by_one_in_blocks_and_of_both_signs():
     rng = np.random.default_rng(1)
     rows, weight = rng.standard_normal((3 * BLOCK_ROWS + 7, 3)), rng.uniform(-1, 2, 3 * BLOCK_ROWS + 7)
-    sums = FadingSum(3)
+    sums = FadingSum.empty(3)
     sums.add(rows[:5], weight[:5])
     for i in range(5, 20):
         sums.add(rows[i : i + 1], weight[i : i + 1])
@@ -47,7 +47,7 @@ def test_rows_one_by_one_in_blocks_and_of_both_signs():
 @pytest.mark.parametrize("factor", [0.999, 1e-30])
 def test_rows_fade_together(factor):
     rng = np.random.default_rng(2)
-    rows, sums = rng.standard_normal((400, 3)), FadingSum(3)
+    rows, sums = rng.standard_normal((400, 3)), FadingSum.empty(3)
     for row in rows:
         sums.fade(factor)
         sums.add(row[None])
@@ -58,7 +58,7 @@ def test_a_window_knows_nothing_of_rows_that_left_long_ago():
     rng = np.random.default_rng(3)
     window, n = 1000, 100_000
     rows = rng.standard_normal((n, 3)) * np.where(np.arange(n) < 95_000, 1e6, 1.0)[:, None]
-    sums = WindowSum(3)
+    sums = WindowSum.empty(3)
     for begin in range(0, n, 250):
         sums.add(rows[begin : begin + 250])
         if begin >= window:
@@ -69,7 +69,7 @@ def test_a_window_knows_nothing_of_rows_that_left_long_ago():
 
 
 def test_no_more_rows_leave_than_there_are():
-    sums = WindowSum(2)
+    sums = WindowSum.empty(2)
     sums.add(np.ones((3, 2)))
     with pytest.raises(ValueError, match="at most 3 rows can leave, got 4"):
         sums.leave(np.ones((4, 2)))

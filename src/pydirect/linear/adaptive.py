@@ -120,7 +120,7 @@ class AdaptiveRegression:
         self.noise, self.prior, self.sliding, self.factor = noise.copy(), prior.copy(), sliding, factor
         self._first_prior = prior.copy()
         n_columns = n_functions + 1 + len(noise)
-        self.sums: FadingSum | WindowSum = WindowSum(n_columns) if sliding else FadingSum(n_columns)
+        self.sums: FadingSum | WindowSum = WindowSum.empty(n_columns) if sliding else FadingSum.empty(n_columns)
         self.n_functions = n_functions
         self._posteriors: list[RecursivePosterior] | None = None  # None: there are rows that they do not know
         self._prior_of_posteriors = prior.copy()  # before they fade

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,19 +73,17 @@ class TargetStatistics:
 
     def squared_error(self, mean: FloatArray, variance: FloatArray | None = None) -> Any:
         """Return ``R = yᵀy − 2 sᵀc + sᵀAs + Σ_j a_jj v_j``, the expected squared error (eq. 8), (n_posteriors,)."""
-        return self._squared_error(mean, mean @ self.A, variance)
+        return self.squared_error_and_gradient(mean, variance)[0]
 
     def squared_error_and_gradient(
         self, mean: FloatArray, variance: FloatArray | None = None
     ) -> tuple[Any, FloatArray]:
         """Return R and its gradient in the means, ``2 (As − c)``; arguments as of `squared_error`."""
         product = mean @ self.A
-        return self._squared_error(mean, product, variance), 2.0 * (product - self.c)
-
-    def _squared_error(self, mean: FloatArray, product: FloatArray, variance: FloatArray | None) -> Any:
-        quadratic = product @ mean if mean.ndim == 1 else np.einsum("ij,ij->i", product, mean)
-        error = self.yty - 2 * (mean @ self.c) + quadratic
-        return error if variance is None else error + variance @ self.A.diagonal()
+        error = self.yty - 2 * (mean @ self.c) + np.einsum("...j,...j->...", product, mean)
+        if variance is not None:
+            error = error + variance @ self.A.diagonal()
+        return error, 2.0 * (product - self.c)
 
 
 @dataclass
@@ -269,41 +268,26 @@ def collect_statistics(
         used = sample_weight > 0  # a row of weight zero is a row that is not there
         x, y, sample_weight = x[used], y[used], sample_weight[used]
     n_rows, b = x.shape[0], features.n_weights
-    root = None if sample_weight is None else np.sqrt(sample_weight)
-    weighted_y = y if root is None else y * root[:, None]
+    few = n_rows < b
+    root = np.ones(n_rows) if sample_weight is None else np.sqrt(sample_weight)
+    weighted_y = y * root[:, None]
     n_samples = float(n_rows if sample_weight is None else sample_weight.sum())
     yty = np.einsum("nk,nk->k", weighted_y, weighted_y)
-    c = np.zeros((y.shape[1], b))
-
-    def rows_of(begin: int, end: int, threads: int) -> Block:
-        phi = functions(features, x[begin:end], block_dtype, threads)
-        return phi if root is None else phi * root[begin:end, None].astype(block_dtype)
-
-    def add_products(phi: Block, begin: int, end: int) -> None:
+    c, total = np.zeros((y.shape[1], b)), None if few else np.zeros((b, b))
+    for begin, end in row_blocks(n_rows, n_rows if few else block_rows(b, block_dtype)):
+        phi = (features.transform if few else partial(summed, features))(x[begin:end], block_dtype, n_threads)
+        if sample_weight is not None:
+            phi = phi * root[begin:end, None].astype(block_dtype)
         for k in range(y.shape[1]):
             _core.add_transposed_product(phi, np.ascontiguousarray(weighted_y[begin:end, k]), c[k])
-
-    functions: Callable[..., Block] = _transformed if n_rows < b else summed
-    if n_rows < b:
-        rows = rows_of(0, n_rows, n_threads)
-        add_products(rows, 0, n_rows)
-        if progress is not None:
-            progress(n_rows, n_rows)
-        rows = np.asarray(rows, dtype=np.float64)
-        return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=rows)
-    total = np.zeros((b, b))
-    for begin, end in row_blocks(n_rows, block_rows(b, block_dtype)):
-        phi = rows_of(begin, end, n_threads)
-        add_products(phi, begin, end)
-        add_gram_of(phi, total, n_threads)
+        if total is not None:
+            add_gram_of(phi, total, n_threads)
         if progress is not None:
             progress(end, n_rows)
+    if total is None:
+        return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=np.asarray(phi, dtype=np.float64))
     c, total = whitened_sums(c, mirrored(total, n_threads), factor_of_sums(features, block_dtype), n_threads)
     return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=total)
-
-
-def _transformed(features: RowFeatures, x: FloatArray, dtype: DTypeLike, n_threads: int) -> Block:
-    return features.transform(x, dtype, n_threads)
 
 
 def sums_are_of_kernel(features: RowFeatures | None, dtype: DTypeLike) -> bool:
@@ -354,10 +338,9 @@ def row_blocks(n_rows: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def blocks_of(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Yield blocks of rows of bounded memory while predicting, given the number of floats per row."""
+    """Return blocks of rows of bounded memory while predicting, given the number of floats per row."""
     size = max(16, PREDICTION_BYTES // (8 * max(n_columns, 1)))
-    for begin in range(0, n_rows, size):
-        yield slice(begin, min(begin + size, n_rows))
+    return (slice(*bounds) for bounds in row_blocks(n_rows, size))
 
 
 def add_gram_of(phi: Block, total: FloatArray, n_threads: int = 1) -> None:
