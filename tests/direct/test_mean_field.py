@@ -388,7 +388,7 @@ def test_a_spike_and_slab_prior_silences_features_that_say_nothing(make_problem)
     np.testing.assert_allclose(spike.mean[:2], [1.5, -1.0], atol=0.35)
     assert (spike.q[:2, 15] < 1e-3).all()
     assert (spike.q[2:, 15] > 0.9).all()
-    assert spike.weights.expected_sparsity() > slab.weights.expected_sparsity() + 0.05
+    assert spike.sparsity > slab.sparsity + 0.05
 
 
 def test_outputs_are_fitted_as_if_each_were_alone(make_problem):

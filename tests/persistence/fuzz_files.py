@@ -106,9 +106,7 @@ QUANTISED: dict[str, Callable[[], Any]] = {
     "integers": lambda: quantised(
         regressor(features=Fourier(rank_inputs=False), posterior=Sequential(n_levels=3)), arithmetic="integer"
     ),
-    "sparse codes": lambda: quantised(
-        regressor(features="polynomial", posterior=Sequential(n_levels=3)), layout="sparse"
-    ),
+    "levels": lambda: quantised(regressor(features="polynomial", posterior=Sequential(n_levels=3))),
     "rotated landmarks": lambda: quantised(regressor()),
     "quantised classes": lambda: quantised(classifier(LABELS, features="linear", posterior=Sequential(n_levels=3))),
 }

@@ -181,19 +181,11 @@ class FactorizedCategorical:
             return self.central_moment(4) - 3 * self.variance**2
         raise ValueError(f"order must be 1, 2, 3 or 4, got {order}")
 
-    def entropy(self) -> float:
-        """``-sum_j q_jᵀ log q_j`` in nats."""
-        return -float(xlogy(self.q, self.q).sum())
-
     def kl(self, log_prior: ArrayLike) -> float:
         """``KL(q || p)`` in nats for a prior given as log masses of the levels."""
         log_p = np.broadcast_to(np.asarray(log_prior, dtype=np.float64), self.q.shape)
         used = self.q > 0
         return float((xlogy(self.q, self.q)[used] - self.q[used] * log_p[used]).sum())
-
-    def expected_sparsity(self) -> float:
-        """Return the expected fraction of exact zeros in a sample, ``mean_j q_j(w = 0)``."""
-        return float((self.q * (self.levels == 0.0)).sum(axis=1).mean())
 
     def most_probable(self) -> NDArray[np.uint8]:
         """Return the indices of the most probable levels, (n_weights,)."""
@@ -234,7 +226,7 @@ class WeightMarginals:
     @property
     def sparsity(self) -> float:
         """Expected fraction of weights that are exactly zero."""
-        return self.weights.expected_sparsity() if self.q.size else 0.0
+        return float((self.q * (self.weights.levels == 0.0)).sum(axis=1).mean()) if self.q.size else 0.0
 
     @property
     def q(self) -> FloatArray:

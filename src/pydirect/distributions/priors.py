@@ -76,7 +76,22 @@ def grid_log_mass(prior: DensityPrior | SpikeAndSlabPrior, levels: FloatArray, s
 
 
 @dataclass(frozen=True)
-class GaussianPrior(DensityPrior):
+class _OfDeviation(DensityPrior):
+    """A density of a given standard deviation."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        as_number(self.scale, "scale", above=0.0)
+
+    @property
+    def variance(self) -> float:
+        """Variance."""
+        return self.scale**2
+
+
+@dataclass(frozen=True)
+class GaussianPrior(_OfDeviation):
     """The Gaussian prior of standard deviation `scale`, the paper's choice.
 
     Parameters
@@ -92,21 +107,12 @@ class GaussianPrior(DensityPrior):
     [0.274, 0.452, 0.274]
     """
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.scale, "scale", above=0.0)
-
-    @property
-    def variance(self) -> float:
-        return self.scale**2
-
     def log_density(self, w: FloatArray) -> FloatArray:
         return -0.5 * (w / self.scale) ** 2 - np.log(self.scale) - 0.5 * np.log(2 * np.pi)
 
 
 @dataclass(frozen=True)
-class LaplacePrior(DensityPrior):
+class LaplacePrior(_OfDeviation):
     """The Laplace prior of standard deviation `scale` (diversity ``scale / sqrt(2)``).
 
     Parameters
@@ -121,15 +127,6 @@ class LaplacePrior(DensityPrior):
     >>> np.exp(LaplacePrior().log_mass([-1.0, 0.0, 1.0])).round(3)
     array([0.164, 0.673, 0.164])
     """
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        as_number(self.scale, "scale", above=0.0)
-
-    @property
-    def variance(self) -> float:
-        return self.scale**2
 
     def log_density(self, w: FloatArray) -> FloatArray:
         diversity = self.scale / np.sqrt(2)

@@ -28,21 +28,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-__all__ = [
-    "FORMAT_VERSION",
-    "ArrayInfo",
-    "CorruptFileError",
-    "Description",
-    "Document",
-    "FileFormatError",
-    "KindError",
-    "VersionError",
-    "describe",
-    "read",
-    "sound_contents",
-    "write",
-]
-
 
 class FileFormatError(ValueError):
     """A file cannot be read as a pydirect file.
@@ -139,7 +124,8 @@ def atomic_open(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _copy_mode(target, temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(temporary, os.stat(target).st_mode & 0o7777)
         os.replace(temporary, target)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename == temporary:
@@ -148,11 +134,6 @@ def atomic_open(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.unlink(temporary)
         raise
     _sync_directory(os.path.dirname(target))
-
-
-def _copy_mode(source: str, target: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(target, os.stat(source).st_mode & 0o7777)
 
 
 def _sync_directory(directory: str) -> None:
@@ -200,17 +181,11 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         return {str(key): _plain(v, f"{where}[{key!r}]", depth + 1) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
-    if isinstance(value, float):
-        return _finite(value, where)
-    if value is None or isinstance(value, (str, int)):
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where}: expected a finite float, got {value}; store it as a 0-d array")
+    if value is None or isinstance(value, (str, int, float)):
         return value
     raise TypeError(f"{where}: expected str, int, float, bool, None, list or dict, got {type(value).__name__}")
-
-
-def _finite(value: float, where: str) -> float:
-    if not math.isfinite(value):
-        raise ValueError(f"{where}: expected a finite float, got {value}; store it as a 0-d array")
-    return value
 
 
 # ---------------------------------------------------------------------------------------------------------- reading
@@ -224,7 +199,7 @@ def parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[s
     try:
         document = json.loads(
             text.decode("ascii"),
-            parse_constant=_refuse_constant,
+            parse_constant=_parse_float,
             parse_float=_parse_float,
             object_pairs_hook=_parse_object,
         )
@@ -235,9 +210,11 @@ def parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[s
         raise VersionError(
             path, f"written by a later version of pydirect (file format {version}, readable up to {FORMAT_VERSION})"
         )
-    if version != FORMAT_VERSION or type(version) is not int or not _is_envelope(document):
-        raise CorruptFileError(path, "the header is not valid: expected format_version, kind and header")
-    return document["kind"], document["header"]
+    match document:
+        case {"format_version": int(), "kind": str(kind), "header": dict(header)} if len(document) == 3 and kind:
+            if type(version) is int and version == FORMAT_VERSION:
+                return kind, header
+    raise CorruptFileError(path, "the header is not valid: expected format_version, kind and header")
 
 
 def _nesting(text: bytes) -> int:
@@ -253,13 +230,11 @@ def _nesting(text: bytes) -> int:
     return deepest
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not allowed")
-
-
 def _parse_float(literal: str) -> float:
     # 1e999 is valid JSON that Python reads as infinity.
-    return _finite(float(literal), "number")
+    if not math.isfinite(value := float(literal)):
+        raise ValueError(f"expected a finite float, got {literal}")
+    return value
 
 
 def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -267,15 +242,6 @@ def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         raise ValueError("a key occurs twice")
     return result
-
-
-def _is_envelope(document: dict[str, Any]) -> bool:
-    return (
-        document.keys() == {"format_version", "kind", "header"}
-        and isinstance(document["kind"], str)
-        and document["kind"] != ""
-        and isinstance(document["header"], dict)
-    )
 
 
 _HEADER = "header.json"
@@ -406,8 +372,8 @@ def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None
     """
     with _opened(path) as (file, archive):
         found, header = _header(archive, path)
-        if kind is not None and found not in ((kind,) if isinstance(kind, str) else kind):
-            names = (kind,) if isinstance(kind, str) else kind
+        names = (kind,) if isinstance(kind, str) else kind
+        if names is not None and found not in names:
             raise KindError(path, f"expected a file of kind {' or '.join(map(repr, names))}, got {found!r}")
         size = os.fstat(file.fileno()).st_size - _DIGEST_CHARACTERS
         if _digest(file, size) != archive.comment:
@@ -471,20 +437,20 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[io.BufferedReader, z
 
 def _header(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     """Return kind and header of an archive whose members have possible names and places."""
-    size = os.stat(path).st_size
-    names = [info.filename for info in archive.infolist()]
+    size, members = os.stat(path).st_size, archive.infolist()
+    names = [info.filename for info in members]
     if not names or names[0] != _HEADER or len(archive.comment) != _DIGEST_CHARACTERS:
         raise CorruptFileError(path, "truncated or altered: the header or the checksum is missing")
-    for info in archive.infolist():
+    for info in members:
         name = info.filename.removesuffix(".npy")
-        if info is not archive.infolist()[0] and (name == info.filename or not _ARRAY_NAME.fullmatch(name)):
+        if info is not members[0] and (name == info.filename or not _ARRAY_NAME.fullmatch(name)):
             raise CorruptFileError(path, f"altered: {info.filename!r} is not the name of an array")
         stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
         if not stored or info.flag_bits or info.header_offset + info.file_size > size:
             raise CorruptFileError(path, f"altered: member {info.filename!r} is not stored as it should be")
     if len(set(names)) != len(names):
         raise CorruptFileError(path, "altered: an array occurs twice")
-    if archive.infolist()[0].file_size > MAX_JSON_BYTES:
+    if members[0].file_size > MAX_JSON_BYTES:
         raise CorruptFileError(path, f"altered: the header has more than {MAX_JSON_BYTES} bytes")
     return parse_header(archive.read(_HEADER), path)
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import json
 import re
 import types
@@ -209,7 +208,10 @@ class Digested:
 
 def _packed(value: Any, name: str, arrays: Arrays, names: dict[int, str]) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
-        return _packed_labels(value, name)
+        values = value.tolist()
+        if value.ndim != 1 or not all(isinstance(label, _SCALARS) for label in values):
+            raise TypeError(f"{name} must be numbers or strings to be saved, got {value.dtype} {value}")
+        return {"dtype": value.dtype.str, "values": values}
     if isinstance(value, np.ndarray):
         key = names.setdefault(id(value), name)
         arrays[key] = value
@@ -225,13 +227,6 @@ def _packed(value: Any, name: str, arrays: Arrays, names: dict[int, str]) -> Any
     if isinstance(value, list | tuple):
         return [_packed(part, f"{name}.{i}", arrays, names) for i, part in enumerate(value)]
     return value
-
-
-def _packed_labels(labels: np.ndarray, name: str) -> Header:
-    values = labels.tolist()
-    if labels.ndim != 1 or not all(isinstance(value, _SCALARS) for value in values):
-        raise TypeError(f"{name} must be numbers or strings to be saved, got {labels.dtype} {labels}")
-    return {"dtype": labels.dtype.str, "values": values}
 
 
 def kind_of(cls: Any) -> str:
@@ -428,11 +423,6 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {name: own[name] for name in sorted(own, key=rank)}
 
 
-@cache
-def _has_check(cls: Any) -> bool:
-    return hasattr(cls, "check") and len(inspect.signature(cls.check).parameters) == 1
-
-
 def _object(cls: Any, entry: Header, arrays: Arrays, name: str, sizes: Sizes) -> Any:
     if hasattr(cls, "from_saved"):
         saved = get_type_hints(cls.from_saved)["saved"]
@@ -443,7 +433,7 @@ def _object(cls: Any, entry: Header, arrays: Arrays, name: str, sizes: Sizes) ->
         raise ValueError(f"{name} must have the entries {', '.join(sorted(hints))}; see {', '.join(map(repr, wrong))}")
     values = {key: _restored(hint, entry[key], arrays, f"{name}.{key}", sizes) for key, hint in hints.items()}
     value = cls(**values)
-    if _has_check(cls):
+    if hasattr(value, "check"):
         value.check()
     return value
 
@@ -457,8 +447,11 @@ def _bind_attributes(marker: Binds, value: Any, name: str, sizes: Sizes) -> None
 
 def _verify(value: Any, name: str, sizes: Sizes, markers: tuple[Any, ...]) -> None:
     shapes = [marker for marker in markers if isinstance(marker, Shape)]
-    if shapes:
-        _verify_shape(np.shape(value) if isinstance(value, np.ndarray) else (len(value),), name, sizes, shapes)
+    shape = value.shape if isinstance(value, np.ndarray) else (len(value),) if shapes else ()
+    if shapes and not any(len(own.sizes) == len(shape) and own.bind(shape, sizes) for own in shapes):
+        known = {n: s for n, s in sizes.items() if any(n in str(own) for own in shapes)}
+        where = f" where {', '.join(f'{n} = {s}' for n, s in known.items())}" if known else " of 1 or more"
+        raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}{where}, got {shape}")
     if isinstance(value, float) or (isinstance(value, np.ndarray) and value.dtype.kind in "fc"):
         limits = next((marker for marker in markers if isinstance(marker, Limits)), _FINITE)
         if not limits.hold(np.asarray(value)):
@@ -475,10 +468,3 @@ def _verify(value: Any, name: str, sizes: Sizes, markers: tuple[Any, ...]) -> No
                 raise ValueError(f"{name} are indices below {marker.size}, which is not known")
             if np.min(value, initial=0) < 0 or np.max(value, initial=-1) >= sizes[marker.size]:
                 raise ValueError(f"{name} must be indices below {sizes[marker.size]}, the {marker.size}")
-
-
-def _verify_shape(shape: tuple[int, ...], name: str, sizes: Sizes, shapes: list[Shape]) -> None:
-    if not any(len(own.sizes) == len(shape) and own.bind(shape, sizes) for own in shapes):
-        known = {n: s for n, s in sizes.items() if any(n in str(own) for own in shapes)}
-        where = f" where {', '.join(f'{n} = {s}' for n, s in known.items())}" if known else " of 1 or more"
-        raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}{where}, got {shape}")

@@ -114,12 +114,11 @@ class TargetScale:
             raise ValueError(
                 f"target_transform must increase with y and be finite for all of it, which {shown(transformer)} is not"
             )
+        # Beyond the first gap on either side nothing is used.
         first, last = np.flatnonzero(usable & inside)[[0, -1]]
-        used = np.flatnonzero(usable)
-        for side, end in ((-1, first), (1, last)):  # beyond the first gap on either side nothing is used
-            beyond = used[used < end][::-1] if side < 0 else used[used > end]
-            kept = beyond[np.abs(beyond - end) == np.arange(1, len(beyond) + 1)]
-            used = used[(used >= end) | np.isin(used, kept)] if side < 0 else used[(used <= end) | np.isin(used, kept)]
+        used = usable.copy()
+        used[:first] &= np.logical_and.accumulate(usable[:first][::-1])[::-1]
+        used[last:] &= np.logical_and.accumulate(usable[last:])
         return cls("table", knots=(tuple(knots[used]), tuple(z[used])))
 
     # --- the possible values of y
@@ -151,7 +150,7 @@ class TargetScale:
     def inverse(self, z: ArrayLike) -> FloatArray:
         """Return the y that z comes from; the lowest possible one where a root is negative."""
         u = self._family.inverse(np.asarray(z, dtype=np.float64))
-        return np.asarray(u if self._is_plain else self.width * u - self.shift)
+        return np.asarray(self.width * u - self.shift)
 
     def log_derivative(self, y: ArrayLike) -> FloatArray:
         """Return log dz/dy between the bounds, which a log density of z gains in units of y."""
@@ -171,13 +170,8 @@ class TargetScale:
             raise ValueError("the identity has no scale of its own: change the units of its distribution")
         return TargetScale(self.name, scale * self.shift - shift, scale * self.width, self.knots)
 
-    @property
-    def _is_plain(self) -> bool:
-        return self.shift == 0.0 and self.width == 1.0
-
     def _u(self, y: ArrayLike) -> FloatArray:
-        y = np.asarray(y, dtype=np.float64)
-        return y if self._is_plain else (y + self.shift) / self.width
+        return np.asarray((np.asarray(y, dtype=np.float64) + self.shift) / self.width)
 
     @cached_property
     def _family(self) -> _Family:

@@ -370,21 +370,13 @@ class RunningStatistics:
     def _require_same(self, other: RunningStatistics) -> None:
         if other is self:
             raise ValueError("statistics cannot be merged with or subtracted from themselves: use decay or copy")
-        if (self.n_weights, self.n_outputs) != (other.n_weights, other.n_outputs):
-            raise ValueError(
-                f"statistics must have the same numbers of weights and outputs, got {(self.n_weights, self.n_outputs)} "
-                f"and {(other.n_weights, other.n_outputs)}"
-            )
-        if self.fingerprint != other.fingerprint:
-            raise ValueError(
-                "statistics must be of the same feature map and scaling, got fingerprints "
-                f"{self.fingerprint} and {other.fingerprint}"
-            )
-        if self.sums_of != other.sums_of:
-            raise ValueError(
-                f"statistics must have the same block_dtype, got {self.block_dtype} and {other.block_dtype}: one are "
-                "sums of kernel functions, the other of features"
-            )
+        for what, own, others in (
+            ("numbers of weights and outputs", self.cross.shape[::-1], other.cross.shape[::-1]),
+            ("feature map and scaling", self.fingerprint, other.fingerprint),
+            ("block_dtype, which decides what is summed", self.sums_of, other.sums_of),
+        ):
+            if own != others:
+                raise ValueError(f"statistics must have the same {what}, got {own} and {others}")
 
     # --- what inference takes
 
@@ -525,7 +517,8 @@ class FadingSum:
     @classmethod
     def empty(cls, n_columns: int) -> Self:
         """Begin with no rows."""
-        return cls(*np.zeros((2, n_columns, n_columns)), np.empty((0, n_columns)), np.empty(0))
+        high, low = np.zeros((2, n_columns, n_columns))
+        return cls(high, low, np.empty((0, n_columns)), np.empty(0))
 
     @property
     def n_columns(self) -> int:
