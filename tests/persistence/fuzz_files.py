@@ -196,7 +196,7 @@ def table_model(path: Path) -> bytes:
     rows = [f"{a},{'u' if b > 0 else 'v'},{t}" for (a, b), t in zip(X.tolist(), Y.tolist(), strict=True)]
     data.write_text("\n".join(["a,b,t", *rows]))
     path.with_suffix(".csv").write_text("a,b\n0.5,u\n-1,v\n")
-    command = ["fit", str(data), "--target", "t", "-o", str(path), "--features", "linear", "--quiet"]
+    command = ["fit", str(data), "--target", "t", "-o", str(path), "--set", "features=linear", "--quiet"]
     assert run_command([*command, "--test-fraction", "0"]) == 0
     return path.read_bytes()
 
