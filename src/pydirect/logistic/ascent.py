@@ -28,7 +28,7 @@ from pydirect.optimize.outcome import Outcome
 RISE = 0.03
 RELATIVE_RISE = 3e-5
 # The same fraction where means are the best for every covariance.
-RELATIVE_RISE_OF_BEST = 3e-4
+RELATIVE_RISE_OF_BEST = 1e-4
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
