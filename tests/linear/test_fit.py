@@ -43,7 +43,7 @@ def setting(request):
 
 
 def test_rotation_diagonalises_the_products_of_the_features(setting):
-    vectors, eigenvalues = setting.rotation.vectors, setting.rotation.eigenvalues
+    vectors, eigenvalues = setting.rotation.rotation.matrix, setting.rotation.eigenvalues
     k = len(eigenvalues)
     assert k <= min(setting.n, setting.b)
     assert (eigenvalues >= 0).all()
@@ -58,7 +58,7 @@ def test_rows_and_products_give_the_same_directions():
     full = decorrelate(GaussianStatistics(setting.statistics.c, setting.statistics.yty, 10.0, setting.statistics.A))
     np.testing.assert_allclose(full.eigenvalues[-10:], setting.rotation.eigenvalues, rtol=1e-9)
     np.testing.assert_allclose(full.eigenvalues[:-10], 0.0, atol=1e-9)
-    overlap = np.abs(np.einsum("ij,ij->j", full.vectors[:, -10:], setting.rotation.vectors))
+    overlap = np.abs(np.einsum("ij,ij->j", full.rotation.matrix[:, -10:], setting.rotation.rotation.matrix))
     np.testing.assert_allclose(overlap, 1.0, atol=1e-9)
 
 
@@ -66,7 +66,7 @@ def test_directions_that_columns_leave_out_are_dropped():
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((30, 3))[:, [0, 1, 2, 0, 0]]
     rotation = decorrelate(GaussianStatistics.from_arrays(phi, rng.standard_normal(30)))
-    assert rotation.vectors.shape == (5, 3)
+    assert rotation.rotation.matrix.shape == (5, 3)
     assert (rotation.eigenvalues > 1.0).all()
 
 

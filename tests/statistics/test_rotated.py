@@ -35,5 +35,5 @@ def test_evidence_of_nearly_noise_free_targets_is_that_of_singular_values(n_rows
 
 def test_directions_are_orthonormal_where_rows_are_fewer_than_weights() -> None:
     phi = fast_decaying_rows(150, np.random.default_rng(1))
-    vectors = decorrelate(GaussianStatistics.from_arrays(phi, phi[:, 0])).vectors
+    vectors = decorrelate(GaussianStatistics.from_arrays(phi, phi[:, 0])).rotation.matrix
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(vectors.shape[1]), atol=1e-12)

@@ -86,7 +86,7 @@ def test_small_eigenvalues_of_nearly_noise_free_targets_have_no_share_of_large_o
     y = phi @ rng.standard_normal(N)
     statistics = GaussianStatistics.from_arrays(phi, y)
     rotated = decorrelate(statistics)
-    exact = rotated.vectors.T @ phi.T @ y
+    exact = rotated.rotation.matrix.T @ phi.T @ y
     np.testing.assert_allclose(rotated.c[:, 0], exact, atol=1e-11 * np.abs(exact).max())
     left, singular, _ = np.linalg.svd(phi, full_matrices=False)
     expected = np.abs(singular * (left.T @ y))[::-1]

@@ -16,7 +16,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals, as_levels, padded
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior, warn_at_edge
-from pydirect.distributions.priors import as_log_masses
+from pydirect.distributions.priors import as_log_prior
 from pydirect.optimize.cholesky import in_single_precision
 from pydirect.optimize.gradient import lbfgs_on_logits
 from pydirect.optimize.outcome import Outcome, WithOutcome
@@ -101,7 +101,7 @@ class MeanFieldRegression:
                 f"levels must not lie further from zero than {FARTHEST_LEVELS:g} times their range, where rounding "
                 "would hide their differences: subtract their middle and the targets' share of it"
             )
-        log_prior = as_log_masses(log_prior, levels, target.n_weights)
+        log_prior = as_log_prior(log_prior, levels, target.n_weights)
         return cls(target, levels, log_prior, NoiseGrid.of(noise_levels, log_noise_prior))
 
     def expected_squared_error(self, q: FloatArray) -> float:

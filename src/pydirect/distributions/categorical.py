@@ -93,6 +93,16 @@ def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
     return array
 
 
+def as_log_masses(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
+    """Validate logarithms of masses along the last axis, one of which is not zero."""
+    array = as_float_array_unbounded(value, name, shape)
+    highest = array.max(axis=-1)
+    if not ((highest > -np.inf) & (highest < np.inf)).all():  # NaN is neither
+        each = " per weight" if array.ndim == 2 else ""
+        raise ValueError(f"{name} must be finite or -inf with at least one finite entry{each}")
+    return array
+
+
 def padded(table: FloatArray, value: float = 0.0) -> FloatArray:
     """Pad the last axis, that of levels, to the kernels' width."""
     width = [(0, 0)] * (table.ndim - 1) + [(0, -table.shape[-1] % _core.LEVEL_PADDING)]
@@ -122,9 +132,7 @@ class FactorizedCategorical:
     @classmethod
     def from_logits(cls, levels: ArrayLike, logits: ArrayLike) -> FactorizedCategorical:
         """Build from free parameters: ``q_j = softmax(logits_j)``."""
-        logits = as_float_array_unbounded(logits, "logits", ("n_weights", "n_levels"))
-        if np.isnan(logits).any() or (logits == np.inf).any() or not (logits.max(axis=1) > -np.inf).all():
-            raise ValueError("logits must be finite or -inf with at least one finite entry per weight")
+        logits = as_log_masses(logits, "logits", ("n_weights", "n_levels"))
         levels = as_levels(levels, logits.shape[0])
         if levels.shape[1] != logits.shape[1]:
             raise ValueError(f"logits must have {levels.shape[1]} columns, one per level, got {logits.shape[1]}")

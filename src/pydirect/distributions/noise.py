@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, xlogy
 
-from pydirect._validation import FloatArray, as_float_array, as_float_array_unbounded, short_repr
+from pydirect._validation import FloatArray, as_float_array, short_repr
 from pydirect._warnings import warn
+from pydirect.distributions.categorical import as_log_masses
 from pydirect.persistence.schema import Positive, Probabilities, Shape
 
 
@@ -63,10 +64,7 @@ class NoiseGrid:
             raise ValueError(f"noise_levels must be positive and ascending, got {array}")
         if log_prior is None:
             log_prior = np.full(array.size, -np.log(array.size))
-        log_prior = as_float_array_unbounded(log_prior, "log_noise_prior", array.shape)
-        if not -np.inf < log_prior.max() < np.inf:  # NaN is neither
-            raise ValueError("log_noise_prior must be finite or -inf with at least one finite entry")
-        return cls(array, log_prior)
+        return cls(array, as_log_masses(log_prior, "log_noise_prior", array.shape))
 
     @property
     def n_levels(self) -> int:

@@ -14,10 +14,9 @@ from pydirect._validation import (
     FloatArray,
     as_choice,
     as_float_array,
-    as_float_array_unbounded,
     as_number,
 )
-from pydirect.distributions.categorical import as_levels
+from pydirect.distributions.categorical import as_levels, as_log_masses
 
 
 class Prior(Protocol):
@@ -278,14 +277,11 @@ def as_prior(prior: Prior | str) -> Prior:
     raise ValueError(f"prior must be one of {', '.join(map(repr, PRIORS))} or have log_mass(levels), got {prior!r}")
 
 
-def as_log_masses(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> FloatArray:
+def as_log_prior(log_prior: ArrayLike, levels: FloatArray, n_weights: int) -> FloatArray:
     """Validate log masses of levels, shared or per weight; returned as a matrix."""
     raw = np.asarray(log_prior)
     rows = 1 if raw.ndim == 1 or raw.shape[:-1] == (1,) else n_weights
-    array = as_float_array_unbounded(raw[None, :] if raw.ndim == 1 else raw, "log_prior", (rows, levels.shape[1]))
-    if np.isnan(array).any() or (array == np.inf).any() or not (array.max(axis=1) > -np.inf).all():
-        raise ValueError("log_prior must be finite or -inf with at least one finite entry per weight")
-    return array
+    return as_log_masses(raw[None, :] if raw.ndim == 1 else raw, "log_prior", (rows, levels.shape[1]))
 
 
 PRIOR_BOUNDS = ("log_sum_exp", "jensen")

@@ -13,7 +13,7 @@ from pydirect._threads import raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.distributions.categorical import as_level_count, as_levels
-from pydirect.distributions.priors import as_log_masses
+from pydirect.distributions.priors import as_log_prior
 from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.logistic.ascent import (
@@ -228,7 +228,7 @@ def fit_logistic(
     as_count(max_iter, "max_iter")
     _require_jaakkola(rows, "a factorised posterior")
     levels = as_levels(levels, rows.n_weights)
-    log_prior = as_log_masses(log_prior, levels, rows.n_weights)
+    log_prior = as_log_prior(log_prior, levels, rows.n_weights)
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if start is None:

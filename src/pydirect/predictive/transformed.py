@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pydirect._validation import FloatArray, as_number
+from pydirect._validation import FloatArray, as_instance, as_number
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 
@@ -116,10 +116,8 @@ class TransformedDistribution:
     spread: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.base, PredictiveDistribution):
-            raise TypeError(f"base must be a PredictiveDistribution, got {type(self.base).__name__}")
-        if not isinstance(self.scale, TargetScale):
-            raise TypeError(f"scale must be a TargetScale, got {type(self.scale).__name__}")
+        as_instance(self.base, "base", PredictiveDistribution)
+        as_instance(self.scale, "scale", TargetScale)
         as_number(self.spread, "spread", at_least=0.0, at_most=1.0)
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -30,6 +30,7 @@ from pydirect._validation import (
 )
 
 Block = NDArray[Any]
+T = TypeVar("T")
 # Bytes of a block of features: long enough for BLAS to reach its speed, and below the 32 MiB from which glibc's
 # allocator returns every block to the system and pays for its pages again.
 BLOCK_BYTES = 16 * 2**20
@@ -190,12 +191,17 @@ def quotient(sums: Any, divisor: float, *names: str) -> Any:
 
 def as_target_statistics(statistics: TargetStatistics | GaussianStatistics) -> TargetStatistics:
     """Validate the statistics of one target."""
-    as_instance(statistics, "statistics", TargetStatistics, GaussianStatistics)
-    if isinstance(statistics, TargetStatistics):
+    return only_target(statistics, "statistics", TargetStatistics, GaussianStatistics)
+
+
+def only_target(statistics: Any, name: str, of_one: type[T], of_several: type) -> T:
+    """Return the statistics of the one target that they must be of."""
+    as_instance(statistics, name, of_one, of_several)
+    if isinstance(statistics, of_one):
         return statistics
     if statistics.n_outputs != 1:
-        raise ValueError(f"statistics must be of one target, got {statistics.n_outputs}: choose statistics.target(k)")
-    return statistics.target(0)
+        raise ValueError(f"{name} must be of one target, got {statistics.n_outputs}: choose {name}.target(k)")
+    return cast(T, statistics.target(0))
 
 
 @dataclass(frozen=True)
@@ -264,9 +270,7 @@ def collect_statistics(
     x = as_float_array(x, "x", ("n_samples", width))
     y = as_target(y, len(x))
     sample_weight = as_sample_weight(sample_weight, len(x))
-    if sample_weight is not None and not sample_weight.all():
-        used = sample_weight > 0  # a row of weight zero is a row that is not there
-        x, y, sample_weight = x[used], y[used], sample_weight[used]
+    x, y, sample_weight = rows_that_count(x, y, sample_weight)
     n_rows, b = x.shape[0], features.n_weights
     few = n_rows < b
     root = np.ones(n_rows) if sample_weight is None else np.sqrt(sample_weight)
@@ -288,6 +292,16 @@ def collect_statistics(
         return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, rows=np.asarray(phi, dtype=np.float64))
     c, total = whitened_sums(c, mirrored(total, n_threads), factor_of_sums(features, block_dtype), n_threads)
     return GaussianStatistics(np.ascontiguousarray(c.T), yty, n_samples, gram=total)
+
+
+def rows_that_count(
+    x: FloatArray, y: FloatArray, weight: FloatArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Leave out rows of weight zero, which are rows that are not there."""
+    if weight is None or weight.all():
+        return x, y, weight
+    used = weight > 0
+    return x[used], y[used], weight[used]
 
 
 def sums_are_of_kernel(features: RowFeatures | None, dtype: DTypeLike) -> bool:

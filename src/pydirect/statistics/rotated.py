@@ -13,9 +13,9 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import eigh, lapack, qr
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_instance, as_output, short_repr
+from pydirect._validation import FloatArray, as_output, short_repr
 from pydirect.persistence.schema import As, Shape
-from pydirect.statistics.gaussian import GaussianStatistics, quotient, scale_of
+from pydirect.statistics.gaussian import GaussianStatistics, only_target, quotient, scale_of
 from pydirect.statistics.running import RunningStatistics
 
 # Number of weights from which eigenvectors are kept in factors: below, they are formed in no time.
@@ -76,7 +76,7 @@ class Rotation:
 
     def formed(self) -> Rotation:
         """Return the rotation with its matrix alone."""
-        return self
+        return Rotation(self.matrix)
 
 
 class _Formed(Rotation):
@@ -114,10 +114,6 @@ class _Formed(Rotation):
     def astype(self, dtype: DTypeLike) -> Rotation:
         """Return the rotation with a matrix of this type."""
         return self if self.dtype == dtype else _Formed(self.shape, dtype, lambda: self.matrix.astype(dtype))
-
-    def formed(self) -> Rotation:
-        """Return the rotation with its matrix alone."""
-        return Rotation(self.matrix)
 
 
 class _Factored(_Formed):
@@ -258,11 +254,6 @@ class RotatedStatistics:
     __repr__ = short_repr
 
     @property
-    def vectors(self) -> FloatArray:
-        """Columns V, (n_weights, n_directions)."""
-        return self.rotation.matrix
-
-    @property
     def n_outputs(self) -> int:
         """Number of targets that share A."""
         return self.c.shape[1]
@@ -287,12 +278,7 @@ class RotatedStatistics:
 
 def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarget:
     """Validate rotated statistics of one target."""
-    as_instance(rotated, "rotated", RotatedTarget, RotatedStatistics)
-    if isinstance(rotated, RotatedTarget):
-        return rotated
-    if rotated.n_outputs != 1:
-        raise ValueError(f"rotated must be of one target, got {rotated.n_outputs}: choose rotated.target(k)")
-    return rotated.target(0)
+    return only_target(rotated, "rotated", RotatedTarget, RotatedStatistics)
 
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:

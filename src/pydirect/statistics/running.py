@@ -40,6 +40,7 @@ from pydirect.statistics.gaussian import (
     factor_of_sums,
     fingerprint,
     row_blocks,
+    rows_that_count,
     summed,
     sums_are_of_kernel,
     whitened_sums,
@@ -219,9 +220,7 @@ class RunningStatistics:
         """
         if self.features is None:
             raise ValueError("statistics from a file must be given their feature map to grow: load(path, features=...)")
-        if weight is not None and not weight.all():
-            used = weight > 0  # a row of weight zero is a row that is not there
-            x, y, weight = x[used], y[used], weight[used]
+        x, y, weight = rows_that_count(x, y, weight)
         if not len(x):
             return self.emptied()
         phi = summed(self.features, x, self.block_dtype, n_threads)
