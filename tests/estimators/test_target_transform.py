@@ -222,7 +222,7 @@ def test_statistics_files_keep_the_derivative(tmp_path):
     loaded = pydirect.RunningStatistics.load(tmp_path / "s", model.features_)
     np.testing.assert_allclose(loaded.log_derivative, [-np.log(PRICE).sum()], rtol=1e-13)
     plain = DirectRegressor("linear").fit_features(X, PRICE)
-    with pytest.raises(ValueError, match="must be of the same feature map"):
+    with pytest.raises(ValueError, match="must have the same feature map"):
         loaded.merge(plain.new_statistics().update(X, PRICE))
 
 
