@@ -132,6 +132,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     def predict_distribution(self, X: ArrayLike) -> Distribution | list[Distribution]:
         """Predict the full distribution of the target: a Gaussian mixture over noise levels and posterior components.
 
+        Student-t distributions, as of few rows, are mixtures of Gaussians as well.
+
         Returns
         -------
         PredictiveDistribution or TransformedDistribution, or a list of them, one per output
@@ -192,8 +194,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     def calibrate(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Rescale all predictive standard deviations by one factor learned on held-out data.
 
-        The factor is the root mean square of the standardised residuals, which maximises the Gaussian likelihood over
-        the scale: 1 for a calibrated model, above 1 for an overconfident one. It replaces that of an earlier call.
+        The factor is the root mean square of the standardised residuals: 1 for a calibrated model, above 1 for an
+        overconfident one. It replaces that of an earlier call or of the fit.
 
         Parameters
         ----------

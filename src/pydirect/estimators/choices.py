@@ -40,7 +40,10 @@ class Choice(BaseEstimator):
 
 @dataclass
 class Nystroem(Choice):
-    """Kernel functions at training rows, the exact Gaussian process if there are no more rows than functions.
+    """Kernel functions at training rows, the exact Gaussian process where all rows are taken.
+
+    They are up to `n_basis_functions` of the rows. With a learned kernel, `DirectRegressor.fit` to 1024 rows or more
+    begins with 512, see there; with a `length_scale` or a `kernel` it takes all that it may.
 
     The kernel is a level, a linear part, a Matérn part with a length-scale per column, and a rough part: isotropic or,
     in regression where it gains more than 10 nats and .02 a row (``search_.product_gain``), a product over columns with
@@ -56,7 +59,7 @@ class Nystroem(Choice):
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     max_search_rows : int, default=1000
         Largest number of rows in the exact marginal likelihood that finds the kernel's hyperparameters. Regression
-        on 600 rows or more also sees up to 4000 by their nearest ones, and takes the likelier kernel.
+        on 600 rows or more goes on from there by densities of up to 4000 rows given their nearest ones.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision halves the time of sums
         over rows of Fourier features. Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions

@@ -182,8 +182,8 @@ class DirectRegressor(Regressor):
     noise_choice_ : dict of str to float or ndarray of shape (n_outputs,)
         What kinds of noise were compared, and their mean log densities of left-out rows, in y's units.
     calibration_scale_ : float
-        1, or what `calibrate` found; with a learned kernel and fewer than 50 rows, what is not known of the unit of
-        deviations: that of Student-t intervals.
+        1, or what `calibrate` found; with a learned kernel and fewer than 500 rows, until then, what is not known of
+        the unit of deviations: that of Student-t intervals.
     buffered_rows_ : RowBuffer
         After `partial_fit`, while there are few rows: all of them.
     local_ : LocalProcess or None
@@ -577,8 +577,9 @@ class DirectRegressor(Regressor):
 
         While there are few rows they are buffered, in ``buffered_rows_``: up to `n_basis_functions` or the kernel's
         ``max_search_rows``, whichever is more. The model is then that of `fit` to all of them, also those of an
-        earlier `fit`, but with the same noise everywhere and without local detail; the kernel's hyperparameters are
-        learned again whenever the rows have become half as many more. The parameters may change meanwhile.
+        earlier `fit`, but with the same noise everywhere, without local detail, and always with all
+        `n_basis_functions` landmarks, where `fit` to 1024 rows or more begins with 512; the kernel's hyperparameters
+        are learned again whenever the rows have become half as many more. The parameters may change meanwhile.
 
         With more rows, or after `fit_features`, the feature map is fixed, and only statistics of the rows are kept.
         They equal those of all rows at once, to rounding, whatever the blocks and their order; so does the model, but
