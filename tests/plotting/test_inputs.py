@@ -111,6 +111,21 @@ def test_calibration_is_compared_with_what_it_was(model):
     assert calibrated.calibration_scale_ != 1.0
 
 
+def test_before_calibration_means_as_wide_as_the_fit_had_it(plt):
+    fitted = DirectRegressor(Nystroem(max_search_rows=30), 10).fit(FRAME[:50], Y[:50])
+    factor, before = fitted.calibration_scale_, CalibrationDisplay.from_estimator(fitted, FRAME[100:], Y[100:])
+    assert factor > 1.0
+    fitted.calibrate(FRAME[50:100], Y[50:100])
+    CalibrationDisplay.before_and_after(fitted, FRAME[100:], Y[100:], ax=(ax := plt.subplots()[1]))
+    np.testing.assert_array_equal(curve(ax), curve(before.ax_))
+    label = ax.get_legend().get_texts()[-1].get_text()
+    assert label == f"after: deviations × {fitted.calibration_scale_ / factor:.3g}"
+
+
+def curve(ax):
+    return next(artist.get_ydata() for artist in ax.get_children() if artist.get_gid() == "pydirect")
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

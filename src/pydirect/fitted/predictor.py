@@ -32,7 +32,8 @@ MANY_ROWS, LEAST_DEGREES, DEGREES, ROWS_PER_DEGREE = 500, 3.0, 6.0, 20
 class Units:
     """z = (g(y) − location) / scale for every output; constant targets are exact zeros.
 
-    ``log_derivative`` is Σ log g'(y) over the training rows, ``calibration`` a factor of all predictive deviations.
+    ``log_derivative`` is Σ log g'(y) over the training rows, ``calibration`` a factor of all predictive deviations,
+    which was ``fitted_calibration`` after the fit.
     With ``degrees``, y is Student-t of so many degrees of freedom, and as wide as a Gaussian of these deviations.
     On another scale, y is believed between ``lowest`` and ``highest``, and `TransformedDistribution.spread` is
     ``spread``; ``gain`` are the nats a row by which leave-one-out scores favoured the scale, where they chose it.
@@ -49,6 +50,7 @@ class Units:
     spread: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)] | None = None
     gain: Annotated[FloatArray, Shape("n_outputs")] | None = None
     degrees: Annotated[float, Positive] | None = None
+    fitted_calibration: Annotated[float, Positive] = 1.0
 
     def check(self) -> None:
         """Raise unless parts are of the same outputs."""
@@ -131,10 +133,10 @@ class Units:
         """
         factor = factor_of_few_rows(n_rows)
         if factor == 1.0 or not heavy_tails:
-            return self.calibrated(factor)
+            return replace(self, calibration=factor, fitted_calibration=factor)
         degrees = max(LEAST_DEGREES, min(n_rows - 1, max(DEGREES, n_rows / ROWS_PER_DEGREE)))
         factor *= float(ndtri(0.95) / student_t.ppf(0.95, degrees) * np.sqrt(degrees / (degrees - 2)))
-        return replace(self.calibrated(factor), degrees=degrees)
+        return replace(self, calibration=factor, fitted_calibration=factor, degrees=degrees)
 
     @cached_property
     def tails(self) -> tuple[FloatArray, FloatArray]:

@@ -135,10 +135,10 @@ class CalibrationDisplay(Display):
         """
         after = fitted(estimator, "calibration_scale_")
         before = copy.copy(estimator)
-        before.model_ = estimator.model_.calibrated(1.0)
+        before.model_ = estimator.model_.calibrated(estimator.model_.units.fitted_calibration)
         options = {"output": output} | kwargs
         first = cls.from_estimator(before, X, y, name="before calibration", **options)
-        name = f"after: deviations × {after:.3g}"
+        name = f"after: deviations × {after / estimator.model_.units.fitted_calibration:.3g}"
         return cls.from_estimator(estimator, X, y, name=name, **(options | {"ax": first.ax_}))
 
     def plot(self, ax: Any = None, *, kind: str = "coverage", bins: int = 10) -> Self:
