@@ -57,6 +57,7 @@ def test_inputs_are_centred_and_categories_as_far_apart_as_ends():
 def test_rows_snap_to_levels():
     rows = np.array([[1.2, 0.35, 0.9], [0.5, -3.0, 0.2]])
     assert_allclose(MIXED.snapped(rows), [[1.0, 0.3, KINDS[2]], [0.5, 0.1, KINDS[0]]])
+    assert_array_equal(MIXED.snapped(np.full((1, 3), np.nan)), np.full((1, 3), np.nan))
     rows = MIXED.snapped(np.random.default_rng(0).random((3000, 3)))
     assert_allclose(np.unique(rows[:, 1], return_counts=True)[1] / 3000, 0.2, atol=0.05)
     assert_allclose(np.unique(rows[:, 2], return_counts=True)[1] / 3000, 1 / 3, atol=0.05)

@@ -43,7 +43,8 @@ class Box:
         """Return the nearest rows that exist."""
         found = np.clip(rows, 0.0, 1.0)
         for j, own in self.levels.items():
-            found[:, j] = own[np.searchsorted(0.5 * (own[1:] + own[:-1]), rows[:, j])]
+            nearest = own[np.searchsorted(0.5 * (own[1:] + own[:-1]), rows[:, j])]
+            found[:, j] = np.where(np.isnan(rows[:, j]), np.nan, nearest)
         return found
 
     def inputs(self, rows: FloatArray) -> FloatArray:
