@@ -393,6 +393,10 @@ class DirectClassifier(Classifier, OfLabels):
 
     left_out_probability_, sharpness_ = of_model("left_out_probability"), of_model("sharpness")
 
+    def _words(self) -> list[str]:
+        power, lines = self.sharpness_, super()._words()
+        return lines if power == 1 else [*lines, f"Probabilities are taken to the power {power:.3g} (sharpness_)."]
+
     # --- devices
 
     def quantizable(self) -> FittedBasisModel:

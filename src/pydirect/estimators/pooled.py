@@ -239,7 +239,7 @@ class PooledRegressor(Pool, Regressor):
         warn_of_outliers(plan, units, rows.y, stacklevel=3)
         if plan.transform == "auto":  # once, for the refits too
             plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
-        ((kernel, _),) = fit_together([plan], [given], progress, None if choice is None else choice.basis)
+        ((kernel, _),) = fit_together([plan], [given], progress, choices=[choice])
         self.model_ = FittedMeanPool.alone(kernel)
         if _grows(self.trees, len(given.x)):
             with _or_the_kernel_alone(kernel.posteriors):

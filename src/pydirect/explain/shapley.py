@@ -152,7 +152,7 @@ def shares_by_permutations(
     """Estimate Shapley values from random orders, each also backwards, and their standard errors."""
     shares, variances = 0.0, 0.0
     for z in background:
-        place = np.argsort([rng.permutation(n_players) for _ in range(n_each)], axis=1)
+        place = rng.permuted(np.tile(np.arange(n_players), (n_each, 1)), axis=1)
         place = np.stack([place, n_players - 1 - place], axis=1)  # (n_each, 2, n_players)
         joined = place[:, :, None] < np.arange(n_players + 1)[:, None]
         values = evaluate(mixed_rows(x, z, joined.reshape(-1, n_players), groups))
