@@ -81,6 +81,19 @@ def test_rows_with_missing_values_are_left_out_on_request(tmp_path):
         fitted(path, ["y0", "y1"], "w")
 
 
+def test_statistics_reject_rows_with_other_columns():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    statistics = DirectRegressor("linear").fit_features(frame, Y[:, 0]).new_statistics()
+    with pytest.raises(ValueError, match=r"x must have .*4"):
+        statistics.update(np.c_[X, X], Y[:, 0])
+    with pytest.raises(ValueError, match=r"x must have the columns \['a', 'b', 'c', 'd'\], in this order"):
+        statistics.update(frame[["b", "a", "c", "d"]], Y[:, 0])
+    assert statistics.n_samples == 0.0
+    unnamed = DirectRegressor("linear").fit_features(X, Y[:, 0]).new_statistics()
+    assert unnamed.update(frame, Y[:, 0]).fingerprint == statistics.fingerprint
+
+
 def test_columns_that_are_constant_in_the_sample_raise_a_warning():
     x = X.copy()
     x[:, 1] = 1.0

@@ -53,6 +53,7 @@ def test_a_smooth_function_of_many_rows_takes_few_landmarks_alone_and_among_many
     assert model.features_.n_weights <= FIRST_LANDMARKS
     (same,) = fit_many([DirectRegressor(Nystroem(max_search_rows=100), noise="constant")], X, [y])
     assert same.features_.n_weights <= FIRST_LANDMARKS
+    np.testing.assert_allclose(same.predict(X), model.predict(X), rtol=1e-6, atol=1e-6)
 
 
 def test_a_function_that_few_landmarks_miss_takes_all_that_were_asked_for():
