@@ -386,6 +386,7 @@ def test_probabilities_are_sharpened_where_left_out_labels_are_surely_likelier(t
     squares, of_new = ((np.floor(own).sum(axis=1) % 2).astype(int) for own in (x, new))
     model = DirectClassifier().fit(x, squares)
     assert model.sharpness_ > 1
+    assert "(sharpness_)" in model.summary()
     plain = copy.copy(model)
     plain.model_ = dataclasses.replace(model.model_, sharpness=1.0)
     np.testing.assert_allclose(model.decision_function(new), model.sharpness_ * plain.decision_function(new))

@@ -1,12 +1,18 @@
 """Landmarks of a regression: few that are spread out where these are enough, all that were asked for elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from pydirect import DirectRegressor, Nystroem, fit_many
-from pydirect.estimators.regression import FIRST_LANDMARKS
+from pydirect._progress import Progress
+from pydirect.estimators.regression import FIRST_LANDMARKS, _of_half, collect
 from pydirect.features import PolynomialFeatures
 from pydirect.features.fitting import spread_landmarks
 from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.maps import NystroemFeatures
+from pydirect.features.rows import TrainingRows
 from pydirect.statistics import GaussianStatistics, collect_statistics
 
 
@@ -45,6 +51,23 @@ def test_leading_sums_are_those_of_fewer_functions():
     few = GaussianStatistics.from_arrays(features.transform(x)[:, :3], x[:, 0])
     np.testing.assert_allclose(leading.A, few.A, rtol=1e-12)
     np.testing.assert_allclose(leading.c, few.c, rtol=1e-12)
+
+
+@pytest.mark.parametrize("of_kernel", [True, False])
+def test_sums_for_half_of_the_landmarks_are_those_of_a_map_with_that_half(of_kernel):
+    X, y = smooth_rows(300)
+    model = DirectRegressor(Nystroem(max_search_rows=60), 40, noise="constant").fit(X, y)
+    basis = model.features_
+    assert basis.for_sums(len(X)).sums_of_kernel
+    rows = TrainingRows(X, (y - y.mean())[:, None], None)
+    landmarks, kernel = basis.map.landmarks[:20], basis.hyperparameters
+    few = replace(basis, map=NystroemFeatures.at(landmarks, kernel))
+    half, direct = (collect([model._plan()], own, rows, Progress(0), of_kernel=of_kernel) for own in (basis, few))
+    half = _of_half(half)
+    assert half.residual_variance == pytest.approx(direct.residual_variance, rel=1e-6)
+    np.testing.assert_allclose(half.statistics.A, direct.statistics.A, rtol=1e-6, atol=1e-6 * len(X))
+    np.testing.assert_allclose(half.statistics.c, direct.statistics.c, rtol=1e-6, atol=1e-6 * len(X))
+    assert half.statistics.mean_square == pytest.approx(direct.statistics.mean_square, rel=1e-6)
 
 
 def test_a_smooth_function_of_many_rows_takes_few_landmarks_alone_and_among_many_models():

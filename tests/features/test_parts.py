@@ -7,6 +7,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from pydirect import DirectRegressor, load
+from pydirect.features import search
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, random_fourier_features
@@ -180,6 +181,15 @@ def test_a_kernel_found_elsewhere_is_improved_on_the_rows_of_the_comparison():
     x, y = steps(590)
     chosen, record = searched(x, y, max_rows=200)
     assert chosen.product_amplitude > 0 and record.product_gain > 10
+
+
+def test_a_part_of_axes_is_refused_where_all_rows_do_not_gain_by_it(monkeypatch):
+    x, y = steps(250)
+    assert searched(x, y, max_rows=200)[0].product_amplitude > 0
+    monkeypatch.setattr(search, "Referee", lambda *given: lambda kernel: 0.0)
+    kept, record = searched(x, y, max_rows=200)
+    assert kept.product_amplitude == 0 < kept.isotropic_amplitude
+    assert record.product_gain == 0.0 and "in place of the isotropic part: +0.0; not chosen" in repr(record)
 
 
 def test_sums_of_interactions_get_pairs_of_axes():
