@@ -22,6 +22,7 @@ from pydirect import (
     Sequential,
     SpikeAndSlabPrior,
 )
+from pydirect.logistic.pool import sharpness_of
 from pydirect.metrics import expected_calibration_error, reliability_curve
 from pydirect.persistence import container as persistence
 
@@ -394,3 +395,17 @@ def test_probabilities_are_sharpened_where_left_out_labels_are_surely_likelier(t
     model.save(tmp_path / "model")
     assert pydirect.load(tmp_path / "model").sharpness_ == model.sharpness_
     assert DirectClassifier().fit(x, rng.integers(0, 2, 400)).sharpness_ <= 1
+
+
+def test_labels_that_contradict_all_neighbours_leave_a_model_that_can_be_saved(tmp_path):
+    cells = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0)), axis=-1).reshape(-1, 2)
+    model = DirectClassifier().fit(cells, cells.sum(axis=1).astype(int) % 2)
+    assert 0 < model.sharpness_ <= 1
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(pydirect.load(tmp_path / "model").predict_proba(cells), model.predict_proba(cells))
+
+
+def test_a_power_of_probabilities_counts_what_it_costs_where_labels_are_confidently_wrong():
+    log_odds = np.where(np.arange(400) < 395, 2.2, -14.0)
+    log_p = np.stack([-np.logaddexp(0.0, log_odds), -np.logaddexp(0.0, -log_odds)], axis=1)
+    assert sharpness_of(log_p, np.ones(400, dtype=np.intp), np.ones(400)) <= 1

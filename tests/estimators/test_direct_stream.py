@@ -190,8 +190,9 @@ def test_a_level_that_moves_is_followed_by_mean_and_deviations(kind, amount):
     X, y = rows(600)
     y[400:] += amount
     model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:400], y[:400])
-    with pytest.warns(UserWarning, match="targets miss"):
+    with pytest.warns(UserWarning, match="targets miss"), pytest.warns(UserWarning, match="the level of y has moved"):
         mean, std, log_density = model.predict_then_learn(X[400:], y[400:])
+    assert "The level of y last moved after 4" in str(model.summary())
     assert np.sqrt(np.mean((mean[3:] - y[403:]) ** 2)) < 1.0
     assert std[3:].max() < 3.0
     assert log_density[3:].mean() > -2.5
@@ -199,6 +200,7 @@ def test_a_level_that_moves_is_followed_by_mean_and_deviations(kind, amount):
     assert np.sqrt(np.mean((left[0] - y[400:]) ** 2)) < 0.7
 
 
+@pytest.mark.filterwarnings("ignore:the level of y")
 @pytest.mark.parametrize("grown", [lambda rng: rng.choice([-300, 300], 200), lambda rng: rng.normal(0, 300, 200)])
 def test_noise_that_grows_is_believed(grown):
     """A level that moves to and fro is noise, and so are gross targets from the sixth in succession on."""
@@ -220,6 +222,7 @@ def test_one_row_is_predicted_for_all_outputs_or_refused():
         model.predict_one({"a": 1.0, "b": 2.0})
 
 
+@pytest.mark.filterwarnings("ignore:the level of y")
 def test_targets_that_stay_away_are_believed():
     X, y = rows(400)
     y[300:] += 100.0

@@ -31,9 +31,9 @@ from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.classification import FittedClassifier, quantiles_of
+from pydirect.fitted.classification import FittedClassifier, normalised, quantiles_of
 from pydirect.logistic.likelihood import predictive_log_odds, softmax_log_probability
-from pydirect.logistic.pool import log_probability_of, pool_weights, pooled_log_probability
+from pydirect.logistic.pool import log_probability_of, sharpness_of
 from pydirect.logistic.problem import LabelProblem
 from pydirect.logistic.rows import FACTORS
 from pydirect.tables.encoding import ColumnEncoding
@@ -154,19 +154,18 @@ class LabelsLeftOut:
                 found[own.scored] = softmax_log_probability(mean, variance)
         scored = self.weight > 0
         if self.sharpness != 1:
-            found[scored] = pooled_log_probability(np.array([self.sharpness]), found[None, scored])
+            found[scored] = normalised(self.sharpness * found[scored])
         return found
 
     def sharpened(self, index: NDArray[np.intp]) -> LabelsLeftOut:
         """Return the same with the power that makes labels, `index` by number, surely likelier, or with one."""
         scored = self.weight > 0
-        log_p, labels, weight = self.classes()[None, scored], index[scored], self.weight[scored]
-        power = pool_weights(log_p, labels, weight)
-        rows = np.arange(len(labels))
-        gain = (pooled_log_probability(power, log_p) - log_p[0])[rows, labels]
+        log_p, labels, weight = self.classes()[scored], index[scored], self.weight[scored]
+        power, rows = sharpness_of(log_p, labels, weight), np.arange(len(labels))
+        gain = (normalised(power * log_p) - log_p)[rows, labels]
         mean = float(weight @ gain / weight.sum())
         error = np.sqrt(float(weight @ (gain - mean) ** 2 / weight.sum()) / len(rows))
-        return replace(self, sharpness=float(power[0])) if mean > STANDARD_ERRORS_OF_SHARPNESS * error else self
+        return replace(self, sharpness=power) if mean > STANDARD_ERRORS_OF_SHARPNESS * error else self
 
     def quantiles(self, index: NDArray[np.intp]) -> FloatArray:
         """Quantiles of the probabilities of left-out labels, `index` by number."""

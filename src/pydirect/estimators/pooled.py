@@ -329,7 +329,11 @@ def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, 
         return total
 
     best = max(SPREADS, key=gain)
-    return pool if gain(best) <= 0 else replace(pool, kernel=kernel.calibrated(best), moves=True)
+    return (
+        pool
+        if gain(best) <= 0
+        else replace(pool, kernel=kernel.calibrated(best * kernel.units.calibration), moves=True)
+    )
 
 
 def _check_pool(trees: Any, features: str) -> None:

@@ -476,6 +476,12 @@ class Stream(Predictor):
             self.store.move(amount)
             self.latest.move(amount)
             self.level_moved_at = [*self.level_moved_at[-1:], self.n_seen]
+            warn(
+                f"the level of y has moved by {', '.join(f'{own:.4g}' for own in amount)} after {self.n_seen} rows: "
+                "earlier rows move along, and tell how f varies but no longer where it is",
+                TargetWarning,
+                stacklevel=level_of_user(),
+            )
             y, block = y - moved, replace(block, y=block.y - moved)
         far = (y != block.y).any(axis=1)
         if far.any():

@@ -260,6 +260,8 @@ def lines_of_stream(model: Any) -> list[str]:
     lines.append(f"{stream.basis.n_weights} {stream.basis.map.kind} basis functions.")
     if stream.units.active is not None:
         lines.append(f"y is modelled as {stream.units.active}.")
+    if stream.level_moved_at:
+        lines.append(f"The level of y last moved after {stream.level_moved_at[-1]} rows; earlier rows moved along.")
     if stream.score_weight:
         lines.append(f"Mean log density of the latest rows, before each was learned: {stream.log_score:.3f} nats.")
     return lines + words_of_inputs(stream.basis, stream.columns)

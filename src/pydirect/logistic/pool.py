@@ -18,6 +18,8 @@ from pydirect.logistic.likelihood import log_sum_exp
 LEAST_LOG_PROBABILITY = float(np.log(1e-4))
 # Largest weight of a part, and rows of a Gaussian prior of the weights about 1/M for each of M parts.
 LARGEST_WEIGHT = 2.0
+# Least power of a model's own probabilities: none makes all classes alike.
+LEAST_SHARPNESS = 0.1
 PRIOR_ROWS = 5.0
 
 
@@ -37,19 +39,30 @@ def log_of_votes(votes: FloatArray) -> FloatArray:
     return np.asarray(np.log((votes + VOTE) / (1 + VOTE * votes.shape[1])))
 
 
-def pooled_log_probability(weights: FloatArray, log_p: FloatArray) -> FloatArray:
+def pooled_log_probability(weights: FloatArray, log_p: FloatArray, floor: float = LEAST_LOG_PROBABILITY) -> FloatArray:
     """Log probabilities of the pool, (n_rows, n_classes), of those of the parts, (n_parts, n_rows, n_classes)."""
-    mixed = np.tensordot(weights, np.maximum(log_p, LEAST_LOG_PROBABILITY), 1)
+    mixed = np.tensordot(weights, np.maximum(log_p, floor), 1)
     return np.asarray(mixed - log_sum_exp(mixed)[:, None])
 
 
-def pool_weights(log_p: FloatArray, index: NDArray[np.intp], weight: FloatArray) -> FloatArray:
-    """Weights (n_parts,) under which labels left out of every part are likeliest.
+def sharpness_of(log_p: FloatArray, index: NDArray[np.intp], weight: FloatArray) -> float:
+    """Power of probabilities, (n_rows, n_classes), under which labels left out are likeliest."""
+    return float(pool_weights(log_p[None], index, weight, -np.inf, LEAST_SHARPNESS)[0])
+
+
+def pool_weights(
+    log_p: FloatArray,
+    index: NDArray[np.intp],
+    weight: FloatArray,
+    floor: float = LEAST_LOG_PROBABILITY,
+    least: float = 0.0,
+) -> FloatArray:
+    """Weights (n_parts,), at least `least`, under which labels left out of every part are likeliest.
 
     `log_p`, (n_parts, n_rows, n_classes), `index`, (n_rows,), the labels. The problem is convex. Where the pool gains
     nothing over the first part, that part is all of it.
     """
-    floored = np.maximum(log_p, LEAST_LOG_PROBABILITY)
+    floored = np.maximum(log_p, floor)
     n_parts, n_rows, _ = floored.shape
     labels, centre, rows = floored[:, np.arange(n_rows), index], 1 / n_parts, PRIOR_ROWS * n_parts
 
@@ -61,8 +74,8 @@ def pool_weights(log_p: FloatArray, index: NDArray[np.intp], weight: FloatArray)
         value = float(weight @ (w @ labels - total)) - 0.5 * rows * float(((w - centre) ** 2).sum())
         return -value, rows * (w - centre) - slope
 
-    bounds = [(0.0, LARGEST_WEIGHT)] * n_parts
+    bounds = [(least, LARGEST_WEIGHT)] * n_parts
     found = minimize(objective, np.full(n_parts, centre), jac=True, method="L-BFGS-B", bounds=bounds).x
-    pooled = pooled_log_probability(found, log_p)[np.arange(n_rows), index]
+    pooled = pooled_log_probability(found, log_p, floor)[np.arange(n_rows), index]
     gain = float(weight @ (pooled - log_p[0, np.arange(n_rows), index]))
     return found if gain > 0 else np.eye(n_parts)[0]
