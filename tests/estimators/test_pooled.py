@@ -218,6 +218,17 @@ def test_a_transformed_target_keeps_its_distribution():
     np.testing.assert_array_equal(std, alone.predict(x[:9], return_std=True)[1])
 
 
+def test_a_scale_that_was_chosen_keeps_its_gain():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (120, 2))
+    y = np.exp(2 * x[:, 0] + 0.4 * rng.standard_normal(120))
+    options = {"features": Nystroem(max_search_rows=60), "target_transform": "auto", "noise": "constant"}
+    units = PooledRegressor(trees=False, **options).fit(x, y).model_.units
+    alone = DirectRegressor(**options).fit(x, y).model_.units
+    assert units.active is not None
+    np.testing.assert_allclose([units.gain, units.spread], [alone.gain, alone.spread], rtol=1e-3)
+
+
 def test_several_outputs_have_weights_of_their_own():
     rng = np.random.default_rng(0)
     x, y = targets(150, rng)
