@@ -168,4 +168,3 @@ def test_unequal_weights_count_for_as_many_rows_from_sums_as_from_rows():
         assert other.effective_rows_ == pytest.approx(fit.effective_rows_)
         for found, expected in zip(other.predict(x, return_std=True), fit.predict(x, return_std=True), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert given.statistics_.scaled(0.5).effective_rows == pytest.approx(fit.effective_rows_ / 2)

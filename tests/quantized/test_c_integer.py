@@ -168,6 +168,7 @@ def test_sums_that_could_overflow_are_refused():
     program, _ = random_program(np.random.default_rng(0), bits=8, n_samples=2)
     object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
     object.__setattr__(program, "codes", np.ones_like(program.codes))
+    object.__setattr__(program, "gain", np.full_like(program.gain, 2**15 - 1))
     with pytest.raises(AccumulatorOverflowError, match="could reach"):
         DeviceModel.of(program)
 
