@@ -263,3 +263,14 @@ def test_one_gross_count_is_warned_of_and_hardly_moves_rates(outlier):
     with pytest.warns(TargetWarning, match="1 of 200 targets"):
         spoiled = DirectCountRegressor().fit(x, counts).predict_log_rate(x)
     assert np.median(np.abs(spoiled - clean)) < 0.2
+
+
+def test_rates_are_believed_up_to_some_multiple_of_the_largest():
+    r = np.random.default_rng(1)
+    x = r.normal(size=(620, 3))
+    counts = r.poisson(np.exp(np.sin(x[:, 0]))) * 10_000
+    model = DirectCountRegressor().fit(x[:120], counts[:120])
+    largest = 21 * (counts[:120].max() + 1)
+    assert model.predict(x[120:]).max() <= largest
+    assert np.exp(model.predict_log_rate(x[120:])).max() <= largest
+    assert model.predict_distribution(x[120:]).quantile(0.5).max() <= largest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 
@@ -166,11 +167,9 @@ def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(t
 
 def test_sums_that_could_overflow_are_refused():
     program, _ = random_program(np.random.default_rng(0), bits=8, n_samples=2)
-    object.__setattr__(program, "multipliers", np.where(program.multipliers, 2**15, 0).astype(np.int32))
-    object.__setattr__(program, "codes", np.ones_like(program.codes))
-    object.__setattr__(program, "gain", np.full_like(program.gain, 2**15 - 1))
+    largest = {name: np.full_like(getattr(program, name), 2**15 - 1) for name in ("multipliers", "gain")}
     with pytest.raises(AccumulatorOverflowError, match="could reach"):
-        DeviceModel.of(program)
+        DeviceModel.of(dataclasses.replace(program, **largest))
 
 
 @pytest.mark.parametrize(

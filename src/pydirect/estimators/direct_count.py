@@ -38,6 +38,8 @@ from pydirect.tables.encoding import ColumnEncoding
 FAMILIES = ("auto", "poisson", "negative_binomial")
 # Times the counts of the training rows that a fit may predict of them: at an optimum about once.
 MOST_PREDICTED = 10.0
+# How far beyond the largest log rate of the fit, of one count more than there was, log rates are believed.
+BEYOND = 3.0
 
 
 @dataclass(frozen=True)
@@ -398,7 +400,8 @@ def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, targ
     assert rows.weight is not None
     n_samples, has_exposure = float(rows.weight.sum()), bool(rows.y[:, 1].any())
     latent, intercept = latent_of(problem, basis), targets.intercept
-    return FittedCounts(latent, intercept, problem.dispersion, problem.log_loss, n_samples, has_exposure)
+    highest = float((np.log(rows.y[:, 0] + 1) - rows.y[:, 1]).max()) + BEYOND
+    return FittedCounts(latent, intercept, problem.dispersion, problem.log_loss, n_samples, has_exposure, highest)
 
 
 def _runs_away(problem: CountProblem, fitted: FittedCounts, rows: TrainingRows) -> bool:

@@ -128,7 +128,7 @@ class FittedClassifier(OfLatent):
 
 @dataclass(frozen=True, eq=False)
 class FittedCounts(OfLatent):
-    """Counts of log rate intercept + f, negative binomial unless ``dispersion`` is zero."""
+    """Counts of log rate intercept + f, up to ``highest``, negative binomial unless ``dispersion`` is zero."""
 
     one_dimensional: ClassVar[bool] = True
 
@@ -138,24 +138,28 @@ class FittedCounts(OfLatent):
     left_out_log_loss: float
     n_samples: Annotated[float, Positive]
     has_exposure: bool  # whether rows of the fit had an exposure other than one
+    highest: float
 
     __repr__ = short_repr
 
     def log_rate(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and standard deviation of the log rate, (n_rows,) each."""
         mean, variance = self.latent.moments(x, with_variance=with_std)
-        return self.intercept + mean[:, 0], None if variance is None else np.sqrt(variance[:, 0])
+        log_rate = np.minimum(self.intercept + mean[:, 0], self.highest)
+        return log_rate, None if variance is None else np.sqrt(variance[:, 0])
 
     def distribution(self, x: FloatArray, log_exposure: FloatArray) -> CountDistribution:
         """Predictive distribution of the counts at every row, of log exposures (n_rows,)."""
         mean, variance = self.latent.moments(x, with_variance=True)
         assert variance is not None
-        return CountDistribution(self.intercept + log_exposure + mean[:, 0], variance[:, 0], self.dispersion)
+        log_rate = np.minimum(self.intercept + mean[:, 0], self.highest)
+        believed = np.minimum(variance[:, 0], 2 * (self.highest - log_rate))  # the mean rate is exp(m + v / 2)
+        return CountDistribution(log_rate + log_exposure, believed, self.dispersion)
 
     def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, log_exposure: FloatArray) -> NDArray[Any]:
         """Draws of counts, (n_rows, n_samples)."""
         z = self.latent.draws(x, n_samples, rng)[:, 0]
-        z += self.intercept + log_exposure[:, None]
+        z = np.minimum(z + self.intercept, self.highest) + log_exposure[:, None]
         return draw_counts(z, self.dispersion, rng)
 
 
