@@ -375,6 +375,7 @@ class DeviceModel:
             )
         if n_classes and output_counts_per_unit is not None:
             raise ValueError("output_counts_per_unit must be None for a classifier: probabilities are counts of 2^-15")
+        program.prove()
         logits = probabilities = None
         if n_classes:
             logits = FixedResults.of(program, None, level, logits=True)
