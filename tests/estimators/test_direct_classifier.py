@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -408,4 +409,6 @@ def test_labels_that_contradict_all_neighbours_leave_a_model_that_can_be_saved(t
 def test_a_power_of_probabilities_counts_what_it_costs_where_labels_are_confidently_wrong():
     log_odds = np.where(np.arange(400) < 395, 2.2, -14.0)
     log_p = np.stack([-np.logaddexp(0.0, log_odds), -np.logaddexp(0.0, -log_odds)], axis=1)
-    assert sharpness_of(log_p, np.ones(400, dtype=np.intp), np.ones(400)) <= 1
+    power = sharpness_of(log_p, np.ones(400, dtype=np.intp), np.ones(400))
+    gain = log_softmax(power * log_p, axis=1)[:, 1] - log_p[:, 1]
+    assert power < 1.2 and gain.mean() >= 0
