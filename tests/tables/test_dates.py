@@ -72,7 +72,7 @@ def test_phases_are_of_whole_weekdays_and_of_leap_years():
     rows = dict(zip(columns.get_feature_names_out(), columns.transform(frame(when)).T, strict=True))
     angle = lambda season: np.arctan2(rows[f"when: {season} (sine)"], rows[f"when: {season} (cosine)"]) % (2 * np.pi)  # noqa: E731
     year = when.to_numpy().astype("datetime64[Y]")
-    begin, end = year.astype("datetime64[us]"), (year + 1).astype("datetime64[us]")
+    begin, end = year.astype("datetime64[us]"), (year + np.timedelta64(1, "Y")).astype("datetime64[us]")
     share = (when.to_numpy() - begin) / (end - begin)
     np.testing.assert_allclose(angle("day of year"), 2 * np.pi * share, atol=1e-7)
     np.testing.assert_allclose(angle("day of week"), 2 * np.pi * when.day_of_week / 7, atol=1e-9)

@@ -184,6 +184,6 @@ def _phase(local: FloatArray, season: str) -> FloatArray:
     phase, known = np.full(len(local), np.nan), ~np.isnan(local)
     time = _numpy(local[known])
     year = time.astype("datetime64[Y]")
-    begin, end = year.astype(time.dtype), (year + 1).astype(time.dtype)
+    begin, end = year.astype(time.dtype), (year + np.timedelta64(1, "Y")).astype(time.dtype)
     phase[known] = (time - begin) / (end - begin)
     return phase
