@@ -12,6 +12,7 @@ import argparse
 import sys
 import tempfile
 import types
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -65,11 +66,8 @@ def pinball(y: np.ndarray, quantiles: np.ndarray, levels: np.ndarray) -> float:
 
 def run_scoringbench() -> None:
     """Fit the wrapper, with a gap in the targets, and compare CRPS of its quantiles with that of the distribution."""
-    try:
-        from scoringbench import univariate  # noqa: F401
-
-        installed = "ScoringBench"
-    except ImportError:
+    installed = "ScoringBench"
+    if find_spec("scoringbench") is None:
         use_stand_in()
         installed = "stand-in of ScoringBench"
     from scoringbench_entry import DirectWrapper

@@ -58,8 +58,9 @@ class Nystroem(Choice):
     length_scale : float or array_like of shape (n_features_in,), optional
         Fixed length-scales of a smooth kernel in units of X's columns, instead of learned ones.
     max_search_rows : int, default=1000
-        Largest number of rows in the exact marginal likelihood that finds the kernel's hyperparameters. Regression
-        on 600 rows or more goes on from there by densities of up to 4000 rows given their nearest ones.
+        Largest number of rows in the exact marginal likelihood that finds the kernel's hyperparameters; in regression
+        those beyond 512 serve parts along columns alone. Regression on 600 rows or more goes on from there by densities
+        of up to 4000 rows given their nearest ones.
     block_dtype : {"float64", "float32"}, default="float64"
         Precision of products within a block of rows; sums are float64 always. Single precision halves the time of sums
         over rows of Fourier features. Its rounding, about 2e-7 of the largest diagonal entry of ΦᵀΦ, hides directions
