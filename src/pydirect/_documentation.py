@@ -26,7 +26,8 @@ def _declares(owner: Any, name: str) -> bool:
 def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function]:
     """Return a decorator that adds what a docstring leaves out, as others describe it.
 
-    Parameters of the signature and, of classes, attributes, but for those that others alone declare.
+    Parameters of the signature, what functions return, and, of classes, attributes but for those that others alone
+    declare.
     """
 
     def fill(function: _Function) -> _Function:
@@ -45,6 +46,9 @@ def described_by(*others: Callable[..., Any]) -> Callable[[_Function], _Function
                 sections += "\n".join(["\n\nAttributes\n----------", *attributes.values()])
             for title in ("Parameters", "Attributes"):
                 doc = re.sub(_SECTION % title, "", doc, flags=re.DOTALL)
+            if inspect.isfunction(function) and not re.search(_SECTION % "Returns", doc, re.DOTALL):
+                returned = (re.search(_SECTION % "Returns", source, re.DOTALL) for source in sources)
+                sections += next((section[0] for section in returned if section), "")
             before, after = (*re.split(r"(?=\n\n\w+\n-+\n)", doc, maxsplit=1), "")[:2]
             function.__doc__ = f"{before}{sections}{after}\n"
         return function
@@ -63,6 +67,11 @@ def rows() -> None:
         Targets.
     sample_weight : array_like of shape (n_rows,), optional
         How many times each row counts; by default once.
+
+    Returns
+    -------
+    Self
+        The fitted model.
     """
 
 

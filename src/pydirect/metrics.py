@@ -82,11 +82,6 @@ def crps(y_true: ArrayLike, predicted: Predicted, *, sample_weight: ArrayLike | 
 
     The closed form for Gaussians, lognormals and their mixtures; the absolute error of a prediction without spread.
 
-    Returns
-    -------
-    float
-        Less is better.
-
     Examples
     --------
     >>> from pydirect.metrics import crps
@@ -113,11 +108,6 @@ def interval_score(
         Upper ends of the intervals.
     level : float, default=0.9
         Nominal coverage of the intervals, strictly between 0 and 1.
-
-    Returns
-    -------
-    float
-        Less is better.
 
     Examples
     --------
@@ -183,11 +173,6 @@ def msll(
     ----------
     y_train : array of shape (n_train,) or (n_train, k)
         Targets that the model was trained on.
-
-    Returns
-    -------
-    float
-        Less is better.
 
     Examples
     --------
@@ -309,13 +294,7 @@ def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
 
 @described_by(nlpd_scorer)
 def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Negated `crps` of an estimator's predictions, so that greater is better.
-
-    Returns
-    -------
-    float
-        Greater is better.
-    """
+    """Negated `crps` of an estimator's predictions, so that greater is better."""
     return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 

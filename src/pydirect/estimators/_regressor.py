@@ -28,11 +28,6 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Warns
         -----
         ConvergenceWarning

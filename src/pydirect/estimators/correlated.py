@@ -89,11 +89,6 @@ class CorrelatedRegressor(Regressor):
             Targets; NaN where one is missing. The kernel is learned from rows that lack none if they are half of all,
             else from all, with what the others let expect in place of what is missing.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Warns
         -----
         ConvergenceWarning

@@ -302,11 +302,6 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
             Known variance of every value's noise, such as that of its measurement, in addition to the learned one; for
             normal noise only.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Raises
         ------
         ValueError, TypeError
@@ -529,11 +524,6 @@ class DirectSurvivalRegressor(DirectCensoredRegressor):
         event : array_like of shape (n_rows,), optional
             Whether the event was seen at the time; if not, it came later. By default it always was.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Raises
         ------
         ValueError, TypeError
@@ -706,11 +696,6 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         ----------
         y : array_like of shape (n_rows,)
             Labels.
-
-        Returns
-        -------
-        Self
-            The fitted model.
 
         Raises
         ------

@@ -262,11 +262,6 @@ class DirectRegressor(Regressor):
             differ, for fewer the less equal they are. Weights are not precisions: they do not change the noise
             predicted for new rows.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Warns
         -----
         ConvergenceWarning
@@ -592,11 +587,6 @@ class DirectRegressor(Regressor):
             How many times each row is repeated; weights count relative to each other, see `fit`, but for rows that
             are no longer buffered equal ones are not merged.
 
-        Returns
-        -------
-        Self
-            The fitted model.
-
         Raises
         ------
         ValueError, TypeError
@@ -635,11 +625,6 @@ class DirectRegressor(Regressor):
         ----------
         sample_weight : array_like of shape (n_samples,), optional
             The weights that were given to `partial_fit`.
-
-        Returns
-        -------
-        Self
-            The fitted model.
 
         Raises
         ------
