@@ -20,6 +20,7 @@ from pydirect.estimators.summary import lines_of_stream
 from pydirect.estimators.target_transform import as_scales, given_transform
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
 from pydirect.statistics.gaussian import GaussianStatistics
+from pydirect.statistics.running import WindowSum
 from pydirect.tables.buffer import Codebook, CodedRows
 
 # Rows from which the kernel's hyperparameters are learned at most.
@@ -147,9 +148,9 @@ class DirectStreamRegressor(Regressor):
         self.model_.plan = self._plan()
         if len(self.model_.book.values) != self.n_features_in_:
             raise ValueError(f"book must be of {self.n_features_in_} columns")
-        if self.model_.regression.sliding != (self.window is not None):
+        if isinstance(self.model_.regression.sums, WindowSum) != (self.window is not None):
             raise ValueError("sums must be those of a window, with window, and only then")
-        copy.deepcopy(self.model_.regression).posteriors  # noqa: B018 - raises where sums are of no rows
+        copy.deepcopy(self.model_.regression).current()  # raises where sums are of no rows
 
     def _followed(self) -> Stream:
         """The stream, with what the parameters say now: how rows are forgotten may change as they come."""

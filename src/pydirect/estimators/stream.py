@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Self
@@ -331,8 +331,8 @@ class Stream(Predictor):
     # --- predictions
 
     @property
-    def posteriors(self) -> list[Any]:
-        return self.regression.posteriors
+    def posteriors(self) -> Sequence[Any]:
+        return self.regression.current()
 
     @property
     def n_samples(self) -> float:
@@ -457,8 +457,11 @@ class Stream(Predictor):
         if not len(rows):
             return None
         small = len(rows) <= max(WATCHED_ROWS, self.regression.n_functions // 2)
-        judged = self.basis is not None and self.regression.degrees.min() >= FEWEST_DEGREES
-        one_by_one = predict or (small and not self.regression.is_stale)
+        judged = False
+        if self.basis is not None:
+            self.regression.current()
+            judged = self.regression.degrees.min() >= FEWEST_DEGREES
+        one_by_one = predict or (small and self.regression.posteriors is not None)
         watched = self.n_watched, self.n_outside
         block = self._block(rows, watch=True, sums_only=not one_by_one)
         y, moved = block.y, None
@@ -510,8 +513,8 @@ class Stream(Predictor):
             largest = np.where(far, LARGEST_SQUARE, LARGEST_CALIBRATION)
             factors = self._calibration_of(np.minimum(squares, largest[:, None]).mean(axis=1))
             moments = np.stack([mean, variance * factors[:, None], noise * factors[:, None], degrees])
-            if not predict and not self.regression.is_stale:  # threads that predict next find the same bits
-                for posterior in self.regression.posteriors:
+            if not predict:  # threads that predict next find the same bits
+                for posterior in self.regression.posteriors or ():
                     posterior.covariance  # noqa: B018
         else:
             self._calibration_of(np.ones(len(rows)))
@@ -774,7 +777,7 @@ class Stream(Predictor):
 
     def _new_regression(self, noise: FloatArray | None = None, prior: FloatArray | None = None) -> AdaptiveRegression:
         k, basis = self.units.n_outputs, self.basis
-        return AdaptiveRegression(
+        return AdaptiveRegression.empty(
             0 if basis is None else basis.n_weights,
             np.full(k, FIRST_NOISE) if noise is None else noise,
             np.full(k, FIRST_PRIOR) if prior is None else prior,

@@ -7,8 +7,9 @@ evidence then.
 
 from __future__ import annotations
 
+import copy
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
-from pydirect.persistence.schema import AtLeast, AtMost, Binds, Positive, Shape
+from pydirect.persistence.schema import NOT_STORED, AtLeast, AtMost, Binds, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
 from pydirect.statistics.running import FadingSum, WindowSum
 
@@ -78,9 +79,33 @@ def with_constant(phi: FloatArray) -> FloatArray:
     return rows
 
 
-@dataclass(frozen=True)
-class SavedRegression:
-    """`AdaptiveRegression` in files, without its factor."""
+@dataclass(eq=False)
+class AdaptiveRegression:
+    """Linear regression on basis functions and a constant, of rows that come, fade and leave.
+
+    Attributes
+    ----------
+    noise, prior : ndarray of shape (n_outputs,)
+        Noise variance and prior variance of the weights.
+    first_prior : ndarray of shape (n_outputs,)
+        Prior variance to begin with.
+    prior_of_posteriors : ndarray of shape (n_outputs,)
+        Prior variance of the posteriors before they fade.
+    sums : FadingSum or WindowSum
+        Over rows of functions, the constant and targets; of a window where rows leave in the order in which they came.
+    since : int
+        Rows that have changed the posteriors one by one.
+    faded : float
+        What has become of the posteriors' prior meanwhile.
+    n_samples : float
+        Sum of the weights of the rows as they have faded.
+    degrees : ndarray of shape (n_outputs,)
+        Degrees of freedom of the posteriors' noise: one more than rows that tell of it.
+    posteriors : tuple of RecursivePosterior or None
+        Of the weights, the last of which is the constant's, of each output; None: there are rows that they do not know.
+    factor : ndarray of shape (n_functions, n_functions), optional
+        L of Φ = FL⁻ᵀ where sums are of F.
+    """
 
     noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
     prior: Annotated[FloatArray, Shape("n_outputs"), Positive]
@@ -92,41 +117,15 @@ class SavedRegression:
     n_samples: Annotated[float, AtLeast(0.0)]
     degrees: Annotated[FloatArray, Shape("n_outputs"), Positive]
     posteriors: Annotated[tuple[RecursivePosterior, ...], Shape("n_outputs")] | None
+    factor: FloatArray | None = field(default=None, metadata=NOT_STORED)
 
-    def check(self) -> None:
-        """Raise unless the posteriors are of the functions that the sums are of, and a constant."""
-        n_weights = self.sums.n_columns - len(self.noise)
-        if n_weights < 1 or any(len(posterior.mean) != n_weights for posterior in self.posteriors or ()):
-            raise ValueError("posteriors must be of the weights that the sums are of")
-
-
-class AdaptiveRegression:
-    """Linear regression on basis functions and a constant, of rows that come, fade and leave.
-
-    Parameters
-    ----------
-    n_functions : int
-    noise, prior : ndarray of shape (n_outputs,)
-        Noise variance and prior variance of the weights to begin with.
-    sliding : bool
-        Whether rows leave in the order in which they came.
-    factor : ndarray of shape (n_functions, n_functions), optional
-        L of Φ = FL⁻ᵀ where sums are of F.
-    """
-
-    def __init__(
-        self, n_functions: int, noise: FloatArray, prior: FloatArray, sliding: bool, factor: FloatArray | None
-    ) -> None:
-        self.noise, self.prior, self.sliding, self.factor = noise.copy(), prior.copy(), sliding, factor
-        self._first_prior = prior.copy()
-        n_columns = n_functions + 1 + len(noise)
-        self.sums: FadingSum | WindowSum = WindowSum.empty(n_columns) if sliding else FadingSum.empty(n_columns)
-        self.n_functions = n_functions
-        self._posteriors: list[RecursivePosterior] | None = None  # None: there are rows that they do not know
-        self._prior_of_posteriors = prior.copy()  # before they fade
-        self._since, self._faded = 0, 1.0
-        self._n_samples = 0.0
-        self._degrees = np.ones(len(noise))  # of freedom, of the noise
+    @classmethod
+    def empty(
+        cls, n_functions: int, noise: FloatArray, prior: FloatArray, sliding: bool, factor: FloatArray | None
+    ) -> Self:
+        """Begin with no rows, at a noise variance and a prior variance."""
+        sums = (WindowSum if sliding else FadingSum).empty(n_functions + 1 + len(noise))
+        return cls(noise, prior, prior, prior, sums, 0, 1.0, 0.0, np.ones(len(noise)), None, factor)
 
     @property
     def n_outputs(self) -> int:
@@ -134,44 +133,30 @@ class AdaptiveRegression:
         return len(self.noise)
 
     @property
-    def n_samples(self) -> float:
-        """Sum of the weights of the rows as they have faded."""
-        return self._n_samples
+    def n_functions(self) -> int:
+        """Number of basis functions, without the constant."""
+        return self.sums.n_columns - 1 - self.n_outputs
 
-    @property
-    def degrees(self) -> FloatArray:
-        """Degrees of freedom of each output's noise, (n_outputs,): one more than rows that tell of it."""
-        self.posteriors  # noqa: B018 - they are up to date then
-        return self._degrees
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether there are rows that the posteriors do not know yet."""
-        return self._posteriors is None
-
-    @property
-    def posteriors(self) -> list[RecursivePosterior]:
-        """Posteriors of the weights, the last of which is the constant's, of each output."""
-        if self._posteriors is None:
+    def current(self) -> tuple[RecursivePosterior, ...]:
+        """Return the posteriors given all rows, refreshed if they do not know some."""
+        if self.posteriors is None:
             with _REFRESHING:
-                if self._posteriors is None:
+                if self.posteriors is None:
                     self.refresh()
-        assert self._posteriors is not None
-        return self._posteriors
+        assert self.posteriors is not None
+        return self.posteriors
 
     def statistics(self) -> GaussianStatistics:
         """Return the sums of Φ with the constant."""
         with _REFRESHING:
             total, b = self.sums.total(), self.n_functions
-        gram, cross = total[: b + 1, : b + 1].copy(), np.ascontiguousarray(total[b + 1 :, : b + 1])
         if self.factor is not None and b:
-            mixed, gram[:b, :b] = whitened_sums(
-                np.ascontiguousarray(total[b:, :b]), np.ascontiguousarray(total[:b, :b]), self.factor
-            )
-            gram[b, :b] = gram[:b, b] = mixed[0]
-            cross[:, :b] = mixed[1:]
+            sums = np.ascontiguousarray(total[b:, :b]), np.ascontiguousarray(total[:b, :b])
+            cross, total[:b, :b] = whitened_sums(*sums, self.factor)
+            total[b:, :b], total[:b, b:] = cross, cross.T
         yty = np.maximum(total.diagonal()[b + 1 :], 0.0)
-        return GaussianStatistics(np.ascontiguousarray(cross.T), yty, self._n_samples, gram=gram)
+        gram, c = total[: b + 1, : b + 1].copy(), total[: b + 1, b + 1 :].copy()
+        return GaussianStatistics(c, yty, self.n_samples, gram=gram)
 
     def refresh(self) -> None:
         """Compute the posteriors from the sums, after a few steps of the noise and the prior variance."""
@@ -180,23 +165,22 @@ class AdaptiveRegression:
 
     def _refresh(self) -> None:
         statistics, found = self.statistics(), []
-        self.noise, self.prior, self._degrees = self.noise.copy(), self.prior.copy(), self._degrees.copy()
+        noise, prior, degrees = self.noise.copy(), self.prior.copy(), self.degrees.copy()
         for k in range(self.n_outputs):
-            target = statistics.target(k)
+            target, first_prior = statistics.target(k), self.first_prior[k]
+            least = LEAST_NOISE * (1.0 + target.yty) / (1.0 + target.n_samples)
             for _ in range(MOST_STEPS):
-                posterior = RecursivePosterior.of(target, self.noise[k], self.prior[k])
-                *better, self._degrees[k] = posterior.improved_variances(target)
-                before = np.array([self.noise[k], self.prior[k]])
-                least = LEAST_NOISE * (1.0 + target.yty) / (1.0 + target.n_samples)
-                self.noise[k] = max(better[0], least)
-                self.prior[k] = np.clip(
-                    better[1], self._first_prior[k] / MOST_CHANGE, self._first_prior[k] * MOST_CHANGE
-                )
-                if (np.abs(np.log(np.array([self.noise[k], self.prior[k]]) / before)) < CHANGED).all():
+                posterior = RecursivePosterior.of(target, noise[k], prior[k])
+                before = noise[k], prior[k]
+                better_noise, better_prior, degrees[k] = posterior.improved_variances(target)
+                noise[k] = max(better_noise, least)
+                prior[k] = np.clip(better_prior, first_prior / MOST_CHANGE, first_prior * MOST_CHANGE)
+                if (np.abs(np.log([noise[k] / before[0], prior[k] / before[1]])) < CHANGED).all():
                     break
             found.append(posterior)
-        self._prior_of_posteriors = np.array([posterior.prior_variance for posterior in found])
-        self._posteriors, self._since, self._faded = found, 0, 1.0  # last: other threads look at them first
+        self.noise, self.prior, self.degrees, self.since, self.faded = noise, prior, degrees, 0, 1.0
+        self.prior_of_posteriors = np.array([posterior.prior_variance for posterior in found])
+        self.posteriors = tuple(found)  # last: other threads look at them first
 
     def moments(self, phi: FloatArray, missing: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of f at rows of Φ, (n_rows, n_outputs) each, without the noise.
@@ -204,18 +188,18 @@ class AdaptiveRegression:
         `missing`, (n_rows,): as of `Block`.
         """
         rows = with_constant(phi)
-        mean, variance = zip(*(posterior.moments(rows) for posterior in self.posteriors), strict=True)
-        return np.stack(mean, axis=1), np.stack(variance, axis=1) + np.outer(missing, self._prior_of_posteriors)
+        mean, variance = zip(*(posterior.moments(rows) for posterior in self.current()), strict=True)
+        return np.stack(mean, axis=1), np.stack(variance, axis=1) + np.outer(missing, self.prior_of_posteriors)
 
     def mean(self, phi: FloatArray) -> FloatArray:
         """Mean of f at rows of Φ, (n_rows, n_outputs)."""
         with single_blas_thread():
-            return with_constant(phi) @ np.stack([posterior.mean for posterior in self.posteriors], axis=1)
+            return with_constant(phi) @ np.stack([posterior.mean for posterior in self.current()], axis=1)
 
     def mean_of_functions(self, functions: FloatArray) -> FloatArray:
         """Mean of f, (n_rows, n_outputs), at rows of the functions that are summed."""
         with single_blas_thread():
-            weights, b = np.stack([posterior.mean for posterior in self.posteriors], axis=1), self.n_functions
+            weights, b = np.stack([posterior.mean for posterior in self.current()], axis=1), self.n_functions
             if self.factor is not None and b:
                 weights[:b] = solve_triangular(self.factor, weights[:b], lower=True, trans="T")
             return with_constant(functions) @ weights
@@ -230,25 +214,27 @@ class AdaptiveRegression:
         weight = block.weight
         if decay is not None:
             left = np.cumprod(decay[::-1])[::-1]  # of what was there before each row
-            self._fade_sums(float(left[0]))
+            assert isinstance(self.sums, FadingSum)
+            self.sums.fade(float(left[0]))
+            self.n_samples *= float(left[0])
             weight = weight * np.append(left[1:], 1.0)
         self.sums.add(block.for_sums(), weight)
-        self._n_samples += float(weight.sum())
-        self._posteriors = None
+        self.n_samples += float(weight.sum())
+        self.posteriors = None
 
     def leave(self, block: Block) -> None:
         """Remove the oldest rows; the posteriors follow when they are asked for."""
         assert isinstance(self.sums, WindowSum)
         self.sums.leave(block.for_sums(), block.weight)
-        self._n_samples = max(self._n_samples - float(block.weight.sum()), 0.0)
-        self._posteriors = None
+        self.n_samples = max(self.n_samples - float(block.weight.sum()), 0.0)
+        self.posteriors = None
 
     def add_squares(self, squares: FloatArray) -> None:
         """Add to yᵀy, (n_outputs,), what targets vary about the mean that was learned in their place."""
         rows = np.zeros((self.n_outputs, self.n_functions + 1 + self.n_outputs))
         rows[:, self.n_functions + 1 :] = np.diag(np.sqrt(squares))
         self.sums.add(rows)
-        self._posteriors = None
+        self.posteriors = None
 
     def predict_then_learn(
         self,
@@ -281,17 +267,15 @@ class AdaptiveRegression:
                 self.refresh()
             end = min(len(block), begin + BLOCK_ROWS, begin + self._rows_until_due())
             if decay is not None:
-                kept = self._faded * np.cumprod(decay[begin:end])
+                kept = self.faded * np.cumprod(decay[begin:end])
                 end = begin + int((kept >= LEAST_PRIOR).sum())
-                if end == begin:
-                    if self._faded < 1:
-                        self.refresh()
-                        continue
-                    end += 1
+                if end == begin and self.faded < 1:
+                    self.refresh()
+                    continue
+                end = max(end, begin + 1)
             rows = slice(begin, end)
             gone, left = (left, 0) if n_left is None else (left, int(n_left[end - 1]))
-            self.posteriors  # noqa: B018 - up to date
-            found[2, rows], found[3, rows] = self._noise_of_posteriors(), self._degrees
+            found[2, rows], found[3, rows] = self._noise_of_posteriors(), self.degrees
             found[0, rows], found[1, rows] = self._step(
                 block[rows],
                 None if decay is None else decay[rows],
@@ -300,15 +284,15 @@ class AdaptiveRegression:
             )
             begin = end
         if self._is_due():
-            self._posteriors = None
+            self.posteriors = None
         return found
 
     def _is_due(self) -> bool:
-        return self._posteriors is None or self._rows_until_due() <= 0
+        return self.posteriors is None or self._rows_until_due() <= 0
 
     def _rows_until_due(self) -> int:
         most = ROWS_PER_WEIGHT * (self.n_functions + 1)
-        return int(max(FEWEST, min(SHARE * self._n_samples, most))) - self._since
+        return int(max(FEWEST, min(SHARE * self.n_samples, most))) - self.since
 
     def _step(
         self, block: Block, decay: FloatArray | None, leaving: Block | None, n_left: NDArray[np.intp] | None
@@ -323,21 +307,21 @@ class AdaptiveRegression:
         # Rows count relative to those before the first, which have not faded: all fade together in the end.
         before, weight = np.append(1.0, kept[:-1])[:, None], block.weight / kept
         mean, variance = np.empty((2, len(block), self.n_outputs))
-        for k, posterior in enumerate(self.posteriors):
+        for k, posterior in enumerate(self.current()):
             if leaving is None or n_left is None or not len(leaving):
                 mean[:, k], variance[:, k] = posterior.predict_then_update(phi, block.y[:, k], weight)
             else:
                 mean[:, k], variance[:, k] = _exchange(posterior, phi, block, leaving, n_left, k)
             if decay is not None:
                 posterior.fade(float(kept[-1]))
-        variance = variance / before + self._noise_of_posteriors() + np.outer(block.missing, self._prior_of_posteriors)
-        posteriors = self._posteriors
+        variance = variance / before + self._noise_of_posteriors() + np.outer(block.missing, self.prior_of_posteriors)
+        posteriors = self.posteriors
         self.learn(block, decay)
         if leaving is not None and len(leaving):
             self.leave(leaving)
-        self._posteriors = posteriors
-        self._since += len(block)
-        self._faded *= float(kept[-1])
+        self.posteriors = posteriors
+        self.since += len(block)
+        self.faded *= float(kept[-1])
         return mean, variance
 
     # --- rows that compiled code adds itself
@@ -349,17 +333,18 @@ class AdaptiveRegression:
         """
         if not isinstance(self.sums, FadingSum):
             return 0, {}, {}
-        if self._is_due() or (self._faded < 1 and self._faded * decay < LEAST_PRIOR):
+        if self._is_due() or (self.faded < 1 and self.faded * decay < LEAST_PRIOR):
             self.refresh()
         if decay < 1:
-            most = min(most, int(np.log(LEAST_PRIOR / self._faded) / np.log(decay)))
-        assert self._posteriors is not None
-        matrix, scale, n_waiting, directions, signs = self._posteriors[0].lend()
+            most = min(most, int(np.log(LEAST_PRIOR / self.faded) / np.log(decay)))
+        assert self.posteriors is not None
+        [posterior] = self.posteriors
+        matrix, scale, n_waiting, directions, signs = posterior.lend()
         rows, weights, n_summed, sum_scale = self.sums.lend()
         n_left = min(most, self._rows_until_due(), BLOCK_ROWS - n_waiting, len(weights) - 1 - n_summed)
         arrays = {
             "covariance": matrix,
-            "posterior": [directions, signs, self._posteriors[0].mean],
+            "posterior": [directions, signs, posterior.mean],
             "sums": [rows, weights],
         }
         numbers = {
@@ -367,11 +352,11 @@ class AdaptiveRegression:
             "n_summed": n_summed,
             "covariance_scale": scale,
             "sum_scale": sum_scale,
-            "noise_variance": self._posteriors[0].noise_variance,
-            "prior_variance": self._prior_of_posteriors[0],
-            "posterior_samples": self._posteriors[0].n_samples,
-            "n_samples": self._n_samples,
-            "faded": self._faded,
+            "noise_variance": posterior.noise_variance,
+            "prior_variance": self.prior_of_posteriors[0],
+            "posterior_samples": posterior.n_samples,
+            "n_samples": self.n_samples,
+            "faded": self.faded,
             "least_faded": LEAST_PRIOR,
             "constant": CONSTANT,
         }
@@ -379,46 +364,25 @@ class AdaptiveRegression:
 
     def take_back(self, rows: _core.RowStream) -> None:
         """Go on after rows that were added to what was lent."""
-        assert self._posteriors is not None and isinstance(self.sums, FadingSum)
-        self._posteriors[0].take_back(rows.n_rows, rows.ratio, rows.posterior_samples)
+        assert self.posteriors is not None and isinstance(self.sums, FadingSum)
+        self.posteriors[0].take_back(rows.n_rows, rows.ratio, rows.posterior_samples)
         self.sums.take_back(rows.n_rows, rows.sum_scale)
-        self._since += rows.n_rows
-        self._faded, self._n_samples = rows.faded, rows.n_samples
+        self.since += rows.n_rows
+        self.faded, self.n_samples = rows.faded, rows.n_samples
 
     def _noise_of_posteriors(self) -> FloatArray:
-        return np.array([posterior.noise_variance for posterior in self.posteriors])
+        return np.array([posterior.noise_variance for posterior in self.current()])
 
-    # --- files
-
-    def to_saved(self) -> SavedRegression:
+    def to_saved(self) -> Self:
         """Return what files hold."""
         with _REFRESHING:
-            posteriors = None if self._posteriors is None else tuple(self._posteriors)
-            priors = self.prior, self._first_prior, self._prior_of_posteriors
-            return SavedRegression(
-                self.noise, *priors, self.sums, self._since, self._faded, self._n_samples, self._degrees, posteriors
-            )
+            return copy.copy(self)
 
-    @classmethod
-    def from_saved(cls, saved: SavedRegression) -> Self:
-        """Rebuild from what files hold."""
-        n_functions = saved.sums.n_columns - 1 - len(saved.noise)
-        made = cls(n_functions, saved.noise, saved.prior, isinstance(saved.sums, WindowSum), None)
-        made.sums, made._first_prior, made._prior_of_posteriors = (
-            saved.sums,
-            saved.first_prior,
-            saved.prior_of_posteriors,
-        )
-        made._since, made._faded, made._n_samples = saved.since, saved.faded, saved.n_samples
-        made._degrees = saved.degrees
-        if saved.posteriors is not None:
-            made._posteriors = list(saved.posteriors)
-        return made
-
-    def _fade_sums(self, factor: float) -> None:
-        assert isinstance(self.sums, FadingSum)
-        self.sums.fade(factor)
-        self._n_samples *= factor
+    def check(self) -> None:
+        """Raise unless the posteriors are of the functions that the sums are of, and a constant."""
+        n_weights = self.n_functions + 1
+        if n_weights < 1 or any(len(posterior.mean) != n_weights for posterior in self.posteriors or ()):
+            raise ValueError("posteriors must be of the weights that the sums are of")
 
 
 def _exchange(
