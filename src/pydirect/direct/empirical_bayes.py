@@ -22,8 +22,7 @@ from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, lose
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import DensityPrior, MixturePriorTable, Prior, variance_of
-from pydirect.linear.evidence import EvidenceMaximum, maximise_evidence_by_factors
-from pydirect.linear.fit import NOISE_FLOOR, InitialHyperparameters
+from pydirect.linear.fit import NOISE_FLOOR, InitialHyperparameters, by_evidence_of_all_rows
 from pydirect.statistics.gaussian import TargetStatistics
 
 # Nats per weight below the evidence of continuous weights from which levels are useless at a noise variance.
@@ -60,13 +59,11 @@ class SequentialPolicy:
 
         Returns `posterior` and `prior_sd` of each; the prior is scaled so that its variance is that of the evidence.
         """
-        maxima = maximise_evidence_by_factors(
-            [start.evidence_problem(target) for start, target in zip(initial, targets, strict=True)]
-        )
-        return [self._fit(*each) for each in zip(targets, initial, seeds, maxima, strict=True)]
+        maxima = by_evidence_of_all_rows(initial, targets)
+        return [self._fit(*each) for each in zip(targets, initial, seeds, *zip(*maxima, strict=True), strict=True)]
 
     def _fit(
-        self, target: TargetStatistics, start: InitialHyperparameters, seed: int, maximum: EvidenceMaximum
+        self, target: TargetStatistics, start: InitialHyperparameters, seed: int, noise: float, prior_sd: float
     ) -> tuple[SequentialPosterior, float]:
         """Fit; where levels are coarse, without ties; where they are useless, centred or at the noise of highest ELBO.
 
@@ -75,7 +72,6 @@ class SequentialPolicy:
         The prior scale follows, as large weights that cancel are beyond a lattice, and no noise is more than all there
         is.
         """
-        noise, prior_sd = max(maximum.noise, NOISE_FLOOR), float(np.sqrt(maximum.scale))
         ties, scales = self.ties, "own" if self.level_scales == "auto" else self.level_scales
         best = self._fit_at(target, seed, prior_sd, noise, scales, ties)
         if loses_evidence(best) and ties is not None:
@@ -92,7 +88,7 @@ class SequentialPolicy:
             gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
             factor = np.clip(np.sqrt(2 * max(gap, 0.0) / target.n_samples), *NOISE_STEPS)
             raised = min(float(factor * tried.noise.variance), largest)
-            _, scale = replace(start, fixed_noise=raised).by_evidence_of_all_rows(target)
+            [(_, scale)] = by_evidence_of_all_rows([replace(start, fixed_noise=raised)], [target])
             tried = self._fit_at(target, seed, scale, raised, scales, ties)
             if tried.elbo > best.elbo:
                 best, prior_sd = tried, scale
@@ -158,7 +154,7 @@ class RawPolicy:
         for target, start in zip(targets, initial, strict=True):
             interrupted = bool(fitted) and fitted[-1][0].interrupted
             policy = replace(self, max_iter=1) if interrupted else self
-            posterior, prior_sd = policy._fit(target, start, *start.by_evidence_of_all_rows(target))
+            posterior, prior_sd = policy._fit(target, start)
             interrupted = interrupted or posterior.interrupted
             if self.n_components > 1:  # split it, on its noise levels
                 policy = replace(self, max_iter=1, n_components=1) if interrupted else self
@@ -187,9 +183,7 @@ class RawPolicy:
             return fit_mean_field(target, **options)
         return fit_mixture(target, **options)
 
-    def _fit(
-        self, target: TargetStatistics, start: InitialHyperparameters, noise: float, prior_sd: float
-    ) -> tuple[Posterior, float]:
+    def _fit(self, target: TargetStatistics, start: InitialHyperparameters) -> tuple[Posterior, float]:
         """Fit one factor per weight, the noise on a grid or raised to what the levels cannot represent.
 
         The evidence is that of continuous weights. Where levels are far apart and the weights are not redundant, the
@@ -197,13 +191,14 @@ class RawPolicy:
         sure. The prior scale follows: what needs large weights that cancel is beyond a lattice. Of all noise variances
         up to the one that explains its error, that of the highest ELBO; returned with the fit that it is of.
         """
+        [(noise, prior_sd)] = by_evidence_of_all_rows([start], [target])
         tried = best = self._on_grid(target, noise, prior_sd)
         while self.noise == "constant":
             error = target.squared_error(tried.mean) / target.n_samples
             if error <= 1.25 * noise or tried.interrupted:
                 break
             noise = float(min(error, NOISE_STEPS[1] * noise))
-            _, scale = replace(start, fixed_noise=noise).by_evidence_of_all_rows(target)
+            [(_, scale)] = by_evidence_of_all_rows([replace(start, fixed_noise=noise)], [target])
             tried = self._at(target, [noise], scale)
             if tried.elbo > best.elbo:
                 best, prior_sd = tried, scale

@@ -13,10 +13,12 @@ random signs (Hutchinson 1990), the same at every ridge, and from differences of
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median_high
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import BPoly
@@ -71,10 +73,7 @@ def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale
     gradient : ndarray of shape (2,)
         In log noise and log scale.
     """
-    return _log_evidence(as_rotated_target(rotated), noise, scale)
-
-
-def _log_evidence(target: RotatedTarget, noise: float, scale: float) -> tuple[float, FloatArray]:
+    target = as_rotated_target(rotated)
     eigenvalues, c, yty, n = target.eigenvalues, target.c, target.yty, target.n_samples
     total = noise + scale * eigenvalues  # variance of the data along each direction, times nothing else
     fit = scale * c**2 / total
@@ -127,7 +126,7 @@ def maximise_evidence(
     def negative(moved: FloatArray) -> tuple[float, FloatArray]:
         theta = start.copy()
         theta[free] = moved
-        value, gradient = _log_evidence(target, *np.exp(theta))
+        value, gradient = log_evidence(target, *np.exp(theta))
         pull = tightness * (theta - start)
         return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
 
@@ -178,8 +177,8 @@ class EvidenceProblem:
     statistics : TargetStatistics
     noise, scale : float
         Start: noise variance and prior variance of the weights.
-    fit_noise, fit_scale : bool, default=True
-        Whether the noise variance and the prior variance are free.
+    fit_noise : bool, default=True
+        Whether the noise variance is free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start.
     """
@@ -188,7 +187,6 @@ class EvidenceProblem:
     noise: float
     scale: float
     fit_noise: bool = True
-    fit_scale: bool = True
     prior_sd: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -239,7 +237,7 @@ def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[Ev
     searches = [_FactorSearch(problem, k, ridges) for k, problem in enumerate(problems)]
     wanted = {searches[0]: searches[0].start}
     unresolved = searches
-    while unresolved and len(ridges.solved) < MOST_FACTORISATIONS:
+    while unresolved and len(ridges.solved[0]) < MOST_FACTORISATIONS:
         ridges.solve(median_high(wanted.values()))
         wanted = {search: ridge for search in unresolved if (ridge := search.next_ridge()) is not None}
         unresolved = list(wanted)
@@ -248,30 +246,25 @@ def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[Ev
 
 @dataclass(frozen=True)
 class _Solution:
-    """What a factorisation of A + ρI says of K targets, or of one; a dot is a derivative in log ρ.
+    """What a factorisation of A + ρI says of one target; a dot is a derivative in log ρ.
 
     - `log_ridge`: log ρ.
     - `log_det`: log |I + A/ρ|.
     - `determined`, `determined_dot`: γ = tr A (A + ρI)⁻¹, the derivative of −log |I + A/ρ|.
-    - `residual`, (K,): Q = yᵀy − cᵀw = ‖y − Φw‖² + ρ wᵀw.
-    - `pull`, `pull_dot`, (K,): Q̇ = ρ wᵀw.
+    - `residual`: Q = yᵀy − cᵀw = ‖y − Φw‖² + ρ wᵀw.
+    - `pull`, `pull_dot`: Q̇ = ρ wᵀw.
     """
 
     log_ridge: float
     log_det: float
     determined: float
     determined_dot: float
-    residual: Any
-    pull: Any
-    pull_dot: Any = 0.0
-
-    def of(self, k: int) -> _Solution:
-        """Return what it says of one target."""
-        sums = {name: float(getattr(self, name)[k]) for name in ("residual", "pull", "pull_dot")}
-        return replace(self, **sums)
+    residual: float
+    pull: float
+    pull_dot: float
 
     def extrapolated(self, log_ridge: float) -> _Solution:
-        """Extrapolate what it says of one target: γ and Q̇ as powers of the ridge, the others as their integrals."""
+        """Extrapolate γ and Q̇ as powers of the ridge, the others as their integrals."""
         step = log_ridge - self.log_ridge
         growth = self.determined_dot / self.determined if self.determined > 0 else 0.0
         pulls = self.pull_dot / self.pull if self.pull > 0 else 0.0
@@ -285,11 +278,11 @@ class _Solution:
         )
 
     def towards(self, other: _Solution) -> Callable[[float], _Solution]:
-        """Return what lies between two factorisations, for one target, as a function of the log ridge.
+        """Return what lies between two factorisations as a function of the log ridge.
 
         Polynomials share the values and two derivatives of log |I + A/ρ| and log Q; γ and Q̇ are their slopes.
         """
-        ends = sorted([self, other], key=lambda s: s.log_ridge)
+        ends = sorted([self, other], key=_log_ridge)
         ridges = [s.log_ridge for s in ends]
         log_det = BPoly.from_derivatives(ridges, [[s.log_det, -s.determined, -s.determined_dot] for s in ends])
         log_residual = BPoly.from_derivatives(ridges, [s.log_residual_and_slopes() for s in ends])
@@ -309,7 +302,7 @@ class _Solution:
         return at
 
     def log_residual_and_slopes(self) -> list[float]:
-        """Return log Q of one target and its first two derivatives."""
+        """Return log Q and its first two derivatives."""
         residual = max(self.residual, TINY)
         share = self.pull / residual
         return [float(np.log(residual)), share, self.pull_dot / residual - share**2]
@@ -325,13 +318,16 @@ class _Solution:
         return replace(self, determined=max(self.determined - error, 0.0))
 
 
+_log_ridge = attrgetter("log_ridge")
+
+
 def _integrated(rate: float, step: float) -> float:
     """∫ exp(rate t) dt from 0 to `step`."""
     return step if rate * step == 0 else step * float(np.expm1(rate * step) / (rate * step))
 
 
 class _Ridges:
-    """Factorisations of A + ρI, shared by the targets; `solved` in order of the ridge."""
+    """Factorisations of A + ρI, shared by the targets; `solved` has those of each target in order of the ridge."""
 
     def __init__(self, a: FloatArray, targets: Sequence[TargetStatistics]) -> None:
         self.a, b = a, len(a)
@@ -339,30 +335,29 @@ class _Ridges:
         self.yty = np.array([target.yty for target in targets])
         # Whose average zᵀMz is the trace of M, in expectation or exactly.
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (b, N_PROBES))
-        self.probes = signs / np.sqrt(N_PROBES) if b > FEW_WEIGHTS else np.eye(b)
+        self.has_many = b > FEW_WEIGHTS
+        self.probes = signs / np.sqrt(N_PROBES) if self.has_many else np.eye(b)
         self.trace = float(np.trace(a)) or 1.0
         # Below the first, rounding of A is as large as the ridge; above the second, nothing is determined.
         self.bounds = np.log([4 * self.trace * np.finfo(float).eps, self.trace * LARGEST_RIDGE])
-        self.solved: list[_Solution] = []
+        self.solved: list[list[_Solution]] = [[] for _ in targets]
 
     def solve(self, log_ridge: float) -> None:
         """Factorise at a ridge, or at the smallest above that leaves A + ρI and the residuals positive."""
         log_ridge = float(np.clip(log_ridge, *self.bounds))
-        solution = self._attempt(log_ridge)
-        while solution is None:
+        while (found := self._attempt(log_ridge)) is None:
             self.bounds[0] = log_ridge = min(log_ridge + 2.0, self.bounds[1])
-            solution = self._attempt(log_ridge)
-        self.solved = sorted([*self.solved, solution], key=lambda s: s.log_ridge)
+        for own, solution in zip(self.solved, found, strict=True):
+            insort(own, solution, key=_log_ridge)
 
-    def corrected(self) -> list[_Solution]:
-        """Return what the factorisations say, with γ as exact as is known."""
-        if len(self.a) <= FEW_WEIGHTS:
-            return self.solved
-        return [s.less_error_of_probes([other for other in self.solved if other is not s]) for s in self.solved]
+    def of(self, k: int) -> list[_Solution]:
+        """Return what the factorisations say of a target, with γ as exact as is known."""
+        own = self.solved[k]
+        return [s.less_error_of_probes([other for other in own if other is not s]) if self.has_many else s for s in own]
 
-    def _attempt(self, log_ridge: float) -> _Solution | None:
+    def _attempt(self, log_ridge: float) -> list[_Solution] | None:
         ridge, b = float(np.exp(log_ridge)), len(self.a)
-        single = b > FEW_WEIGHTS and self.trace < WELL_CONDITIONED * ridge and ridge < SINGLE_RANGE[1]
+        single = self.has_many and self.trace < WELL_CONDITIONED * ridge and ridge < SINGLE_RANGE[1]
         factor, failed_at = factorise_ridge(self.a, ridge, np.float32 if single else np.float64)
         if failed_at:
             return None
@@ -379,12 +374,11 @@ class _Ridges:
         trace = ridge * float(np.einsum("jk,jk->", self.probes, probed))
         square = ridge**2 * float(np.einsum("jk,jk->", probed, probed))
         log_det = 2 * float(np.log(np.einsum("jj->j", factor), dtype=np.float64).sum()) - b * log_ridge
-        determined, determined_dot = max(b - trace, 0.0), min(square - trace, 0.0)
-        return _Solution(log_ridge, log_det, determined, determined_dot, np.maximum(residual, pull), pull, pull_dot)
+        shared = log_ridge, log_det, max(b - trace, 0.0), min(square - trace, 0.0)
+        return [_Solution(*shared, *own) for own in np.stack([np.maximum(residual, pull), pull, pull_dot], 1).tolist()]
 
 
-@dataclass(frozen=True)
-class _Point:
+class _Point(NamedTuple):
     """The evidence of one target at a ridge, at its best noise variance where that is free.
 
     - `value`, `penalised`: without and with the priors on noise and scale.
@@ -393,19 +387,10 @@ class _Point:
 
     log_ridge: float
     log_noise: float
-    log_scale: float
     value: float
     penalised: float
     rise: float
     fall: float
-
-    @property
-    def slope(self) -> float:
-        return self.rise - self.fall
-
-    @property
-    def log_ratio(self) -> float:
-        return float(np.log(max(self.rise, TINY) / max(self.fall, TINY)))
 
 
 class _FactorSearch:
@@ -423,28 +408,27 @@ class _FactorSearch:
 
     def next_ridge(self) -> float | None:
         """Set `best` to the highest point known; return the log ridge to factorise at, or None if it is the maximum."""
-        solved = [s.of(self.k) for s in self.ridges.corrected()]
+        solved = self.ridges.of(self.k)
         points = [self._at(s) for s in solved]
         top = max(range(len(points)), key=lambda i: points[i].penalised)
         here = self.best = points[top]
-        if not (self.problem.fit_noise or self.problem.fit_scale):
-            return None
-        side = 1 if here.slope > 0 else -1
+        slope = here.rise - here.fall
+        side = 1 if slope > 0 else -1
         beyond = solved[top + side] if 0 <= top + side < len(solved) else None
         end = here.log_ridge + side * LONGEST_STEP if beyond is None else beyond.log_ridge
-        end = float(np.clip(end, *self._ridge_bounds()))
+        end = float(np.clip(end, *self.ridges.bounds))
 
         way = solved[top].extrapolated if beyond is None else solved[top].towards(beyond)
-        root = _first_root(lambda log_ridge: self._at(way(log_ridge)).log_ratio, here.log_ridge, end)
+        root = _first_root(lambda log_ridge: _log_ratio(self._at(way(log_ridge))), here.log_ridge, end)
         if beyond is not None and root == end:  # lower, yet the evidence rises towards it: there is a maximum between
             return 0.5 * (here.log_ridge + end) if abs(here.log_ridge - end) > NEAR else None
         there, step = self._at(way(root)), root - here.log_ridge
-        if 0.5 * here.slope * step < GAIN:
+        if 0.5 * slope * step < GAIN:
             return None
         error = EXTRAPOLATION_ERROR * step**2
         if beyond is not None:
             error = min(error, INTERPOLATION_ERROR * step**2 * (beyond.log_ridge - root) ** 2)
-        if 0.5 * (error * max(here.rise, here.fall)) ** 2 * abs(step / here.slope) > SHORTFALL:
+        if 0.5 * (error * max(here.rise, here.fall)) ** 2 * abs(step / slope) > SHORTFALL:
             return root
         if there.penalised > here.penalised:
             self.best = there
@@ -452,46 +436,21 @@ class _FactorSearch:
 
     def maximum(self) -> EvidenceMaximum:
         """Return the highest point known."""
-        noise = float(np.exp(self.best.log_noise)) if self.problem.fit_noise else self.problem.noise
-        scale = float(np.exp(self.best.log_scale)) if self.problem.fit_scale else self.problem.scale
-        return EvidenceMaximum(noise, scale, self.best.value, len(self.ridges.solved))
-
-    def _ridge_bounds(self) -> tuple[float, float]:
-        """Bounds of the log ridge, of the noise variance too where it follows the ridge."""
-        low, high = self.ridges.bounds
-        if self.problem.fit_noise and not self.problem.fit_scale:
-            noise_low, noise_high = self.noise_bounds - self.begin[0] + self.start
-            low, high = max(low, noise_low), min(high, noise_high)
-        return float(low), float(max(low, high))
+        best = self.best
+        noise = float(np.exp(best.log_noise)) if self.problem.fit_noise else self.problem.noise
+        scale = float(np.exp(best.log_noise - best.log_ridge))
+        return EvidenceMaximum(noise, scale, best.value, len(self.ridges.solved[self.k]))
 
     def _at(self, solution: _Solution) -> _Point:
-        problem, tight = self.problem, self.tightness
-        log_ridge = solution.log_ridge  # log σ² − log v
-        if not problem.fit_noise:
-            log_noise = float(self.begin[0])
-        elif not problem.fit_scale:
-            log_noise = log_ridge + float(self.begin[1])
-        else:
-            log_noise = self._best_log_noise(log_ridge, solution.residual)
-        log_scale = log_noise - log_ridge
+        log_ridge, residual, tight = solution.log_ridge, solution.residual, self.tightness  # log ρ = log σ² − log t
+        log_noise = self._best_log_noise(log_ridge, residual) if self.problem.fit_noise else float(self.begin[0])
+        off = np.array([log_noise, log_noise - log_ridge]) - self.begin
         precision = np.exp(-log_noise)
-        value = -0.5 * (self.n * (np.log(2 * np.pi) + log_noise) + solution.log_det + solution.residual * precision)
-        off = np.array([log_noise, log_scale]) - self.begin
-        if problem.fit_noise and not problem.fit_scale:  # the noise variance moves with the ridge
-            error = max(solution.residual - solution.pull, 0.0)
-            terms = 0.5 * np.array([solution.determined + error * precision, -self.n, -2 * tight[0] * off[0]])
-            off[1] = 0.0
-        else:
-            terms = 0.5 * np.array([solution.determined, -solution.pull * precision, 2 * tight[1] * off[1]])
-        return _Point(
-            solution.log_ridge,
-            log_noise,
-            log_scale,
-            float(value),
-            float(value - 0.5 * tight @ off**2),
-            float(np.maximum(terms, 0.0).sum()),
-            float(np.maximum(-terms, 0.0).sum()),
-        )
+        value = -0.5 * (self.n * (np.log(2 * np.pi) + log_noise) + solution.log_det + residual * precision)
+        terms = 0.5 * np.array([solution.determined, -solution.pull * precision, 2 * tight[1] * off[1]])
+        rise, fall = np.maximum(terms, 0.0).sum(), np.maximum(-terms, 0.0).sum()
+        penalised = float(value - 0.5 * tight @ off**2)
+        return _Point(log_ridge, log_noise, float(value), penalised, float(rise), float(fall))
 
     def _best_log_noise(self, log_ridge: float, residual: float) -> float:
         """Where the evidence with its prior is largest at a ridge; it is concave in the log noise."""
@@ -505,6 +464,10 @@ class _FactorSearch:
             if abs(step) < STEP_TOLERANCE**2:
                 break
         return float(np.clip(log_noise, *self.noise_bounds))
+
+
+def _log_ratio(point: _Point) -> float:
+    return float(np.log(max(point.rise, TINY) / max(point.fall, TINY)))
 
 
 def _first_root(function: Callable[[float], float], begin: float, end: float) -> float:

@@ -6,6 +6,7 @@ a grid of them weights and noise take turns without local optima.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -182,26 +183,26 @@ class InitialHyperparameters:
         )
         return max(noise, NOISE_FLOOR), scale * unit
 
-    def by_evidence_of_all_rows(self, statistics: TargetStatistics) -> tuple[float, float]:
-        """Noise variance of largest evidence, or the fixed one, and the weights' prior deviation, without a rotation.
-
-        The scale is learned where the kernel has one, too: few random features may represent a function with larger
-        weights only, and would call it noise.
-        """
-        maximum = maximise_evidence_by_factors([self.evidence_problem(statistics)])[0]
-        noise = max(maximum.noise, NOISE_FLOOR) if self.fixed_noise is None else self.fixed_noise
-        return noise, float(np.sqrt(maximum.scale))
-
     def evidence_problem(self, statistics: TargetStatistics) -> EvidenceProblem:
-        """Return the search for the noise variance and prior variance of largest evidence on all rows."""
+        """Return the search for the noise variance and prior variance of largest evidence, without a rotation."""
         known, trace = self.prior_variance, float(np.trace(statistics.A))
+        scale = (statistics.n_samples / trace if trace else 1.0) if known is None else known
         return EvidenceProblem(
-            statistics,
-            self.fixed_noise or self.noise,
-            (statistics.n_samples / trace if trace else 1.0) if known is None else known,
-            fit_noise=self.fixed_noise is None,
-            prior_sd=self.prior_sd,
+            statistics, self.fixed_noise or self.noise, scale, self.fixed_noise is None, self.prior_sd
         )
+
+
+def by_evidence_of_all_rows(
+    initial: Sequence[InitialHyperparameters], targets: Sequence[TargetStatistics]
+) -> list[tuple[float, float]]:
+    """Noise variance of largest evidence, or the fixed one, and the weights' prior deviation, of targets that share A.
+
+    The scale is learned where the kernel has one, too: few random features may represent a function with larger
+    weights only, and would call it noise.
+    """
+    problems = [start.evidence_problem(target) for start, target in zip(initial, targets, strict=True)]
+    found = zip(initial, maximise_evidence_by_factors(problems), strict=True)
+    return [(start.fixed_noise or max(best.noise, NOISE_FLOOR), float(np.sqrt(best.scale))) for start, best in found]
 
 
 def fit_by_evidence(
