@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from pydirect import GaussianStatistics
 from pydirect.distributions.noise import NoisePosterior
-from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, _Table, group_posterior
+from pydirect.linear.group_deviations import CommonFunction, Population, _Table, group_posterior, no_rows, rows_of_group
 
 N_WEIGHTS = 12
 
@@ -21,7 +21,7 @@ def make_common(rng, share=0.0):
 
 
 def rows_of(phi, y, weight=None):
-    return GroupRows.of(GaussianStatistics.from_arrays(phi, y, weight))
+    return rows_of_group(GaussianStatistics.from_arrays(phi, y, weight))
 
 
 def log_evidence(phi, y, common, noise, scale):
@@ -52,15 +52,15 @@ def test_weights_of_two_are_rows_given_twice():
     twice = rows_of(np.vstack([phi, phi[:2]]), np.append(y, y[:2]))
     weighted = rows_of(phi, y, np.array([2.0, 2.0, 1.0, 1.0, 1.0]))
     np.testing.assert_allclose(weighted.eigenvalues, twice.eigenvalues, rtol=1e-10)
-    np.testing.assert_allclose(weighted.targets**2, twice.targets**2, rtol=1e-9)
+    np.testing.assert_allclose(weighted.c**2, twice.c**2, rtol=1e-9)
     assert weighted.n_samples == twice.n_samples == 7
-    assert weighted.rest + (weighted.targets**2).sum() == pytest.approx(twice.rest + (twice.targets**2).sum())
+    assert weighted.yty == pytest.approx(twice.yty)
 
 
 def test_a_group_without_rows_has_the_common_mean_and_the_spread_of_groups():
     rng = np.random.default_rng(1)
     common, noise = make_common(rng), NoisePosterior(np.array([0.2]), np.ones(1))
-    posterior, unit = group_posterior(GroupRows.none(N_WEIGHTS), common, 0.4, noise)
+    posterior, unit = group_posterior(no_rows(N_WEIGHTS), common, 0.4, noise)
     new, _ = make_group(rng, 6)
     mean, variance = posterior.latent_moments(new)
     np.testing.assert_allclose(unit * mean, new @ common.weights)

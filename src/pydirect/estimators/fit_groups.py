@@ -24,10 +24,10 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent
-from pydirect.linear.group_deviations import CommonFunction, GroupRows, Population, group_posterior
+from pydirect.linear.group_deviations import CommonFunction, Population, group_posterior, no_rows, rows_of_group
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics
-from pydirect.statistics.rotated import decorrelate
+from pydirect.statistics.rotated import RotatedTarget, decorrelate
 
 # Rows from which the feature map is learned, and most basis functions: of each group they are held once.
 SAMPLED_ROWS, MOST_BASIS_FUNCTIONS = 2000, 500
@@ -320,7 +320,7 @@ def _fit(
     assert rows.weight is not None
     inputs, y, weight = features.inputs(rows.x[order]), rows.y[order], rows.weight[order]
 
-    def summed(groups: range) -> tuple[GaussianStatistics, list[GroupRows]]:
+    def summed(groups: range) -> tuple[GaussianStatistics, list[RotatedTarget]]:
         """Return the sums over the rows of consecutive groups, and these groups."""
         own = slice(bounds[groups[0]], bounds[groups[-1] + 1])
         if len(groups) == 1:
@@ -334,10 +334,10 @@ def _fit(
             parts = [GaussianStatistics(p.T @ t, (t * t).sum(axis=0), w.sum(), rows=p) for p, t, w in pieces]
             total = replace(parts[0], c=phi.T @ targets, yty=(targets * targets).sum(axis=0), gram=gram(phi))
             total = replace(total, n_samples=weight[own].sum(), rows=None)
-        return total, [_in_single_precision(GroupRows.of(part)) for part in parts]
+        return total, [_in_single_precision(rows_of_group(part)) for part in parts]
 
     total: GaussianStatistics | None = None
-    parts: list[GroupRows] = []
+    parts: list[RotatedTarget] = []
     for sums, found in ordered_map(summed, _chunks(bounds), n_threads):
         total = sums if total is None else total + sums
         parts += found
@@ -352,7 +352,7 @@ def _fit(
     n_noise = shared.plan.posterior.n_noise_levels if isinstance(shared.plan.posterior, Gaussian) else 1
 
     def posterior(k: int | None) -> tuple[GaussianPosterior, float]:
-        group = GroupRows.none(features.n_weights) if k is None else parts[k]
+        group = no_rows(features.n_weights) if k is None else parts[k]
         noise = population.noise(k, n_noise)
         return group_posterior(group, common, population.scale, noise)
 
@@ -375,9 +375,9 @@ def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
             begin = end
 
 
-def _in_single_precision(rows: GroupRows) -> GroupRows:
+def _in_single_precision(rows: RotatedTarget) -> RotatedTarget:
     """Return rows that take half the memory; see `with_precision`."""
-    return replace(rows, vectors=rows.vectors.astype(np.float32))
+    return replace(rows, rotation=rows.rotation.astype(np.float32))
 
 
 def _log_derivatives(shared: _Shared, y: FloatArray, weight: FloatArray, bounds: NDArray[np.intp]) -> list[FloatArray]:

@@ -17,6 +17,7 @@ import numpy as np
 from pydirect._validation import FloatArray, short_repr
 from pydirect.distributions.categorical import gauss_hermite
 from pydirect.distributions.noise import NoisePosterior
+from pydirect.linear.evidence import log_evidence
 from pydirect.linear.fit import NEGLIGIBLE_INFORMATION
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.optimize.outcome import Outcome
@@ -35,49 +36,30 @@ SMALLEST_LENGTH = 1e-6
 LARGEST_SHARE = 0.95  # of the rows' dimensions that the common function may be said to have taken
 
 
-@dataclass(frozen=True)
-class GroupRows:
-    """One group's rows of Φ and its targets in the eigenvectors U of ΦΦᵀ = UΛUᵀ.
+def rows_of_group(statistics: GaussianStatistics) -> RotatedTarget:
+    """Diagonalise ΦΦᵀ where a group's statistics, of one target, hold its rows and they are few, else ΦᵀΦ."""
+    rows = statistics.rows
+    if rows is not None and len(rows) > statistics.n_weights:
+        rows = None
+    # NumPy's, which releases the GIL, unlike SciPy's.
+    eigenvalues, vectors = np.linalg.eigh(statistics.A if rows is None else rows @ rows.T)
+    used = eigenvalues > ROUNDING * eigenvalues[-1]
+    eigenvalues, vectors = eigenvalues[used], vectors[:, used]
+    if rows is not None:
+        vectors = rows.T @ (vectors / np.sqrt(eigenvalues))
+    c, yty = vectors.T @ statistics.c[:, 0], float(statistics.yty[0])
+    return RotatedTarget(Rotation(vectors), eigenvalues, c, yty, statistics.n_samples)
 
-    - `vectors`, (n_weights, n_directions): V = ΦᵀUΛ^(−1/2), orthonormal.
-    - `eigenvalues`, (n_directions,).
-    - `targets`, (n_directions,): Uᵀy.
-    - `rest`: yᵀy − ‖Uᵀy‖².
-    - `n_samples`.
-    """
 
-    vectors: FloatArray
-    eigenvalues: FloatArray
-    targets: FloatArray
-    rest: float
-    n_samples: float
+def no_rows(n_weights: int) -> RotatedTarget:
+    """Return the statistics of a group without rows."""
+    return RotatedTarget(Rotation(np.empty((n_weights, 0))), np.empty(0), np.empty(0), 0.0, 0.0)
 
-    __repr__ = short_repr
 
-    @classmethod
-    def of(cls, statistics: GaussianStatistics) -> GroupRows:
-        """Diagonalise ΦΦᵀ where a group's statistics, of one target, hold its rows and they are few, else ΦᵀΦ."""
-        rows = statistics.rows
-        if rows is not None and len(rows) > statistics.n_weights:
-            rows = None
-        # NumPy's, which releases the GIL, unlike SciPy's.
-        eigenvalues, vectors = np.linalg.eigh(statistics.A if rows is None else rows @ rows.T)
-        used = eigenvalues > ROUNDING * eigenvalues[-1]
-        eigenvalues, vectors = eigenvalues[used], vectors[:, used]
-        roots = np.sqrt(eigenvalues)
-        if rows is not None:
-            vectors = rows.T @ (vectors / roots)
-        targets, yty = (vectors.T @ statistics.c[:, 0]) / roots, float(statistics.yty[0])
-        return cls(vectors, eigenvalues, targets, max(yty - float(targets @ targets), 0.0), statistics.n_samples)
-
-    @classmethod
-    def none(cls, n_weights: int) -> GroupRows:
-        """Return no rows."""
-        return cls(np.empty((n_weights, 0)), np.empty(0), np.empty(0), 0.0, 0.0)
-
-    def less(self, weights: FloatArray) -> GroupRows:
-        """Return the same of what the targets exceed Φ times `weights`, (n_weights,), by."""
-        return replace(self, targets=self.targets - np.sqrt(self.eigenvalues) * (self.vectors.T @ weights))
+def deviations_of(rows: RotatedTarget, weights: FloatArray) -> RotatedTarget:
+    """Return the statistics of what the targets exceed Φ times `weights`, (n_weights,), by."""
+    c = rows.c - rows.eigenvalues * (rows.rotation.matrix.T @ weights)
+    return replace(rows, c=c, yty=rows.yty + float(((c**2 - rows.c**2) / rows.eigenvalues).sum()))
 
 
 @dataclass(frozen=True)
@@ -122,7 +104,9 @@ class Population:
     __repr__ = short_repr
 
     @classmethod
-    def of(cls, groups: Sequence[GroupRows], common: CommonFunction, fixed_noise: float | None = None) -> Population:
+    def of(
+        cls, groups: Sequence[RotatedTarget], common: CommonFunction, fixed_noise: float | None = None
+    ) -> Population:
         """Find t, μ, ω and every group's noise variance, unless it is fixed, by EM in Laplace's approximation.
 
         Residuals are smaller than those of rows that the common function has not seen, by the factor 1 − tr H/n of
@@ -163,23 +147,25 @@ class Population:
 
 @dataclass(frozen=True)
 class _Table:
-    """Groups side by side, (n_groups, n_directions), padded by zeros: eigenvalues, squared targets; see `GroupRows`."""
+    """Groups side by side, (n_groups, n_directions), padded by zeros: eigenvalues, and squared targets in eigenvectors.
+
+    `rest`, `beyond`, (n_groups,): sum of squares of the targets outside of these, and number of samples beyond theirs.
+    """
 
     eigenvalues: FloatArray
     squares: FloatArray
     rest: FloatArray
-    beyond: FloatArray  # number of samples less that of directions
+    beyond: FloatArray
 
     @classmethod
-    def of(cls, groups: Sequence[GroupRows], common: CommonFunction, shrinkage: float) -> _Table:
-        size = max(len(group.eigenvalues) for group in groups)
-        eigenvalues, squares = np.zeros((2, len(groups), size))
+    def of(cls, groups: Sequence[RotatedTarget], common: CommonFunction, shrinkage: float) -> _Table:
+        eigenvalues, squares = np.zeros((2, len(groups), max(len(group.c) for group in groups)))
+        rest, beyond = np.empty((2, len(groups)))
         for row, group in enumerate(groups):
-            used = slice(len(group.eigenvalues))
-            eigenvalues[row, used] = group.eigenvalues
-            squares[row, used] = group.less(common.weights).targets ** 2
-        rest, n = (np.array([getattr(group, name) for group in groups]) for name in ("rest", "n_samples"))
-        return cls(eigenvalues, squares / shrinkage**2, rest / shrinkage**2, n - (eigenvalues > 0).sum(axis=1))
+            own, used = deviations_of(group, common.weights), slice(len(group.c))
+            eigenvalues[row, used], squares[row, used] = own.eigenvalues, own.c**2 / own.eigenvalues
+            rest[row], beyond[row] = own.yty - squares[row].sum(), own.n_samples - len(own.c)
+        return cls(eigenvalues, squares / shrinkage**2, np.maximum(rest, 0.0) / shrinkage**2, beyond)
 
     def slopes(self, log_noise: FloatArray, log_scale: float) -> tuple[FloatArray, FloatArray, float, float]:
         """Slopes of the log evidence and its expected information: of each log σ_g², and of log t."""
@@ -195,7 +181,7 @@ class _Table:
 
 
 def group_posterior(
-    rows: GroupRows, common: CommonFunction, scale: float, noise: NoisePosterior
+    rows: RotatedTarget, common: CommonFunction, scale: float, noise: NoisePosterior
 ) -> tuple[GaussianPosterior, float]:
     """Return the posterior of a group's weights m + d_g, and their unit.
 
@@ -203,25 +189,18 @@ def group_posterior(
     is the root of the variance of what no row has seen: the common function's and the deviation's prior variance.
     """
     precision, unit = noise.precision, float(np.sqrt(common.scale + scale))
-    own = rows.less(common.weights)
-    kept = scale * precision * own.eigenvalues > NEGLIGIBLE_INFORMATION
-    vectors, eigenvalues, targets = own.vectors[:, kept], own.eigenvalues[kept], own.targets[kept]
+    deviations = deviations_of(rows, common.weights)
+    elbo = log_evidence(deviations, 1 / precision, scale)[0]
+    deviations = deviations.keep(scale * precision * deviations.eigenvalues > NEGLIGIBLE_INFORMATION)
+    posterior = GaussianPosterior.of(deviations, precision, scale)
+    vectors = deviations.rotation.matrix
     middle = vectors.T @ common.weights
+    mean, variance = middle + posterior.mean, posterior.variance
     beyond = common.weights - vectors @ middle  # is known as well as the common function is, with a deviation
     length = float(np.linalg.norm(beyond))
     if length > SMALLEST_LENGTH * np.linalg.norm(common.weights):
         vectors = np.column_stack([vectors, beyond / length])
-        eigenvalues, targets, middle = np.append(eigenvalues, 0.0), np.append(targets, 0.0), np.append(middle, length)
-    variance = scale / (1 + scale * precision * eigenvalues)
-    mean = middle + variance * precision * np.sqrt(eigenvalues) * targets
-    total = 1 / precision + scale * own.eigenvalues
-    elbo = -0.5 * float(
-        (rows.n_samples - len(total)) * np.log(1 / precision)
-        + rows.n_samples * np.log(2 * np.pi)
-        + np.log(total).sum()
-        + own.rest * precision
-        + (own.targets**2 / total).sum()
-    )
+        mean, variance = np.append(mean, length), np.append(variance, scale)
     outcome, rotation = Outcome(elbo, np.array([elbo]), 1, True), Rotation(np.ascontiguousarray(vectors))
     square = unit**2
     return GaussianPosterior(rotation, mean / unit, variance / square, float(scale / square), noise, outcome), unit
