@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -29,11 +29,18 @@ class Rotation:
     """Orthonormal columns V.
 
     - `matrix` (n_weights, n_directions)
+    - `shape`: numbers of weights and of directions.
+    - `dtype`: type of the matrix.
     """
 
     kind = "Rotation"  # in files, of all subclasses
 
     matrix: Annotated[NDArray[Any], As(NDArray[np.float64 | np.float32]), Shape("n_weights", "n_directions*")]
+    shape: tuple[int, int] = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.__dict__.update(shape=self.matrix.shape, dtype=self.matrix.dtype)
 
     def __repr__(self) -> str:
         return f"<Rotation of shape {self.shape}>"
@@ -42,19 +49,9 @@ class Rotation:
         return Rotation, (self.matrix,)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of weights and of directions."""
-        return cast(tuple[int, int], self.matrix.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the matrix."""
-        return self.matrix.dtype
-
-    @property
     def is_formed(self) -> bool:
         """Whether the matrix is there already."""
-        return True
+        return "_form" not in self.__dict__
 
     def times(self, x: FloatArray) -> FloatArray:
         """Return V x, for x of shape (n_directions,) or (n_directions, n)."""
@@ -83,7 +80,7 @@ class _Formed(Rotation):
     """A rotation whose matrix is formed when it is first asked for: the same bits whenever and wherever that is."""
 
     def __init__(self, shape: tuple[int, int], dtype: DTypeLike, form: Callable[[], NDArray[Any]]) -> None:
-        self.__dict__.update(_shape=shape, _dtype=np.dtype(dtype), _lock=threading.Lock(), _form=form)
+        self.__dict__.update(shape=shape, dtype=np.dtype(dtype), _lock=threading.Lock(), _form=form)
 
     @property
     def matrix(self) -> NDArray[Any]:
@@ -95,21 +92,6 @@ class _Formed(Rotation):
                     own["_matrix"] = own["_form"]()
                 del own["_form"]  # and what it holds; only now, as the user may have interrupted
             return cast(NDArray[Any], own["_matrix"])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of weights and of directions."""
-        return cast(tuple[int, int], self.__dict__["_shape"])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the matrix."""
-        return cast("np.dtype[Any]", self.__dict__["_dtype"])
-
-    @property
-    def is_formed(self) -> bool:
-        """Whether the matrix is there already."""
-        return "_matrix" in self.__dict__
 
     def astype(self, dtype: DTypeLike) -> Rotation:
         """Return the rotation with a matrix of this type."""
@@ -141,12 +123,11 @@ class _Factored(_Formed):
     def transposed_times(self, x: FloatArray) -> FloatArray:
         """Return Vᵀ x, for x of shape (n_weights,) or (n_weights, n)."""
         with single_blas_thread():
-            return np.asarray((self._inner.T @ self._q.transposed_times(x))[self._chosen])
+            return np.asarray((self._inner.T @ self._q.times(x, b"T"))[self._chosen])
 
     def columns(self, mask: NDArray[np.bool_]) -> Rotation:
         """Return some of the directions."""
-        whole = self._whole or self
-        return self if mask.all() else _Factored(self._q, self._inner, self._chosen[mask], whole)
+        return self if mask.all() else _Factored(self._q, self._inner, self._chosen[mask], self._whole or self)
 
     def _product(self) -> NDArray[Any]:
         if self._whole is None:
@@ -156,8 +137,7 @@ class _Factored(_Formed):
         return self._q.times(self._inner[:, self._chosen])
 
 
-@dataclass(frozen=True)
-class Reflectors:
+class Reflectors(NamedTuple):
     """An orthogonal matrix Q as a product of Householder reflectors, as LAPACK's ``sytrd`` leaves them.
 
     - `columns`, (n, n), Fortran-ordered: of the reflectors below the diagonal; the first is the identity.
@@ -167,15 +147,8 @@ class Reflectors:
     columns: FloatArray
     scales: FloatArray
 
-    def times(self, x: FloatArray) -> FloatArray:
-        """Return Q x."""
-        return self._product(b"N", x)
-
-    def transposed_times(self, x: FloatArray) -> FloatArray:
-        """Return Qᵀ x."""
-        return self._product(b"T", x)
-
-    def _product(self, which: bytes, x: FloatArray) -> FloatArray:
+    def times(self, x: FloatArray, which: bytes = b"N") -> FloatArray:
+        """Return Q x, or Qᵀ x for ``b"T"``."""
         each = np.asfortranarray(x.reshape(len(x), -1))
         size = each.shape[1]
         if size > FEW_COLUMNS:

@@ -265,20 +265,12 @@ class RunningStatistics:
     def merge(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
         """Add the rows of other statistics, which stay as they are."""
         self._require_same(other)
-        if other.n_samples == 0.0:
-            return self
-        total = self.n_samples + other.n_samples
-        shift, y_shift = self._shifts(other)
-        harmonic = self.n_samples * other.n_samples / total
-        if self.n_samples:
-            means = self._moved_means(other.n_samples / total, shift, y_shift)
-        else:
-            means = {name: getattr(other, name).copy() for name in _MEANS}
-        sums = self._sums_with(other, 1.0, harmonic, shift, y_shift)
-        threads = resolve_n_threads(n_threads)
-        with uninterrupted():  # all or nothing: from here on nothing can fail
-            _core.merge_upper_triangle(other.scatter, harmonic, shift, self.scatter, threads)
-            self.__dict__.update(means | sums)
+        if other.n_samples:
+            sums, harmonic, shift = self._combined(other, 1.0)
+            threads = resolve_n_threads(n_threads)
+            with uninterrupted():  # all or nothing: from here on nothing can fail
+                _core.merge_upper_triangle(other.scatter, harmonic, shift, self.scatter, threads)
+                self.__dict__.update(sums)
         return self
 
     def subtract(self, other: RunningStatistics, *, n_threads: int | None = None) -> Self:
@@ -290,35 +282,28 @@ class RunningStatistics:
         if left < -NEVER_ADDED * self.n_samples:
             raise ValueError(f"cannot remove {other.n_samples:g} samples from {self.n_samples:g}")
         if left <= NEVER_ADDED * self.n_samples:
-            left = 0.0
-        growth = self.n_samples / left if left else 1.0
-        shift, y_shift = (growth * s for s in self._shifts(other))  # from the mean of what is left to the other's
-        harmonic = left * other.n_samples / self.n_samples
-        fraction = other.n_samples / self.n_samples
-        squares = self.scatter.diagonal() - other.scatter.diagonal() - harmonic * shift**2
-        y_scatter = self.y_scatter - other.y_scatter - harmonic * y_shift**2
-        for after, before in ((squares, self.scatter.diagonal()), (y_scatter, self.y_scatter)):
-            if left and (after < -NEVER_ADDED * before).any():
+            with uninterrupted():
+                self.__dict__.update(_zeros(self.n_weights, self.n_outputs))
+            return self
+        sums, harmonic, shift = self._combined(other, -1.0)
+        squares = self.scatter.diagonal() - other.scatter.diagonal() + harmonic * shift**2
+        for after, before in ((squares, self.scatter.diagonal()), (sums["y_scatter"], self.y_scatter)):
+            if (after < -NEVER_ADDED * before).any():
                 raise ValueError("cannot remove rows that were never added: sums of squares would become negative")
-        n_rows = self.n_rows - other.n_rows
-        if left and n_rows <= NEVER_ADDED * self.n_rows:
+        if sums["n_rows"] <= NEVER_ADDED * self.n_rows:
             raise ValueError(
                 f"cannot remove all rows and leave {left:g} samples: rows that have faded must be given as they were "
                 "added and fade as much, by decay, before they are removed"
             )
-        if not left:
-            with uninterrupted():
-                self.__dict__.update(_zeros(self.n_weights, self.n_outputs))
-            return self
-        sums = self._sums_with(other, -1.0, harmonic, shift, y_shift)
-        sums["squared_weights"] = max(sums["squared_weights"], 0.0)
-        sums["y_scatter"] = np.maximum(y_scatter, 0.0)
-        means = self._moved_means(-fraction, shift, y_shift)
+        sums["squared_weights"], sums["y_scatter"] = (
+            max(sums["squared_weights"], 0.0),
+            np.maximum(sums["y_scatter"], 0.0),
+        )
         negative, squares, threads = -other.scatter, np.maximum(squares, 0.0), resolve_n_threads(n_threads)
         with uninterrupted():  # all or nothing
-            _core.merge_upper_triangle(negative, -harmonic, shift, self.scatter, threads)
+            _core.merge_upper_triangle(negative, harmonic, shift, self.scatter, threads)
             np.einsum("jj->j", self.scatter)[...] = squares
-            self.__dict__.update(means | sums)
+            self.__dict__.update(sums)
         return self
 
     def decay(self, factor: float) -> Self:
@@ -346,25 +331,24 @@ class RunningStatistics:
         """Return an independent copy."""
         return replace(self, **{name: getattr(self, name).copy() for name in _ARRAYS})
 
-    def _sums_with(
-        self, other: RunningStatistics, sign: float, harmonic: float, shift: FloatArray, y_shift: FloatArray
-    ) -> dict[str, Any]:
-        """Return all sums but the scatter with the rows of others, or without them."""
+    def _combined(self, other: RunningStatistics, sign: float) -> tuple[dict[str, Any], float, FloatArray]:
+        """Return all sums but the scatter with the rows of others, or without them; h and δ with h δδᵀ in the scatter.
+
+        δ is how far the other mean is from this one, and h = n n'/(n + n') of n samples and ± n' others.
+        """
+        total = self.n_samples + sign * other.n_samples
+        harmonic = sign * self.n_samples * other.n_samples / total
+        shift = (other.mean - self.mean) + (other.mean_low - self.mean_low)
+        y_shift = (other.y_mean - self.y_mean) + (other.y_mean_low - self.y_mean_low)
         names = (*_NUMBERS, "cross", "y_scatter", "log_derivative")
         sums: dict[str, Any] = {name: getattr(self, name) + sign * getattr(other, name) for name in names}
-        sums["cross"] += sign * harmonic * np.outer(y_shift, shift)
-        sums["y_scatter"] += sign * harmonic * y_shift**2
-        return sums
-
-    def _shifts(self, other: RunningStatistics) -> tuple[FloatArray, FloatArray]:
-        """Return how far the other means are from these, of features and of targets."""
-        shift = (other.mean - self.mean) + (other.mean_low - self.mean_low)
-        return shift, (other.y_mean - self.y_mean) + (other.y_mean_low - self.y_mean_low)
-
-    def _moved_means(self, fraction: float, shift: FloatArray, y_shift: FloatArray) -> dict[str, FloatArray]:
-        mean, low = _moved(self.mean, self.mean_low, fraction * shift)
-        y_mean, y_low = _moved(self.y_mean, self.y_mean_low, fraction * y_shift)
-        return dict(zip(_MEANS, (mean, low, y_mean, y_low), strict=True))
+        sums["cross"] += harmonic * np.outer(y_shift, shift)
+        sums["y_scatter"] += harmonic * y_shift**2
+        step = sign * other.n_samples / total
+        means = *_moved(self.mean, self.mean_low, step * shift), *_moved(self.y_mean, self.y_mean_low, step * y_shift)
+        if not self.n_samples:
+            means = other.mean.copy(), other.mean_low.copy(), other.y_mean.copy(), other.y_mean_low.copy()
+        return sums | dict(zip(_MEANS, means, strict=True)), harmonic, shift
 
     def _require_same(self, other: RunningStatistics) -> None:
         if other is self:
