@@ -391,32 +391,6 @@ def test_a_spike_and_slab_prior_silences_features_that_say_nothing(make_problem)
     assert spike.sparsity > slab.sparsity + 0.05
 
 
-def test_outputs_are_fitted_as_if_each_were_alone(make_problem):
-    problem = make_problem(n=25)
-    targets = np.stack([problem.y, -2 * problem.y, np.sin(problem.y)], axis=1)
-    together = GaussianStatistics.from_arrays(problem.phi, targets)
-    for k in range(3):
-        alone = GaussianStatistics.from_arrays(problem.phi, targets[:, k])
-        first, second = (fit_mean_field(s, *problem.fit_arguments[1:]) for s in (together.target(k), alone))
-        np.testing.assert_allclose(first.q, second.q, atol=1e-9)
-        assert first.elbo == pytest.approx(second.elbo, rel=1e-12)
-
-
-def test_sample_weights_count_repetitions_in_the_elbo(make_problem):
-    problem = make_problem(n=15)
-    weight = np.random.default_rng(0).integers(0, 3, 15).astype(float)
-    repeated = np.repeat(np.arange(15), weight.astype(int))
-    fits = [
-        fit_mean_field(s, *problem.fit_arguments[1:])
-        for s in (
-            GaussianStatistics.from_arrays(problem.phi, problem.y, weight),
-            GaussianStatistics.from_arrays(problem.phi[repeated], problem.y[repeated]),
-        )
-    ]
-    assert fits[0].elbo == pytest.approx(fits[1].elbo, rel=1e-12)
-    np.testing.assert_allclose(fits[0].q, fits[1].q, atol=1e-9)
-
-
 # Warm start, interruption, limits
 
 
@@ -525,26 +499,14 @@ def test_noise_posterior_knows_its_moments_and_edges():
     ("name", "value", "error", "message"),
     [
         ("levels", [[0.0, 1.0]] * 3, ValueError, r"levels must have shape \(4, n_levels\), got \(3, 2\)"),
-        ("levels", [0.0, np.inf, 1.0], ValueError, "levels must be finite"),
-        ("levels", np.arange(300.0), ValueError, "levels must be 1 to 256 per weight"),
         ("log_prior", [0.0, 0.0], ValueError, r"log_prior must have shape \(1, 3\), got \(1, 2\)"),
         ("log_prior", np.zeros((3, 3)), ValueError, r"log_prior must have shape \(4, 3\), got \(3, 3\)"),
-        ("log_prior", [0.0, np.nan, 0.0], ValueError, "log_prior must be finite or -inf"),
-        ("log_prior", [0.0, np.inf, 0.0], ValueError, "log_prior must be finite or -inf"),
         ("log_prior", [-np.inf] * 3, ValueError, "log_prior must .* at least one finite entry per weight"),
-        ("noise_levels", [0.0, 1.0], ValueError, "noise_levels must be positive and ascending"),
         ("noise_levels", [2.0, 1.0], ValueError, "noise_levels must be positive and ascending"),
-        ("noise_levels", [1.0, 1.0], ValueError, "noise_levels must be positive and ascending"),
-        ("noise_levels", [1.0, np.nan], ValueError, "noise_levels must be finite"),
         ("noise_levels", [], ValueError, "noise_levels must have shape"),
-        ("noise_levels", "much", TypeError, "noise_levels must hold real numbers"),
-        ("log_noise_prior", [0.0], ValueError, r"log_noise_prior must have shape \(3,\)"),
-        ("log_noise_prior", [0.0, np.nan, 0.0], ValueError, "log_noise_prior must be finite or -inf"),
-        ("log_noise_prior", [0.0, np.inf, 0.0], ValueError, "log_noise_prior must be finite or -inf"),
         ("log_noise_prior", [-np.inf] * 3, ValueError, "log_noise_prior must .* at least one finite entry"),
         ("optimizer", "adam", ValueError, "optimizer must be one of 'pipeline'.*got 'adam'"),
         ("max_iter", 0, ValueError, "max_iter must be at least 1"),
-        ("max_iter", 10.0, TypeError, "max_iter must be an integer"),
         ("n_threads", 0, ValueError, "n_threads must be at least 1"),
     ],
 )

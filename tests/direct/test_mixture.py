@@ -1,4 +1,3 @@
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixtu
 from pydirect.direct import mixture, mixture_ascent
 from pydirect.direct.mean_field import fit_regression
 from pydirect.distributions.categorical import evenly_spaced_levels
-from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.distributions.priors import GaussianPrior, TablePrior
 from pydirect.testing import enumerate_log_evidence
 
@@ -224,14 +222,6 @@ def test_arguments_are_checked(make_problem):
             fit_mixture(*arguments, **options)
 
 
-def test_a_noise_grid_too_narrow_is_warned_of(make_problem):
-    problem = make_problem(noise=1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", NoiseGridWarning)
-        with pytest.raises(NoiseGridWarning, match="upper edge"):
-            fit_mixture(problem.statistics, problem.levels, problem.log_prior, [1e-4, 2e-4, 4e-4], n_components=2)
-
-
 @pytest.mark.parametrize("n_components", [1, 3])
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_fits_under_mixture_priors_are_bounds_and_never_fall(make_problem, prior, n_components):
@@ -264,18 +254,6 @@ def test_fits_under_mixture_priors_end_at_rest_with_the_bound_they_report(make_p
     for _ in range(5):
         state = climb.ascend(state)
     assert state.elbo == pytest.approx(posterior.elbo, abs=1e-7)
-
-
-def test_log_sum_exp_fits_no_worse_than_jensen(make_problem):
-    problem = correlated_problem(make_problem, seed=1)
-    components = (GaussianPrior(0.3), GaussianPrior(3.0))
-    elbo = {
-        bound: fit_mixture(
-            problem.statistics, problem.levels, MixturePrior(components, bound=bound), [0.1], n_components=1
-        ).elbo
-        for bound in ("log_sum_exp", "jensen")
-    }
-    assert elbo["log_sum_exp"] >= elbo["jensen"]
 
 
 def test_the_scale_that_the_data_have_is_found():

@@ -310,18 +310,6 @@ def test_units_of_the_weights_change_only_the_step(medium):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-def test_marginals_moments_and_cumulants_are_those_of_the_draws(medium):
-    np.testing.assert_allclose(medium.mean, medium.draws.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(medium.variance, medium.draws.var(axis=0), atol=1e-12)
-    assert medium.sparsity == pytest.approx((medium.draws == 0).mean())
-    mean, variance = medium.moments_of_draws(PROBLEM[2])
-    drawn = replace(medium, sampler=None)
-    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 1), mean)
-    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 2), variance)
-    third = np.mean((PROBLEM[2] @ (medium.draws - medium.mean).T) ** 3, axis=1)
-    np.testing.assert_allclose(drawn.latent_cumulant(PROBLEM[2], 3), third, atol=1e-12)
-
-
 def test_variances_of_independent_draws_are_unbiased():
     posterior = fit_sequential(MEDIUM, 0.09, draws="independent", n_draws=5)
     _, variance = posterior.moments_of_draws(PROBLEM[2])

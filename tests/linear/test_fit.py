@@ -205,16 +205,6 @@ def test_features_that_are_all_zero_leave_the_prior(shape):
     np.testing.assert_allclose(fitted.latent_moments(np.ones((2, shape[1])))[1], shape[1])
 
 
-def test_outputs_are_fitted_as_if_each_were_alone():
-    setting = Setting(40, 8, n_outputs=2)
-    for k in range(2):
-        alone = GaussianStatistics.from_arrays(setting.phi, setting.y[:, k])
-        first = fit_gaussian(setting.rotation.target(k), 0.2)
-        second = fit_gaussian(decorrelate(alone), 0.2)
-        assert first.elbo == pytest.approx(second.elbo, rel=1e-10)
-        np.testing.assert_allclose(first.coefficients, second.coefficients, atol=1e-8)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [

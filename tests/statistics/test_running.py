@@ -34,7 +34,7 @@ from pydirect.features.inputs import InputMap
 from pydirect.features.maps import PolynomialFeatures, TransformerFeatures
 from pydirect.persistence import container as persistence
 from pydirect.statistics import running as running_statistics
-from pydirect.statistics.gaussian import block_rows, fingerprint
+from pydirect.statistics.gaussian import fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -102,19 +102,6 @@ def test_neither_cuts_nor_order_matter(cuts, random, as_tree):
     assert_equal_to_rounding(total, whole)
 
 
-def test_a_long_stream_is_the_batch_however_it_is_cut():
-    rng = np.random.default_rng(1)
-    x = 5 + rng.standard_normal((60_000, D))
-    y = 1e3 + np.c_[x[:, 0], x[:, 1] * x[:, 2]]
-    batch = empty().update(x, y)
-    for size in (60_000, 7_001, 333):
-        order = rng.permutation(range(0, len(x), size))
-        stream = empty()
-        for begin in order:
-            stream.update(x[begin : begin + size], y[begin : begin + size])
-        assert_equal_to_rounding(stream, batch)
-
-
 @pytest.mark.parametrize("mean", [1e6, 1e9])
 def test_large_means_lose_nothing_where_the_naive_sum_loses_everything(mean):
     rng = np.random.default_rng(2)
@@ -136,16 +123,6 @@ def test_large_means_lose_nothing_where_the_naive_sum_loses_everything(mean):
     naive = GaussianStatistics.from_arrays(np.c_[phi + mean, np.ones(4000)], y + mean)
     lost = np.linalg.lstsq(naive.A, naive.c[:, 0], rcond=None)[0][:6]
     assert np.abs(lost - expected).max() > 0.01
-
-
-@pytest.mark.parametrize("mean", [0.0, 1e6])
-def test_merging_keeps_twelve_digits_at_any_mean(mean):
-    x = X + mean
-    parts = [empty(LinearFeatures(D)).update(x[i], Y[i] + mean) for i in np.array_split(RNG.permutation(N), 11)]
-    total = parts[0]
-    for part in parts[1:]:
-        total.merge(part)
-    assert_equal_to_rounding(total, empty(LinearFeatures(D)).update(x, Y + mean))
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e6])
@@ -318,10 +295,6 @@ def test_ctrl_c_never_leaves_half_a_change(change, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         getattr(struck, change)(*arguments)
     assert_same_bits(struck, expected)
-
-
-def test_blocks_are_as_large_as_those_of_gaussian_statistics():
-    assert empty().block_rows == block_rows(B, np.float64)
 
 
 def test_statistics_add():
