@@ -176,19 +176,17 @@ class MixturePosterior(WeightMarginals, WithOutcome):
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f*, order 1 to 4, from the components' moments about the common mean; (n_rows,)."""
-        kinds = range(1, order + 1)
-        k = [np.stack([product(phi**kind, c.cumulant(kind)) for c in self.components], axis=1) for kind in kinds]
-        mean = product(k[0], self.alpha)
-        if order == 1:
-            return np.asarray(mean)
-        d = k[0] - mean[:, None]
-        second = product(k[1] + d**2, self.alpha)
-        if order == 2:
-            return np.asarray(second)
-        if order == 3:
-            return np.asarray(product(k[2] + 3 * d * k[1] + d**3, self.alpha))
-        fourth = k[3] + 3 * k[1] ** 2 + 4 * d * k[2] + 6 * d**2 * k[1] + d**4
-        return np.asarray(product(fourth, self.alpha) - 3 * second**2)
+        if order > 4:
+            raise ValueError(f"order must be 1, 2, 3 or 4, got {order}")
+        k1, k2, k3, k4 = (
+            np.stack([product(phi**kind, c.cumulant(kind)) for c in self.components], axis=1) for kind in range(1, 5)
+        )
+        mean = product(k1, self.alpha)
+        d = k1 - mean[:, None]
+        second = product(k2 + d**2, self.alpha)
+        third = product(k3 + 3 * d * k2 + d**3, self.alpha)
+        fourth = product(k4 + 3 * k2**2 + 4 * d * k3 + 6 * d**2 * k2 + d**4, self.alpha)
+        return (mean, second, third, fourth - 3 * second**2)[order - 1]
 
     def sample_indices(
         self, n_samples: int, random_state: np.random.Generator | int | None = None

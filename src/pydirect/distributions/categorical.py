@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -236,27 +237,8 @@ class WeightMarginals:
         """Expected fraction of weights that are exactly zero."""
         return float((self.q * (self.weights.levels == 0.0)).sum(axis=1).mean()) if self.q.size else 0.0
 
-    @property
-    def q(self) -> FloatArray:
-        """Marginal probabilities, (n_weights, n_levels)."""
-        return self.weights.q
-
-    @property
-    def mean(self) -> FloatArray:
-        """Posterior means of the weights, (n_weights,)."""
-        return self.weights.mean
-
-    @property
-    def variance(self) -> FloatArray:
-        """Posterior variances of the weights, (n_weights,)."""
-        return self.weights.variance
-
-    @property
-    def std(self) -> FloatArray:
-        """Posterior standard deviations of the weights, (n_weights,)."""
-        return self.weights.std
-
-    @property
-    def coefficients(self) -> FloatArray:
-        """Posterior mean of the weights of Φ, (n_weights,)."""
-        return self.mean
+    q = property(attrgetter("weights.q"), doc="Marginal probabilities, (n_weights, n_levels).")
+    mean = property(attrgetter("weights.mean"), doc="Posterior means of the weights, (n_weights,).")
+    variance = property(attrgetter("weights.variance"), doc="Posterior variances of the weights, (n_weights,).")
+    std = property(attrgetter("weights.std"), doc="Posterior standard deviations of the weights, (n_weights,).")
+    coefficients = property(attrgetter("mean"), doc="Posterior mean of the weights of Φ, (n_weights,).")

@@ -146,9 +146,7 @@ class LatentVariances:
 
     def of(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
         """Return the variances, (n_rows, n_outputs), and use the memory of `functions`, those of `inputs`."""
-        if self.folded is None:
-            return self._plain(inputs, functions)
-        return self._by_folding(inputs, functions, self.folded)
+        return self._of(inputs, functions, self.folded)
 
     @cached_property
     def folded(self) -> Folded | None:
@@ -164,8 +162,7 @@ class LatentVariances:
         inputs = np.vstack([chosen, 0.5 * (chosen[1:] + chosen[:-1])])
         with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
             folded = Folded.of(features, vectors)
-            found = self._by_folding(inputs, features.functions(inputs), folded)
-            expected = self._plain(inputs, features.functions(inputs))
+            found, expected = (self._of(inputs, features.functions(inputs), by) for by in (folded, None))
             same = (np.abs(found - expected) <= FOLDING_ERROR * expected).all()
         if same:
             self.__dict__.pop("_double", None)  # not needed any more
@@ -175,18 +172,14 @@ class LatentVariances:
     def _double(self) -> list[Any]:
         return with_precision(self.posteriors, np.float64)
 
-    def _plain(self, inputs: FloatArray, functions: FloatArray) -> FloatArray:
-        phi = self.basis.whitened(functions)
-        return self._with_residual(latent_variances(self._double, self.scale, phi), inputs, phi)
-
-    def _by_folding(self, inputs: FloatArray, functions: FloatArray, folded: Folded) -> FloatArray:
-        rotated = folded.rotate(functions)
-        variances = self.scale**2 * variances_of_rotated(self.posteriors, rotated, np.zeros(len(rotated)))
-        return self._with_residual(variances, inputs, rotated)
-
-    def _with_residual(self, variances: FloatArray, inputs: FloatArray, phi: FloatArray) -> FloatArray:
-        """Add the residual variance to variances; `phi` may be rotated."""
-        residual = self.basis.missing_variance(inputs, phi, self.mean_missing)
+    def _of(self, inputs: FloatArray, functions: FloatArray, folded: Folded | None) -> FloatArray:
+        if folded is None:
+            phi = self.basis.whitened(functions)
+            variances = latent_variances(self._double, self.scale, phi)
+        else:
+            phi = folded.rotate(functions)
+            variances = self.scale**2 * variances_of_rotated(self.posteriors, phi, np.zeros(len(phi)))
+        residual = self.basis.missing_variance(inputs, phi, self.mean_missing)  # rotated rows have the same length
         return variances if residual is None else variances + residual[:, None] * self.scale**2
 
 

@@ -198,11 +198,7 @@ def influence_of_group(
     `at`, (n_places, n_weights). `group`: sums over the rows: A = ΦᵀΩΦ, and c = ΦᵀΩe of errors e = y − Φm in place of
     targets. Raises ValueError if the rows cannot be among those of the posterior.
     """
-    whole = posterior.factor @ posterior.factor.T
-    try:
-        rest = np.linalg.cholesky(whole - group.A / posterior.noise_variance)
-    except np.linalg.LinAlgError:
-        raise ValueError("rows must be among those that the model was fitted to, got others") from None
+    rest = _rest(posterior.factor @ posterior.factor.T - group.A / posterior.noise_variance)
     with single_blas_thread():
         before, after = posterior.half(at), solve_triangular(rest, at.T, lower=True, check_finite=False)
         pull = solve_triangular(rest, group.c / posterior.noise_variance, lower=True, check_finite=False)
@@ -223,13 +219,18 @@ def influence_of_few(
     root = np.sqrt((np.ones(len(phi)) if weight is None else weight) / posterior.noise_variance)
     half = posterior.half(phi) * root
     with single_blas_thread():
-        try:
-            rest = np.linalg.cholesky(np.eye(len(phi)) - half.T @ half)
-        except np.linalg.LinAlgError:
-            raise ValueError("rows must be among those that the model was fitted to, got others") from None
+        rest = _rest(np.eye(len(phi)) - half.T @ half)
         shares = solve_triangular(rest, half.T @ posterior.half(at), lower=True, check_finite=False)
         pull = solve_triangular(rest, root * errors, lower=True, check_finite=False)
         return shares.T @ pull, -np.einsum("ij,ij->j", shares, shares)
+
+
+def _rest(precision: FloatArray) -> FloatArray:
+    """Return the Cholesky factor of what rows that are taken out leave."""
+    try:
+        return np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        raise ValueError("rows must be among those that the model was fitted to, got others") from None
 
 
 def cooks_distance(errors: FloatArray, leverages: FloatArray, precision: FloatArray) -> FloatArray:
