@@ -238,7 +238,7 @@ def check_integers(device, output, rows):
     results = [program.sums(totals), program.roots(totals), *device.predict(rows), *device.predict_interval(rows)]
     for column, expected in enumerate(results):
         np.testing.assert_array_equal(per_output[:, :, column].astype(np.float64), expected)
-    if device.probabilities is not None:
+    if device.n_classes:
         classes = output[:, n + 6 * k :].astype(np.int64)
         np.testing.assert_array_equal(classes[:, 0], device.predict_class(rows))
         np.testing.assert_array_equal(classes[:, 1:], device.predict_proba(rows))

@@ -12,8 +12,8 @@ from scipy.special import softmax
 from pydirect import DirectRegressor, Fourier, Sequential, quantize
 from pydirect.quantized.device import (
     FixedResults,
-    Probabilities,
     RawInputs,
+    class_probabilities,
     largest_counts,
     power_of_two,
     ratio,
@@ -201,7 +201,7 @@ def test_probabilities_are_within_one_count_of_real_numbers(n_classes):
     rng = np.random.default_rng(n_classes)
     logits = rng.standard_normal((60, n_classes - (n_classes == 2), 5)) * np.geomspace(0.1, 100, 60)[:, None, None]
     integers = np.rint(2.0**16 / np.log(2) * logits).astype(np.int64)
-    found = Probabilities(n_classes, 16).of_logits(integers)
+    found = class_probabilities(integers, n_classes, 16)
     if n_classes == 2:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
         np.testing.assert_array_equal(found.sum(axis=1), 2**15)
@@ -212,5 +212,5 @@ def test_probabilities_are_within_one_count_of_real_numbers(n_classes):
 
 
 def test_the_largest_difference_of_logits_has_probability_zero():
-    found = Probabilities(2, 16).of_logits(np.array([[[2**31 - 1]], [[-(2**31)]]]))
+    found = class_probabilities(np.array([[[2**31 - 1]], [[-(2**31)]]]), 2, 16)
     np.testing.assert_array_equal(found, [[0, 2**15], [2**15, 0]])

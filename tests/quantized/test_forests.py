@@ -71,7 +71,7 @@ def test_a_tree_is_grown_on_the_residual_of_the_ridge_regression_on_all_before()
 
 def test_integers_are_nearly_floats(forest):
     model, x = forest
-    assert model.program.forest.n_leaves == 6 * 8
+    assert model.program.n_leaves == 6 * 8
     np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     off = np.abs(model.functions(x) - model.with_arithmetic("float").functions(x)).max(axis=(0, 2))
     assert (off < 0.001 * model.predict(x).std(axis=0)).all()

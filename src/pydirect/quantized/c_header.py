@@ -18,7 +18,15 @@ from pydirect._validation import FloatArray, as_number
 from pydirect.persistence.container import atomic_open
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import threshold_step
-from pydirect.quantized.device import POLYNOMIAL, DeviceModel, FixedResults, Tables, level_step, require_digits
+from pydirect.quantized.device import (
+    POLYNOMIAL,
+    DeviceModel,
+    FixedResults,
+    Tables,
+    exponent_bits,
+    level_step,
+    require_digits,
+)
 from pydirect.quantized.model import QuantizedModel
 from pydirect.quantized.program import ONE, SINE
 
@@ -72,11 +80,6 @@ def _literals(values: NDArray[Any]) -> Iterable[str]:
     return (f"{macro}_C({v})" if v != least else "-INT32_C(2147483647) - 1" for v in numbers)
 
 
-def definitions(values: dict[str, int | str]) -> str:
-    """Return definitions of macros."""
-    return "".join(f"#define PD_{name} {value}\n" for name, value in values.items())
-
-
 def checked_prefix(prefix: str) -> str:
     """Validate a prefix of names, and strip trailing underscores."""
     if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix):
@@ -117,35 +120,37 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
             raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
     stored = {name: a for part in device.tables().values() for name, a in part.items()} | device.interval_table()
     found = {
+        f"bits{packed.bits}": True,
         "fourier": program.n_frequencies > 0,
-        "forest": program.forest is not None,
+        "forest": program.n_trees > 0,
         "linear": len(program.linear) > 0,
         "several": program.n_samples > 1,
         "shift": program.total_shift > 0,
         "even": "multipliers" not in stored,
         "counts": device.raw is not None,
         "fixed": device.fixed is not None,
-        "classes": device.probabilities is not None,
-        "two_classes": device.probabilities is not None and device.probabilities.n_classes == 2,
+        "classes": device.n_classes > 0,
+        "two_classes": device.n_classes == 2,
     }
-    conditions = {f"bits{packed.bits}", *(name for name, holds in found.items() if holds)}
+    conditions = {name for name, holds in found.items() if holds}
     parts = [
         template("head.h", conditions),
-        definitions(_macros(device, stored, program.n_basis_functions * program.n_columns, len(rows))),
+        *(f"#define PD_{name} {value}\n" for name, value in _macros(device, stored, len(rows)).items()),
         f"\n/* Proved: no total exceeds {bounds.accumulator} before it is shifted, no sum over the samples\n"
         f"   {bounds.sum} (both of {2**30 - 1}), no sum of squares {bounds.squares} (of {2**32 - 1}). */\n\n",
         # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
         *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
         table("pd_codes", packed.packed),
-        *_test_tables(device, rows),
+        *(table(f"pd_test_{name}", a) for name, a in _test_tables(device, rows).items()),
         "\n",
         template("program.h", conditions),
     ]
     return "".join(parts)
 
 
-def _macros(device: DeviceModel, stored: Tables, n_codes: int, n_tests: int) -> dict[str, int | str]:
-    program, depth = device.program, 0 if device.program.forest is None else device.program.forest.inputs.shape[1]
+def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int | str]:
+    program = device.program
+    n_indexed = max(program.codes.size, program.frequencies.size)
     values: dict[str, int | str] = {
         "N_FEATURES_IN": program.n_features_in,
         "N_OUTPUTS": program.n_outputs,
@@ -154,30 +159,30 @@ def _macros(device: DeviceModel, stored: Tables, n_codes: int, n_tests: int) -> 
         "N_INPUTS": program.n_inputs,
         "N_COLUMNS": program.n_columns,
         "N_FREQUENCIES": program.n_frequencies,
-        "N_TREES": program.n_leaves >> depth,
+        "N_TREES": program.n_trees,
         "N_LEAVES": program.n_leaves,
-        "DEPTH": depth,
+        "DEPTH": 0 if program.forest is None else program.forest.depth,
         "INPUT_BITS": threshold_step(program.n_inputs).bit_length() - 1,
         "N_LINEAR": len(program.linear),
-        "FIRST_LINEAR": 2 * program.n_frequencies + (program.n_leaves >> depth),
+        "FIRST_LINEAR": 2 * program.n_frequencies + program.n_trees,
         "LIMIT": f"INT32_C({program.limit})",
         "ONE": f"INT32_C({ONE})",
         "N_GROUPS": len(stored["group_end"]),
         "TOTAL_SHIFT": program.total_shift,
         "DEVIATION_SHIFT": program.deviation_shift,
         "N_TESTS": n_tests,
-        "INDEX": "uint_fast16_t" if max(n_codes, program.frequencies.size) <= LARGEST_COUNT else "uint32_t",
+        "INDEX": "uint_fast16_t" if n_indexed <= LARGEST_COUNT else "uint32_t",
         **{f"SINE_{k}": f"UINT32_C({c})" for k, c in enumerate(SINE, 1)},
     }
     if isinstance(device.results, FixedResults):
         values["LARGEST_RESULT"] = device.results.prove()
         for k, counts in enumerate(device.results.counts_per_unit.tolist()):
             values[f"COUNTS_PER_UNIT_{k}"] = int(counts) if counts.is_integer() else repr(counts)
-    if (probabilities := device.probabilities) is not None:
+    if device.n_classes:
         values |= {
-            "N_CLASSES": probabilities.n_classes,
-            "EXPONENT_BITS": probabilities.exponent_bits,
-            "LOGIT_BITS": probabilities.bits,
+            "N_CLASSES": device.n_classes,
+            "EXPONENT_BITS": exponent_bits(device.n_classes),
+            "LOGIT_BITS": device.logit_bits,
             "POLYNOMIAL": ", ".join(f"UINT32_C({c})" for c in POLYNOMIAL),
         }
     if (step := level_step(program.multipliers)) is not None:
@@ -194,18 +199,12 @@ def _read(array: NDArray[Any]) -> str:
     return f"PD_READ_{8 * array.itemsize}{'U' if array.dtype.kind == 'u' else ''}"
 
 
-def _test_tables(device: DeviceModel, rows: NDArray[np.generic]) -> list[str]:
+def _test_tables(device: DeviceModel, rows: NDArray[np.generic]) -> Tables:
     mean, std = device.predict(rows)
     kind = np.float32 if device.raw is None else np.int32
-    tables = {
-        "x": rows,
-        "totals": device.totals(rows).astype(np.int32),
-        "mean": mean.astype(kind),
-        "std": std.astype(kind),
-    }
-    if device.probabilities is not None:
-        tables["probability"] = device.predict_proba(rows).astype(np.uint16)
-    return [table(f"pd_test_{name}", a) for name, a in tables.items()]
+    totals = device.totals(rows).astype(np.int32)
+    tables = {"x": rows, "totals": totals, "mean": mean.astype(kind), "std": std.astype(kind)}
+    return tables | ({"probability": device.predict_proba(rows).astype(np.uint16)} if device.n_classes else {})
 
 
 def to_c(
@@ -298,53 +297,47 @@ def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
     return np.ascontiguousarray(rows.astype(np.float32), dtype=np.float64)
 
 
+COUNTED = """No library is needed, except the compiler's helper on cores without a 64-bit product. Results are
+counts, proved to fit for any x; each mean and standard deviation is within one count of exact
+arithmetic."""
+SINGLE = "Sums are integers, proved to fit for any x; x and results have single precision."
+
+
 def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device: DeviceModel) -> str:
-    """Return the comment at the top."""
-    report = model.report(device)
+    """Return the comment at the top: the model, its sizes, what x holds, its functions and their numbers."""
+    report, raw, results = model.report(device), device.raw, device.results
+    names = columns or ([] if raw is None else [f"column {i}" for i in range(model.n_features_in)])
+    if raw is not None:
+        pairs = zip(names, raw.zero_count, raw.counts_per_unit, strict=True)
+        names = [f"{zero:.9g} + {per_unit:.9g} * {name}" for name, zero, per_unit in pairs]
+    named = [f"x[{i}] = {name}" for i, name in enumerate(names)]
+    named += [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
+    number = "float" if raw is None else "int32_t"
+    row = f"const {number} *x"
+    functions = [
+        f"void {prefix}_predict({row}, {number} *mean, {number} *std);",
+        f"void {prefix}_predict_interval({row}, {number} *lower, {number} *upper);",
+    ]
+    if device.n_classes:
+        functions += [f"uint16_t {prefix}_predict_class({row});"]
+        functions += [f"void {prefix}_predict_proba({row}, uint16_t *probability);"]
+    numbers = [SINGLE]
+    if isinstance(results, FixedResults):
+        numbers = COUNTED.splitlines()
+        numbers += [f"Output {k}: a count is 1/{n:.17g} of a unit." for k, n in enumerate(results.counts_per_unit)]
     lines = [
-        f"Generated by pydirect {__version__}: a Bayesian model as {model.n_samples} posterior samples of "
-        f"{report['bits']}-bit integers.",
-        "",
-        f"   {model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} basis functions; "
+        f"{model.n_features_in} inputs, {model.n_outputs} outputs, {report['n_basis_functions']} basis functions; "
         f"{model.arithmetic} arithmetic.",
-        *(f"   {name}: {value}" for name, value in size_lines(report)),
+        *(f"{name}: {value}" for name, value in size_lines(report)),
+        *(ascii(text)[1:-1] for text in named),
+        "",
+        *functions,
+        f"int {prefix}_self_test(void);",
+        "",
+        *numbers,
     ]
-    classes = [f"class {k} = {name}" for k, name in enumerate(() if model.classes is None else model.classes)]
-    named = [*_inputs(model, columns, device), *classes]
-    lines += [f"   {ascii(text)[1:-1]}" for text in named]
-    lines += ["", *(f"   {line}" for line in _signatures(model, prefix, device)), ""]
-    if isinstance(device.results, FixedResults):
-        lines += [
-            "   No library is needed, except the compiler's helper on cores without a 64-bit product. Results are",
-            "   counts, proved to fit for any x; each mean and standard deviation is within one count of exact",
-            "   arithmetic.",
-            *(f"   Output {k}: a count is 1/{n:.17g} of a unit." for k, n in enumerate(device.results.counts_per_unit)),
-        ]
-    else:
-        lines += ["   Sums are integers, proved to fit for any x; x and results have single precision."]
-    return "\n".join(lines)
-
-
-def _inputs(model: QuantizedModel, columns: Sequence[str], device: DeviceModel) -> list[str]:
-    """Describe what x holds."""
-    if device.raw is None:
-        return [f"x[{i}] = {name}" for i, name in enumerate(columns)]
-    names = columns or [f"column {i}" for i in range(model.n_features_in)]
-    pairs = zip(names, device.raw.zero_count, device.raw.counts_per_unit, strict=True)
-    return [f"x[{i}] = {zero:.9g} + {per_unit:.9g} * {name}" for i, (name, zero, per_unit) in enumerate(pairs)]
-
-
-def _signatures(model: QuantizedModel, prefix: str, device: DeviceModel) -> list[str]:
-    """Declare the functions of a header."""
-    number = "float" if device.raw is None else "int32_t"
-    ends = f"{number} *lower, {number} *upper"
-    functions = [("void", "predict", f"{number} *mean, {number} *std"), ("void", "predict_interval", ends)]
-    if model.classes is not None:
-        functions += [("uint16_t", "predict_class", ""), ("void", "predict_proba", "uint16_t *probability")]
-    lines = [
-        f"{result} {prefix}_{name}(const {number} *x{', ' if rest else ''}{rest});" for result, name, rest in functions
-    ]
-    return [*lines, f"int {prefix}_self_test(void);"]
+    first = f"Generated by pydirect {__version__}: a Bayesian model as {model.n_samples} posterior samples of "
+    return first + f"{report['bits']}-bit integers.\n\n" + textwrap.indent("\n".join(lines), "   ")
 
 
 def size_lines(report: dict[str, Any]) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,8 +46,9 @@ from pydirect.quantized.program import (
 )
 
 
-def round_shift(v: Integers, shift: Any) -> Integers:
+def round_shift(v: Integers, shift: NDArray[Any]) -> Integers:
     """Return v/2^shift rounded to the nearest integer, halves away from zero."""
+    shift = shift.astype(np.int64)
     return np.asarray(np.sign(v) * ((np.abs(v) + (2**shift >> 1)) >> shift))
 
 
@@ -77,12 +78,11 @@ class RawInputs:
         Before it is rounded, q differs by at most 2^-13 from its value for this x in real numbers.
         """
         d = program.n_features_in
-        named = ((counts_per_unit, "counts_per_unit"), (zero_count, "zero_count"))
-        gains, zeros = (np.broadcast_to(as_float_array(a, name, (d,) if np.ndim(a) else ()), (d,)) for a, name in named)
-        gain, zero = gains[program.columns], zeros[program.columns]
+        gains, zeros = _spread(counts_per_unit, "counts_per_unit", d), _spread(zero_count, "zero_count", d)
+        gain = gains[program.columns]
         if (gain == 0).any():
             raise ValueError(f"counts_per_unit must not be zero for an input that the model reads, got {gain}")
-        exact = zero + gain * program.origin.astype(np.float64)
+        exact = zeros[program.columns] + gain * program.origin.astype(np.float64)
         slope = program.multiplier.astype(np.float64) / gain  # units of q per count
         origin, reach = np.rint(exact), np.ceil((program.limit + 1.0) / np.abs(slope)) + 1
         if (fine := program.columns[~(np.abs(origin) + reach <= 2**30)]).size:
@@ -90,15 +90,9 @@ class RawInputs:
         if (coarse := program.columns[np.abs(slope) > 2.0 * program.limit]).size:
             raise ValueError(f"counts_per_unit must be larger: one count is more than the range of column {coarse[0]}")
         shift = np.floor(np.log2(2**30 / np.abs(slope)))
-        return cls(
-            origin.astype(np.int32),
-            np.rint(slope * 2.0**shift).astype(np.int32),
-            np.rint((origin - exact) * slope * 2.0**shift).astype(np.int32),
-            shift.astype(np.uint8),
-            program.limit,
-            gains,
-            zeros,
-        )
+        slope = slope * 2.0**shift
+        first, multiplier, rest = (np.rint(a).astype(np.int32) for a in (origin, slope, (origin - exact) * slope))
+        return cls(first, multiplier, rest, shift.astype(np.uint8), program.limit, gains, zeros)
 
     def counts(self, rows: FloatArray) -> NDArray[np.int32]:
         """Return the counts of rows of X, as far as 32 bits hold them, (n_rows, n_features_in)."""
@@ -108,27 +102,20 @@ class RawInputs:
     def quantise(self, counts: ArrayLike) -> Integers:
         """Return q of counts (n_rows, n_inputs), by step 1."""
         t = (np.asarray(counts, dtype=np.int64) - self.origin) * self.multiplier + self.offset
-        return np.clip(round_shift(t, self.shift.astype(np.int64)), -self.limit, self.limit)
+        return np.clip(round_shift(t, self.shift), -self.limit, self.limit)
+
+
+def _spread(values: ArrayLike, name: str, n: int) -> FloatArray:
+    """Validate one number, or one for each of n columns, (n,)."""
+    return np.broadcast_to(as_float_array(values, name, (n,) if np.ndim(values) else ()), (n,))
 
 
 @dataclass(frozen=True)
 class SingleResults(Results):
     """Results in single precision."""
 
+    dtype: ClassVar[Any] = np.float32
     program: IntegerProgram
-
-    def value(self, sums: Integers) -> NDArray[np.float32]:
-        """Return ``offset + scale · sums``."""
-        scale, offset = self.program.scale.astype(np.float32), self.program.offset.astype(np.float32)
-        return np.asarray(sums.astype(np.float32) * scale + offset)
-
-    def width(self, roots: Integers, factor: float = 1.0) -> NDArray[np.float32]:
-        """Return ``factor · std_scale · roots``."""
-        return np.asarray(roots.astype(np.float32) * self.width_scale(factor))
-
-    def width_scale(self, factor: float = 1.0) -> NDArray[np.float32]:
-        """Return the factor on roots."""
-        return (self.program.std_scale * factor).astype(np.float32)
 
 
 # By default the smallest standard deviation has four digits, or the largest value of a model without noise seven.
@@ -156,70 +143,55 @@ class FixedResults(Results):
     width_gain: NDArray[np.int32]
     interval_gain: NDArray[np.int32]
     width_shift: NDArray[np.uint8]
-    # probability of intervals
-    level: float
 
     @classmethod
-    def of(
-        cls,
-        program: IntegerProgram,
-        counts_per_unit: ArrayLike | None = None,
-        level: float = 0.9,
-        *,
-        logits: bool = False,
-    ) -> Self:
-        """Derive the constants; by default counts are powers of ten, or ``2^bits log2(e)`` for logits."""
+    def of(cls, program: IntegerProgram, counts_per_unit: ArrayLike | None = None, level: float = 0.9) -> Self:
+        """Derive the constants, of intervals of one probability; by default counts are powers of ten."""
         largest = largest_counts(program, level)
-        if logits:
-            counts = np.full(len(largest), 2.0 ** min(LOGIT_BITS, math.floor(math.log2(largest.min() * math.log(2)))))
-            counts /= math.log(2)
-        elif counts_per_unit is None:
+        if counts_per_unit is None:
             counts = np.minimum(_default_counts(program), [10.0 ** math.floor(math.log10(most)) for most in largest])
         else:
-            given = as_float_array(
-                counts_per_unit, "output_counts_per_unit", (len(largest),) * (np.ndim(counts_per_unit) > 0)
-            )
-            counts = np.broadcast_to(given, (len(largest),))
+            counts = np.array(_spread(counts_per_unit, "output_counts_per_unit", len(largest)))
             if not ((counts > 0) & (counts <= largest)).all():
                 raise ValueError(
                     f"output_counts_per_unit must be positive and at most {largest.tolist()}, beyond which 32 bits do "
                     f"not hold every result, got {counts_per_unit!r}"
                 )
-        reach, width = program.prove().sum, _largest_root(program)
-        exact = [map(Fraction, a) for a in zip(counts, program.scale, program.offset, program.std_scale, strict=True)]
-        factor = Fraction(half_width(level))
-        columns = zip(*(_constants(reach, width, factor, *numbers) for numbers in exact), strict=True)
-        constants: dict[str, Any] = {
-            name: np.array(a, dtype=dtype) for (name, dtype), a in zip(CONSTANTS.items(), columns, strict=True)
-        }
-        results = cls(program, np.array(counts, dtype=np.float64), level=level, **constants)
+        reach, width, z = program.prove().sum, _largest_root(program), Fraction(half_width(level))
+        rows = []
+        for numbers in zip(counts, program.scale, program.offset, program.std_scale, strict=True):
+            count, *units = map(Fraction, numbers)
+            scale, offset, std_scale = (count * unit for unit in units)
+            widest = std_scale * max(z, Fraction(1))
+            shift = _largest_shift(abs(scale), abs(scale) * reach + abs(offset))
+            width_shift = _largest_shift(widest, widest * width)
+            scale, offset, std_scale = scale * 2**shift, offset * 2**shift, std_scale * 2**width_shift
+            rows.append((round(scale), round(offset), shift, round(std_scale), round(std_scale * z), width_shift))
+        pairs = zip(CONSTANTS.items(), zip(*rows, strict=True), strict=True)
+        results = cls(program, counts, **{name: np.array(column, dtype) for (name, dtype), column in pairs})
         results.prove()
         return results
 
     def prove(self) -> int:
         """Prove that no product leaves 64 bits and no result 32, whatever the inputs; return the largest result."""
-        reach, width = self.program.prove().sum, _largest_root(self.program)
-        largest = 0
-        gains = zip(
-            self.gain, self.offset, self.shift, self.width_gain, self.interval_gain, self.width_shift, strict=True
-        )
-        for g, b, r, *h, q in gains:
-            product, other = reach * abs(int(g)) + abs(int(b)), width * int(max(h))
-            end = _rounded(product, int(r)) + _rounded(other, int(q))
-            for value, limit in ((product + 2 ** int(r), 2**63), (other + 2 ** int(q), 2**63), (end, 2**31)):
-                if value >= limit:
-                    raise AccumulatorOverflowError(f"a result must stay below {limit}, but could reach {value}")
-            largest = max(largest, end)
-        return largest
+        own = {name: np.abs(getattr(self, name).astype(object)) for name in CONSTANTS}  # integers without bounds
+        widest = np.maximum(own["width_gain"], own["interval_gain"])
+        product = self.program.prove().sum * own["gain"] + own["offset"] + (1 << own["shift"] >> 1)
+        other = _largest_root(self.program) * widest + (1 << own["width_shift"] >> 1)
+        end = (product >> own["shift"]) + (other >> own["width_shift"])
+        for value, limit in ((product, 2**63), (other, 2**63), (end, 2**31)):
+            if value.max() >= limit:
+                raise AccumulatorOverflowError(f"a result must stay below {limit}, but could reach {value.max()}")
+        return int(end.max())
 
     def value(self, sums: Integers) -> Integers:
         """Return counts of ``offset + scale · sums``."""
-        return round_shift(sums * self.gain.astype(np.int64) + self.offset, self.shift.astype(np.int64))
+        return round_shift(sums * self.gain.astype(np.int64) + self.offset, self.shift)
 
     def width(self, roots: Integers, factor: float = 1.0) -> Integers:
         """Return counts of ``factor · std_scale · roots``, the factor one or that of the intervals."""
         gain = self.width_gain if factor == 1.0 else self.interval_gain
-        return round_shift(roots * gain.astype(np.int64), self.width_shift.astype(np.int64))
+        return round_shift(roots * gain.astype(np.int64), self.width_shift)
 
 
 def require_digits(program: IntegerProgram) -> None:
@@ -240,15 +212,10 @@ def largest_counts(program: IntegerProgram, level: float) -> FloatArray:
     reach, width = program.prove().sum, _largest_root(program)
     scale, std_scale = np.abs(program.scale), program.std_scale * max(half_width(level), 1.0)
     mean, half = np.abs(program.offset) + scale * max(reach, 1), std_scale * max(width, 1)
-    bits, width_bits = reach.bit_length(), width.bit_length()
+    limits = [(2.0**31 - 8) / (mean + half)]
     with np.errstate(divide="ignore"):  # no limit of what is zero
-        limits = [
-            (2.0**31 - 8) / (mean + half),
-            (2.0**31 - 1) / (scale * 2.0**bits),
-            2.0**62 / (mean * 2.0**bits),
-            (2.0**31 - 1) / (std_scale * 2.0**width_bits),
-            2.0**62 / (half * 2.0**width_bits),
-        ]
+        for gain, end, bits in ((scale, mean, reach.bit_length()), (std_scale, half, width.bit_length())):
+            limits += [(2.0**31 - 1) / (gain * 2.0**bits), 2.0**62 / (end * 2.0**bits)]
     return np.asarray(np.min(limits, axis=0) * (1 - 1e-9))  # a margin for rounding in double precision
 
 
@@ -267,28 +234,10 @@ def _largest_root(program: IntegerProgram) -> int:
     return math.isqrt(program.prove().squares * 2**16)
 
 
-def _constants(
-    reach: int, width: int, factor: Fraction, counts: Fraction, scale: Fraction, offset: Fraction, std_scale: Fraction
-) -> tuple[int, int, int, int, int, int]:
-    """Return gain, offset and shift of sums up to `reach`, and gains, also with `factor`, and shift of roots."""
-    shift = _largest_shift(counts * abs(scale), counts * (abs(scale) * reach + abs(offset)))
-    widest = counts * std_scale * max(factor, Fraction(1))
-    width_shift = _largest_shift(widest, widest * width)
-    gain, rest = round(counts * scale * 2**shift), round(counts * offset * 2**shift)
-    width_gain = counts * std_scale * 2**width_shift
-    return gain, rest, shift, round(width_gain), round(width_gain * factor), width_shift
-
-
 def _largest_shift(factor: Fraction, largest: Fraction) -> int:
     """Return the largest shift for which the factor takes 31 bits and the largest value 62."""
-    for shift in range(LARGEST_SHIFT, 0, -1):
-        if factor * 2**shift <= 2**31 - 1 and largest * 2**shift <= 2**62:
-            return shift
-    return 0
-
-
-def _rounded(v: int, shift: int) -> int:
-    return (v + (2**shift >> 1)) >> shift
+    fits = (s for s in range(LARGEST_SHIFT, 0, -1) if factor * 2**s <= 2**31 - 1 and largest * 2**s <= 2**62)
+    return next(fits, 0)
 
 
 CERTAIN = 2**15
@@ -297,29 +246,25 @@ SHARE_BITS = 23
 POLYNOMIAL = (7419135, 57311509, 257211668, 744187942, 2**30)
 
 
-@dataclass(frozen=True)
-class Probabilities:
-    """Probabilities of classes from counts of logits, ``2^bits log2(e)`` of which make one."""
+def exponent_bits(n_classes: int) -> int:
+    """Return the bits of a power of two, such that the sum over the classes stays below 2^31."""
+    return min(24, 30 - n_classes.bit_length())
 
-    n_classes: int
-    bits: int
 
-    @property
-    def exponent_bits(self) -> int:
-        """Bits of a power of two, such that the sum over the classes stays below 2^31."""
-        return min(24, 30 - self.n_classes.bit_length())
+def class_probabilities(logits: Integers, n_classes: int, bits: int) -> Integers:
+    """Return probabilities from counts of logits, ``2^bits log2(e)`` of which make one.
 
-    def of_logits(self, logits: Integers) -> Integers:
-        """Return probabilities from counts of logits, (n_rows, n_outputs, n_samples) to (n_rows, n_classes)."""
-        if self.n_classes == 2:
-            logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-        below = logits.max(axis=1, keepdims=True) - logits
-        e = power_of_two(below << (LOGIT_BITS - self.bits), self.exponent_bits)
-        shares = ratio(e, e.sum(axis=1, keepdims=True), SHARE_BITS).sum(axis=2)
-        found = ratio(shares, logits.shape[2] << SHARE_BITS, 15)
-        if self.n_classes == 2:
-            found[:, 0] = CERTAIN - found[:, 1]
-        return found
+    From (n_rows, n_outputs, n_samples) to (n_rows, n_classes).
+    """
+    if n_classes == 2:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    below = logits.max(axis=1, keepdims=True) - logits
+    e = power_of_two(below << (LOGIT_BITS - bits), exponent_bits(n_classes))
+    shares = ratio(e, e.sum(axis=1, keepdims=True), SHARE_BITS).sum(axis=2)
+    found = ratio(shares, logits.shape[2] << SHARE_BITS, 15)
+    if n_classes == 2:
+        found[:, 0] = CERTAIN - found[:, 1]
+    return found
 
 
 def power_of_two(u: Integers, bits: int) -> Integers:
@@ -352,9 +297,10 @@ class DeviceModel:
     program: IntegerProgram
     results: SingleResults | FixedResults
     level: float
-    raw: RawInputs | None = None
-    logits: FixedResults | None = None
-    probabilities: Probabilities | None = None
+    raw: RawInputs | None
+    # constants of results in counts, or of logits in counts, if there are any
+    fixed: FixedResults | None
+    n_classes: int
 
     @classmethod
     def of(
@@ -376,21 +322,13 @@ class DeviceModel:
         if n_classes and output_counts_per_unit is not None:
             raise ValueError("output_counts_per_unit must be None for a classifier: probabilities are counts of 2^-15")
         program.prove()
-        logits = probabilities = None
+        raw = None if counts_per_unit is None else RawInputs.of(program, counts_per_unit, zero_count)
         if n_classes:
-            logits = FixedResults.of(program, None, level, logits=True)
-            bits = round(math.log2(logits.counts_per_unit[0] * math.log(2)))
-            probabilities = Probabilities(n_classes, bits)
-        if counts_per_unit is None:
-            return cls(program, SingleResults(program), level, None, logits, probabilities)
-        raw = RawInputs.of(program, counts_per_unit, zero_count)
-        results = FixedResults.of(program, output_counts_per_unit, level) if logits is None else logits
-        return cls(program, results, level, raw, logits, probabilities)
-
-    @property
-    def fixed(self) -> FixedResults | None:
-        """Constants of results in counts, if there are any."""
-        return self.logits if isinstance(self.results, SingleResults) else self.results
+            largest = largest_counts(program, level).min() * math.log(2)
+            output_counts_per_unit = 2.0 ** min(LOGIT_BITS, math.floor(math.log2(largest))) / math.log(2)
+        fixed = None if raw is None and not n_classes else FixedResults.of(program, output_counts_per_unit, level)
+        results = SingleResults(program) if raw is None or fixed is None else fixed
+        return cls(program, results, level, raw, fixed, n_classes)
 
     def quantise(self, X: ArrayLike) -> Integers:
         """Return the inputs of the program, (n_rows, n_inputs)."""
@@ -403,7 +341,6 @@ class DeviceModel:
 
     def totals(self, X: ArrayLike) -> Integers:
         """Totals of every sample, (n_rows, n_outputs, n_samples)."""
-        self.program.prove()
         return np.asarray(self.program.totals_of_features(self.program.features(self.quantise(X))))
 
     def predict(self, X: ArrayLike) -> Pair:
@@ -422,14 +359,17 @@ class DeviceModel:
 
     def predict_proba(self, X: ArrayLike) -> Integers:
         """Probabilities of the classes in units of 2^-15, (n_rows, n_classes)."""
-        logits = self._logits()
-        assert self.probabilities is not None
-        return self.probabilities.of_logits(logits.functions(self.totals(X)))
+        return class_probabilities(self._logits().functions(self.totals(X)), self.n_classes, self.logit_bits)
+
+    @property
+    def logit_bits(self) -> int:
+        """Bits of a classifier's logits: ``2^bits log2(e)`` counts make one."""
+        return round(math.log2(self._logits().counts_per_unit[0] * math.log(2)))
 
     def _logits(self) -> FixedResults:
-        if self.logits is None:
+        if self.fixed is None or not self.n_classes:
             raise ValueError("only a classifier has probabilities")
-        return self.logits
+        return self.fixed
 
     # --- cost
 
@@ -439,7 +379,7 @@ class DeviceModel:
         Column numbers take the smallest type that holds them all. Those from 0 on, and evenly spaced levels, need no
         table.
         """
-        program, fixed = self.program, self.fixed
+        program, fixed, forest = self.program, self.fixed, self.program.forest
         index = np.uint8 if program.n_features_in <= 256 else np.uint16
         own = {"columns": program.columns, "linear": program.linear}
         inputs: Tables = {k: a.astype(index) for k, a in own.items() if (a != np.arange(len(a))).any()}
@@ -450,14 +390,13 @@ class DeviceModel:
         parts = {"inputs": inputs, "frequencies": {}, "trees": {}, "levels": {}}
         if program.n_frequencies:
             parts["frequencies"] = {"phase_shift": program.phase_shift, "frequencies": program.frequencies}
-        if (forest := program.forest) is not None:
+        if forest is not None:
             step = threshold_step(program.n_inputs)
             splits = forest.inputs * (2**16 // step) + (forest.thresholds.astype(np.int32) + 2**15) // step
             parts["trees"] = {"splits": splits.astype(np.uint16)}
         if level_step(program.multipliers) is None:
             parts["levels"] = {"multipliers": smallest_integers(program.multipliers)}
-        ends, gains = term_groups(program)
-        parts["groups"] = {"group_end": ends, "group_gain": gains}
+        parts["groups"] = term_groups(program)
         outputs: Tables = {} if program.n_samples == 1 else {"noise": program.noise}
         if isinstance(self.results, SingleResults):
             with np.errstate(over="ignore"):  # only the size counts then: `require_digits`
@@ -481,22 +420,15 @@ class DeviceModel:
         Fitted to programs compiled by GCC with -Os, counts for a Cortex-M0+, floats for a Cortex-M4 with a
         single-precision unit; `bench/scripts/flash.py` compares.
         """
-        program, counts, forest = self.program, self.raw is not None, self.program.forest
-        columns, inputs = program.n_columns, program.n_inputs
-        parts = [
-            (435 if counts else 205, True),
-            (150, program.n_samples > 1),
-            (150, program.n_frequencies > 0),
-            (90, forest is not None),
-            (95, len(set(program.gain.tolist())) > 1),
-            (330 if counts else 220, program.n_outputs > 1),
-            (150 if counts else 230, self.probabilities is not None),
-        ]
-        trees = 0 if forest is None else len(forest.inputs)
+        program, counts = self.program, self.raw is not None
+        columns, inputs, trees = program.n_columns, program.n_inputs, program.n_trees
+        code = 435 if counts else 205
+        code += 150 * (program.n_samples > 1) + 150 * (program.n_frequencies > 0) + 90 * (trees > 0)
+        code += 95 * (len(set(program.gain.tolist())) > 1)
+        code += (330 if counts else 220) * (program.n_outputs > 1) + (150 if counts else 230) * (self.n_classes > 0)
         instructions = 37 * inputs + (35 + 15 * inputs) * program.n_frequencies + 70 * trees
         instructions += 90 * columns * (program.n_samples > 1)
         instructions += (8 + 18 * columns) * (program.n_basis_functions - program.n_leaves + trees)
-        code = sum(size for size, holds in parts if holds)
         return {"code": code, "stack": 2 * inputs + 4 * columns + 128, "instructions": instructions}
 
 
@@ -506,11 +438,10 @@ def level_step(multipliers: NDArray[np.int32]) -> int | None:
     return steps.pop() if len(steps) == 1 else None
 
 
-def term_groups(program: IntegerProgram) -> tuple[NDArray[np.uint16], NDArray[Any]]:
+def term_groups(program: IntegerProgram) -> Tables:
     """Return where terms of the same gain end, and these gains; a tree is one term, like any other basis function."""
     gain, forest = program.gain, program.forest
-    if forest is not None:
-        own = np.arange(program.n_leaves)  # a forest has no frequencies before it
-        gain = np.delete(gain, own[own % (1 << forest.inputs.shape[1]) != 0])
+    if forest is not None:  # which has no frequencies before it
+        gain = np.concatenate([gain[: program.n_leaves : 1 << forest.depth], gain[program.n_leaves :]])
     ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))[: len(gain)]
-    return ends.astype(np.uint16), smallest_integers(gain[ends - 1])
+    return {"group_end": ends.astype(np.uint16), "group_gain": smallest_integers(gain[ends - 1])}

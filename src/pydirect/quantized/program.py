@@ -43,11 +43,10 @@ intervals. Throughout, ``shifted(v, r)`` is v/2^r rounded to the nearest integer
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -123,18 +122,23 @@ class Bounds:
     squares: int
 
 
-class Results(ABC):
-    """Step 5: results (n_rows, n_outputs) from totals (n_rows, n_outputs, n_samples)."""
+class Results:
+    """Step 5: results (n_rows, n_outputs) from totals (n_rows, n_outputs, n_samples), in floating point of `dtype`."""
 
+    dtype: ClassVar[Any] = np.float64
     program: IntegerProgram
 
-    @abstractmethod
     def value(self, sums: Any) -> Any:
         """Return ``offset + scale · sums``."""
+        return sums.astype(self.dtype) * self.program.scale.astype(self.dtype) + self.program.offset.astype(self.dtype)
 
-    @abstractmethod
     def width(self, roots: Any, factor: float = 1.0) -> Any:
         """Return ``factor · std_scale · roots``."""
+        return roots.astype(self.dtype) * self.width_scale(factor)
+
+    def width_scale(self, factor: float = 1.0) -> NDArray[Any]:
+        """Return the factor on roots."""
+        return (self.program.std_scale * factor).astype(self.dtype)
 
     def mean(self, totals: Any) -> Any:
         """Means."""
@@ -168,18 +172,22 @@ class Forest:
     thresholds: NDArray[np.int16]
 
     @property
-    def n_leaves(self) -> int:
-        """Number of leaves of all trees."""
-        return len(self.inputs) << self.inputs.shape[1]
+    def depth(self) -> int:
+        """Levels of a tree."""
+        return self.inputs.shape[1]
 
-    def leaves(self, q: Any) -> Any:
-        """Return the leaves, (n_rows, n_leaves), one per tree ONE and the others 0."""
-        n_trees, depth = self.inputs.shape
-        right = np.take(q, self.inputs.ravel(), axis=1) > self.thresholds.ravel().astype(np.int64)
-        bits = np.reshape(right.astype(np.int64), (-1, n_trees, depth))
-        leaf = np.sum(bits * (1 << np.arange(depth, dtype=np.int64)[::-1]), axis=2)
-        chosen = leaf[:, :, None] == np.arange(1 << depth, dtype=np.int64)
-        return np.reshape(chosen.astype(np.int64), (-1, self.n_leaves)) * ONE
+
+def leaves(inputs: Any, columns: NDArray[np.integer[Any]], thresholds: NDArray[Any]) -> Any:
+    """Return 1 for the leaf that a row reaches in each tree, 0 for the others, (n_rows, n_trees · 2^depth).
+
+    `columns`, `thresholds`, (n_trees, depth): the splits.
+    """
+    n_trees, depth = columns.shape
+    right = np.take(inputs, columns.ravel(), axis=1) > thresholds.ravel()
+    bits = np.reshape(right.astype(np.int64), (-1, n_trees, depth))
+    leaf = np.sum(bits * (1 << np.arange(depth, dtype=np.int64)[::-1]), axis=2)
+    chosen = leaf[:, :, None] == np.arange(1 << depth, dtype=np.int64)
+    return np.reshape(chosen.astype(np.int64), (-1, n_trees << depth))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,9 +249,14 @@ class IntegerProgram(Results):
         return len(self.frequencies)
 
     @property
+    def n_trees(self) -> int:
+        """Number of trees."""
+        return 0 if self.forest is None else len(self.forest.inputs)
+
+    @property
     def n_leaves(self) -> int:
         """Number of leaves of all trees."""
-        return 0 if self.forest is None else self.forest.n_leaves
+        return 0 if self.forest is None else self.n_trees << self.forest.depth
 
     @property
     def first_linear(self) -> int:
@@ -272,9 +285,9 @@ class IntegerProgram(Results):
         largest[self.first_linear : self.first_linear + len(self.linear)] = self.limit
         terms = np.abs(weights) * shifted(largest * np.abs(self.gain.astype(np.int64)), 15)[:, None]
         if self.forest is not None:  # of a tree one leaf counts
-            leaves = slice(2 * self.n_frequencies, self.first_linear)
-            own = terms[leaves].reshape(len(self.forest.inputs), -1, terms.shape[1])
-            return np.asarray(np.delete(terms, leaves, axis=0).sum(axis=0) + own.max(axis=1).sum(axis=0))
+            own, terms = np.split(terms, [self.n_leaves])
+            own = own.reshape(self.n_trees, -1, terms.shape[1]).max(axis=1)
+            return np.asarray(terms.sum(axis=0) + own.sum(axis=0))
         return np.asarray(terms.sum(axis=0))
 
     @cached_property
@@ -332,7 +345,7 @@ class IntegerProgram(Results):
             pairs = np.stack([turn_sine(phase + QUARTER), turn_sine(phase)], axis=2)
             parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
         if self.forest is not None:
-            parts.append(self.forest.leaves(q))
+            parts.append(leaves(q, self.forest.inputs, self.forest.thresholds.astype(np.int64)) * ONE)
         if len(self.linear):
             parts.append(np.take(q, self.linear, axis=1))
         if not parts or self.has_constant:
@@ -367,14 +380,6 @@ class IntegerProgram(Results):
     def program(self) -> IntegerProgram:  # type: ignore[override]
         """Itself."""
         return self
-
-    def value(self, sums: Any) -> Any:
-        """Step 5: ``offset + scale · sums``."""
-        return sums * self.scale + self.offset
-
-    def width(self, roots: Any, factor: float = 1.0) -> Any:
-        """Step 5: ``factor · std_scale · roots``."""
-        return roots * (self.std_scale * factor)
 
     # --- compiled
 
