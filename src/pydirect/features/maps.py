@@ -33,6 +33,7 @@ Block = NDArray[Any]
 LARGEST_ROUNDING = 4e-3
 # Largest frequency in units of an inverse length-scale: slopes of draws are finite.
 FARTHEST = 100.0
+PRECISIONS = (np.float64, np.float32)
 # Rows that sums are expected to be over where nobody knows.
 MANY_ROWS = 1e6
 
@@ -155,8 +156,36 @@ class FeatureMap(ABC):
         """Raise unless all numbers are in their ranges."""
 
 
+class _Inputs(FeatureMap):
+    """Basis functions that are the inputs, then constants."""
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """Values of the functions that are constant."""
+        return ()
+
+    @property
+    def n_weights(self) -> int:
+        """Number of basis functions."""
+        return self.n_features_in + len(self.constants)
+
+    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
+        out = np.empty((len(x), self.n_weights), dtype=dtype)
+        out[:, : self.n_features_in] = x
+        out[:, self.n_features_in :] = self.constants
+        return out
+
+    def gradient(self, x: FloatArray) -> Along:
+        return lambda direction: rates_of_inputs((len(x), self.n_weights), direction)
+
+    def products(self) -> ProductMap:
+        d = self.n_features_in
+        powers, matrix = np.eye(self.n_weights, d, dtype=np.intp), np.diag([*np.ones(d), *self.constants])
+        return ProductMap(np.empty((d, 0)), powers, 0, matrix)
+
+
 @dataclass(frozen=True)
-class PrecomputedFeatures(FeatureMap):
+class PrecomputedFeatures(_Inputs):
     """Precomputed features: the inputs are the basis functions.
 
     - `n_features_in`: Number of inputs.
@@ -165,25 +194,9 @@ class PrecomputedFeatures(FeatureMap):
     kind: ClassVar[str] = "precomputed"
     n_features_in: Annotated[int, Size("n_inputs")]
 
-    @property
-    def n_weights(self) -> int:
-        """Number of basis functions."""
-        return self.n_features_in
-
-    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return Φ = X."""
-        return np.ascontiguousarray(x, dtype=dtype)
-
-    def gradient(self, x: FloatArray) -> Along:
-        return lambda direction: rates_of_inputs(x.shape, direction)
-
-    def products(self) -> ProductMap:
-        d = self.n_features_in
-        return ProductMap(np.empty((d, 0)), np.eye(d, dtype=np.intp), 0, np.eye(d))
-
 
 @dataclass(frozen=True)
-class LinearFeatures(FeatureMap):
+class LinearFeatures(_Inputs):
     """Linear features: the inputs and a constant, whose weight is the intercept.
 
     `intercept_scale`: the prior standard deviation of the intercept relative to that of a weight.
@@ -194,24 +207,8 @@ class LinearFeatures(FeatureMap):
     intercept_scale: float = 1.0
 
     @property
-    def n_weights(self) -> int:
-        """Number of basis functions."""
-        return self.n_features_in + 1
-
-    def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return [X | intercept_scale]."""
-        out = np.empty((x.shape[0], self.n_weights), dtype=dtype)
-        out[:, :-1] = x
-        out[:, -1] = self.intercept_scale
-        return out
-
-    def gradient(self, x: FloatArray) -> Along:
-        return lambda direction: rates_of_inputs((len(x), self.n_weights), direction)
-
-    def products(self) -> ProductMap:
-        d = self.n_features_in
-        matrix = np.diag(np.append(np.ones(d), self.intercept_scale))
-        return ProductMap(np.empty((d, 0)), np.eye(d + 1, d, dtype=np.intp), 0, matrix)
+    def constants(self) -> tuple[float, ...]:
+        return (self.intercept_scale,)
 
 
 @dataclass(frozen=True)
@@ -245,41 +242,38 @@ class PolynomialFeatures(FeatureMap):
         inputs = range(self.n_features_in)
         return [m for k in range(self.degree + 1) for m in combinations_with_replacement(inputs, k)]
 
+    @cached_property
+    def _factors(self) -> list[tuple[int, int]]:
+        """Every monomial after the constant as a shorter one, by number, times one more input."""
+        number = {m: k for k, m in enumerate(self.monomials)}
+        return [(number[m[:-1]], m[-1]) for m in self.monomials[1:]]
+
     @property
     def largest_input(self) -> float:
         """Largest magnitude of inputs for which no power overflows."""
         return float(LARGEST ** (1 / self.degree))
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
-        """Return the monomials; each is computed as a shorter one times one more input."""
-        column = {m: k for k, m in enumerate(self.monomials)}
-        out = np.empty((self.n_weights, x.shape[0]), dtype=dtype)
-        out[0] = 1.0
-        for m, k in column.items():
-            if m:
-                np.multiply(out[column[m[:-1]]], x[:, m[-1]], out=out[k], casting="same_kind")
+        out = np.ones((self.n_weights, len(x)), dtype=dtype)
+        for k, (shorter, j) in enumerate(self._factors, 1):
+            np.multiply(out[shorter], x[:, j], out=out[k], casting="same_kind")
         return np.ascontiguousarray(out.T)
 
     def gradient(self, x: FloatArray) -> Along:
         phi = self.transform(x)
-        column = {m: k for k, m in enumerate(self.monomials)}
 
         def along(direction: Direction) -> FloatArray:
-            """Differentiate by the product rule: each monomial is a shorter one times one more input."""
             rates, out = rates_of_inputs(x.shape, direction), np.zeros_like(phi)
-            for m, k in column.items():
-                if m:
-                    shorter = column[m[:-1]]
-                    out[:, k] = out[:, shorter] * x[:, m[-1]] + phi[:, shorter] * rates[:, m[-1]]
+            for k, (shorter, j) in enumerate(self._factors, 1):  # the product rule
+                out[:, k] = out[:, shorter] * x[:, j] + phi[:, shorter] * rates[:, j]
             return np.asarray(out)
 
         return along
 
     def products(self) -> ProductMap:
-        powers = np.zeros((self.n_weights, self.n_features_in), dtype=np.intp)
-        for m, monomial in enumerate(self.monomials):
-            np.add.at(powers[m], list(monomial), 1)
-        return ProductMap(np.empty((self.n_features_in, 0)), powers, 0, np.eye(self.n_weights))
+        d = self.n_features_in
+        powers = np.array([[m.count(j) for j in range(d)] for m in self.monomials], dtype=np.intp)
+        return ProductMap(np.empty((d, 0)), powers, 0, np.eye(self.n_weights))
 
 
 @dataclass(frozen=True)
@@ -331,11 +325,9 @@ class FourierFeatures(FeatureMap):
     def _tables(self) -> dict[np.dtype[Any], tuple[Block, Block]]:
         """Frequencies in turns per unit of x, and amplitudes, padded to the kernels' width, by precision."""
         padding = (0, -self.n_frequencies % 16)
-        turns = np.pad(self.frequencies / (2 * np.pi), ((0, 0), padding))
-        amplitudes = np.pad(self.amplitudes, padding)
-        return {
-            np.dtype(t): (np.ascontiguousarray(turns, dtype=t), amplitudes.astype(t)) for t in (np.float64, np.float32)
-        }
+        tables = np.pad(self.frequencies / (2 * np.pi), ((0, 0), padding)), np.pad(self.amplitudes, padding)
+        turns, sizes = ([table.astype(t, order="C") for t in PRECISIONS] for table in tables)
+        return dict(zip(map(np.dtype, PRECISIONS), zip(turns, sizes, strict=True), strict=True))
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         dtype = np.dtype(dtype)
@@ -609,22 +601,25 @@ def random_fourier_features(
     share = amplitudes[0] / amplitudes.sum()
     if amplitudes.all():
         share = np.clip(share, least_share, 1 - least_share)
-    n_ard = round(n_frequencies * float(share))
-    counts, freedoms = (n_ard, n_frequencies - n_ard), (2 * kernel.smoothness, 1)
-    scales = (kernel.length_scales, np.full(d, kernel.isotropic_length_scale))
     order, turned = np.argsort(kernel.length_scales, kind="stable"), np.ones(d) if signs is None else signs
-    frequencies, sizes = [], []
-    for count, freedom, scale, amplitude in zip(counts, freedoms, scales, amplitudes, strict=True):
+
+    def student_t(count: int, freedom: float, scales: FloatArray | float) -> tuple[FloatArray, FloatArray]:
         v, drawn = rng.random(count), np.empty((d, count))
         radius = np.sqrt(freedom / np.maximum(2 * gammaincinv(freedom / 2, v**tail), freedom / FARTHEST**2))
         drawn[order] = rng.standard_normal((d, count)) * radius
-        frequencies.append(drawn * (turned / scale)[:, None])
-        sizes.append(np.sqrt(amplitude / max(count, 1) * tail * v ** (tail - 1)))
+        return drawn * (turned / scales)[:, None], tail * v ** (tail - 1)
+
+    n_ard = round(n_frequencies * float(share))
+    n_rough = n_frequencies - n_ard
+    smooth = student_t(n_ard, 2 * kernel.smoothness, kernel.length_scales)
     if kernel.product_amplitude > 0:
-        frequencies[1] = axis_frequencies(kernel, counts[1], rng)
-        sizes[1] = np.full(counts[1], np.sqrt(amplitudes[1] / max(counts[1], 1)))
+        rough = axis_frequencies(kernel, n_rough, rng), np.ones(n_rough)
+    else:
+        rough = student_t(n_rough, 1, kernel.isotropic_length_scale)
+    parts = zip(amplitudes, (smooth, rough), strict=True)
+    sizes = np.concatenate([np.sqrt(a / max(len(weight), 1) * weight) for a, (_, weight) in parts])
     linear = np.full(kernel.n_linear, np.sqrt(kernel.amplitudes[2]))
-    return FourierFeatures(np.hstack(frequencies), np.concatenate(sizes), linear, np.sqrt(kernel.constant))
+    return FourierFeatures(np.hstack([smooth[0], rough[0]]), sizes, linear, np.sqrt(kernel.constant))
 
 
 def axis_frequencies(kernel: KernelHyperparameters, count: int, rng: np.random.Generator) -> FloatArray:

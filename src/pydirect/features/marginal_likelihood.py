@@ -75,25 +75,17 @@ class MarginalLikelihood:
         *,
         linear: FloatArray | None = None,
     ) -> None:
-        n, linear = len(x), linear_inputs(x, n_linear) if linear is None else linear
+        linear = linear_inputs(x, n_linear) if linear is None else linear
         self.tied = np.arange(x.shape[1]) if tied is None else tied
-        d = int(self.tied.max(initial=-1)) + 1
-        self.n, self.d, self.n_linear, self.n_threads = n, d, linear.shape[1], n_threads
-        self.stride = n + -n % _core.LEVEL_PADDING
-        self.x = np.pad(x, ((0, self.stride - n), (0, 0)))
-        self.y, self.weight = y, sample_weight
-        self.linear = linear @ np.pad(linear, ((0, self.stride - n), (0, 0))).T
-        self.products, self.squares = self.x[:n] @ self.x.T, np.einsum("ij,ij->i", self.x, self.x)
+        self.n_rows, self.d = len(x), int(self.tied.max(initial=-1)) + 1
+        self.y, self.weight, self.n_linear, self.n_threads = y, sample_weight, linear.shape[1], n_threads
+        padding = (0, -len(x) % _core.LEVEL_PADDING), (0, 0)
+        self.x = np.pad(x, padding)
+        self.linear, self.products = linear @ np.pad(linear, padding).T, x @ self.x.T
+        self.squares = np.einsum("ij,ij->i", self.x, self.x)
         self.isotropic, self.distance_weight = np.empty_like(self.linear), np.empty_like(self.linear)
-        square = (self.stride, self.stride)  # BLAS and LAPACK leave one triangle unchanged
-        self.ard, self.matrix = np.zeros(square), np.zeros(square)
-        self.padding = np.arange(n, self.stride)
-        self.mean, self.sd, self.start = _prior(d, int(self.tied[:n_linear].max(initial=-1)) + 1)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.n
+        self.ard, self.matrix = np.zeros((2, len(self.x), len(self.x)))  # one triangle stays unchanged
+        self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @property
     def n_values(self) -> int:
@@ -104,14 +96,9 @@ class MarginalLikelihood:
     def bounds(self) -> list[tuple[float, float]]:
         """Bounds of θ."""
         bounds = [self.noise_bounds, *[LOG_BOUNDS] * (len(self.mean) - 1)]
-        for place in self.amplitude_places:
-            bounds[place] = LOG_BOUNDS[0], self.largest_log_amplitude
+        for amplitude in (1, 2 + self.d, -1):
+            bounds[amplitude] = LOG_BOUNDS[0], self.largest_log_amplitude
         return bounds
-
-    @property
-    def amplitude_places(self) -> tuple[int, int, int]:
-        """Where θ holds log amplitudes."""
-        return 1, 2 + self.d, 4 + self.d
 
     def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness; both share their memory."""
@@ -124,14 +111,9 @@ class MarginalLikelihood:
         other = copy.copy(self)
         other.order, other.axes, other.axis_columns = order, axes, np.ascontiguousarray(self.x[:, axes].T)
         centre, spread = LOG_PAIRS if order == PAIRS else (LOG_AXIS[0] + np.log(len(axes)), LOG_AXIS[1])
-        d, flat = self.d, np.full(len(axes), centre)
-
-        def changed(values: FloatArray, *part: FloatArray | float) -> FloatArray:
-            return np.concatenate([values[: 2 + d], *np.atleast_1d(*part), values[4 + d :]])
-
-        other.mean = changed(self.mean, LOG_PRODUCT[0], flat)
-        other.sd = changed(self.sd, LOG_PRODUCT[1], np.full(len(axes), spread))
-        other.start = changed(self.start, LOG_PRODUCT[0], flat)
+        parts = np.repeat([[LOG_PRODUCT[0], centre], [LOG_PRODUCT[1], spread]], (1, len(axes)), axis=1)
+        of_parts = zip((self.mean, self.sd, self.start), parts[[0, 1, 0]], strict=True)
+        other.mean, other.sd, other.start = (np.r_[own[: 2 + self.d], part, own[-1]] for own, part in of_parts)
         return other
 
     def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
@@ -140,7 +122,7 @@ class MarginalLikelihood:
         theta[[0, 1, -1]] = np.log([kernel.noise_variance, kernel.ard_amplitude, kernel.linear_amplitude])
         theta[2 : 2 + d][self.tied] = np.log(kernel.length_scales)
         if self.axes is None:
-            theta[2 + d : 4 + d] = np.log([kernel.isotropic_amplitude, kernel.isotropic_length_scale])
+            theta[2 + d : -1] = np.log([kernel.isotropic_amplitude, kernel.isotropic_length_scale])
         return theta
 
     def update(self, theta: FloatArray) -> None:
@@ -149,23 +131,13 @@ class MarginalLikelihood:
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the parameters of θ."""
         d, value = self.d, np.exp(theta)
-        product: dict[str, Any] = {}
-        if self.axes is not None:
-            rates = np.zeros(len(self.tied))
-            rates[self.axes] = 1 / value[3 + d : -1]
-            product = {"product_amplitude": float(value[2 + d]), "product_rates": rates, "product_order": self.order}
-        return KernelHyperparameters(
-            noise_variance=float(value[0]),
-            ard_amplitude=float(value[1]),
-            length_scales=value[2 : 2 + d][self.tied],
-            isotropic_amplitude=0.0 if product else float(value[2 + d]),
-            isotropic_length_scale=1.0 if product else float(value[3 + d]),
-            linear_amplitude=float(value[-1]),
-            n_linear=self.n_linear,
-            smoothness=self.smoothness,
-            n_evaluations=n_evaluations,
-            **product,
-        )
+        noise, ard, rough, linear = value[[0, 1, 2 + d, -1]].tolist()
+        scales, others = value[2 : 2 + d][self.tied], (linear, self.n_linear, self.smoothness, n_evaluations)
+        if self.axes is None:
+            return KernelHyperparameters(noise, ard, scales, rough, float(value[3 + d]), *others)
+        rates = np.zeros(len(self.tied))
+        rates[self.axes] = 1 / value[3 + d : -1]
+        return KernelHyperparameters(noise, ard, scales, 0.0, 1.0, *others, rough, rates, self.order)
 
     def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log prior, a pseudo-Huber function (Gaussian centre, exponential tails), and its gradient."""
@@ -175,9 +147,7 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
-        n, d, n_outputs = self.n, self.d, self.y.shape[1]
-        p = self.unpack(theta)
-        amplitudes = p.amplitudes
+        n, n_outputs, d, p = *self.y.shape, self.d, self.unpack(theta)
         scaled, shrink = self.x / p.length_scales, p.isotropic_length_scale**-2
         # The lower triangle of a C-ordered array is BLAS's and LAPACK's upper one.
         blas.dsyrk(1.0, scaled.T, c=self.ard.T, trans=1, overwrite_c=1)
@@ -186,51 +156,34 @@ class MarginalLikelihood:
             np.multiply(self.products, shrink, out=self.isotropic)
         else:
             of_axes = self.axis_columns * p.axis_rates[self.axes, None], self.order == PAIRS
-        arguments = (
-            self.ard[:n],
-            self.isotropic,
-            self.linear,
-            np.einsum("ij,ij->i", scaled, scaled),
-            shrink * self.squares,
-            p.noise_variance / self.weight,
-            amplitudes,
-        )
+        squares = np.einsum("ij,ij->i", scaled, scaled), shrink * self.squares
+        parts, amplitudes = (self.ard[:n], self.isotropic, self.linear, *squares), p.amplitudes
+        arguments = *parts, p.noise_variance / self.weight, amplitudes
         self.matrix[n:] = 0.0
         _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness), *of_axes)
-        self.matrix[self.padding, self.padding] = 1.0  # a block of its own
+        np.fill_diagonal(self.matrix[n:, n:], 1.0)  # a block of its own
         factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
         if info != 0:
             return BAD_POINT, np.zeros_like(theta)
-        padded_y = np.zeros((self.stride, n_outputs))
-        padded_y[:n] = self.y
+        padded_y = np.pad(self.y, ((0, len(self.x) - n), (0, 0)))
         alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
-        value = 0.5 * np.vdot(padded_y, alpha) + n_outputs * np.log(factor.diagonal()).sum()
-        value += 0.5 * n_outputs * n * np.log(2 * np.pi)
+        misfit = np.vdot(padded_y, alpha)
+        value = 0.5 * misfit + n_outputs * np.log(factor.diagonal()).sum() + 0.5 * n_outputs * n * np.log(2 * np.pi)
         inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T
         if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
             inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
         first = np.ascontiguousarray(alpha[:, 0])
         sums = _core.covariance_gradient(*arguments, inverse, first, self.distance_weight, self.n_threads, *of_axes)
-        rough, rough_distance, linear, total = sums[:4]
-        diagonal = 0.5 * (inverse.diagonal()[:n] - first[:n] ** 2)
-        noise = p.noise_variance * (diagonal / self.weight).sum()
-        _, _, linear_amplitude, constant = amplitudes
-        linear, total = linear_amplitude * linear, constant * total
+        noise = p.noise_variance * (0.5 * (inverse.diagonal()[:n] - first[:n] ** 2) / self.weight).sum()
+        rough, rough_distance, linear, total = sums[:4] * [1.0, 1.0, *amplitudes[2:]]
         # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) per output, which gives the part not summed.
-        everything = 0.5 * (n * n_outputs - np.vdot(padded_y, alpha))
-
-        gradient = np.empty_like(theta)
-        gradient[0] = noise
-        gradient[1] = everything - noise - rough - linear - total
-        weight, inputs = self.distance_weight[:, :n], scaled[:n]
+        ard = 0.5 * (n * n_outputs - misfit) - noise - rough - linear - total
         # Σ_ij W_ij (x_ik − x_jk)² for every input k, by a single matrix product
-        spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1)) - np.einsum(
-            "ij,ij->j", inputs, weight @ inputs
-        )
-        gradient[2 : 2 + d] = np.bincount(self.tied, -4.0 * spread, d)
-        gradient[2 + d] = rough
-        gradient[3 + d : -1] = rough_distance if self.axes is None else sums[4:]
-        gradient[-1] = linear
+        weight, inputs = self.distance_weight[:, :n], scaled[:n]
+        spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1))
+        spread -= np.einsum("ij,ij->j", inputs, weight @ inputs)
+        of_part = [rough_distance] if self.axes is None else sums[4:]
+        gradient = np.r_[noise, ard, np.bincount(self.tied, -4.0 * spread, d), rough, of_part, linear]
         if self.counts:  # a row that counts ω times has the likelihood N(y; f, σ²)^ω: N(y; f, σ²/ω) but for this
             spare = 0.5 * n_outputs * (1 - self.weight).sum()
             value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()

@@ -8,6 +8,7 @@ nearest say nearly everything (Vecchia 1988). The constant and the linear part a
 from __future__ import annotations
 
 import copy
+from dataclasses import InitVar, dataclass, field
 from typing import Self
 
 import numpy as np
@@ -25,6 +26,7 @@ METRIC_INPUTS = 24
 FARTHEST = 1e15
 
 
+@dataclass(eq=False)
 class NearestEvidence:
     """−log posterior of θ of `MarginalLikelihood`, from conditional densities of some rows; outputs share θ.
 
@@ -33,47 +35,28 @@ class NearestEvidence:
     added on request; its priors count once. `linear`: inputs of the linear part, by default the first of x.
     """
 
-    iterations_between_updates = 6
+    x: FloatArray
+    y: FloatArray
+    weight: FloatArray
+    targets: NDArray[np.intp]
+    n_neighbours: int
+    exact: MarginalLikelihood
+    adds_exact: bool = field(default=False, kw_only=True)
+    metric_inputs: int = field(default=METRIC_INPUTS, kw_only=True)
+    linear: InitVar[FloatArray | None] = field(default=None, kw_only=True)
 
-    def __init__(
-        self,
-        x: FloatArray,
-        y: FloatArray,
-        sample_weight: FloatArray,
-        targets: NDArray[np.intp],
-        n_neighbours: int,
-        exact: MarginalLikelihood,
-        *,
-        adds_exact: bool = False,
-        metric_inputs: int = METRIC_INPUTS,
-        linear: FloatArray | None = None,
-    ) -> None:
-        self.x, self.y, self.weight = np.ascontiguousarray(x), y, sample_weight
-        self.targets, self.n_neighbours = np.ascontiguousarray(targets), n_neighbours
-        self.metric_inputs = metric_inputs
-        self.exact, self.adds_exact = exact, adds_exact
-        self.d, self.tied, self.mean, self.start = exact.d, exact.tied, exact.mean, exact.start
-        self.n_linear, self.n_threads, self.bounds = exact.n_linear, exact.n_threads, exact.bounds
-        linear = linear_inputs(x, self.n_linear) if linear is None else linear
-        self.columns = np.hstack([linear, np.ones((len(x), 1))])
-        self.spread = x.std(axis=0)
-        self.trend = np.zeros((self.columns.shape[1], y.shape[1]))
-        self.trend_square = 0.0
-
-    @property
-    def smoothness(self) -> float:
-        """Smoothness of the kernel."""
-        return self.exact.smoothness
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows whose densities it sums."""
-        return len(self.targets) + self.adds_exact * self.exact.n_rows
-
-    @property
-    def n_values(self) -> int:
-        """Number of targets."""
-        return self.n_rows * self.y.shape[1]
+    def __post_init__(self, linear: FloatArray | None) -> None:
+        exact = self.exact
+        self.d, self.tied, self.bounds, self.n_linear = exact.d, exact.tied, exact.bounds, exact.n_linear
+        self.mean, self.start = exact.mean, exact.start
+        self.x, self.targets = np.ascontiguousarray(self.x), np.ascontiguousarray(self.targets)
+        linear = linear_inputs(self.x, self.n_linear) if linear is None else linear
+        self.columns = np.hstack([linear, np.ones((len(self.x), 1))])
+        self.spread = self.x.std(axis=0)
+        self.trend, self.trend_square = np.zeros((self.n_linear + 1, self.y.shape[1])), 0.0
+        self.n_rows = len(self.targets) + self.adds_exact * exact.n_rows
+        self.n_values = self.n_rows * self.y.shape[1]
+        self.iterations_between_updates = 6
 
     def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness."""
@@ -89,15 +72,16 @@ class NearestEvidence:
         """Find the nearest preceding rows in the metric of θ, and the trend."""
         p = self.unpack(theta)
         self.rows = self.neighbours(p)
-        self.isotropic = _core.nearest_distances(self.x, self.rows, self.n_threads)
+        self.isotropic = _core.nearest_distances(self.x, self.rows, self.exact.n_threads)
         weights, variances = np.empty(self.rows.shape), np.empty(len(self.rows))
-        if not self._sums(p, False, weights, variances)[1]:
+        if not self._sums(p, weights, variances)[1]:
             return
-        n_rows = self.rows.shape[1]
-        begins = np.arange(0, self.rows.size + 1, n_rows)
-        differences = csr_array(
-            (-weights.ravel(), np.maximum(self.rows, 0).ravel(), begins), shape=(len(self.rows), len(self.x))
+        entries = (
+            -weights.ravel(),
+            np.maximum(self.rows, 0).ravel(),
+            np.arange(0, self.rows.size + 1, self.rows.shape[1]),
         )
+        differences = csr_array(entries, shape=(len(self.rows), len(self.x)))
         columns, values = differences @ self.columns, differences @ self.y
         scaled = columns / variances[:, None]
         precision = scaled.T @ columns
@@ -117,13 +101,13 @@ class NearestEvidence:
         used = np.sort(np.argsort(-scale * self.spread, kind="stable")[: self.metric_inputs])
         metric = np.clip(self.x[:, used] * scale[used], -FARTHEST, FARTHEST).astype(np.float32)
         padded = np.ascontiguousarray(np.pad(metric, ((0, -len(metric) % 16), (0, 0))).T)
-        found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, self.n_threads)
+        found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, self.exact.n_threads)
         return np.hstack([found, self.targets[:, None]])
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −Σ log density of the targets, −log priors of the trend and of θ, and its gradient, (n_scales + 5)."""
         d, p, n_outputs = self.d, self.unpack(theta), self.y.shape[1]
-        sums, is_valid = self._sums(p, True)
+        sums, is_valid = self._sums(p)
         if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
         value, noise, ard, isotropic, distance = sums[:5]
@@ -144,23 +128,10 @@ class NearestEvidence:
         added, of_added = self.exact(theta) if self.adds_exact else self.exact.penalty(theta)
         return (BAD_POINT, np.zeros_like(theta)) if added == BAD_POINT else (float(value) + added, gradient + of_added)
 
-    def _sums(
-        self,
-        p: KernelHyperparameters,
-        with_gradient: bool,
-        weights: FloatArray | None = None,
-        variances: FloatArray | None = None,
-    ) -> tuple[FloatArray, bool]:
-        return _core.nearest_evidence(
-            self.x / p.length_scales,
-            self.rows,
-            self.isotropic,
-            p.noise_variance / self.weight,
-            self.y - self.columns @ self.trend,
-            np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale]),
-            round(2 * p.smoothness),
-            with_gradient,
-            self.n_threads,
-            weights,
-            variances,
-        )
+    def _sums(self, p: KernelHyperparameters, *outputs: FloatArray) -> tuple[FloatArray, bool]:
+        """Return the value and its gradient, or the value alone and, in `outputs`, weights and variances of targets."""
+        local = self.x / p.length_scales, self.rows, self.isotropic, p.noise_variance / self.weight
+        parts = np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale])
+        order, n_threads, of_targets = round(2 * p.smoothness), self.exact.n_threads, outputs or (None, None)
+        y = self.y - self.columns @ self.trend
+        return _core.nearest_evidence(*local, y, parts, order, not outputs, n_threads, *of_targets)
