@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,9 +114,9 @@ class RowMoments:
     n_threads: int
 
     def __post_init__(self) -> None:
-        self.mean, self.variance = np.zeros((2, len(self.x), len(self.noise)))
-        self.missing = np.zeros(len(self.x))
-        self.known, self.exact = np.zeros((2, len(self.x)), dtype=bool)
+        n = len(self.x)
+        (self.mean, self.variance), self.missing = np.zeros((2, n, len(self.noise))), np.zeros(n)
+        self.known, self.exact = np.zeros((2, n), dtype=bool)
 
     @cached_property
     def posterior(self) -> GaussianPosterior | FactoredPosterior:
@@ -131,19 +132,18 @@ class RowMoments:
     def at(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance at rows, (n_chosen, n_outputs) each."""
         new, n_outputs = rows[~self.known[rows]], len(self.noise)
-        if self.basis.n_weights > N_SIGNS * n_outputs:  # otherwise exact ones cost no more
-            with single_blas_thread():
-                for block in blocks_of(len(new), self.basis.n_weights):
-                    chosen = new[block]
-                    functions = self.basis.map.functions(self.basis.inputs(self.x[chosen]), self.n_threads)
-                    values = product(functions, self._projection, self.n_threads)
-                    self.mean[chosen] = values[:, :n_outputs]
-                    signs = values[:, n_outputs:].reshape(len(chosen), n_outputs, N_SIGNS)
-                    self.variance[chosen] = np.einsum("ijk,ijk->ij", signs, signs)
-            self.known[new] = True
-            leverages = self.weight[new, None] / self.noise * self.variance[new]
-            new = new[(leverages > LARGEST_SKETCHED).any(axis=1)]
-        return self.exactly(rows, new)
+        if self.basis.n_weights <= N_SIGNS * n_outputs:  # exact ones cost no more
+            return self.exactly(rows, new)
+        with single_blas_thread():
+            for block in blocks_of(len(new), self.basis.n_weights):
+                chosen = new[block]
+                functions = self.basis.functions(self.basis.inputs(self.x[chosen]), self.n_threads)
+                values = product(functions, self._projection, self.n_threads)
+                signs = values[:, n_outputs:].reshape(len(chosen), n_outputs, N_SIGNS)
+                self.mean[chosen], self.variance[chosen] = values[:, :n_outputs], np.einsum("ijk,ijk->ij", signs, signs)
+        self.known[new] = True
+        leverages = self.weight[new, None] / self.noise * self.variance[new]
+        return self.exactly(rows, new[(leverages > LARGEST_SKETCHED).any(axis=1)])
 
     def exactly(self, rows: NDArray[np.intp], new: NDArray[np.intp] | None = None) -> tuple[FloatArray, FloatArray]:
         """Return the same without estimates at some of the rows, `new`, or at all."""
@@ -153,8 +153,7 @@ class RowMoments:
             for block in blocks_of(len(new), self.basis.n_weights):
                 chosen = new[block]
                 inputs = self.basis.inputs(self.x[chosen])
-                functions = self.basis.map.functions(inputs, self.n_threads)
-                phi = np.ascontiguousarray(self.basis.map.whiten(functions, self.n_threads))
+                phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, self.n_threads))
                 self.mean[chosen], self.variance[chosen] = self.posterior.moments(phi)
                 missing = self.basis.missing_variance(inputs, phi, self.residual_variance)
                 self.missing[chosen] = 0.0 if missing is None else missing
@@ -197,28 +196,35 @@ class NoiseProblem:
 
     def noise_basis(self, rows: TrainingRows, scale: FloatArray) -> Basis:
         """Learn a feature map for log noise variances, whose targets are nearly all noise."""
-        plan = replace(
-            self.features, kind="nystroem", n_functions=self.n_noise_functions, length_scale=None, parameters={}
-        )
+        own: dict[str, Any] = {
+            "kind": "nystroem",
+            "n_functions": self.n_noise_functions,
+            "length_scale": None,
+            "parameters": {},
+        }
+        plan = replace(self.features, **own)
         columns = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_NOISE_ROWS), thorough=False)
         return fit_basis(plan, rows, columns, search, self.rng, self.n_threads, target_scale=scale)
 
     def moments(self) -> RowMoments:
         """Moments of f at the distinct rows of positive weight."""
-        first, weight, _ = self.rows.merged
-        used = weight > 0
         noise = np.array([1 / posterior.noise.precision for posterior, _ in self.fitted])
         variance = np.array([scale for _, scale in self.fitted]) ** 2
-        x, rng = self.rows.x[first[used]], self.rng.spawn(1)[0]
-        given = self.basis, self.residual_variance, x, weight[used], self.rotated
-        return RowMoments(*given, noise, variance, rng, self.n_threads)
+        rows, weight = self.used
+        given = self.basis, self.residual_variance, self.rows.x[rows], weight, self.rotated
+        return RowMoments(*given, noise, variance, self.rng.spawn(1)[0], self.n_threads)
+
+    @cached_property
+    def used(self) -> tuple[NDArray[np.intp], FloatArray]:
+        """Indices and weights of the distinct rows of positive weight, (n_rows,) each."""
+        first, weight, _ = self.rows.merged
+        return first[weight > 0], weight[weight > 0]
 
     @cached_property
     def targets(self) -> FloatArray:
         """Targets of the distinct rows of positive weight, (n_rows, n_outputs)."""
-        first, weight, _ = self.rows.merged
-        return self.rows.y[first[weight > 0]]
+        return self.rows.y[self.used[0]]
 
     def left_out(self, moments: RowMoments, rows: NDArray[np.intp]) -> LeaveOneOut:
         """Predict rows without themselves and their copies, by the fit with constant noise."""
@@ -356,26 +362,15 @@ def kernel_of_log_noise(
     variance π²/2: a search on few rows finds little in them, and where noise varies it does so slowly, or with few
     columns.
     """
+    d, root = x.shape[1], np.sqrt(n_linear)
     relevant = np.flatnonzero(screen_columns(x[:, :n_linear], y, rng, n_threads) > RELEVANT)
-    kernels = [_kernel(np.full(x.shape[1], scale * np.sqrt(n_linear)), 1.0, n_linear) for scale in (LONG, SHORT)]
+    tried = [(np.full(d, scale * root), 1.0) for scale in (LONG, SHORT)]
     if relevant.size:
-        length_scales = np.full(x.shape[1], OTHERS * np.sqrt(n_linear))
-        length_scales[relevant] = RELEVANT_ONES * np.sqrt(relevant.size)
-        kernels.append(_kernel(length_scales, REST, n_linear))
-    referee = Referee(x, y, weight, rng, n_threads)
-    return max(kernels, key=referee)
-
-
-def _kernel(length_scales: FloatArray, isotropic_amplitude: float, n_linear: int) -> KernelHyperparameters:
-    return KernelHyperparameters(
-        noise_variance=START_NOISE,
-        ard_amplitude=1.0,
-        length_scales=length_scales,
-        isotropic_amplitude=isotropic_amplitude,
-        isotropic_length_scale=LONG * np.sqrt(n_linear),
-        linear_amplitude=LINEAR_AMPLITUDE,
-        n_linear=n_linear,
-    )
+        tried.append((np.full(d, OTHERS * root), REST))
+        tried[-1][0][relevant] = RELEVANT_ONES * np.sqrt(relevant.size)
+    others = LONG * root, LINEAR_AMPLITUDE, n_linear
+    kernels = [KernelHyperparameters(START_NOISE, 1.0, scales, rest, *others) for scales, rest in tried]
+    return max(kernels, key=Referee(x, y, weight, rng, n_threads))
 
 
 def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel]:
@@ -401,42 +396,34 @@ class NoiseFit:
     """The rows of a fit, merged, what of each is left out at a time, and its mean with constant noise."""
 
     def __init__(self, problem: NoiseProblem, moments: RowMoments) -> None:
-        self.problem, self.rng, self.n_threads = problem, problem.rng, problem.n_threads
-        self.basis, self.residual_variance = problem.basis, problem.residual_variance
-        self.x, self.y, self.counts = moments.x, problem.targets, moments.weight
+        self.problem, self.of_constant, self.rng = problem, moments, problem.rng
+        self.basis, self.residual_variance, self.n_threads = problem.basis, problem.residual_variance, problem.n_threads
+        self.x, self.y, self.counts, self.noise = moments.x, problem.targets, moments.weight, moments.noise
         self.one = problem.rows.counts.left_out(self.counts)
-        n = len(self.x)
-        self.compared = everything = np.arange(n)
-        if n > MAX_COMPARED_ROWS:
-            self.compared = np.sort(self.rng.choice(everything, MAX_COMPARED_ROWS, replace=False))
-        self.noise, self.of_constant = moments.noise, moments
+        self.compared = self.everything = np.arange(len(self.x))
+        if len(self.x) > MAX_COMPARED_ROWS:
+            self.compared = np.sort(self.rng.choice(self.everything, MAX_COMPARED_ROWS, replace=False))
         # With constant noise, of every output.
-        self.constant = list(map(Mean, problem.fitted, self._left_out(self.compared, *moments.at(self.compared))))
+        self.constant = list(map(Mean, problem.fitted, self.constant_left_out(self.compared)))
 
     def constant_left_out(self, rows: NDArray[np.intp]) -> list[LeaveOneOut]:
         """Predict rows without themselves by the fit with constant noise, for every output."""
-        return self._left_out(rows, *self.of_constant.at(rows))
-
-    def _left_out(self, rows: NDArray[np.intp], mean: FloatArray, variance: FloatArray) -> list[LeaveOneOut]:
-        one = self.one[rows, None] / self.noise
-        outputs = [slice(k, k + 1) for k in range(len(self.noise))]
-        return [leave_one_out(self.y[rows][:, k], mean[:, k], variance[:, k], one[:, k]) for k in outputs]
+        arrays = self.y[rows], *self.of_constant.at(rows), self.one[rows, None] / self.noise
+        return [leave_one_out(*[each[:, [k]] for each in arrays]) for k in range(len(self.noise))]
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
         """Choose among constant and varying noise, with heavy tails and without."""
         flat = [self.flat(mean) for mean in self.constant]
         compared = [each | self._varying(self.first.left_out[k], [self.constant[k]]) for k, each in enumerate(flat)]
-        choices = [_choice(each) for each in flat]
+        choices, log_variance = [_choice(each) for each in flat], None
         few = len(self.x) <= FEW_ROWS
         promising = [k for k, each in enumerate(compared) if few or _choice(each, PROMISING) in VARIES]
-        if not promising:
-            return self.result(choices, compared, None)
-        found, log_variance = self._weighted(promising)
-        for k, each in found.items():
-            compared[k] = flat[k] | each
-            choices[k] = _choice(compared[k])
-        varies = any(choice in VARIES for choice in choices)
-        return self.result(choices, compared, log_variance if varies else None)
+        if promising:
+            found, log_variance = self._weighted(promising)
+            for k, each in found.items():
+                compared[k] = flat[k] | each
+                choices[k] = _choice(compared[k])
+        return self.result(choices, compared, log_variance)
 
     def varying(self) -> tuple[list[Fitted], NoiseModel]:
         found, log_variance = self._weighted(range(len(self.constant)))
@@ -446,11 +433,10 @@ class NoiseFit:
     def result(
         self, choices: list[str], compared: list[Candidates], log_variance: LogVariance | None
     ) -> tuple[list[Fitted], NoiseModel]:
-        used = [each[name] for each, name in zip(compared, choices, strict=True)]
-        names = tuple(compared[0])
+        used, names = [each[name] for each, name in zip(compared, choices, strict=True)], tuple(compared[0])
         densities = np.array([[each[name].log_density for each in compared] for name in names])
         noise = NoiseModel(
-            choices=tuple(choices),
+            tuple(choices),
             log_noise=np.log([c.mean.noise for c in used]),
             spread=np.array([c.tails.spread for c in used]),
             shift=np.array([c.tails.shift for c in used]),
@@ -458,7 +444,7 @@ class NoiseFit:
             log_weights=np.array([c.mean.log_weights for c in used]),
             candidates=names,
             log_densities=densities - np.log(self.problem.density_scale),
-            log_variance=log_variance,
+            log_variance=log_variance if any(choice in VARIES for choice in choices) else None,
         )
         return [c.mean.fitted for c in used], replace(noise, mean_variance=self._averaged(noise))
 
@@ -499,7 +485,7 @@ class NoiseFit:
         basis, passes = found.log_variance.basis, []
         for _ in range(2 if len(self.x) <= MAX_COMPARED_ROWS else 1):
             means, squares = self._weighted_means(outputs, found.log_variance)
-            regressions = found, self._regression(squares, np.arange(len(self.x)), basis)
+            regressions = found, self._regression(squares, self.everything, basis)
             passes += [(self._candidates(each, means), each.log_variance) for each in regressions]
             found = regressions[-1]
         return max(passes, key=lambda each: _log_density(each[0]))
@@ -508,16 +494,15 @@ class NoiseFit:
         self, outputs: Sequence[int], log_variance: LogVariance
     ) -> tuple[dict[int, list[Mean]], FloatArray]:
         """Return the means of some outputs, weighted and not, and squares ρ of all rows by the weighted ones."""
-        everything = np.arange(len(self.x))
         log_variances = log_variance.means(self.x, self.n_threads)
-        unweighted = self.constant_left_out(everything)
+        unweighted = self.constant_left_out(self.everything)
         squares, means = np.tile(self.noise, (len(self.x), 1)), {}
         for k in outputs:
-            precision = precision_weights(log_variances[:, k], self.counts)
-            initial = InitialHyperparameters(float(self.noise[k]), self.constant[k].fitted[1] ** 2)
+            constant, precision = self.constant[k], precision_weights(log_variances[:, k], self.counts)
+            initial = InitialHyperparameters(float(self.noise[k]), constant.fitted[1] ** 2)
             weighted, moments = self.weighted(k, precision, initial)
-            loo = self.left_out(moments, k, precision / weighted.noise, everything)
-            squares[:, k], constant = squares_of(loo), self.constant[k]
+            loo = self.left_out(moments, k, precision / weighted.noise, self.everything)
+            squares[:, k] = squares_of(loo)
             # The weighted mean is for those rows whose left-out targets it is closer to by more than chance.
             closer = is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts)
             means[k] = [constant, self._moved(weighted, constant), *[weighted] * closer]
@@ -535,8 +520,7 @@ class NoiseFit:
         chosen = self.compared[few]
         weight = self.counts[chosen]
         targets, _, scale = self._targets(self._first_squares[few], weight)
-        rows = TrainingRows(self.x[chosen], targets, weight / weight.mean())
-        basis = self.problem.noise_basis(rows, scale)
+        basis = self.problem.noise_basis(TrainingRows(self.x[chosen], targets, weight / weight.mean()), scale)
         return self._regression(self._first_squares, self.compared, basis)
 
     def _varying(self, log_noise: LogNoise, means: Sequence[Mean]) -> Candidates:
@@ -560,28 +544,23 @@ class NoiseFit:
         unit = self.counts[rows].mean()
         weight = self.counts[rows] / unit
         targets, location, scale = self._targets(squares, weight)
-        noise = LOG_CHI2_VARIANCE / scale**2
+        noise, n_outputs = LOG_CHI2_VARIANCE / scale**2, targets.shape[1]
         basis = basis or self._noise_basis(self.x[rows], targets, weight)
         inputs = basis.inputs(self.x[rows])
         statistics = collect_statistics(basis.map, inputs, targets, weight, n_threads=self.n_threads)
         rotated = decorrelate(statistics)
-        variances = []
-        for k in range(targets.shape[1]):
-            # No prior variance is known: where noise is constant the evidence is to find none.
-            start = InitialHyperparameters(float(noise[k]), fixed_noise=float(noise[k]))
-            variances.append(start.by_evidence(rotated.target(k))[1])
+        # No prior variance is known: where noise is constant the evidence is to find none.
+        starts = [InitialHyperparameters(float(each), fixed_noise=float(each)) for each in noise]
+        variances = [start.by_evidence(rotated.target(k))[1] for k, start in enumerate(starts)]
         posterior = GaussianPosterior.of(rotated, 1 / noise, np.array(variances))
         missing = basis.mean_missing_variance(inputs, weight, statistics.mean_square)
         formed = replace(posterior, rotation=posterior.rotation.formed())
-        log_variance = LogVariance(basis, formed, location, scale, missing)
-        mean, variance = self.moments(basis, posterior, targets.shape[1], self.compared)
+        mean, variance = self.moments(basis, posterior, n_outputs, self.compared)
         own, one = targets[np.isin(rows, self.compared)], self.one[self.compared] / unit
         loo = leave_one_out(own, mean, variance, one[:, None] / noise)
-        left_out = [
-            LogNoise(location[k] + scale[k] * loo.means[:, k], scale[k] ** 2 * loo.latent_variances[:, k])
-            for k in range(targets.shape[1])
-        ]
-        return Regression(log_variance, left_out)
+        log_means, spreads = location + scale * loo.means, scale**2 * loo.latent_variances
+        left_out = [LogNoise(log_means[:, k], spreads[:, k]) for k in range(n_outputs)]
+        return Regression(LogVariance(basis, formed, location, scale, missing), left_out)
 
     def _targets(self, squares: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return standardised estimates of log noise variances by squares ρ, their locations and their scales."""
@@ -600,8 +579,7 @@ class NoiseFit:
             return Basis(input_map, LinearFeatures(0), columns=columns)
         inputs = input_map.transform(x)
         kernel = kernel_of_log_noise(inputs, targets, weight, input_map.n_standardised, self.rng, self.n_threads)
-        size = min(self.problem.n_noise_functions, len(inputs))
-        chosen = self.rng.choice(len(inputs), size, replace=False)
+        chosen = self.rng.choice(len(inputs), min(self.problem.n_noise_functions, len(inputs)), replace=False)
         landmarks = np.unique(inputs[chosen], axis=0)
         return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, columns=columns)
 
