@@ -157,14 +157,23 @@ def as_level_indices(value: ArrayLike, name: str, n_weights: int, n_levels: int)
     return np.ascontiguousarray(raw, dtype=np.uint8)
 
 
-def require_no_none(y: Any) -> None:
-    """Raise if a target is None: conversion to floats makes NaN of it, or an unknown type of label."""
+MISSING = ("NoneType", "NAType", "NaTType")  # types of None, pandas.NA and pandas.NaT
+
+
+def is_missing(value: Any) -> bool:
+    """Whether an object stands for a value that is missing: None, NaN, or pandas' NA and NaT."""
+    return type(value).__name__ in MISSING or (isinstance(value, numbers.Real) and value != value)
+
+
+def require_no_missing(y: Any) -> None:
+    """Raise if a target among objects is missing: of None, conversion makes NaN or a label."""
     values = y.to_numpy() if hasattr(y, "to_numpy") else y
     if isinstance(values, np.ndarray) and values.dtype != object:
         return
     for i, value in enumerate(values if isinstance(values, list | tuple | np.ndarray) else ()):
-        if value is None or (isinstance(value, list | tuple | np.ndarray) and any(v is None for v in value)):
-            raise ValueError(f"y must have no missing values, got None in row {i}: leave such rows out")
+        for own in value if isinstance(value, list | tuple | np.ndarray) else (value,):
+            if is_missing(own):
+                raise ValueError(f"y must have no missing values, got {own} in row {i}: leave such rows out")
 
 
 def as_target(y: ArrayLike, n_rows: int) -> FloatArray:

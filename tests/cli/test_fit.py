@@ -127,7 +127,15 @@ def test_an_interrupted_fit_writes_nothing(tmp_path, data, monkeypatch, assert_r
         (["--target", "y", "--model", "survival", "--exposure", "w"], "--exposure: not for --model survival"),
         (["--target", "y", "--model", "mixed"], "--groups: needed for --model mixed"),
         (["--target", "y", "--model", "network", "--task", "classification"], "its target must be a number"),
-        (["--target", "y", "--test-fraction", "1"], "Found array with 0 sample"),
+        (
+            ["--target", "y", "--test-fraction", "1"],
+            "expected rows beside those held out, got 120 in all, 120 held out",
+        ),
+        (["--target", "y", "--seed", "-1"], "--seed must be at least 0, got -1"),
+        (
+            ["--target", "y", "--model", "survival", "--event", "colour"],
+            "column 'colour': expected 1 and 0, or true and false, got 'green' in data row 1",
+        ),
         (["--target", "y", "--plot", "a.xyz"], "a.xyz: expected a name that ends in"),
         ([], "the following arguments are required: --target (see pydirect fit --help)"),
     ],

@@ -67,7 +67,7 @@ DATA = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
+@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning", "ignore:calibrate should")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", DATA)
 def test_everything_stays_finite(case, kind):

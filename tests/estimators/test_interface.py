@@ -170,6 +170,13 @@ def test_calibration_learns_the_scale_that_a_wrong_noise_lacks(factor):
     np.testing.assert_allclose(std, weighted * model.predict(X, return_std=True)[1])
 
 
+def test_calibration_on_few_rows_warns():
+    X, y = make_data()
+    model = DirectRegressor("linear").fit(X, y)
+    with pytest.warns(UserWarning, match="calibrate should be given at least 20 rows, got 1"):
+        model.calibrate(X[:1], y[:1])
+
+
 def test_calibration_on_perfect_predictions_changes_nothing():
     X, _ = make_data()
     model = DirectRegressor("linear").fit(X, np.full(60, 3.0)).calibrate(X, np.full(60, 3.0))

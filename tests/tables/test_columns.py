@@ -73,7 +73,7 @@ def test_every_row_is_of_one_category_at_most_and_knows_which(train, new):
     train = ["text", *train]  # or it might be a column of numbers
     columns = fitted(train)
     own = columns.categories[0]
-    for values, known in ((train, True), (new, False)):
+    for values, known in ((train, True), (["other", *new], False)):
         rows = columns.encode(table(values))
         assert rows.shape == (len(values), columns.n_encoded)
         assert set(np.unique(rows)) <= {0.0, 1.0}
@@ -108,6 +108,37 @@ def test_numbers_named_as_categories_are():
         Columns(categories=["b"]).encoding(X)
 
 
+def test_numbers_in_a_column_of_text_are_refused_unless_a_category_may_be_one():
+    text, mixed = fitted(["a", "b", "a"]), fitted(["a", "7", "a"])
+    np.testing.assert_array_equal(mixed.encode(table([7.0, 8.0])), [[1, 0], [0, 0]])
+    np.testing.assert_array_equal(text.encode(table([np.nan])), [[0, 0]])
+    with pytest.raises(TypeError, match="column 0 of X must hold text, as in fit, got the number 3"):
+        text.encode(table([3.0, 4.0]))
+
+
+def test_a_column_that_was_empty_may_hold_anything():
+    with pytest.warns(TableWarning, match="column 1 of X has no values: it is not used"):
+        columns = Columns().encoding(table([1.0, 2.0], [None, None]))
+    for values in (["x", "y"], [5.0, 6.0], [None, None]):
+        X = table([3.0, 4.0], values)
+        np.testing.assert_array_equal(columns.encode(X), [[3.0], [4.0]])
+        assert columns.lacking_anew(X) == []
+
+
+def test_a_lazy_frame_is_to_be_collected():
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    frame = polars.LazyFrame({"a": [1.0, 2.0]})
+    model = pydirect.DirectRegressor("linear").fit(frame.collect(), [1.0, 2.0])
+    for call in (
+        Columns().fit,
+        model.predict,
+        lambda X: model.fit(X, [1.0, 2.0]),
+        pydirect.DirectRegressor().fit_stream,
+    ):
+        with pytest.raises(TypeError, match=r"X must hold rows, got a LazyFrame: X.collect\(\) reads them"):
+            call(frame)
+
+
 def test_rows_without_weight_have_no_categories():
     X = table(["a", "b", "c"], [1.0, np.nan, 3.0])
     columns = Columns(missing="indicator").encoding(X, weight=np.array([1.0, 0.0, 2.0]))
@@ -118,7 +149,7 @@ def test_rows_without_weight_have_no_categories():
     ("values", "message", "width"),
     [
         ([f"name {k}" for k in range(60)], "is different in every row, .* it is not used", 0),
-        ([np.nan] * 60, "has no values: it is not used", 1),
+        ([np.nan] * 60, "has no values: it is not used", 0),
         (["a"] * 60, "has one value, 'a': it is not used", 1),
         ([str(k // 2) for k in range(120)], "holds 60 numbers as text", 50),
     ],

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pydirect
+from pydirect._validation import as_count
 from pydirect._warnings import ignored
 from pydirect.cli.main import ARGUMENTS, LEVEL, MODELS
 from pydirect.cli.predict import Columns, absent, arguments_of, parameters_of, predicted, scores_of, scores_text
@@ -41,6 +42,7 @@ class FitRows(NamedTuple):
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    as_count(args.seed, "--seed", 0)
     arguments = {name: column for option, name in ARGUMENTS.items() if (column := getattr(args, option)) is not None}
     named = [*args.target, *args.drop, *args.category, *arguments.values()]
     if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
@@ -160,6 +162,8 @@ def _held_out(args: argparse.Namespace, rows: FitRows, model: Any, fraction: flo
     """Return scores of a random part of the rows, by a fit to the others, and draw their predictions."""
     n = len(rows.y)
     n_test = max(1, round(fraction * n))
+    if n_test >= n:
+        raise ValueError(f"{args.data}: expected rows beside those held out, got {n} in all, {n_test} held out")
     order = np.random.default_rng(args.seed).permutation(n)
     train, test = rows.part(order[n_test:]), rows.part(order[:n_test])
     if not args.quiet:

@@ -112,7 +112,10 @@ def arguments_of(file: TableFile, columns: dict[str, str]) -> tuple[Columns, NDA
     file.require(columns.values())
     lacks, found = np.zeros(file.n_rows, dtype=bool), {}
     for name, column in columns.items():
-        found[name] = np.array(file.labels(column), dtype=object) if name == "groups" else file.numbers(column)
+        if name == "groups":
+            found[name] = np.array(file.labels(column), dtype=object)
+        else:
+            found[name] = file.numbers(column, "1 and 0, or true and false" if name == "event" else "numbers")
         lacks |= absent(found[name])
     return found, lacks
 

@@ -67,8 +67,8 @@ class TableFile:
             words = f"column{'s' * (len(absent) > 1)} {', '.join(map(repr, absent))}"
             raise ValueError(f"{self.path}: no {words} (it has {', '.join(map(repr, self.names))})")
 
-    def numbers(self, name: str) -> FloatArray:
-        """Return a column of numbers, NaN where missing; raise if it holds anything else."""
+    def numbers(self, name: str, expected: str = "numbers") -> FloatArray:
+        """Return a column of numbers, NaN where missing; raise with what is `expected` if it holds anything else."""
         column = self.column(name)
         if isinstance(column, np.ndarray):
             return column
@@ -77,8 +77,9 @@ class TableFile:
         code = found.codes[np.array([*wrong, False])[found.codes]][:1]
         value = found.values[int(code[0])] if len(code) else found.values[0]
         row = int(np.argmax(found.codes == found.values.index(value))) + 1
-        hint = f"; --missing-value {shlex.quote(value)} takes it for missing" if isinstance(column, Text) else ""
-        raise ValueError(f"{self.path}: column {name!r}: expected numbers, got {value!r} in data row {row}{hint}")
+        few = isinstance(column, Text) and 2 * sum(wrong) <= len(wrong)  # of its values are no numbers
+        hint = f"; --missing-value {shlex.quote(value)} takes it for missing" if few else ""
+        raise ValueError(f"{self.path}: column {name!r}: expected {expected}, got {value!r} in data row {row}{hint}")
 
     def labels(self, name: str) -> list[Any]:
         """Return labels of classes or groups: text, booleans, integers if all are whole, or floats; None if missing."""

@@ -22,7 +22,7 @@ from pydirect import __version__
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import FloatArray, as_count, as_instance, as_sample_weight, require_no_none, shown
+from pydirect._validation import FloatArray, as_count, as_instance, as_sample_weight, require_no_missing, shown
 from pydirect._warnings import level_of_user, warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -287,7 +287,7 @@ class Estimator(BaseEstimator):
         for name, values in zip(("X", "y"), (X, *y), strict=False):
             refuse_what_numpy_converts(values, name)
         for targets in y:
-            require_no_none(targets)
+            require_no_missing(targets)
         if not self._takes_tables() and not isinstance(X, Table):
             try:
                 return validate_data(self, X, *y, reset=reset, dtype=np.float64, **checks)

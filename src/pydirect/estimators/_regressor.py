@@ -11,12 +11,15 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
+from pydirect._warnings import warn
 from pydirect.estimators._estimator import Estimator, TableRows, of_model
 from pydirect.estimators.regression import GivenRows
 from pydirect.fitted.predictor import Units
 from pydirect.noise.student_t import within_reach
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.encoding import ColumnEncoding
+
+FEWEST_CALIBRATED = 20  # rows: their root mean square is off by a sixth of itself, by chance
 
 
 class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
@@ -201,9 +204,21 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         -------
         Self
             The model itself.
+
+        Warns
+        -----
+        UserWarning
+            If there are fewer than 20 rows.
         """
         x = self.encode_rows(X)
         targets, weight = self._check_targets(y, len(x)), as_sample_weight(sample_weight, len(x))
+        n = len(x) if weight is None else float(weight.sum())
+        if n < FEWEST_CALIBRATED:
+            warn(
+                f"calibrate should be given at least {FEWEST_CALIBRATED} rows, got {n:g}: the factor is mostly chance",
+                UserWarning,
+                stacklevel=2,
+            )
         with self._threads():
             factor = self.model_.calibration_of(x, targets, weight)
         self.model_ = self.model_.calibrated(factor)

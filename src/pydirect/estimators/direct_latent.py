@@ -60,6 +60,7 @@ from pydirect.metrics import concordance_index
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
+from pydirect.tables.table import as_text, column_of_array
 
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
 
@@ -611,10 +612,16 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     if seen.shape != given.shape or given.ndim != 1:
         raise ValueError(f"event must have one value for each time, got shapes {seen.shape} and {given.shape}")
     given = as_float_array(as_numbers(given, "times"), "times", ("n_rows",))
-    for row, value in enumerate(seen.tolist()):
-        if not isinstance(value, int | float | np.generic) or value not in (0, 1):
-            raise ValueError(f"event must hold True or False, got {shown(value)} in row {row}")
-    return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
+    flags = column_of_array(seen.astype(object), "event")
+    if isinstance(flags, np.ndarray):
+        right = np.isin(flags, (0, 1))
+    else:
+        texts = as_text(flags)
+        right = np.array([*(value in ("True", "False", "0", "1") for value in texts.values), False])[texts.codes]
+    if not isinstance(flags, np.ndarray) or not right.all():
+        row = int(right.argmin())
+        raise ValueError(f"event must hold True or False, got {shown(seen[row])} in row {row}")
+    return np.column_stack([given, np.where(flags, given, np.inf)])
 
 
 def order_of_dtype(y: Any, classes: NDArray[Any]) -> NDArray[Any]:

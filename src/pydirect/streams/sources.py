@@ -14,7 +14,7 @@ from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.rows import READ_ROWS, DerivedSource, Rows, Source, StreamError, as_row_block, checked_rows
 from pydirect.tables.buffer import Codebook, LabelCodes
 from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.table import Table, as_numbers
+from pydirect.tables.table import Table, as_numbers, refuse_what_numpy_converts
 
 
 class ArraySource(Source):
@@ -210,6 +210,8 @@ def as_source(
         )
     if isinstance(X, Source):
         return X
+    for name, given in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        refuse_what_numpy_converts(given, name)
     if y is None:
         if sample_weight is not None:
             raise TypeError("sample_weight must come with the blocks when X is an iterable of them")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, is_missing
 from pydirect.persistence.schema import AnyNumbers, AtLeast, Positive, Shape
 from pydirect.tables.dates import Dates
 from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equal_rows, is_absent, label, mixed
@@ -224,7 +224,7 @@ def _missing_labels(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         return ~np.isfinite(values)
     if values.dtype.kind == "O":
-        return np.array([v is None or v != v for v in values], dtype=bool)
+        return np.array([is_missing(v) for v in values], dtype=bool)
     return np.zeros(len(values), dtype=bool)
 
 

@@ -18,7 +18,16 @@ from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
 from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
-from pydirect.tables.table import Column, Table, Text, as_text, is_absent, label, reads_as_number
+from pydirect.tables.table import (
+    Column,
+    Table,
+    Text,
+    as_text,
+    is_absent,
+    label,
+    reads_as_number,
+    refuse_what_numpy_converts,
+)
 
 MOST_CATEGORIES = 50
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
@@ -159,6 +168,7 @@ class Columns(TransformerMixin, BaseEstimator):
         return tags
 
     def _table(self, X: Any, reset: bool) -> Table:
+        refuse_what_numpy_converts(X, "X")
         x = validated_table(self, X, reset=reset, missing=self.missing)
         names = getattr(self, "feature_names_in_", None)
         return (
@@ -208,12 +218,14 @@ class Columns(TransformerMixin, BaseEstimator):
         columns = [as_text(c) if j in chosen else c for j, c in enumerate(table.columns)]
         for j in (j for place in places for j in place if not isinstance(columns[j], np.ndarray)):
             raise TypeError(f"coordinates must be columns of numbers, not {label(table.names, j)}")
-        found = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
+        placed = {j for place in places for j in place}
+        found = [_categories(c, weight, j in placed) for j, c in enumerate(columns)]
         _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
         numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
-        calendars = tuple(Calendar.fit(j, c) for j, c in enumerate(columns) if isinstance(c, Dates))
+        dates = [(j, c) for j, c in enumerate(columns) if isinstance(c, Dates) and found[j][0] is None]
+        calendars = tuple(Calendar.fit(j, c) for j, c in dates)
         plain = ColumnEncoding(
             names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars, places
         )
@@ -319,8 +331,14 @@ def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> l
     return found
 
 
-def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...], bool]:
-    """Return the categories to keep, sorted, and whether there are more."""
+def _categories(
+    text: Column, weight: FloatArray | None, placed: bool = False
+) -> tuple[tuple[str | None, ...] | None, bool]:
+    """Return the categories to keep, sorted, and whether there are more; none of an empty column, None for numbers."""
+    if is_absent(text).all() and not placed:
+        return (), False
+    if not isinstance(text, Text):
+        return None, False
     counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
     present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
     if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
@@ -346,9 +364,10 @@ def _warn_of_columns(
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     """Return why a column carries less than it seems to."""
+    if is_absent(column).all():
+        return "has no values: it is not used"
     if not isinstance(column, Text) or own is None:
-        empty = not isinstance(column, Text) and is_absent(column).all()
-        return "has no values: it is not used" if empty else ""
+        return ""
     fate = "taken as categories" if own else "not used"
     if dates := _dates_with_slips(column):
         return f"holds {dates[0]}: it is {fate}; {dates[1]}"

@@ -361,6 +361,7 @@ class ColumnEncoding:
         for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
             place, end = out[:, end : end + width], end + int(width)
             if own is not None:
+                _require_categories(column, own, label(self.names, j))
                 codes = self._codes(as_text(column), j)
                 known = np.flatnonzero(codes >= 0)
                 place[known, codes[known]] = 1.0
@@ -421,6 +422,14 @@ class ColumnEncoding:
                 raise ValueError(f"{what} must be different columns of their kind")
         if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
             raise ValueError("gaps must be of the encoded columns")
+
+
+def _require_categories(column: Column, own: Sequence[str | None], name: str) -> None:
+    """Raise where numbers or dates come in a column of text, none of whose categories can be one."""
+    fits = is_date if isinstance(column, Dates) else reads_as_number
+    known = [c for c in own if c is not None]
+    if known and not isinstance(column, Text) and not any(map(fits, known)) and not is_absent(column).all():
+        raise TypeError(f"{name} must hold text, as in fit, got {_example(column, False)}")
 
 
 def _example(column: Column, dates: bool) -> str:

@@ -13,12 +13,11 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray, column_names
+from pydirect._validation import MISSING, FloatArray, column_names, is_missing
 from pydirect.tables.dates import Dates, zone_of
 
 NUMBERS = (numbers.Real, np.bool_, decimal.Decimal)
 DATES, DURATIONS = (datetime.date, np.datetime64), (datetime.time, datetime.timedelta, np.timedelta64)
-MISSING = ("NoneType", "NAType", "NaTType")  # types of None, pandas.NA and pandas.NaT
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,10 @@ def holds_text(X: Any) -> bool:
 
 
 def refuse_what_numpy_converts(values: Any, name: str) -> None:
-    """Raise where NumPy would take dates for integers, or hidden numbers for numbers."""
+    """Raise where NumPy would take dates for integers, or hidden numbers for numbers, or cannot see rows."""
     dtype = getattr(values, "dtype", None)
+    if hasattr(values, "collect") and not hasattr(values, "__len__"):
+        raise TypeError(f"{name} must hold rows, got a {type(values).__name__}: {name}.collect() reads them")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         raise ValueError(
             f"{name} must have no masked values: fill them, such as by {name}.astype(float).filled(np.nan)"
@@ -266,14 +267,14 @@ def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Colu
     if not text and all(issubclass(t, NUMBERS) for t in types):
         return _numbers(values)
     if types and all(issubclass(t, DATES) for t in types):
-        return checked_dates(Dates.of_objects([None if _is_missing(v) else v for v in values], name), name)
+        return checked_dates(Dates.of_objects([None if is_missing(v) else v for v in values], name), name)
     if any(issubclass(t, DATES + DURATIONS) for t in types):
         raise _odd_times(name)
     odd = next((t for t in types if not issubclass(t, (str, bytes, *NUMBERS)) and not text), None)
     if odd is not None:
         raise TypeError(f"{name} must hold numbers, booleans, text or dates, got {odd.__name__}")
     if found_types - {str, type(None)}:
-        values = [None if _is_missing(v) else key_of(v) for v in values]
+        values = [None if is_missing(v) else key_of(v) for v in values]
     found: dict[str, int] = {}
     codes = [-1 if v is None else found.setdefault(v, len(found)) for v in values]
     own = Text(list(found), np.array(codes, dtype=np.intp))
@@ -282,10 +283,6 @@ def _column_of_objects(values: list[Any], name: str, text: bool = False) -> Colu
 
 def _numbers(values: list[Any]) -> FloatArray:
     return np.array([np.nan if type(v).__name__ in MISSING else float(v) for v in values], dtype=np.float64)
-
-
-def _is_missing(value: Any) -> bool:
-    return type(value).__name__ in MISSING or (isinstance(value, numbers.Real) and value != value)
 
 
 def key_of(value: Any) -> str:
