@@ -219,8 +219,12 @@ class Columns(TransformerMixin, BaseEstimator):
         for j in (j for place in places for j in place if not isinstance(columns[j], np.ndarray)):
             raise TypeError(f"coordinates must be columns of numbers, not {label(table.names, j)}")
         placed = {j for place in places for j in place}
-        found = [_categories(c, weight, j in placed) for j, c in enumerate(columns)]
-        _warn_of_columns(columns, found, table.names, stacklevel + 1)
+        complete = table.matrix is not None and not chosen and not has_nan(table.matrix)
+        empty = [not complete and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
+        of_text = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
+        found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
+        if not complete:
+            _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
         numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
@@ -230,7 +234,7 @@ class Columns(TransformerMixin, BaseEstimator):
             names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars, places
         )
         plain.check()
-        if plain.is_plain and table.matrix is not None and not has_nan(table.matrix):
+        if plain.is_plain and complete:
             return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(table.matrix, weight))
         body, absent = plain.body(columns)
         starts = np.diff(plain.origins, prepend=-1) > 0  # of the columns of a date all are missing, or none
@@ -331,14 +335,8 @@ def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> l
     return found
 
 
-def _categories(
-    text: Column, weight: FloatArray | None, placed: bool = False
-) -> tuple[tuple[str | None, ...] | None, bool]:
-    """Return the categories to keep, sorted, and whether there are more; none of an empty column, None for numbers."""
-    if is_absent(text).all() and not placed:
-        return (), False
-    if not isinstance(text, Text):
-        return None, False
+def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...] | None, bool]:
+    """Return the categories to keep, sorted, and whether there are more."""
     counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
     present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
     if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
@@ -364,7 +362,7 @@ def _warn_of_columns(
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
     """Return why a column carries less than it seems to."""
-    if is_absent(column).all():
+    if own == () and is_absent(column).all():
         return "has no values: it is not used"
     if not isinstance(column, Text) or own is None:
         return ""
