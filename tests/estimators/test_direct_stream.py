@@ -97,7 +97,7 @@ def test_rows_in_compiled_code_change_the_posterior_as_their_sums_do(kind):
     model = stream(follow_inputs=False, **KINDS[kind]).partial_fit(X[:230], y[:230])
     for i in range(230, 260):
         mean, std = model.predict_one(X[i])
-        assert "open_rows" in vars(model.model_)
+        assert model._open is not None
         found = model.predict_then_learn(X[i : i + 1], y[i : i + 1])
         np.testing.assert_allclose((mean, std), np.ravel(found[:2]), rtol=1e-9)
     np.testing.assert_allclose(model.predict_one(X[0]), np.ravel(model.predict(X[:1], return_std=True)), rtol=1e-9)

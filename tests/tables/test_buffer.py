@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydirect.persistence.schema import pack, unpack
-from pydirect.tables.buffer import Codebook, CodedRows, RowBuffer, sample_places
+from pydirect.tables.buffer import CodedRows, RowBuffer, RowQueue, sample_places
 from pydirect.tables.table import Table
 
 RNG = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def assert_holds(buffer, expected):
 
 @given(st.lists(st.tuples(st.sampled_from(["append", "leave", "replace", "copy"]), st.integers(0, 9)), max_size=40))
 def test_rows_come_and_go_as_in_a_list(steps):
-    buffer, expected, n = RowBuffer.empty(2, 1, Codebook()), [], 0
+    buffer, expected, n = RowQueue.of_shape(2, 1), [], 0
     for step, k in steps:
         some = sorted({int(i) for i in np.linspace(0, len(expected) - 1, k)}) if expected and k else []
         if step == "append":
@@ -46,7 +46,7 @@ def test_rows_come_and_go_as_in_a_list(steps):
             for i in some:
                 expected[i], n = n, n + 1
         else:
-            buffer = pickle.loads(pickle.dumps(buffer)) if k % 2 else buffer.copy()
+            buffer = pickle.loads(pickle.dumps(buffer)) if k % 2 else copy.deepcopy(buffer)
         assert_holds(buffer, expected)
 
 

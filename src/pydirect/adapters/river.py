@@ -65,7 +65,7 @@ class RiverRegressor(base.MiniBatchRegressor):
 
     @property
     def _has_learned(self) -> bool:
-        return hasattr(self.stream, "n_seen_")
+        return self.stream.__sklearn_is_fitted__()
 
     def learn_one(self, x: Mapping[Hashable, Any], y: float, t: datetime | float | None = None) -> None:
         """Learn a row.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import threading
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -15,7 +16,8 @@ from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, 
 from pydirect.estimators._estimator import Estimator, of_model, warn_of_gaps
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
-from pydirect.estimators.stream import FEWEST_ROWS, SECOND, Stream, StreamPlan, is_time, seconds
+from pydirect.estimators.open_rows import OpenRows
+from pydirect.estimators.stream import FEWEST_ROWS, Stream, StreamPlan
 from pydirect.estimators.summary import lines_of_stream
 from pydirect.estimators.target_transform import as_scales, given_transform
 from pydirect.fitted.predictor import LARGEST_TARGET, check_target_size
@@ -25,6 +27,8 @@ from pydirect.tables.buffer import Codebook, CodedRows
 
 # Rows from which the kernel's hyperparameters are learned at most.
 MOST_SEARCHED = 500
+SECOND = np.timedelta64(1, "s")
+_OPENING = threading.RLock()
 
 
 @described_by(Estimator)
@@ -108,10 +112,50 @@ class DirectStreamRegressor(Regressor):
     follow_inputs: bool = True
     target_transform: Any = None
 
-    model_: Stream = field(init=False)
     _stored: ClassVar = {"model_": Stream}
+    _stream: Stream = field(init=False)
+    _open: OpenRows | None = field(init=False, default=None)
+
+    # --- the stream, and rows that it does not know yet
+
+    @property  # type: ignore[misc]
+    def model_(self) -> Stream:
+        if self._open is not None:
+            with _OPENING:  # other threads wait for the whole
+                if self._open is not None:
+                    self._open.close()
+                    self._open = None
+        return self._stream
+
+    @model_.setter
+    def model_(self, stream: Stream) -> None:
+        self._stream, self._open = stream, None
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_stream" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.__sklearn_is_fitted__():
+            self.model_  # noqa: B018 - knows all rows then
+        return dict(super().__getstate__())
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.__dict__.pop("_stream", None)
+        self._open = None
+
+    def _opened(self) -> OpenRows | None:
+        """Return what takes single rows; None where the stream has to."""
+        if self._open is None:
+            with self._threads(), _OPENING:
+                self._open = OpenRows.of(self.model_)
+        return self._open
 
     # --- parameters
+
+    @property
+    def _forgetting(self) -> tuple[Any, ...]:
+        return self.half_life, self.window, self.n_first_rows, self.follow_inputs
 
     def _plan(self) -> StreamPlan:
         self._check_columns()
@@ -119,48 +163,54 @@ class DirectStreamRegressor(Regressor):
         as_flag(self.follow_inputs, "follow_inputs")
         if self.half_life is not None and self.window is not None:
             raise ValueError("window must be None with a half_life: rows fade or leave")
-        if self.half_life is not None:
-            given = seconds(self.half_life) if is_time(self.half_life) else self.half_life
-            as_number(given, "half_life", above=0.0)
-        if self.window is not None:
-            if not is_time(self.window):
-                as_count(self.window, "window")
-            elif not seconds(self.window) > 0:
-                raise ValueError(f"window must be a positive time, got {self.window!r}")
+        half_life, window = (None if own is None else _rows_or_seconds(own) for own in (self.half_life, self.window))
+        if half_life is not None:
+            as_number(half_life, "half_life", above=0.0)
+        if self.window is not None and not is_time(self.window):
+            as_count(self.window, "window")
+        elif window is not None and not window > 0:
+            raise ValueError(f"window must be a positive time, got {self.window!r}")
         features, block_dtype = feature_plan(self, Gaussian(), rank_inputs=True)
         check_common(self)
         features = replace(features, max_search_rows=min(self.n_first_rows, MOST_SEARCHED, features.max_search_rows))
-        options: dict[str, Any] = {"block_dtype": block_dtype, "random_state": self.random_state}
         if self.target_transform == "auto":
             raise ValueError("target_transform must be None or a scale for streams, got 'auto', which needs all rows")
         as_scales(self.target_transform)
+        mapper = RegressionPlan(
+            features, Gaussian(), None, "constant", None, block_dtype=block_dtype, random_state=self.random_state
+        )
         return StreamPlan(
-            RegressionPlan(features, Gaussian(), None, "constant", None, **options),
+            mapper,
             self._column_options(),
             self._takes_tables(),
-            self.half_life,
-            self.window,
+            half_life,
+            window,
+            self._by_time,
             self.n_first_rows,
             self.follow_inputs,
+            self._forgetting,
         )
 
+    @property
+    def _by_time(self) -> bool:
+        return is_time(self.half_life) or is_time(self.window)
+
     def _restored(self) -> None:
-        self.model_.plan = self._plan()
-        if len(self.model_.book.values) != self.n_features_in_:
+        stream, stream.plan = self._stream, self._plan()
+        if len(stream.book.values) != self.n_features_in_:
             raise ValueError(f"book must be of {self.n_features_in_} columns")
-        if isinstance(self.model_.regression.sums, WindowSum) != (self.window is not None):
+        if isinstance(stream.regression.sums, WindowSum) != (self.window is not None):
             raise ValueError("sums must be those of a window, with window, and only then")
-        copy.deepcopy(self.model_.regression).current()  # raises where sums are of no rows
+        copy.deepcopy(stream.regression).current()  # raises where sums are of no rows
 
     def _followed(self) -> Stream:
         """The stream, with what the parameters say now: how rows are forgotten may change as they come."""
-        self._require_fitted()
-        model, now = self.model_, (self.half_life, self.window, self.n_first_rows, self.follow_inputs)
-        if now != model.plan.forgetting:
-            if (model.plan.window is None) != (self.window is None):
+        stream = self.model_
+        if self._forgetting != stream.plan.parameters:
+            if (stream.plan.window is None) != (self.window is None):
                 raise ValueError("window must be given from the first row on: fit anew to change it")
-            model.plan = self._plan()
-        return model
+            stream.plan = self._plan()
+        return stream
 
     # --- learning
 
@@ -256,7 +306,8 @@ class DirectStreamRegressor(Regressor):
             raise ValueError(
                 f"x must be one row, of shape (n_features_in,), got {type(x).__name__} of {rows.ndim - 1} dimensions"
             )
-        found = self.model_.predict_one(rows, self._threads) if self._is_one(rows) else None
+        opened = self._opened() if self._is_one(rows) else None
+        found = None if opened is None else opened.rows.predict(rows)
         if found is None:
             mean, std = self.predict(rows, return_std=True)
             return (mean[0], std[0]) if mean.ndim > 1 else (float(mean[0]), float(std[0]))
@@ -267,12 +318,12 @@ class DirectStreamRegressor(Regressor):
         own = vars(self)
         return (
             type(X) is np.ndarray
-            and "model_" in own
+            and "_stream" in own
             and X.shape == (1, self.n_features_in_)
             and X.dtype == np.float64
             and X.flags.c_contiguous
             and "feature_names_in_" not in own
-            and self.model_.plan.forgetting == (self.half_life, self.window, self.n_first_rows, self.follow_inputs)
+            and self._stream.plan.parameters == self._forgetting
         )
 
     def _learned_one(self, X: Any, y: Any, sample_weight: Any, times: Any) -> tuple[float, float, float] | None:
@@ -281,7 +332,14 @@ class DirectStreamRegressor(Regressor):
             return None
         if type(y) not in (np.ndarray, list) or len(y) != 1 or not isinstance(y[0], float):
             return None
-        return self.model_.learn_one(X, float(y[0]), self._threads) if abs(y[0]) <= LARGEST_TARGET else None
+        opened = self._opened() if abs(y[0]) <= LARGEST_TARGET else None
+        if opened is None:
+            return None
+        found: tuple[float, float, float] | None = opened.learn(X, float(y[0]))
+        if opened.is_full:
+            with self._threads():
+                self.model_  # noqa: B018 - goes on after the rows
+        return found
 
     def _take(
         self,
@@ -293,68 +351,47 @@ class DirectStreamRegressor(Regressor):
         at_once: bool = False,
     ) -> FloatArray:
         """Learn from rows, and predict each before; see `Stream.learn`."""
-        model = self._followed() if "model_" in vars(self) else None
-        plan = self._plan() if model is None else model.plan
-        book = None if model is not None else Codebook()
-        x, targets, weight, one_dimensional = self._checked_block(X, y, sample_weight, book)
-        weight = np.ones(len(targets)) if weight is None else weight
+        begins = not self.__sklearn_is_fitted__()
+        plan = self._plan() if begins else self._followed().plan
+        book = Codebook() if begins else self.model_.book
+        x, targets, weight, one_dimensional = self._checked_block(X, y, sample_weight, book, begins)
         used = weight > 0
-        clock = self._checked_times(times, used, model)
-        transform = given_transform(self.target_transform, targets) if model is None else model.units.transform
+        clock = self._checked_times(times, used, begins)
+        transform = given_transform(self.target_transform, targets) if begins else self._units.transform
         targets = targets if transform is None else transform.forward(targets)
-        found = np.full((3, len(targets), targets.shape[1]), np.nan)
+        found = np.full((3, *targets.shape), np.nan)
         with self._threads():
-            if model is None:
-                assert book is not None
-                model = Stream(plan, x, targets, one_dimensional, book, transform)
-            found[:, used] = _padded(
-                model.learn(CodedRows(x[used], targets[used], weight[used], clock[used]), predict, at_once),
-                int(used.sum()),
+            stream = Stream.of(plan, x, targets, one_dimensional, book, transform) if begins else self.model_
+            found[:, used] = stream.learn(
+                CodedRows(x[used], targets[used], weight[used], clock[used]), predict, at_once
             )
-        self.model_ = model
+        self.model_ = stream
         return found
 
     def _checked_block(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, book: Codebook | None = None
-    ) -> tuple[FloatArray, FloatArray, FloatArray | None, bool]:
-        """Validate rows: numbers and codes, targets (n_rows, n_outputs), weights; `book` is that of a new stream."""
-        begins = book is not None
-        quick = None if begins else self._valid_numbers(X, y)
-        if quick is not None:
-            return *quick, as_sample_weight(sample_weight, len(quick[0]), all_zero=True), self._units.one_dimensional
-        x, given = self._validated(X, y, multi_output=True, y_numeric=True, reset=begins)
-        weight = as_sample_weight(sample_weight, len(x), all_zero=not begins)
-        targets = np.asarray(given, dtype=np.float64)
-        check_target_size(np.abs(targets).max())
-        one_dimensional = targets.ndim == 1
-        targets = targets.reshape(len(x), -1)
-        if not begins and targets.shape[1] != self._units.n_outputs:
-            raise ValueError(f"y must have {self._units.n_outputs} outputs, as before, got {targets.shape[1]}")
-        table = self._as_table(x)
-        if book is None:
-            book = self.model_.book
-        else:
-            book.names = table.names
-        return book.coded(table), targets, weight, one_dimensional
-
-    def _valid_numbers(self, X: Any, y: Any) -> tuple[FloatArray, FloatArray] | None:
-        """Return rows that need no more checks; to see this takes a tenth of the time."""
-        book, units = self.model_.book, self._units
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, book: Codebook, begins: bool
+    ) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
+        """Validate rows: numbers and codes, targets (n_rows, n_outputs), weights, and whether y is a vector."""
         x = self._valid_matrix(X) if book.holds_numbers else None
-        if x is None or type(y) is not np.ndarray or y.dtype != np.float64 or y.ndim != 2 - units.one_dimensional:
-            return None
-        targets = y.reshape(len(y), -1)
-        if len(y) != len(x) or targets.shape[1] != units.n_outputs or not (np.abs(y) <= LARGEST_TARGET).all():
-            return None
-        return np.array(x), np.array(targets)
+        if x is not None and type(y) is np.ndarray and y.dtype == np.float64:  # takes a tenth of the time
+            targets, weight = self._check_targets(y, len(x)), as_sample_weight(sample_weight, len(x), all_zero=True)
+            one_dimensional = y.ndim == 1
+            check_target_size(np.abs(targets).max())
+        else:
+            table, targets, weight, one_dimensional = self._read_targets(X, y, sample_weight, more=not begins)
+            if begins:
+                book.names = table.names
+            elif targets.shape[1] != self._units.n_outputs:
+                raise ValueError(f"y must have {self._units.n_outputs} outputs, as before, got {targets.shape[1]}")
+            x = book.coded(table)
+        return x, targets, np.ones(len(x)) if weight is None else weight, one_dimensional
 
-    def _checked_times(self, times: ArrayLike | None, used: NDArray[np.bool_], model: Stream | None) -> FloatArray:
+    def _checked_times(self, times: ArrayLike | None, used: NDArray[np.bool_], begins: bool) -> FloatArray:
         """Return the clock of rows: their numbers, or times in seconds."""
-        if not (is_time(self.half_life) or is_time(self.window)):
+        if not self._by_time:
             if times is not None:
                 raise ValueError("times must be None unless half_life or window is a time")
-            before = -1.0 if model is None or not model.n_seen else model.now
-            return np.asarray(np.cumsum(used) + before, dtype=np.float64)
+            return np.asarray(np.cumsum(used) + (-1.0 if begins else self._stream.now), dtype=np.float64)
         if times is None:
             raise ValueError("times must be given where half_life or window is a time")
         values = np.asarray(times)
@@ -363,7 +400,7 @@ class DirectStreamRegressor(Regressor):
         if values.dtype.kind == "M":
             values = (values - np.datetime64(0, "s")) / SECOND
         clock = as_float_array(values, "times", used.shape)
-        if (np.diff(clock, prepend=clock[0] if model is None else model.now) < 0).any():
+        if (np.diff(clock, prepend=clock[0] if begins else self._stream.now) < 0).any():
             raise ValueError("times must not decrease, got a row that came before the one before it")
         return clock
 
@@ -404,7 +441,13 @@ class DirectStreamRegressor(Regressor):
         return lines_of_stream(self)
 
 
-def _padded(found: FloatArray, n_rows: int) -> FloatArray:
-    """Rows that were learned together come first, and have no predictions."""
-    missing = n_rows - found.shape[1]
-    return np.pad(found, ((0, 0), (missing, 0), (0, 0)), constant_values=np.nan) if missing else found
+def is_time(value: Any) -> bool:
+    """Whether a value is a duration, rather than a number of rows."""
+    return isinstance(value, datetime.timedelta | np.timedelta64)
+
+
+def _rows_or_seconds(value: Any) -> Any:
+    """Seconds of a time, or a number of rows as it is."""
+    if isinstance(value, np.timedelta64):
+        return float(value / SECOND)
+    return value.total_seconds() if isinstance(value, datetime.timedelta) else value

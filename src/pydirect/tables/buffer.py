@@ -273,17 +273,12 @@ class SavedRows:
                 raise ValueError("rows must hold the codes of text")
 
 
-class RowBuffer:
-    """Buffered rows in the order in which they came, or in any: a queue, or a sample whose rows are replaced.
+class RowQueue:
+    """Rows in the order in which they came, or in any: a queue, or a sample whose rows are replaced."""
 
-    - `book`: codes of their text.
-    - `n_learned`: number of rows from which hyperparameters were last learned.
-    """
+    kind = "CodedRows"
 
-    n_learned = 0
-
-    def __init__(self, rows: CodedRows, book: Codebook) -> None:
-        self.book = book
+    def __init__(self, rows: CodedRows) -> None:
         self._set(rows)
 
     def _set(self, rows: CodedRows) -> None:
@@ -291,57 +286,23 @@ class RowBuffer:
         self._begin, self._end = 0, len(rows)
 
     @classmethod
-    def empty(cls, n_columns: int, n_outputs: int, book: Codebook) -> Self:
-        """Return a buffer without rows."""
-        x, y = np.empty((0, n_columns)), np.empty((0, n_outputs))
-        return cls(CodedRows(x, y, np.empty(0), np.empty(0)), book)
-
-    @classmethod
-    def of(cls, table: Table, y: FloatArray, weight: FloatArray | None) -> Self:
-        """Begin with the rows of positive weight; `y`, (n_rows, n_outputs); `weight`, (n_rows,)."""
-        buffer = cls.empty(table.shape[1], y.shape[1], Codebook(table.names))
-        buffer.append(buffer.coded(table, y, weight))
-        return buffer
+    def of_shape(cls, n_columns: int, n_outputs: int) -> Self:
+        """Return a queue without rows."""
+        return cls(CodedRows(np.empty((0, n_columns)), np.empty((0, n_outputs)), np.empty(0), np.empty(0)))
 
     def __len__(self) -> int:
         return self._end - self._begin
 
     def __repr__(self) -> str:
-        return f"<RowBuffer: {len(self)} rows of {self._parts['x'].shape[1]} columns>"
+        return f"<{type(self).__name__}: {len(self)} rows of {self._parts['x'].shape[1]} columns>"
 
     @property
     def rows(self) -> CodedRows:
         """All rows."""
         return CodedRows(**{name: part[self._begin : self._end] for name, part in self._parts.items()})
 
-    def move(self, amount: FloatArray) -> None:
-        """Add an amount, (n_outputs,), to the targets of all rows."""
-        self._parts["y"] = self._parts["y"] + amount
-
-    @property
-    def table(self) -> Table:
-        """The rows as a table."""
-        return self.book.table(self.rows.x)
-
     def __getstate__(self) -> dict[str, Any]:
-        kept = RowBuffer(self.rows, self.book)  # without room for more rows
-        return {**self.__dict__, **kept.__dict__}
-
-    def copy(self) -> Self:
-        """Return a buffer with the same rows, and a code book of its own."""
-        return copy.deepcopy(self)
-
-    def coded(self, table: Table, y: FloatArray, weight: FloatArray | None) -> CodedRows:
-        """Return the rows of a table that have positive weight, with a clock of 1.
-
-        Raises TypeError if a column held numbers before and holds text now.
-        """
-        x = self.book.coded(table)
-        self.book.names = self.book.names or table.names
-        rows = CodedRows(x, y, np.ones(len(x)) if weight is None else weight, np.ones(len(x)))
-        return rows if weight is None else rows[weight > 0]
-
-    # --- rows come and go
+        return {**self.__dict__, **RowQueue(self.rows).__dict__}  # without room for more rows
 
     def append(self, rows: CodedRows) -> None:
         """Add rows after the others."""
@@ -362,6 +323,10 @@ class RowBuffer:
         x = self._parts["x"]
         self._parts["x"] = np.column_stack([x, np.full((len(x), n_columns), np.nan)])
 
+    def move(self, amount: FloatArray) -> None:
+        """Add an amount, (n_outputs,), to the targets of all rows."""
+        self._parts["y"] = self._parts["y"] + amount
+
     def replace(self, places: NDArray[np.intp], rows: CodedRows) -> None:
         """Put rows in the places of others."""
         for name in PARTS:
@@ -372,6 +337,56 @@ class RowBuffer:
         gone = self.rows[:n_rows]
         self._begin += n_rows
         return gone
+
+    # --- files
+
+    def to_saved(self) -> Any:
+        return self.rows
+
+    @classmethod
+    def from_saved(cls, saved: CodedRows) -> Self:
+        return cls(saved)
+
+
+class RowBuffer(RowQueue):
+    """Buffered rows of a fit.
+
+    - `book`: codes of their text.
+    - `n_learned`: number of rows from which hyperparameters were last learned.
+    """
+
+    kind = "RowBuffer"
+    n_learned = 0
+
+    def __init__(self, rows: CodedRows, book: Codebook) -> None:
+        super().__init__(rows)
+        self.book = book
+
+    @classmethod
+    def of(cls, table: Table, y: FloatArray, weight: FloatArray | None) -> Self:
+        """Begin with the rows of positive weight; `y`, (n_rows, n_outputs); `weight`, (n_rows,)."""
+        buffer = cls(RowQueue.of_shape(table.shape[1], y.shape[1]).rows, Codebook(table.names))
+        buffer.append(buffer.coded(table, y, weight))
+        return buffer
+
+    @property
+    def table(self) -> Table:
+        """The rows as a table."""
+        return self.book.table(self.rows.x)
+
+    def copy(self) -> Self:
+        """Return a buffer with the same rows, and a code book of its own."""
+        return copy.deepcopy(self)
+
+    def coded(self, table: Table, y: FloatArray, weight: FloatArray | None) -> CodedRows:
+        """Return the rows of a table that have positive weight, with a clock of 1.
+
+        Raises TypeError if a column held numbers before and holds text now.
+        """
+        x = self.book.coded(table)
+        self.book.names = self.book.names or table.names
+        rows = CodedRows(x, y, np.ones(len(x)) if weight is None else weight, np.ones(len(x)))
+        return rows if weight is None else rows[weight > 0]
 
     def subtract(self, gone: CodedRows) -> None:
         """Take the weights of some rows from those of equal rows, which are merged.
@@ -404,7 +419,7 @@ class RowBuffer:
         return SavedRows(self.book, self.rows, self.n_learned)
 
     @classmethod
-    def from_saved(cls, saved: SavedRows) -> Self:
+    def from_saved(cls, saved: SavedRows) -> Self:  # type: ignore[override]
         buffer = cls(saved.rows, saved.book)
         buffer.n_learned = saved.n_learned
         return buffer
