@@ -46,7 +46,7 @@ from pydirect.features.rows import TrainingRows
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
 from pydirect.fitted.predictor import check_target_size
-from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.regression import OF_FUNCTIONS, FittedRegressor
 from pydirect.persistence.container import FileFormatError
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
@@ -284,7 +284,7 @@ class DirectRegressor(Regressor):
                 known = None if choice is None else choice.basis
                 basis = known or fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):
-                sums = collect_enough([plan], [units], [rows], basis, rows, rng, progress)
+                sums = collect_enough([plan], [units], [rows], basis, rng, progress)
             with progress.stage("inference"):
                 model = infer(plan, units, sums, later)
                 if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
@@ -351,12 +351,14 @@ class DirectRegressor(Regressor):
     def _restored(self) -> None:
         super()._restored()
         self.features_, self._one_dimensional = self.model_.basis, self._units.one_dimensional
-        statistics, k = getattr(self, "statistics_", None), self._units.n_outputs
-        if statistics is not None:
-            self.statistics_ = statistics.with_features(self.features_)
-        sums = (statistics is None or statistics.n_outputs == k) and (k == 1 or not hasattr(self, "noisy_statistics_"))
-        rows = getattr(self, "buffered_rows_", None)
-        if not sums or (rows is not None and rows.rows.y.shape[1] != k):
+        k, buffer = self._units.n_outputs, self._buffered()
+        outputs = [1] if hasattr(self, "noisy_statistics_") else []
+        if self._sums is not None:
+            self.statistics_ = self._sums.with_features(self.features_)
+            outputs.append(self._sums.n_outputs)
+        if buffer is not None:
+            outputs.append(buffer.rows.y.shape[1])
+        if set(outputs) - {k}:
             raise ValueError(f"rows and sums must be of {k} outputs")
 
     # --- the feature map
@@ -527,8 +529,7 @@ class DirectRegressor(Regressor):
             )
         with progress.stage("inference"):
             shared = Standardised.of(statistics, repetitions)
-            one_dimensional, is_gaussian = self._one_dimensional, plan.is_gaussian
-            units, sums = given_sums(self.features_, statistics, shared, one_dimensional, is_gaussian)
+            units, sums = given_sums(plan, self.features_, statistics, shared, self._one_dimensional)
             self._accept(infer(plan, units, sums, plan.generators()[1]), progress.seconds)
         self.statistics_ = statistics
         if statistics.sums_of == "kernel" and lost_digits(
@@ -545,8 +546,8 @@ class DirectRegressor(Regressor):
         self, plan: RegressionPlan, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[FloatArray, RunningStatistics]:
         """Return rows, encoded, and sums over them."""
-        if hasattr(self, "statistics_") and self.statistics_.block_dtype != plan.block_dtype:
-            before = self.statistics_.block_dtype
+        before = plan.block_dtype if self._sums is None else self._sums.block_dtype
+        if before != plan.block_dtype:
             raise ValueError(
                 f"features__block_dtype must be {before!r}, as for the earlier rows, got {plan.block_dtype!r}"
             )
@@ -556,10 +557,13 @@ class DirectRegressor(Regressor):
 
     def _read_more(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, first: bool = False) -> TableRows:
         rows = self._read_targets(X, y, sample_weight, more=not first)
-        earlier, buffer = getattr(self, "statistics_", None), self._buffered()
-        if earlier is None and buffer is None:
+        buffer, n_outputs = self._buffered(), rows.y.shape[1]
+        if buffer is not None:
+            n_outputs = buffer.rows.y.shape[1]
+        elif self._sums is not None:
+            n_outputs = self._sums.n_outputs
+        else:
             self._one_dimensional = rows.one_dimensional
-        n_outputs = buffer.rows.y.shape[1] if buffer else earlier.n_outputs if earlier else rows.y.shape[1]
         if rows.y.shape[1] != n_outputs:
             raise ValueError(f"y must have {n_outputs} outputs, as before, got {rows.y.shape[1]}")
         return rows
@@ -602,15 +606,18 @@ class DirectRegressor(Regressor):
             plan = self._sums_plan()
             self._require_earlier_rows(plan)
             buffer = self._buffered()
-            if buffer is not None or not hasattr(self, "features_"):
-                rows = self._read_more(X, y, sample_weight, first=buffer is None)
-                self._fit_to_buffer(plan, _joined(buffer, rows), progress)
-            else:
+            if buffer is None and hasattr(self, "features_"):
                 x, part = self._sums_of(plan, X, y, sample_weight)
-                started = hasattr(self, "statistics_")
-                statistics = self.statistics_.copy().merge(part) if started else part
-                self._fit_to(plan, statistics, progress)
+                self._fit_to(plan, self.statistics_.copy().merge(part) if self._sums else part, progress)
                 self._warn_if_moved(x)
+            else:
+                rows = self._read_more(X, y, sample_weight, first=buffer is None)
+                if buffer is None:
+                    buffer = RowBuffer.of(rows.table, rows.y, rows.weight)
+                else:
+                    buffer = buffer.copy()
+                    buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
+                self._fit_to_buffer(plan, buffer, progress)
         self._warn_if_unfinished()
         return self
 
@@ -633,28 +640,30 @@ class DirectRegressor(Regressor):
         """
         plan, buffer = self._sums_plan(), self._buffered()
         with self._whole() as progress:
-            if buffer is not None:
-                rows = self._read_more(X, y, sample_weight)
-                buffer = buffer.copy()
-                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight))
-                self._fit_to_buffer(plan, buffer, progress, learn=True)
-            else:
+            if buffer is None:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-                part = self._sums_of(plan, X, y, sample_weight)[1]
-                left = self.statistics_.copy().subtract(part)
+                left = self.statistics_.copy().subtract(self._sums_of(plan, X, y, sample_weight)[1])
                 if not left.n_samples:
                     raise ValueError("X must leave some of the rows seen, got all of them")
                 self._fit_to(plan, left, progress)
+            else:
+                rows, buffer = self._read_more(X, y, sample_weight), buffer.copy()
+                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight))
+                self._fit_to_buffer(plan, buffer, progress, learn=True)
         self._warn_if_unfinished()
         return self
 
     def _require_earlier_rows(self, plan: RegressionPlan) -> None:
-        if hasattr(self, "model_") and not hasattr(self, "statistics_") and self._buffered() is None:
+        if hasattr(self, "model_") and self._sums is None and self._buffered() is None:
             raise ValueError(
                 "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
                 f"none, and fit no more than {self._most_buffered(plan):,}: begin with partial_fit or fit_stream, give "
                 "statistics to fit_statistics, or drop the earlier rows by fit_features"
             )
+
+    @property
+    def _sums(self) -> RunningStatistics | None:
+        return getattr(self, "statistics_", None)
 
     def _buffered(self) -> RowBuffer | None:
         return getattr(self, "buffered_rows_", self._rows_of_fit)
@@ -899,14 +908,13 @@ class DirectRegressor(Regressor):
         self._require_same_features(self._plan())
         as_instance(budget, "budget", PrivacyBudget)
         bound = norm_bound_of(self.features_) if norm_bound is None else as_number(norm_bound, "norm_bound", above=0.0)
-        x, targets = self._validated(X, y, multi_output=True, y_numeric=True, reset=False)
-        if targets.ndim == 2 and targets.shape[1] != 1:
-            raise ValueError(f"y must be one target in a private release, got {targets.shape[1]}: release each alone")
-        bounds, rng = as_bounds(y_bounds, "y_bounds"), as_generator(random_state)
-        encoded, given = self.columns_.encode(x), np.asarray(targets, dtype=np.float64).reshape(-1)
+        rows = self._read_targets(X, y, None, more=True)
+        if rows.y.shape[1] != 1:
+            raise ValueError(f"y must be one target in a private release, got {rows.y.shape[1]}: release each alone")
+        bounds, rng, x = as_bounds(y_bounds, "y_bounds"), as_generator(random_state), self.columns_.encode(rows.table)
         mu = budget.spend(epsilon)  # last: nothing is spent on what is refused
         return NoisyStatistics.release(
-            self.features_, encoded, given, y_bounds=bounds, norm_bound=bound, mu=mu, rng=rng
+            self.features_, x, rows.y[:, 0], y_bounds=bounds, norm_bound=bound, mu=mu, rng=rng
         )
 
     # --- results
@@ -939,10 +947,7 @@ class DirectRegressor(Regressor):
         if noise is None:
             return {}
         density = noise.log_densities + units.density_units / self.total_weight_  # in units of y
-        return {
-            name: float(value[0]) if units.one_dimensional else value.copy()
-            for name, value in zip(noise.candidates, density, strict=True)
-        }
+        return dict(zip(noise.candidates, density[:, 0].tolist() if units.one_dimensional else density, strict=True))
 
     def _words(self) -> list[str]:
         return lines_of_regressor(self)
@@ -1019,23 +1024,9 @@ class DirectRegressor(Regressor):
         n_functions, rng = as_count(n_functions, "n_functions"), as_generator(random_state)
         own = copy.copy(self)  # which later fits do not change
         door = Door(own.encode_rows, own._complete_rows, type(self).__name__)
-        model = self.model_.without_local("draws of functions, which it has none of,")
+        model = self.model_.without_local(OF_FUNCTIONS)
         with self._threads():
             return draw_functions(model, door, n_functions, rng)
-
-    def sample_y(
-        self,
-        X: ArrayLike,
-        n_samples: int = 1,
-        random_state: np.random.Generator | int | None = 0,
-        *,
-        noise: bool = True,
-    ) -> FloatArray:
-        model, x = self._at(X)
-        n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        model = model.without_local("draws of functions, which it has none of,")
-        with self._threads():
-            return model.sample(x, n_samples, rng, noise)
 
     def _complete_rows(self, X: ArrayLike) -> FloatArray:
         """Return encoded rows, or raise where numbers are missing."""
@@ -1091,12 +1082,3 @@ class DirectRegressor(Regressor):
 def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | None) -> bool:
     """Whether a search was taken over, but for the columns that it names."""
     return earlier is not None and found.scores is earlier.scores
-
-
-def _joined(buffer: RowBuffer | None, rows: TableRows) -> RowBuffer:
-    """Return buffered rows with more rows after them."""
-    if buffer is None:
-        return RowBuffer.of(rows.table, rows.y, rows.weight)
-    buffer = buffer.copy()
-    buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
-    return buffer

@@ -11,6 +11,7 @@ import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from pydirect.estimators.target_transform import (
     LEAST_GAIN,
     MAX_FEATURES,
     MAX_SEARCH_ROWS,
-    PLAIN,
     OnScale,
     ScaleChoice,
     candidates,
@@ -144,13 +144,17 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     if not any(tried):
         return None
     small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
-    if features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1:
-        return small.chosen_by_own_kernels(tried[0])
-    found = [small.chosen(own, scales) for own, scales in zip(y.T, tried, strict=True)]
-    if all(scale is IDENTITY for scale, _, _ in found):
-        return None
-    chosen_scales, gains, spreads = zip(*found, strict=True)
-    return ScaleChoice(TargetTransform(chosen_scales), np.array(gains), np.array(spreads))
+    few = features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1
+    found = [small.chosen(own, scales, few) for own, scales in zip(y.T, tried, strict=True)]
+    scales, gains, spreads, bases = zip(*found, strict=True)
+    if all(scale is IDENTITY for scale in scales):
+        return ScaleChoice(None, basis=bases[0]) if few else None
+    return ScaleChoice(TargetTransform(scales), np.array(gains), np.array(spreads), bases[0])
+
+
+# A scale on which a fit of few landmarks predicts all rows without themselves, its feature map, and that of the whole
+# fit where it has been learned.
+_Tried = tuple[OnScale, Basis, Basis | None]
 
 
 @dataclass(frozen=True)
@@ -172,9 +176,9 @@ class _SmallFit:
         return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
 
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
-        """Learn one kernel from few rows of an output's targets on several scales."""
+        """Learn one kernel from few rows of an output's targets, as they are and on several scales."""
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
-        rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
+        rows = replace(self.rows, y=Units.fit(on_scales(y, [IDENTITY, *scales]), self.rows.weight, False)[1])
         return fit_basis(self.features, rows, self.given.columns, search, self.rng, resolve_n_threads())
 
     def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
@@ -201,49 +205,48 @@ class _SmallFit:
             (left,) = left_out([fitted], rows, sums.rotated)
         return fitted, OnScale.each(scales, left, y)
 
-    def chosen(self, y: FloatArray, scales: Sequence[TargetScale]) -> tuple[TargetScale, float, float]:
-        """Return the scale of an output, its gain and the spread of its mean, by one kernel of all scales."""
-        if not scales:
-            return PLAIN
-        basis = self.kernel_of_all(y, [IDENTITY, *scales])
-        plain, *others = self.fit(basis, y, [IDENTITY, *scales])[1]
-        return self.favoured(y, (basis, plain), [(basis, other) for other in others])
+    def chosen(
+        self, y: FloatArray, scales: Sequence[TargetScale], own_kernels: bool
+    ) -> tuple[TargetScale, float, float, Basis | None]:
+        """Return the scale of an output, its gain, the spread of its mean and, of own kernels, the feature map.
 
-    def chosen_by_own_kernels(self, scales: Sequence[TargetScale]) -> ScaleChoice:
-        """Return the same of the only output, where a promising scale has a kernel of its own."""
-        y = self.rows.y[:, 0]
-        basis, small = self.kernel_of_scale(IDENTITY)
-        plain, *others = self.fit(small, y, [IDENTITY, *scales])[1]
-        promised = promising(plain, others, self.rows.weight)
-        if promised is None:
-            return ScaleChoice(None, basis=basis)
-        of_scale, small_of_scale = self.kernel_of_scale(promised)
-        (other,) = self.fit(small_of_scale, y, [promised])[1]
-        scale, gain, spread = self.favoured(y, (small, plain), [(small_of_scale, other)])
-        if scale is IDENTITY:
-            return ScaleChoice(None, basis=basis)
-        return ScaleChoice(TargetTransform((scale,)), np.array([gain]), np.array([spread]), of_scale)
+        By one kernel of all scales, or by one of y itself and one of the scale that promises most.
+        """
+        if not scales:
+            return IDENTITY, 0.0, 1.0, None
+        whole, basis = self.kernel_of_scale(IDENTITY) if own_kernels else (None, self.kernel_of_all(y, scales))
+        plain, *others = self.fit(basis, y, [IDENTITY, *scales])[1]
+        tried: list[_Tried] = [(other, basis, None) for other in others]
+        if own_kernels:
+            promised = promising(plain, others, self.rows.weight)
+            tried = [] if promised is None else [self.by_own_kernel(y, promised)]
+        return self.favoured(y, (plain, basis, whole), tried)
+
+    def by_own_kernel(self, y: FloatArray, scale: TargetScale) -> _Tried:
+        """Predict by a kernel of the targets on a scale."""
+        whole, basis = self.kernel_of_scale(scale)
+        return self.fit(basis, y, [scale])[1][0], basis, whole
 
     def favoured(
-        self, y: FloatArray, plain: tuple[Basis, OnScale], others: Sequence[tuple[Basis, OnScale]]
-    ) -> tuple[TargetScale, float, float]:
-        """Return the best of the scales, each with its kernel; noise that varies may do as well on y's own.
+        self, y: FloatArray, plain: _Tried, others: Sequence[_Tried]
+    ) -> tuple[TargetScale, float, float, Basis | None]:
+        """Return the best of the scales; noise that varies may do as well on y's own.
 
         That is not asked where noise is alike everywhere on the other scale.
         """
-        best = favoured(plain[1], [on for _, on in others], y, self.rows.weight)
+        best = favoured(plain[0], [on for on, _, _ in others], y, self.rows.weight)
         if best is None:
-            return PLAIN
+            return IDENTITY, 0.0, 1.0, plain[2]
         k, gain, spread = best
-        basis, on = others[k]
+        on, basis, whole = others[k]
         varies = self.plan.noise == "auto" and self.plan.features.learns_kernel and len(y) >= MIN_ROWS_TO_CHOOSE
         if varies and not looks_constant(on.studentised, basis.inputs(self.rows.x[on.first])):
             own, other = (
                 each.mean_log_density(self.fit(of, y, [each.scale], "auto")[0], y, self.rows.weight)
-                for of, each in (plain, others[k])
+                for each, of, _ in (plain, others[k])
             )
             gain = other - own
-        return (on.scale, gain, spread) if gain > LEAST_GAIN else PLAIN
+        return (on.scale, gain, spread, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, 1.0, plain[2])
 
 
 def fit_units(
@@ -320,14 +323,14 @@ def collect_enough(
     units: Sequence[Units],
     own: Sequence[TrainingRows],
     basis: Basis,
-    rows: TrainingRows,
     rng: np.random.Generator,
     progress: Progress,
 ) -> Sums:
     """Stage 3 with as many landmarks as left-out rows ask for: few, or all that were asked for.
 
-    `own` have the targets of each model, `rows` those of all.
+    `own` have the targets of each model.
     """
+    rows = replace(own[0], y=np.hstack([each.y for each in own])) if len(own) > 1 else own[0]
     sums, features = collect(plans, basis, rows, progress), plans[0].features
     if features.first_size is None or basis.hyperparameters is None or _are_enough(plans, units, own, sums, rng):
         return sums
@@ -347,13 +350,20 @@ def _are_enough(
     missed = sums.residual_variance / sums.basis.kernel.noise_variance
     if not COVERED < missed < COARSE:
         return missed <= COVERED
-    half, end = _of_half(sums), 0
-    for plan, unit, rows in zip(plans, units, own, strict=True):
-        begin, end = end, end + rows.y.shape[1]
-        both = [_left_out_densities(plan, unit, each.of_outputs(slice(begin, end), rows), rng) for each in (half, sums)]
-        if is_gain(both[1] - both[0], None, WORTH_ADDING):
+    half = _of_half(sums)
+    for plan, unit, rows, outputs in zip(plans, units, own, outputs_of(own), strict=True):
+        fewer, all_of_them = (
+            _left_out_densities(plan, unit, each.of_outputs(outputs, rows), rng) for each in (half, sums)
+        )
+        if is_gain(all_of_them - fewer, None, WORTH_ADDING):
             return False
     return True
+
+
+def outputs_of(own: Sequence[TrainingRows]) -> list[slice]:
+    """Return the place of each model's targets among those of all."""
+    ends = np.cumsum([0, *(rows.y.shape[1] for rows in own)]).tolist()
+    return [slice(*each) for each in pairwise(ends)]
 
 
 def _of_half(sums: Sums) -> Sums:
@@ -380,15 +390,13 @@ def _left_out_densities(plan: RegressionPlan, units: Units, sums: Sums, rng: np.
 
 
 def given_sums(
-    basis: Basis, statistics: RunningStatistics, shared: Standardised, one_dimensional: bool, is_gaussian: bool
+    plan: RegressionPlan, basis: Basis, statistics: RunningStatistics, shared: Standardised, one_dimensional: bool
 ) -> tuple[Units, Sums]:
     """Stages 1 and 3 where rows were summed elsewhere: `shared` are the sums of standardised targets."""
     transform, derivative = basis.target_transform, statistics.log_derivative
     units = Units.of_sums(shared.location, shared.scale, one_dimensional, transform, derivative)
-    residual, rotated = (
-        statistics.missing_variance(shared.gaussian.mean_square),
-        shared.rotated if is_gaussian else None,
-    )
+    residual = statistics.missing_variance(shared.gaussian.mean_square)
+    rotated = shared.rotated if plan.is_gaussian else None
     return units, Sums(basis, shared.gaussian, rotated, residual, shared.repetitions)
 
 
@@ -481,20 +489,19 @@ def fit_together(
         rng, later = plans[0].generators()
         known = None if choices[0] is None else choices[0].basis
         basis = known or fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
-    together = replace(rows[0], y=np.hstack([own.y for own in rows])) if len(rows) > 1 else rows[0]
-    ends = np.cumsum([own.y.shape[1] for own in rows])
     try:
         for of_kernel in (True, False):
             with progress.stage("statistics"):
                 if of_kernel:
-                    sums = collect_enough(plans, units, rows, basis, together, rng, progress)
+                    sums = collect_enough(plans, units, rows, basis, rng, progress)
                 else:
-                    sums = collect(plans, sums.basis, together, progress, of_kernel=False)
+                    assert sums.rows is not None
+                    sums = collect(plans, sums.basis, sums.rows, progress, of_kernel=False)
             before, found = {name: spent / len(plans) for name, spent in progress.seconds.items()}, []
             with progress.stage("inference"):
-                for plan, unit, own, end in zip(plans, units, rows, ends, strict=True):
+                for plan, unit, own, outputs in zip(plans, units, rows, outputs_of(rows), strict=True):
                     begin = time.perf_counter()
-                    model = infer(plan, unit, sums.of_outputs(slice(end - own.y.shape[1], end), own), later)
+                    model = infer(plan, unit, sums.of_outputs(outputs, own), later)
                     found.append((model, {**before, "inference": time.perf_counter() - begin}))
             if not lost_digits(sums.basis, len(x), [model for model, _ in found], plans[0].block_dtype):
                 break

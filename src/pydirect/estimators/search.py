@@ -428,7 +428,7 @@ def _fitted(
     found = []
     for model in models:
         plan, begin = model._sums_plan(), time.perf_counter()
-        units, sums = given_sums(lead.features_, statistics, shared, lead._one_dimensional, plan.is_gaussian)
+        units, sums = given_sums(plan, lead.features_, statistics, shared, lead._one_dimensional)
         fitted = infer(plan, units, sums, plan.generators()[1])
         found.append(clone(model)._adopt(lead, fitted, {"inference": time.perf_counter() - begin}))
         found[-1].statistics_ = statistics

@@ -22,7 +22,6 @@ from pydirect.predictive.transformed import TargetTransform, TransformedDistribu
 
 NAMED = ("log", "sqrt", "cbrt", "logit", "asinh")
 IDENTITY = TargetScale("identity")
-PLAIN = IDENTITY, 0.0, 1.0  # no scale, no gain, means as they are
 # Rows, landmarks and rows of the marginal likelihood with which scales are compared.
 MAX_ROWS, MAX_FEATURES, MAX_SEARCH_ROWS = 1000, 200, 250
 # Rows up to which a kernel of the targets themselves is learned first, and one of another scale where that promises.

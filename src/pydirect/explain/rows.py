@@ -161,7 +161,7 @@ class LeftOutRows(KnownRows):
         if fitted.noise is not None:
             kinds = ", ".join(fitted.noise.choices)
             raise ValueError(f"noise must be of one variance for all rows, got {kinds}: fit with noise='constant'")
-        return fitted.without_local("predictions of rows without themselves", stacklevel=5)
+        return fitted.without_local("predictions of rows without themselves")
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Predict intervals from the residuals in units of the predictive standard deviation: the jackknife+.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydirect._dense import product
 from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
-from pydirect._warnings import warn
+from pydirect._warnings import level_of_user, warn
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -222,6 +222,9 @@ class OfLatent(Digested):
         return np.zeros(self.latent.n_outputs)
 
 
+OF_FUNCTIONS = "draws of functions, which it has none of,"
+
+
 class LocalProcessWarning(UserWarning):
     """What was asked for leaves out the model's local process."""
 
@@ -322,6 +325,9 @@ class FittedRegressor(OfLatent, Predictor):
 
     # --- draws
 
+    def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, noise: bool) -> FloatArray:
+        return super(FittedRegressor, self.without_local(OF_FUNCTIONS)).sample(x, n_samples, rng, noise)
+
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         return self.latent.draws(x, n_samples, rng)
 
@@ -336,7 +342,7 @@ class FittedRegressor(OfLatent, Predictor):
             drawn[rows] = np.take_along_axis(values, node, axis=1)
         return drawn
 
-    def without_local(self, what: str, stacklevel: int = 3) -> Self:
+    def without_local(self, what: str) -> Self:
         """Return the model of all rows alone, with a warning that `what` leaves out the local process."""
         if self.local is None:
             return self
@@ -344,7 +350,7 @@ class FittedRegressor(OfLatent, Predictor):
             f"{what} leave out the model's local process: fit with local=False where predictions are to agree "
             "with them",
             LocalProcessWarning,
-            stacklevel=stacklevel + 1,
+            stacklevel=level_of_user(),
         )
         return replace(self, local=None)
 
@@ -364,7 +370,7 @@ class FittedRegressor(OfLatent, Predictor):
 
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
         """The model as integers are made of it, without its local process."""
-        latent = self.without_local("quantised models, which hold no training rows,", stacklevel=5).latent
+        latent = self.without_local("quantised models, which hold no training rows,").latent
         outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
         return latent.quantizable(outputs)
 
