@@ -24,11 +24,10 @@ from pydirect._documentation import takes_rows
 from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect._warnings import warn
-from pydirect.estimators.choices import NOISE_OF_ROWS, require_formula
+from pydirect.estimators.choices import require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
 from pydirect.estimators.regression import given_sums, infer
-from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.metrics import nlpd_scorer
@@ -163,9 +162,10 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         as_flag(self.refit, "refit")
         checked = clone(self.estimator)
         x, given = checked._validated(X, y, multi_output=True, y_numeric=True)
-        names = getattr(checked, "feature_names_in_", None)
-        self._set_input_names(checked.n_features_in_, names)
-        x = x if names is None else checked._as_table(x)  # which knows the names
+        self.n_features_in_, names = checked.n_features_in_, getattr(checked, "feature_names_in_", None)
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_, x = names, checked._as_table(x)  # which knows the names
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)
@@ -175,65 +175,46 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         if not candidates:
             raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
-        for model in models:
-            _require_sums(model)
+        same_features: dict[Hashable, list[int]] = {}
+        for k, model in enumerate(models):
+            plan = model._sums_plan()
             if leaving_one_out:
-                require_formula(model._plan(), "cv must not be 'loo'")
+                require_formula(plan, "cv must not be 'loo'")
                 if scoring in SCORES_OF_SUMS and model.target_transform not in (None, "auto"):
                     raise ValueError(
                         f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
                         f"{scoring!r}"
                     )
+            same_features.setdefault(feature_key(model), []).append(k)
         folds = [] if leaving_one_out else self._folds(x, targets, weight, groups)
         self.n_splits_ = max(len(folds), 1)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), self.n_splits_))
-        same_features: dict[Hashable, list[int]] = {}
-        for k, model in enumerate(models):
-            same_features.setdefault(feature_key(model), []).append(k)
         kept: dict[int, tuple[DirectRegressor, RunningStatistics, float]] = {}  # by candidate
+        for name in ("best_estimator_", "refit_time_"):
+            self.__dict__.pop(name, None)
         with threads(self.estimator.n_threads):
             for members in same_features.values():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
-                whole = data.model, *data.total()
-                kept |= dict.fromkeys(members, whole)
-                if leaving_one_out:
-                    total, shared = whole[1], Standardised.of(*whole[1:])
-                    fits = _fitted([models[k] for k in members], data.model, total, shared)
+                total, repetitions = data.total()
+                kept |= dict.fromkeys(members, (data.model, total, repetitions))
+                whole = [(total, Standardised.of(total, repetitions))] if leaving_one_out else data.training()
+                for f, trained in enumerate(whole):
+                    fits = _fitted([models[k] for k in members], data.model, *trained)
                     begin = time.perf_counter()
-                    rows = standardised_rows(data.model.features_, data.x, targets, weight, shared)
-                    found = [fitted.model_ for fitted in fits]
-                    scores[members, 0] = scores_left_out(found, rows, shared, total, scoring)
-                    score_seconds[members] = (time.perf_counter() - begin) / len(fits)
-                    fit_seconds[members, 0] = [fitted.fit_seconds_["inference"] for fitted in fits]
-                    continue
-                for f, (statistics, shared) in enumerate(data.training()):
-                    held = None
-                    if scoring in SCORES_OF_SUMS and data.is_plain:
-                        held = data.folds[f].gaussian(shared.location, shared.scale)
-                    fits = _fitted([models[k] for k in members], data.model, statistics, shared)
-                    for k, fitted in zip(members, fits, strict=True):
-                        begin = time.perf_counter()
-                        scores[k, f] = self._score(data, f, fitted, held, scoring)
-                        fit_seconds[k, f] = fitted.fit_seconds_["inference"]
-                        score_seconds[k, f] = time.perf_counter() - begin
-        self._set_search_results(candidates, scores, fit_seconds, score_seconds)
-        for name in ("best_estimator_", "refit_time_"):
-            self.__dict__.pop(name, None)
-        if self.refit:
-            begin = time.perf_counter()
-            best = models[self.best_index_]
-            lead, total, repetitions = kept[self.best_index_]
-            with threads(self.estimator.n_threads):
+                    if leaving_one_out:
+                        scores[members, f] = data.scores_left_out(fits, *trained, scoring)
+                    else:
+                        scores[members, f] = self._scores(data, f, fits, trained[1], scoring)
+                    score_seconds[members, f] = (time.perf_counter() - begin) / len(fits)
+                    fit_seconds[members, f] = [fitted.fit_seconds_["inference"] for fitted in fits]
+            self._set_search_results(candidates, scores, fit_seconds, score_seconds)
+            if self.refit:
+                begin = time.perf_counter()
+                lead, total, repetitions = kept[self.best_index_]
                 shared = Standardised.of(total, repetitions)
-                (self.best_estimator_,) = _fitted([best], lead, total, shared)
-            self.refit_time_ = time.perf_counter() - begin
+                (self.best_estimator_,) = _fitted([models[self.best_index_]], lead, total, shared)
+                self.refit_time_ = time.perf_counter() - begin
         return self
-
-    def _set_input_names(self, n_features_in: int, names: np.ndarray | None) -> None:
-        self.n_features_in_ = n_features_in
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = names
 
     def _folds(
         self, x: FloatArray | Table, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
@@ -268,14 +249,19 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"scoring must be {names} or nlpd_scorer with cv='loo', got {shown(self.scoring)}")
         return self.scoring
 
-    def _score(
-        self, data: _FoldedData, fold: int, model: DirectRegressor, held: GaussianStatistics | None, scoring: Any
-    ) -> float:
-        rows = data.rows[fold]
-        if held is not None:
-            return score_of_errors(squared_error(held, model.model_), data.folds[fold], len(rows), scoring)
+    def _scores(
+        self, data: _FoldedData, fold: int, fits: Sequence[DirectRegressor], shared: Standardised, scoring: Any
+    ) -> list[float]:
+        """Score models by the rows of a fold."""
+        rows, sums = data.rows[fold], data.folds[fold]
+        transform = data.model.features_.target_transform
+        if scoring in SCORES_OF_SUMS and (transform is None or transform.is_identity):
+            held = sums.gaussian(shared.location, shared.scale)
+            errors = [squared_error(held, fitted.model_) for fitted in fits]
+            return [score_of_errors(error, sums, len(rows), scoring) for error in errors]
         weight = None if data.weight is None else data.weight[rows]
-        return self._by_scorer(model, data.given(rows), data.y[rows], weight)
+        given = _safe_indexing(data.given, rows)
+        return [self._by_scorer(fitted, given, data.y[rows], weight) for fitted in fits]
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
         """Score a fitted model, with weights if the scorer accepts them."""
@@ -297,13 +283,15 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
             results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
         for name in sorted({name for candidate in candidates for name in candidate}):
-            given = [candidate[name] for candidate in candidates if name in candidate]
-            dtype = np.array(given).dtype if all(isinstance(value, numbers.Real) for value in given) else object
-            values: Any = np.ma.MaskedArray(np.empty(len(candidates), dtype=dtype), mask=True)
-            for k, candidate in enumerate(candidates):
-                if name in candidate:
-                    values[k] = candidate[name]
-            results[f"param_{name}"] = values
+            given = {k: candidate[name] for k, candidate in enumerate(candidates) if name in candidate}
+            dtype = (
+                np.array([*given.values()]).dtype
+                if all(isinstance(v, numbers.Real) for v in given.values())
+                else object
+            )
+            results[f"param_{name}"] = np.ma.MaskedArray(np.empty(len(candidates), dtype=dtype), mask=True)
+            for k, value in given.items():
+                results[f"param_{name}"][k] = value
         results["params"] = candidates
         results |= {f"split{f}_test_score": scores[:, f] for f in range(scores.shape[1])}
         results |= {"mean_test_score": mean, "std_test_score": scores.std(axis=1)}
@@ -350,7 +338,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
 
 class _FoldedData:
-    """Rows in folds and their sums for one feature map."""
+    """Rows in folds and their sums for one feature map; ``given`` are rows of X before they are encoded."""
 
     def __init__(
         self,
@@ -361,23 +349,12 @@ class _FoldedData:
         rows: list[np.ndarray],
         given: Any,
     ) -> None:
-        self.y, self.weight, self.rows, self._given = y, weight, rows, given if isinstance(x, Table) else x
+        self.y, self.weight, self.rows, self.given = y, weight, rows, given if isinstance(x, Table) else x
         self.model = clone(model).fit_features(x, y, weight)
         self.x = self.model.columns_.encode(x)
         self.n_threads = resolve_n_threads(model.n_threads)
         self.folds = [self._sums(r) for r in rows]
-        held = np.concatenate([np.empty(0, dtype=np.intp), *rows])
-        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), held))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether targets are modelled as they are."""
-        transform = self.model.features_.target_transform
-        return transform is None or transform.is_identity
-
-    def given(self, rows: np.ndarray) -> Any:
-        """Return rows of X before they were encoded."""
-        return _safe_indexing(self._given, rows)
+        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate([np.empty(0, dtype=np.intp), *rows])))
 
     def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
         """Return rows of X, of the two-dimensional targets and of the weights."""
@@ -396,14 +373,32 @@ class _FoldedData:
 
     def training(self) -> Iterator[Trained]:
         """Yield, for each fold, sums over all rows outside it."""
-        for fold, statistics in enumerate(self._without_each(self.rest, self.folds)):
-            kept = np.ones(len(self.x), dtype=bool)
-            kept[self.rows[fold]] = False
-            yield statistics, Standardised.of(statistics, self._repetitions(kept))
+        for rows, statistics in zip(self.rows, self._without_each(self.rest, self.folds), strict=True):
+            yield statistics, Standardised.of(statistics, self._repetitions(np.delete(np.arange(len(self.x)), rows)))
 
     def total(self) -> tuple[RunningStatistics, float]:
         """Return sums over all rows, and the repetitions of an average row."""
         return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+
+    def scores_left_out(
+        self, fits: Sequence[DirectRegressor], total: RunningStatistics, shared: Standardised, scoring: Any
+    ) -> list[float]:
+        """Score models of sums over all rows by rows that are left out one at a time."""
+        x, y, weight = self._selected(slice(None))
+        transform = self.model.features_.target_transform
+        z = ((y if transform is None else transform.forward(y)) - shared.location) / shared.scale
+        rows = TrainingRows(x, np.where(shared.gaussian.yty == 0, 0.0, z), weight)
+        models, scores = [fitted.model_ for fitted in fits], []
+        for model, left in zip(models, left_out(models, rows, shared.rotated), strict=True):
+            if scoring in SCORES_OF_SUMS:
+                squares = np.square(shared.scale * left.found.residuals[left.where])
+                error = squares.sum(axis=0) if rows.weight is None else rows.weight @ squares
+                scores.append(score_of_errors(error, total, len(rows.x), scoring))
+            else:
+                density = left.log_density(rows.y[left.first]) - np.log(shared.scale)
+                units = (model.units.density_units / model.n_samples).mean()
+                scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight) + units))
+        return scores
 
     def _repetitions(self, rows: Any) -> float:
         return TrainingRows(*self._selected(rows)).counts.repetitions
@@ -436,18 +431,6 @@ def _fitted(
     return found
 
 
-def _require_sums(model: DirectRegressor) -> None:
-    """Raise if a fit needs more than sums over rows."""
-    hint = "fit the best candidate with it afterwards, or compare with scikit-learn's GridSearchCV"
-    plan = model._plan()
-    for name, constant in (("noise", plan.noise not in NOISE_OF_ROWS), ("local", plan.local in (None, "auto"))):
-        if not constant:
-            raise ValueError(
-                f"{name}={getattr(model, name)!r} needs rows, but DirectSearchCV fits candidates to sums over the rows "
-                f"of each fold: {hint}"
-            )
-
-
 def _takes_weights(scorer: Callable[..., Any]) -> bool:
     return "sample_weight" in signature(getattr(scorer, "_score_func", scorer)).parameters
 
@@ -465,49 +448,16 @@ def squared_error(held: GaussianStatistics, model: FittedRegressor) -> FloatArra
 
 
 def score_of_errors(error: FloatArray, held: RunningStatistics, n_rows: int, scoring: str) -> float:
-    """Return a score of `SCORES_OF_SUMS` from squared errors in the targets' units, (n_outputs,)."""
-    if scoring == "r2":
-        return _r2_score(error, held, n_rows)
-    mean = error / held.n_samples
-    return -float(np.mean(np.sqrt(mean) if "root" in scoring else mean))
+    """Return a score of `SCORES_OF_SUMS` from squared errors in the targets' units, (n_outputs,).
 
-
-def _r2_score(error: FloatArray, held: RunningStatistics, n_rows: int) -> float:
-    """R² averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0."""
+    R² is averaged over outputs, as in scikit-learn: for a constant target 1 if there is no error, else 0.
+    """
+    if scoring != "r2":
+        mean = error / held.n_samples
+        return -float(np.mean(np.sqrt(mean) if "root" in scoring else mean))
     if n_rows < 2:
         warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
         return float("nan")
     constant = held.target_location_scale()[1] == 0
     ratio = error / np.where(constant, 1.0, held.y_scatter)
     return float(np.mean(1 - np.where(constant, error > 0, ratio)))
-
-
-def standardised_rows(
-    basis: Basis, x: FloatArray, y: FloatArray, weight: FloatArray | None, shared: Standardised
-) -> TrainingRows:
-    """Return rows as models of sums over them see them, standardised by the sums."""
-    transform, targets = basis.target_transform, y.reshape(len(x), -1)
-    transformed = targets if transform is None or transform.is_identity else transform.forward(targets)
-    standardised = (transformed - shared.location) / shared.scale
-    return TrainingRows(x, np.where(shared.gaussian.yty == 0, 0.0, standardised), weight)
-
-
-def scores_left_out(
-    models: Sequence[FittedRegressor],
-    rows: TrainingRows,
-    shared: Standardised,
-    statistics: RunningStatistics,
-    scoring: Any,
-) -> list[float]:
-    """Score models of one feature map by rows that are left out one at a time."""
-    scores = []
-    for model, left in zip(models, left_out(models, rows, shared.rotated), strict=True):
-        if scoring in SCORES_OF_SUMS:
-            squares = np.square(shared.scale * left.found.residuals[left.where])
-            error = squares.sum(axis=0) if rows.weight is None else rows.weight @ squares
-            scores.append(score_of_errors(error, statistics, len(rows.x), scoring))
-        else:
-            density = left.log_density(rows.y[left.first]) - np.log(shared.scale)
-            units = (model.units.density_units / model.n_samples).mean()
-            scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight) + units))
-    return scores
