@@ -212,9 +212,8 @@ class AdaptiveRegression:
         `decay`, (n_rows,): by what all earlier rows fade when a row comes.
         """
         weight = block.weight
-        if decay is not None:
+        if decay is not None and isinstance(self.sums, FadingSum):
             left = np.cumprod(decay[::-1])[::-1]  # of what was there before each row
-            assert isinstance(self.sums, FadingSum)
             self.sums.fade(float(left[0]))
             self.n_samples *= float(left[0])
             weight = weight * np.append(left[1:], 1.0)
@@ -260,29 +259,26 @@ class AdaptiveRegression:
         ndarray of shape (4, n_rows, n_outputs)
             Mean, variance with the noise, noise variance and its degrees of freedom.
         """
+        decay = np.ones(len(block)) if decay is None else decay
+        leaving = block[:0] if leaving is None else leaving
+        n_left = np.zeros(len(block), dtype=np.intp) if n_left is None else n_left
         found = np.empty((4, len(block), self.n_outputs))
         begin = left = 0
         while begin < len(block):
             if self._is_due():
                 self.refresh()
             end = min(len(block), begin + BLOCK_ROWS, begin + self._rows_until_due())
-            if decay is not None:
-                kept = self.faded * np.cumprod(decay[begin:end])
-                end = begin + int((kept >= LEAST_PRIOR).sum())
-                if end == begin and self.faded < 1:
-                    self.refresh()
-                    continue
-                end = max(end, begin + 1)
-            rows = slice(begin, end)
-            gone, left = (left, 0) if n_left is None else (left, int(n_left[end - 1]))
+            end = begin + int((self.faded * np.cumprod(decay[begin:end]) >= LEAST_PRIOR).sum())
+            if end == begin and self.faded < 1:
+                self.refresh()
+                continue
+            rows = slice(begin, max(end, begin + 1))
             found[2, rows], found[3, rows] = self._noise_of_posteriors(), self.degrees
+            gone, left = left, int(n_left[rows][-1])
             found[0, rows], found[1, rows] = self._step(
-                block[rows],
-                None if decay is None else decay[rows],
-                None if leaving is None else leaving[gone:left],
-                None if n_left is None else n_left[rows] - gone,
+                block[rows], decay[rows], leaving[gone:left], n_left[rows] - gone
             )
-            begin = end
+            begin = rows.stop
         if self._is_due():
             self.posteriors = None
         return found
@@ -295,29 +291,32 @@ class AdaptiveRegression:
         return int(max(FEWEST, min(SHARE * self.n_samples, most))) - self.since
 
     def _step(
-        self, block: Block, decay: FloatArray | None, leaving: Block | None, n_left: NDArray[np.intp] | None
+        self, block: Block, decay: FloatArray, leaving: Block, n_left: NDArray[np.intp]
     ) -> tuple[FloatArray, FloatArray]:
-        """Add a few rows to posteriors and sums."""
-        phi, kept = with_constant(block.phi), np.ones(len(block)) if decay is None else np.cumprod(decay)
+        """Add a few rows to posteriors and sums, and after each remove those that leave then."""
+        kept = np.cumprod(decay)
         if kept[-1] < LEAST_PRIOR:  # a single row after a long while
             mean, variance = self.moments(block.phi, block.missing)
             noise = self._noise_of_posteriors()
             self.learn(block, decay)
             return mean, variance + noise
         # Rows count relative to those before the first, which have not faded: all fade together in the end.
-        before, weight = np.append(1.0, kept[:-1])[:, None], block.weight / kept
+        before = np.append(1.0, kept[:-1])[:, None]
+        comes = np.zeros(len(block) + len(leaving), dtype=bool)
+        comes[np.arange(len(block)) + np.append(0, n_left[:-1])] = True
+        phi, y = np.empty((len(comes), self.n_functions + 1)), np.empty((len(comes), self.n_outputs))
+        weight = np.empty(len(comes))
+        phi[comes], y[comes], weight[comes] = with_constant(block.phi), block.y, block.weight / kept
+        phi[~comes], y[~comes], weight[~comes] = with_constant(leaving.phi), leaving.y, -leaving.weight
         mean, variance = np.empty((2, len(block), self.n_outputs))
         for k, posterior in enumerate(self.current()):
-            if leaving is None or n_left is None or not len(leaving):
-                mean[:, k], variance[:, k] = posterior.predict_then_update(phi, block.y[:, k], weight)
-            else:
-                mean[:, k], variance[:, k] = _exchange(posterior, phi, block, leaving, n_left, k)
-            if decay is not None:
-                posterior.fade(float(kept[-1]))
+            f_mean, f_variance = posterior.predict_then_update(phi, y[:, k], weight)
+            mean[:, k], variance[:, k] = f_mean[comes], f_variance[comes]
+            posterior.fade(float(kept[-1]))
         variance = variance / before + self._noise_of_posteriors() + np.outer(block.missing, self.prior_of_posteriors)
         posteriors = self.posteriors
         self.learn(block, decay)
-        if leaving is not None and len(leaving):
+        if len(leaving):
             self.leave(leaving)
         self.posteriors = posteriors
         self.since += len(block)
@@ -383,16 +382,3 @@ class AdaptiveRegression:
         n_weights = self.n_functions + 1
         if n_weights < 1 or any(len(posterior.mean) != n_weights for posterior in self.posteriors or ()):
             raise ValueError("posteriors must be of the weights that the sums are of")
-
-
-def _exchange(
-    posterior: RecursivePosterior, phi: FloatArray, block: Block, leaving: Block, n_left: NDArray[np.intp], output: int
-) -> tuple[FloatArray, FloatArray]:
-    """Add rows, and after each remove those that leave then; return mean and variance of f before each is added."""
-    places = np.arange(len(block)) + np.append(0, n_left[:-1])
-    out = np.setdiff1d(np.arange(len(block) + len(leaving)), places)
-    rows, y, weight = np.empty((len(places) + len(out), phi.shape[1])), *np.empty((2, len(places) + len(out)))
-    rows[places], y[places], weight[places] = phi, block.y[:, output], block.weight
-    rows[out], y[out], weight[out] = with_constant(leaving.phi), leaving.y[:, output], -leaving.weight
-    mean, variance = posterior.predict_then_update(rows, y, weight)
-    return mean[places], variance[places]

@@ -180,8 +180,21 @@ class RecursivePosterior:
         phi, y, weight = (np.ascontiguousarray(part, dtype=np.float64) for part in (phi, y, weight))
         mean, variance = np.empty((2, len(phi)))
         for begin in range(0, len(phi), BLOCK_ROWS):
-            rows = slice(begin, begin + BLOCK_ROWS)
-            self._change(phi[rows], y[rows], weight[rows], mean[rows], variance[rows])
+            rows = slice(begin, min(begin + BLOCK_ROWS, len(phi)))
+            self._make_room(rows.stop - begin)
+            kept, updated = self._kept, self.mean.copy()
+            n = kept.n_waiting + rows.stop - begin
+            self._waiting[kept.n_waiting : n] = _products(kept, phi[rows])
+            arrays = self._waiting, self._signs, updated, mean[rows], variance[rows]
+            if not _core.recursive_update(
+                phi[rows], y[rows], weight[rows], self.noise_variance, kept.n_waiting, *arrays
+            ):
+                raise ValueError("rows to remove must be among those added, got others")
+            self.mean[:] = updated  # in place, as the caller may hold it
+            self._kept = kept._replace(n_waiting=n)
+            self.n_samples += float(weight[rows].sum())
+            if rows.stop - begin > FEW_ROWS:
+                self._kept = self._settled(self._kept)
         return mean, variance
 
     def fade(self, factor: float) -> Self:
@@ -217,34 +230,11 @@ class RecursivePosterior:
         noise = (error + self.noise_variance) / (rest + 1)
         return noise, float(self.mean @ self.mean + self.prior_variance) / (determined + 1), rest + 1
 
-    def _change(
-        self, phi: FloatArray, y: FloatArray, weight: FloatArray, f_mean: FloatArray, f_variance: FloatArray
-    ) -> None:
-        """Add or remove at most `BLOCK_ROWS` rows; `f_mean` and `f_variance`, (n_rows,), become what was predicted."""
-        if self._kept.n_waiting + len(phi) > BLOCK_ROWS:
-            self._kept = self._settled(self._kept)
-        if not len(self._waiting):
-            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
-        n, mean = self._kept.n_waiting, self.mean.copy()
-        self._waiting[n : n + len(phi)] = _products(self._kept, phi)
-        if not _core.recursive_update(
-            phi, y, weight, self.noise_variance, n, self._waiting, self._signs, mean, f_mean, f_variance
-        ):
-            raise ValueError("rows to remove must be among those added, got others")
-        self.mean[:] = mean  # in place, as the caller may hold it
-        self._kept = self._kept._replace(n_waiting=n + len(phi))
-        self.n_samples += float(weight.sum())
-        if len(phi) > FEW_ROWS:
-            self._kept = self._settled(self._kept)
-
     # --- rows that compiled code adds itself
 
     def lend(self) -> tuple[FloatArray, float, int, FloatArray, FloatArray]:
         """S as it was, by what it is to be multiplied, and how many rows have changed it since; their d and signs."""
-        if self._kept.n_waiting:
-            self._kept = self._settled(self._kept)
-        if not len(self._waiting):
-            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
+        self._make_room(BLOCK_ROWS)
         return *self._kept, self._waiting, self._signs
 
     def take_back(self, n_rows: int, ratio: float, n_samples: float) -> None:
@@ -257,6 +247,13 @@ class RecursivePosterior:
         self.n_samples = n_samples
 
     # --- S as it was some rows ago, and what has changed it since
+
+    def _make_room(self, n_rows: int) -> None:
+        """Bring S up to date unless so many rows more can wait."""
+        if self._kept.n_waiting + n_rows > BLOCK_ROWS:
+            self._kept = self._settled(self._kept)
+        if not len(self._waiting):
+            self._waiting, self._signs = np.empty((BLOCK_ROWS, self.n_weights)), np.empty(BLOCK_ROWS)
 
     def _images(self, phi: FloatArray) -> FloatArray:
         """Return ΦS."""
