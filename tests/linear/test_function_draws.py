@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from pydirect.linear.fit import fit_gaussian
-from pydirect.linear.functions import WeightDraws
+from pydirect.linear.functions import weight_draws
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
@@ -23,15 +22,7 @@ def test_moments_are_the_posteriors(dropped):
     assert (posterior.vectors.shape == (6, 5)) is dropped
     phi = np.random.default_rng(1).standard_normal((5, 6))
     _, variance = posterior.latent_moments(phi)
-    values = WeightDraws.of(posterior, N_DRAWS, np.random.default_rng(2)).at(phi)
+    values = phi @ weight_draws(posterior, N_DRAWS, np.random.default_rng(2))
     assert (np.abs(values.mean(axis=1)) < 4 * np.sqrt(variance / N_DRAWS)).all()
     spread = np.sqrt(((values**2) ** 2).mean(axis=1) - variance**2)
     assert (np.abs((values**2).mean(axis=1) - variance) < 4 * spread / np.sqrt(N_DRAWS)).all()
-
-
-@pytest.mark.parametrize("dropped", [False, True])
-def test_rows_alone_and_some_draws_are_the_same(dropped):
-    draws = WeightDraws.of(posterior_of(dropped), 7, np.random.default_rng(2))
-    phi = np.random.default_rng(1).standard_normal((20, 6))
-    assert_array_equal(np.vstack([draws.at(row[None]) for row in phi]), draws.at(phi))
-    assert_array_equal(draws[2:4].at(phi), draws.at(phi)[:, 2:4])

@@ -17,7 +17,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.derivatives import direction_of, moving_columns
 from pydirect.features.residual import ResidualFeatures, residual_variance_along
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.linear.functions import WeightDraws
+from pydirect.linear.functions import weight_draws
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -33,18 +33,21 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         self,
         model: FittedRegressor,
         door: Door,
-        weights: list[WeightDraws],
+        weights: list[FloatArray],
         missing: ResidualFeatures | None,
         normal: NDArray[Any],
     ) -> None:
-        """Keep draws of weights, one per output, and of weights of `missing`, (n_outputs, n_missing, n_functions)."""
+        """Keep draws about the mean, of weights (n_weights, n_functions) per output, and of weights of `missing`.
+
+        `normal`, (n_outputs, n_missing, n_functions).
+        """
         self._model, self._door, self._weights, self._missing, self._normal = model, door, weights, missing, normal
 
     def __repr__(self) -> str:
         return f"<{len(self)} functions drawn from {self._door.name}>"
 
     def __len__(self) -> int:
-        return self._weights[0].n_draws
+        return self._weights[0].shape[1]
 
     @overload
     def __getitem__(self, index: int) -> DrawnFunction: ...
@@ -60,7 +63,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         return (self[i] for i in range(len(self)))
 
     def _some(self, chosen: slice) -> FunctionDraws:
-        weights = [draws[chosen] for draws in self._weights]
+        weights = [draws[:, chosen] for draws in self._weights]
         return FunctionDraws(self._model, self._door, weights, self._missing, self._normal[:, :, chosen])
 
     def __call__(self, X: ArrayLike) -> FloatArray:
@@ -148,7 +151,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         scale = self._model.units.calibration * self._model.latent.prior_scale
         found = np.empty((len(phi), len(self._weights), len(self)))
         for k, draws in enumerate(self._weights):
-            found[:, k] = draws.at(phi)
+            found[:, k] = product(phi, draws)
             if missing is not None:
                 found[:, k] += product(missing, self._normal[k])
             found[:, k] *= scale[k]
@@ -239,7 +242,7 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
             "functions are drawn by the spectral density of the kernel, which one of scikit-learn does not have: "
             "sample_y(X, n, noise=False) draws their values at rows, jointly"
         )
-    weights = [WeightDraws.of(posterior, n_functions, rng) for posterior in model.posteriors]
+    weights = [weight_draws(posterior, n_functions, rng) for posterior in model.posteriors]
     missing, n_missing = None, 0
     if model.basis.hyperparameters is not None:
         missing = ResidualFeatures(model.basis, model.latent.residual_variance, rng)

@@ -1,14 +1,11 @@
-"""Latent functions of Gaussian weights: draws, and variances by rotation or by one product in single precision.
-
-Draws of weights stay where the posterior has them: rotated, so that a thousand of them take no product at all.
-"""
+"""Latent functions of Gaussian weights: draws, and variances by rotation or by one product in single precision."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -183,60 +180,20 @@ class LatentVariances:
         return variances if residual is None else variances + residual[:, None] * self.scale**2
 
 
-@dataclass(frozen=True, eq=False)
-class WeightDraws:
-    """Draws of weights of Φ about their posterior mean: deviations V z, and what lies outside of the columns of V.
+def weight_draws(posterior: Any, n_draws: int, rng: np.random.Generator) -> FloatArray:
+    """Draw weights of Φ less their posterior mean, (n_weights, n_draws).
 
-    Parameters
-    ----------
-    inside : ndarray of shape (n_directions, n_draws)
-        z; in directions of Φ itself if there is no rotation.
-    rotation : Rotation, optional
-        V.
-    outside : ndarray of shape (n_weights, n_draws), optional
-        Draws of which the part orthogonal to V counts: of directions that stayed at their prior.
+    As ``posterior.sample_weights`` does unless it is Gaussian: then from normal numbers in single precision.
     """
-
-    inside: NDArray[Any]
-    rotation: Rotation | None = None
-    outside: NDArray[Any] | None = None
-
-    @classmethod
-    def of(cls, posterior: Any, n_draws: int, rng: np.random.Generator) -> Self:
-        """Draw from a posterior of weights, as ``posterior.sample_weights`` does unless it is Gaussian."""
-        if not isinstance(posterior, GaussianPosterior):
-            drawn = posterior.sample_weights(n_draws, rng) - posterior.coefficients
-            return cls(np.ascontiguousarray(drawn.T))
-        rotation = posterior.rotation
-        n_weights, n_directions = rotation.shape
-        inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
-        inside *= posterior.std.astype(np.float32)[:, None]
-        outside = None
-        if n_directions < n_weights:
-            outside = rng.standard_normal((n_weights, n_draws), dtype=np.float32)
-            outside *= np.float32(np.sqrt(posterior.prior_variance))
-        return cls(inside, rotation, outside)
-
-    @property
-    def n_draws(self) -> int:
-        """Number of draws."""
-        return self.inside.shape[1]
-
-    def __getitem__(self, chosen: slice) -> Self:
-        outside = None if self.outside is None else self.outside[:, chosen]
-        return replace(self, inside=self.inside[:, chosen], outside=outside)
-
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """The deviations, (n_weights, n_draws)."""
-        if self.rotation is None:
-            return self.inside.astype(np.float64)
-        vectors = self.rotation.matrix.astype(np.float64)
-        if self.outside is None:
-            return np.asarray(product(vectors, self.inside))
-        inside = self.inside - product(vectors.T, self.outside)
-        return np.asarray(product(vectors, inside) + self.outside)
-
-    def at(self, phi: FloatArray) -> FloatArray:
-        """Return the deviations of φᵀw for rows of Φ, (n_rows, n_draws)."""
-        return np.asarray(product(phi, self.matrix))
+    if not isinstance(posterior, GaussianPosterior):
+        return np.ascontiguousarray((posterior.sample_weights(n_draws, rng) - posterior.coefficients).T)
+    vectors = posterior.vectors.astype(np.float64)
+    n_weights, n_directions = vectors.shape
+    inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
+    inside *= posterior.std.astype(np.float32)[:, None]
+    if n_directions == n_weights:
+        return np.asarray(product(vectors, inside))
+    # What stayed at its prior: the part of these draws that is orthogonal to V.
+    outside = rng.standard_normal((n_weights, n_draws), dtype=np.float32)
+    outside *= np.float32(np.sqrt(posterior.prior_variance))
+    return np.asarray(product(vectors, inside - product(vectors.T, outside)) + outside)
