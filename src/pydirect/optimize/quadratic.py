@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -109,13 +108,11 @@ class QuadraticProblem:
 
 # Number of iterations, whether it converged, and the ELBO after each.
 StageResult: TypeAlias = tuple[int, bool, FloatArray]
-Stage: TypeAlias = Callable[[Any, QuadraticProblem], StageResult]
 
 
-def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int | None = None, exact: bool = False) -> StageResult:
-    fine, n_sweeps = problem.precision, min(n_sweeps or problem.max_iter, problem.max_iter)
-    exact = exact or problem.is_small
-    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, exact)
+def _sweeps(solver: Any, problem: QuadraticProblem, n_sweeps: int, exact: bool = False) -> StageResult:
+    fine, n_sweeps = problem.precision, min(n_sweeps, problem.max_iter)
+    return solver.coordinate_ascent(n_sweeps, fine * MOVE_THRESHOLD, fine * RELATIVE_RISE, exact or problem.is_small)
 
 
 def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
@@ -123,20 +120,18 @@ def _newton(solver: Any, problem: QuadraticProblem) -> StageResult:
     return solver.newton(n_steps, NEWTON_TOLERANCE * fine, CG_STEPS, CG_TOLERANCE, NEWTON_RISE * fine, problem.is_small)
 
 
-_exact_sweeps = partial(_sweeps, exact=True)
-
-
-def _pipeline(problem: QuadraticProblem, tau: float) -> list[Stage]:
-    """Stages after a start: sweeps, Newton's method where it helps, then exact sweeps until nothing moves.
+def _stages(solver: Any, problem: QuadraticProblem) -> Iterator[StageResult]:
+    """Climb by sweeps, Newton's method where it helps, then exact sweeps until nothing moves.
 
     On the six problems of bench/paper/reference_problems.py, Newton's method gained 1 to 2 nats where δ < 6, none where
     δ > 200.
     """
-    if problem.is_small:
-        return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps]
-    if problem.is_coarse(tau):
-        return [_sweeps, _exact_sweeps]
-    return [partial(_sweeps, n_sweeps=FIRST_SWEEPS), _newton, _sweeps, _exact_sweeps]
+    if problem.is_small or not problem.is_coarse(solver.tau):
+        yield _sweeps(solver, problem, FIRST_SWEEPS)
+        yield _newton(solver, problem)
+    yield _sweeps(solver, problem, problem.max_iter)
+    if not problem.is_small:
+        yield _sweeps(solver, problem, problem.max_iter, exact=True)
 
 
 class Naturals(NamedTuple):
@@ -159,38 +154,28 @@ class _Search:
     def ascend(self) -> None:
         """Climb from where the solver is."""
         solver, self.outcome = self.solver, Outcome()
-        for stage in _pipeline(self.problem, solver.tau):
-            self.outcome.add(stage(solver, self.problem))
+        for stage in _stages(solver, self.problem):
+            self.outcome.add(stage)
         elbo = solver.elbo()
         if self.best is None or elbo > self.best[0]:
             self.best = elbo, Naturals(solver.eta, solver.kappa, solver.q_noise), self.outcome
 
-    def from_lattices(self, q_noise: FloatArray) -> None:
-        """Climb from every lattice at one noise."""
-        self.solver.set_noise(q_noise)
-        for lattice in self.problem.lattices(self.solver.tau):
-            self.solver.set_noise(q_noise)
-            self.solver.start_from_lattice(*lattice)
-            self.ascend()
-
-    def from_all_lattices(self) -> None:
+    def from_lattices(self) -> None:
         """Climb from the lattices at the solver's noise, and again where the best optimum has another."""
         for _ in range(ROUNDS):
-            before, best = self.solver.tau, self.best
-            self.from_lattices(self.solver.q_noise)
+            before, best, q_noise = self.solver.tau, self.best, self.solver.q_noise
+            for lattice in self.problem.lattices(before):
+                self.solver.set_noise(q_noise)
+                self.solver.start_from_lattice(*lattice)
+                self.ascend()
             self.return_to_best()
             tau = self.solver.tau
             has_moved = abs(np.log(tau / before)) > np.log(SAME_PRECISION)
             if self.best is best or not has_moved or not self.problem.is_coarse(tau):
                 return
 
-    def from_naturals(self, start: Naturals) -> None:
-        """Climb from natural parameters at their own noise."""
-        self._put(start)
-        self.ascend()
-        self.return_to_best()
-
-    def _put(self, naturals: Naturals) -> None:
+    def put(self, naturals: Naturals) -> None:
+        """Put the solver to natural parameters at their own noise."""
         self.solver.set_noise(naturals.q_noise)
         self.solver.start_from_naturals(naturals.eta, naturals.kappa)
 
@@ -198,7 +183,7 @@ class _Search:
         """Put the solver back to the best optimum so far, if there is one."""
         if self.best is not None:
             _, naturals, self.outcome = self.best
-            self._put(naturals)
+            self.put(naturals)
 
 
 def run(
@@ -214,11 +199,13 @@ def run(
         if warm:
             search.ascend()
         else:
-            search.from_all_lattices()
+            search.from_lattices()
             if relaxed is not None and problem.is_small and problem.is_coarse(solver.tau):
                 found = relaxed()
                 if found is not None:
-                    search.from_naturals(found)
+                    search.put(found)
+                    search.ascend()
+                    search.return_to_best()
     except KeyboardInterrupt:
         search.return_to_best()
         search.outcome = search.outcome.stopped()
