@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import entr, logsumexp, rel_entr
 
 from pydirect import _core
 from pydirect._dense import product
@@ -60,16 +60,11 @@ def pairwise_entropy(alpha: ArrayLike, q: ArrayLike) -> tuple[float, float]:
     alpha = as_float_array(alpha, "alpha", q.shape[:1])
     used = alpha > 0
     alpha, q = alpha[used], q[used]
-    own = -xlogy(q, q).sum(axis=(1, 2))
-    root = np.sqrt(q)
+    own, root = entr(q).sum(axis=(1, 2)), np.sqrt(q)
     with np.errstate(divide="ignore"):
-        log_q = np.log(q)
         log_overlap = np.log(np.einsum("ijw,kjw->ikj", root, root)).sum(axis=2)
     np.fill_diagonal(log_overlap, 0.0)
-    divergence = np.zeros_like(log_overlap)
-    for i, row in enumerate(q):
-        inside = row > 0
-        divergence[i] = -own[i] - np.where(inside, row, 0.0)[inside] @ log_q[:, inside].T
+    divergence = np.stack([rel_entr(component, q).sum(axis=(1, 2)) for component in q])
     lower, upper = (
         float(alpha @ own - alpha @ logsumexp(np.log(alpha) + similarity, axis=1))
         for similarity in (log_overlap, -divergence)

@@ -162,10 +162,8 @@ class SequentialRegression:
         Of own levels they are density × spacing, and sum to no more than one: the rest belongs to levels that are not
         offered, so that the bound does not reward levels that look at the data.
         """
-        if self.log_prior is not None:
-            return self.log_prior
         if not self.own_scales:
-            return self.prior.log_mass(levels)
+            return self.prior.log_mass(levels) if self.log_prior is None else self.log_prior
         own = scale[:, None] / self.prior_sd
         assert isinstance(self.prior, DensityPrior | SpikeAndSlabPrior)
         return grid_log_mass(self.prior, own * levels, own * self.widths)

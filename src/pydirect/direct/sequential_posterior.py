@@ -161,9 +161,7 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
 
     def values(self, codes: Codes) -> FloatArray:
         """Weights of level indices, (n_draws, n_weights)."""
-        levels = np.atleast_2d(self.unit_levels)
-        values = levels[np.arange(self.n_weights) if len(levels) > 1 else 0, codes] * self.level_scales
-        return values + self.centres if self.centres.size else values
+        return self.levels[np.arange(self.n_weights), codes]
 
     @property
     def weights(self) -> FactorizedCategorical:
