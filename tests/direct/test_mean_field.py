@@ -172,17 +172,6 @@ def test_a_weight_that_stays_follows_the_noise_to_its_new_level():
     assert fitted.std.max() < 1e-3
 
 
-@pytest.mark.parametrize("shape", [{"n_levels": 15, "reach": 3.0}, {"scale": 3.0}, {"n_noise": 1}, {"b": 1}], ids=str)
-def test_a_converged_posterior_satisfies_theorem_1(make_problem, shape):
-    for seed in range(3):
-        problem = make_problem(n=30, **shape, seed=seed)
-        fitted = fit_mean_field(*problem.fit_arguments)
-        q, q_noise = fixed_point(problem.model, fitted)
-        np.testing.assert_allclose(fitted.q, q, atol=0.01)
-        np.testing.assert_allclose(fitted.noise.q, q_noise, atol=0.01)
-        assert fitted.converged or fitted.n_iter >= 20
-
-
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_optimizer_ends_between_its_start_and_the_evidence(make_problem, optimizer, seed):

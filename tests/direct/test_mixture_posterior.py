@@ -43,16 +43,6 @@ def test_predictive_moments_are_the_enumerated_ones(fitted):
     assert means.shape == variances.shape == (7, 3)
 
 
-def test_weights_have_the_moments_of_the_mixture(fitted):
-    listed = enumerated(fitted)
-    np.testing.assert_allclose(fitted.mean, listed.mean, rtol=1e-12)
-    np.testing.assert_allclose(fitted.variance, listed.covariance.diagonal(), rtol=1e-12)
-    np.testing.assert_allclose(fitted.std**2, fitted.variance, rtol=1e-12)
-    np.testing.assert_array_equal(fitted.coefficients, fitted.mean)
-    zeros = (listed.weights == 0).mean(axis=1)
-    assert fitted.sparsity == pytest.approx(listed.weight_probability @ zeros)
-
-
 def test_other_units_divide_the_weights_and_leave_their_probabilities(fitted):
     halved = fitted.in_units_of(2.0)
     np.testing.assert_array_equal(halved.mean, fitted.mean / 2)

@@ -108,18 +108,6 @@ def test_prior_masses_sum_to_at_most_one_so_that_bounds_compare_with_continuous_
     assert (logsumexp(enumerated.log_prior, axis=1) <= 1e-9).all()
 
 
-@pytest.mark.parametrize("kind", ["stratified", "independent"])
-def test_single_draws_are_distributed_as_q(enumerated, kind):
-    """Draws of one position among those kept, over many seeds: each is an exact draw from q."""
-    n_levels, n = enumerated.levels.shape[1], 3000
-    codes = np.stack([enumerated.posterior.draw(4, kind, seed).codes[3] for seed in range(n)])
-    q = np.exp(enumerated.log_q)
-    for j in range(codes.shape[1]):
-        expected = np.bincount(enumerated.codes[:, j], weights=q, minlength=n_levels)
-        found = np.bincount(codes[:, j], minlength=n_levels) / n
-        assert np.abs(found - expected).max() < 5 * np.sqrt(0.25 / n)
-
-
 @pytest.mark.parametrize("case", ["gaussian", "spike and slab", "uneven levels", "own scales"])
 def test_metropolis_steps_draw_from_the_posterior(case):
     enumerated = Enumerated(*CASES[case])
@@ -128,20 +116,6 @@ def test_metropolis_steps_draw_from_the_posterior(case):
     floor = enumerated.variation(enumerated.codes[exact])
     assert 0.3 < acceptance <= 1
     assert enumerated.variation(codes) < floor + 0.01
-
-
-def test_the_vector_of_most_probable_levels_is_chosen_in_the_order_of_drawing(enumerated):
-    sampler = enumerated.posterior.sampler
-    chosen = enumerated.posterior.most_probable()
-    q_given_later = []
-    for j in range(len(chosen)):  # of position j, all levels with the later positions as chosen
-        alternatives = np.tile(chosen, (enumerated.levels.shape[1], 1))
-        alternatives[:, sampler.order[j]] = np.arange(enumerated.levels.shape[1])
-        codes = alternatives[:, sampler.order][:, j:]
-        tables = [t if len(t) == 1 else t[j:] for t in (sampler.levels, sampler.tilt)]
-        _, log_q = log_probabilities(sampler.factor[j:, j:], sampler.mean[j:], *tables, codes)
-        q_given_later.append(log_q)
-        assert log_q[chosen[sampler.order[j]]] == pytest.approx(log_q.max(), abs=1e-9)
 
 
 def test_levels_far_too_coarse_are_told_although_all_draws_agree():
@@ -238,15 +212,6 @@ def test_two_draws_know_the_mean_as_well_as_many_independent_ones(medium):
         error[kind, n] = n * np.mean(squared)
     assert error["independent", 2] > 0.8
     assert error["stratified", 2] < 0.3 and error["stratified", 8] < 0.3
-
-
-def test_a_prefix_of_stratified_draws_is_the_smaller_set(medium):
-    np.testing.assert_array_equal(medium.draw(64, random_state=7).codes[:6], medium.draw(6, random_state=7).codes)
-
-
-def test_draws_do_not_depend_on_the_number_of_threads():
-    codes = [fit_sequential(MEDIUM, 0.09, n_draws=40, n_threads=n_threads).codes.tobytes() for n_threads in (1, 2, 7)]
-    assert len(set(codes)) == 1
 
 
 def test_a_wider_range_of_own_levels_and_fewer_levels_lose_more(medium):

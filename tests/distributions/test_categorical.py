@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from pydirect.distributions.categorical import (
     FactorizedCategorical,
@@ -11,7 +10,6 @@ from pydirect.distributions.categorical import (
 )
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import enumerate_factorized, enumerate_hypotheses, enumerate_predictive_moments
-from tests.helpers.oracles import monte_carlo_mean
 
 PER_WEIGHT = np.array([[-1.0, 0.0, 2.0], [0.0, 0.5, 1.0], [-3.0, -2.0, 5.0]])
 
@@ -83,23 +81,6 @@ def test_logits_give_back_the_probabilities():
 def test_logits_that_give_no_distribution_are_refused(levels, logits, message):
     with pytest.raises(ValueError, match=message):
         FactorizedCategorical.from_logits(levels, logits)
-
-
-def test_sampling_frequencies_are_the_probabilities(distribution):
-    n = 20_000
-    counts = np.stack([(distribution.sample_indices(n, 5) == k).sum(axis=0) for k in range(3)], axis=1)
-    statistic = ((counts - n * distribution.q) ** 2 / (n * distribution.q)).sum()
-    low, high = chi2(df=3 * 2).ppf([1e-4, 1 - 1e-4])
-    assert low < statistic < high
-
-
-def test_samples_of_weights_are_independent_with_the_right_moments(distribution):
-    samples = distribution.sample(20_000, np.random.default_rng(1))
-    mean, error = monte_carlo_mean(samples)
-    assert (np.abs(mean - distribution.mean) < 4.5 * error).all()
-    deviation = samples - distribution.mean
-    covariance, error = monte_carlo_mean(deviation[:, [0, 0, 1]] * deviation[:, [1, 2, 2]])
-    assert (np.abs(covariance) < 4.5 * error).all()
 
 
 def test_sampling_is_reproducible_and_moves_the_generator_on(distribution):

@@ -43,23 +43,6 @@ def test_posterior_of_statistics_is_that_of_their_rows(n):
     assert_is(RecursivePosterior.of(GaussianStatistics.from_arrays(phi, y), NOISE, PRIOR), *dense(phi, y))
 
 
-def test_weights_count_repetitions_and_negative_ones_remove():
-    phi, y = rows(100)
-    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi, y, np.r_[np.full(50, 2.0), np.full(50, 0.5)])
-    posterior.update(phi[:60], y[:60], np.r_[np.full(50, -2.0), np.full(10, -0.5)])
-    assert_is(posterior, *dense(phi[60:], y[60:], np.full(40, 0.5)))
-    assert posterior.n_samples == pytest.approx(20.0)
-
-
-def test_each_row_is_predicted_from_those_before_it():
-    phi, y = rows(BLOCK_ROWS + 20)
-    mean, variance = RecursivePosterior.prior(7, NOISE, PRIOR).predict_then_update(phi, y)
-    for i in (0, 1, 30, BLOCK_ROWS - 1, BLOCK_ROWS, len(y) - 1):
-        m, s = dense(phi[:i], y[:i])
-        assert mean[i] == pytest.approx(phi[i] @ m, abs=1e-10)
-        assert variance[i] == pytest.approx(phi[i] @ s @ phi[i], abs=1e-10)
-
-
 @pytest.mark.parametrize("size", [1, 3, FEW_ROWS + 1])
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray])
 def test_rows_that_come_and_go_in_any_order_follow_dense_matrices(size, layout):
