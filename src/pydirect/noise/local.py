@@ -14,7 +14,7 @@ one for all rows and that of the neighbours, as under an inverse-gamma prior:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self
@@ -222,6 +222,17 @@ class LocalProcess:
         return moments
 
 
+class Score(NamedTuple):
+    """−mean log density of rows that were left out, at these parameters."""
+
+    objective: float
+    rho: float
+    eta: float
+    pooling: float
+    c: float
+    squared_error: float
+
+
 @dataclass(frozen=True)
 class NeighbourSets:
     """Where rows are that are left out, and their nearest neighbours; residuals come later, of these rows alone.
@@ -248,14 +259,7 @@ class NeighbourSets:
 
     @classmethod
     def of(
-        cls,
-        inputs: FloatArray,
-        length_scales: FloatArray,
-        weight: FloatArray,
-        k: int,
-        held: NDArray[np.intp],
-        *,
-        keep: bool = False,
+        cls, inputs: FloatArray, length_scales: FloatArray, weight: FloatArray, k: int, held: NDArray[np.intp]
     ) -> Self:
         """Scale the inputs.
 
@@ -270,8 +274,6 @@ class NeighbourSets:
         k : int
             Number of neighbours.
         held : ndarray of shape (n_held,)
-        keep : bool, default=False
-            Whether residuals of many functions will be fitted.
         """
         columns = used_columns(np.clip(inputs / length_scales, -FARTHEST, FARTHEST), NEGLIGIBLE_SPREAD)
         inverse_scales = 1 / length_scales[columns]
@@ -279,7 +281,7 @@ class NeighbourSets:
         centre = u.mean(axis=0, dtype=np.float64)
         u = _scaled(inputs, columns, inverse_scales, centre)
         omega = (weight / weight.mean()).astype(np.float32)
-        return cls(columns, inverse_scales, centre, u, omega, k, Neighbours(u), held, {} if keep else None)
+        return cls(columns, inverse_scales, centre, u, omega, k, Neighbours(u), held)
 
     def at(self, held: NDArray[np.intp]) -> NeighbourSets:
         """Return those of other rows that are left out."""
@@ -289,16 +291,6 @@ class NeighbourSets:
     def distances(self) -> FloatArray:
         """Squared distances of the rows that are left out and their neighbours, as of `neighbour_distances`."""
         return _core.neighbour_distances(self.u[self.held], self.u, self.chosen, 1)
-
-    def krige(self, residuals: Float32Array, rho: float, eta: float) -> FloatArray:
-        """Mean of g, share of its variance that is left, and r_Nᵀ(K_NN + ηI)⁻¹ r_N/k, (3, n_held).
-
-        `residuals`, (n_held, k): of the neighbours of rows that are left out.
-        """
-        known = {} if self.kept is None else self.kept
-        if (rho, eta) not in known:
-            known[rho, eta] = _core.neighbour_factors(self.distances, self.weight[self.chosen], rho, eta, 1)
-        return _core.krige(known[rho, eta], residuals, 1)
 
     @cached_property
     def chosen(self) -> NDArray[np.intp]:
@@ -321,40 +313,24 @@ class NeighbourSets:
         log_density : ndarray of shape (n_held, n_outputs)
             Leave-one-out log densities of the rows that are left out, by the global model.
         """
-        r, u, omega, held, chosen = residuals.astype(np.float32), self.u, self.weight, self.held, self.chosen
+        r, held, k = residuals.astype(np.float32), self.held, self.chosen.shape[1]
+        weight = self.weight[held]
+        to_the_row = np.cumsum(np.arange(k, 0, -1)) - 1  # in `distances`
         with single_blas_thread():
-            unit = float(np.sqrt(np.median(self.distances[:, _to_the_row(chosen.shape[1])]))) or 1.0
-            best = [LocalLeftOut(self, own[chosen], own[held], omega[held]).best(unit) for own in r.T]
+            unit = float(np.sqrt(np.median(self.distances[:, to_the_row]))) or 1.0
+            best = [self.best(own, unit) for own in r.T]
         objective, rho, eta, pooling, c, error = np.array(best).T
-        gain = np.where(r[held].any(axis=0), -objective - np.average(log_density, axis=0, weights=omega[held]), 0.0)
-        before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=omega[held])
+        gain = np.where(r[held].any(axis=0), -objective - np.average(log_density, axis=0, weights=weight), 0.0)
+        before = np.average(r[held].astype(np.float64) ** 2, axis=0, weights=weight)
         relative = np.divide(error, before, out=np.ones_like(error), where=before > 0)
         parameters = (rho, eta, c, pooling, self.k, gain, relative)
-        return LocalProcess(self.columns, self.inverse_scales, self.centre, u, r, omega, *parameters)
+        return LocalProcess(self.columns, self.inverse_scales, self.centre, self.u, r, self.weight, *parameters)
 
+    def best(self, residuals: Float32Array, unit: float) -> Score:
+        """Return the best point of the grid, length-scales in units of `unit`, by steps to better neighbours on it.
 
-class Score(NamedTuple):
-    """−mean log density of rows that were left out, at these parameters."""
-
-    objective: float
-    rho: float
-    eta: float
-    pooling: float
-    c: float
-    squared_error: float
-
-
-@dataclass(frozen=True)
-class LocalLeftOut:
-    """Residuals and weights of rows that are left out, (n_held,), and residuals of their neighbours, (n_held, k)."""
-
-    sets: NeighbourSets
-    neighbours: Float32Array
-    own: Float32Array
-    weight: Float32Array
-
-    def best(self, unit: float) -> Score:
-        """Return the best point of the grid, length-scales in units of `unit`, by steps to better neighbours on it."""
+        `residuals`, (n_rows,).
+        """
         known: dict[tuple[int, int], Score] = {}
         centre, best = (-1, -1), FIRST_POINT
         while best != centre:
@@ -362,17 +338,17 @@ class LocalLeftOut:
             for i in range(max(centre[0] - 1, 0), min(centre[0] + 2, len(LENGTH_SCALES))):
                 for j in range(max(centre[1] - 1, 0), min(centre[1] + 2, len(NOISE))):
                     if (i, j) not in known:
-                        known[i, j] = self.score(unit * LENGTH_SCALES[i], NOISE[j])
+                        known[i, j] = self.score(residuals, unit * LENGTH_SCALES[i], NOISE[j])
             best = min(known, key=known.__getitem__)
         return known[best]
 
-    def score(self, rho: float, eta: float) -> Score:
+    def score(self, residuals: Float32Array, rho: float, eta: float) -> Score:
         """Return the best score over κ and c; at κ = 1 that c is the mean of (r − ĝ)²/q, q the variance over s²."""
-        mean, left, scatter = self.sets.krige(self.neighbours, rho, eta)
-        share = self.weight.astype(np.float64)
+        mean, left, scatter = self.krige(residuals[self.chosen], rho, eta)
+        share = self.weight[self.held].astype(np.float64)
         share /= share.sum()
         q = left + eta  # of one new observation, however often the row was seen
-        square = (self.own - mean) ** 2
+        square = (residuals[self.held] - mean) ** 2
         error, mean_square = square / q, float(square @ share)
         c = max(float(error @ share), SMALLEST_SCALE)
         spread = 0.5 * float(np.log(2 * np.pi * q) @ share)
@@ -384,6 +360,16 @@ class LocalLeftOut:
             least = int(objective.argmin())
             scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
         return min(scores)
+
+    def krige(self, residuals: Float32Array, rho: float, eta: float) -> FloatArray:
+        """Mean of g, share of its variance that is left, and r_Nᵀ(K_NN + ηI)⁻¹ r_N/k, (3, n_held).
+
+        `residuals`, (n_held, k): of the neighbours of rows that are left out.
+        """
+        known = {} if self.kept is None else self.kept
+        if (rho, eta) not in known:
+            known[rho, eta] = _core.neighbour_factors(self.distances, self.weight[self.chosen], rho, eta, 1)
+        return _core.krige(known[rho, eta], residuals, 1)
 
 
 def _others(neighbours: Neighbours, held: NDArray[np.intp], k: int) -> NDArray[np.intp]:
@@ -402,11 +388,6 @@ def _scaled(
     return np.ascontiguousarray(u, dtype=np.float32)
 
 
-def _to_the_row(k: int) -> NDArray[np.intp]:
-    """Return where `neighbour_distances` has those from the row to its k neighbours."""
-    return np.cumsum(np.arange(k, 0, -1)) - 1
-
-
 def _blocks(n_rows: int, k: int, n_columns: int) -> Iterator[slice]:
     size = max(8, BLOCK_BYTES // (4 * k * max(k, n_columns)))
     return (slice(begin, min(begin + size, n_rows)) for begin in range(0, n_rows, size))
@@ -418,10 +399,7 @@ def _shown(values: FloatArray) -> str:
 
 
 def fit_local(
-    problem: NoiseProblem,
-    moments: RowMoments,
-    n_neighbours: int | None,
-    memo: dict[Hashable, Any] | None = None,
+    problem: NoiseProblem, moments: RowMoments, n_neighbours: int | None, memo: dict[Hashable, Any] | None = None
 ) -> tuple[LocalProcess | None, float | None]:
     """Return a process on the residuals, or None, and the nats a row that it gains, None if none was tried.
 
@@ -432,14 +410,17 @@ def fit_local(
     most = min(problem.features.n_functions, n)  # more landmarks than there may be cannot see such detail either
     if kernel is None or n < (max(ROWS_PER_FEATURE * most, FEWEST_ROWS) if automatic else 2):
         return None, None
-    inputs, n_outputs = problem.basis.inputs(moments.x), problem.targets.shape[1]
     held = problem.rng.spawn(1)[0].choice(n, min(n, HELD_OUT_ROWS), replace=False)
     k = n_neighbours or N_NEIGHBOURS
-    key, many = (k, held.tobytes(), moments.weight.tobytes()), memo is not None or n_outputs >= FEWEST_SHARED
-    scales = kernel.length_scales
-    sets = _once(memo, key, lambda: NeighbourSets.of(inputs, scales, moments.weight, k, held, keep=many))
+    memo, keeps = {} if memo is None else memo, memo is not None or problem.targets.shape[1] >= FEWEST_SHARED
+    key = k, held.tobytes(), moments.weight.tobytes()
+    if key not in memo:
+        inputs = problem.basis.inputs(moments.x)
+        sets = NeighbourSets.of(inputs, kernel.length_scales, moments.weight, k, held)
+        sets = replace(sets, kept={} if keeps else None)
+        memo[key] = sets, sets.at(held[:FIRST_HELD_ROWS])
+    sets, few = memo[key]
     if automatic:
-        few = _once(memo, (*key, FIRST_HELD_ROWS), lambda: sets.at(held[:FIRST_HELD_ROWS]))
         look = _fitted(problem, moments, few, few.rows)
         if look.gain.mean() <= 0 or look.squared_error.mean() > CLEARLY_FARTHER:
             return None, float(look.gain.mean())
@@ -460,11 +441,3 @@ def _fitted(problem: NoiseProblem, moments: RowMoments, sets: NeighbourSets, row
     residuals = np.zeros_like(problem.targets)
     residuals[rows] = problem.left_out(moments, rows).residuals
     return sets.fit(residuals, problem.left_out(moments, sets.held).log_density)
-
-
-def _once(memo: dict[Hashable, Any] | None, key: Hashable, make: Callable[[], Any]) -> Any:
-    if memo is None:
-        return make()
-    if key not in memo:
-        memo[key] = make()
-    return memo[key]

@@ -87,13 +87,8 @@ def precision_bound(squares: FloatArray, scale: FloatArray | float, degrees: flo
     """Return ``½ E log u − KL(q(u) ‖ p(u))`` of each row, at the q of `mean_precision`."""
     shape, rate = 0.5 * (degrees + 1), 0.5 * (degrees + squares / scale)
     prior = 0.5 * degrees
-    divergence = (
-        (shape - prior) * digamma(shape)
-        - gammaln(shape)
-        + gammaln(prior)
-        + prior * np.log(rate / prior)
-        + shape * (prior / rate - 1)
-    )
+    divergence = (shape - prior) * digamma(shape) - gammaln(shape) + gammaln(prior)
+    divergence = divergence + prior * np.log(rate / prior) + shape * (prior / rate - 1)
     return np.asarray(0.5 * (digamma(shape) - np.log(rate)) - divergence)
 
 
