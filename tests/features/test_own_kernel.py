@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -32,7 +31,7 @@ from pydirect import (
     Gaussian,
     Nystroem,
 )
-from pydirect.features.own_kernel import kernel_of, negative_evidence, noise_of, text_of
+from pydirect.features.own_kernel import kernel_of, noise_of, text_of
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0, 6, (60, 2))
@@ -100,17 +99,6 @@ def test_hyperparameters_are_those_of_scikit_learn():
     np.testing.assert_allclose(found[0], mean + Y.mean(), atol=0.02)
     np.testing.assert_allclose(found[1], std, rtol=0.02)
     assert SMOOTH.theta[0] == pytest.approx(np.log(16.0))  # the user's object stays as it is
-
-
-@pytest.mark.parametrize("kernel", KERNELS[:4], ids=str)
-def test_gradient_of_the_evidence(kernel):
-    kernel, x = kernel + WhiteKernel(0.5), rows_for(kernel)[0]
-    y = np.column_stack([Y - Y.mean(), np.cos(X[:, 0])])
-    value, gradient = negative_evidence(kernel, kernel.theta, x, y)
-    numeric = approx_fprime(kernel.theta, lambda theta: negative_evidence(kernel, theta, x, y)[0])
-    np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-2)
-    model = GaussianProcessRegressor(kernel, optimizer=None).fit(x, y)
-    assert value == pytest.approx(-model.log_marginal_likelihood(kernel.theta), rel=1e-6)
 
 
 def test_noise_of_a_kernel():

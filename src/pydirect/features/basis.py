@@ -80,15 +80,15 @@ class Basis:
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
-    def has_inputs_of(self, columns: ColumnEncoding, input_map: InputMap) -> bool:
-        """Whether the map takes the same inputs, up to their scales, so that its hyperparameters fit them too."""
-        own = self.input_map
-        return (
-            self.columns is not None
-            and self.columns.names_out == columns.names_out
-            and np.array_equal(own.kept, input_map.kept)
-            and np.array_equal(own.scored, input_map.scored)
-        )
+    def kernel_for(
+        self, columns: ColumnEncoding, input_map: InputMap
+    ) -> tuple[KernelHyperparameters, HyperparameterSearch] | None:
+        """Return the kernel that was found, if these inputs are the same up to their scales, so that it fits them."""
+        own, kernel, search = self.input_map, self.hyperparameters, self.search
+        if kernel is None or search is None or self.columns is None or self.columns.names_out != columns.names_out:
+            return None
+        same = np.array_equal(own.kept, input_map.kept) and np.array_equal(own.scored, input_map.scored)
+        return (kernel, search) if same else None
 
     # --- rows
 

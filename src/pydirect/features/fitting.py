@@ -86,12 +86,8 @@ def fit_basis(
     if not plan.takes_tables:
         return Basis(InputMap.identity(rows.x.shape[1]), _given_map(plan, rows.x), **record)
     if plan.kind == OWN_KERNEL:
-        return Basis(
-            InputMap.identity(rows.x.shape[1]),
-            _own_map(plan, rows, target_scale, rng),
-            target_scale=target_scale,
-            **record,
-        )
+        own_map = _own_map(plan, rows, target_scale, rng)
+        return Basis(InputMap.identity(rows.x.shape[1]), own_map, target_scale=target_scale, **record)
     # Every linear feature has variance one, as documented: there, rare categories drown nothing.
     together = None if plan.kind == "linear" else columns.groups
     rank = plan.rank_inputs if plan.learns_kernel else False
@@ -107,7 +103,7 @@ def fit_basis(
     if plan.length_scale is not None:
         kernel = given_kernel(plan.length_scale, columns, input_map)
     else:
-        found = _kernel_of(earlier, columns, input_map)
+        found = None if earlier is None else earlier.kernel_for(columns, input_map)
         if found is None:
             index, counts = rows.distinct
             tied = input_map.tied(columns.groups)
@@ -154,14 +150,11 @@ def given_kernel(
     length_scale: float | ArrayLike, columns: ColumnEncoding, input_map: InputMap
 ) -> KernelHyperparameters:
     """A smooth kernel with length-scales in units of the columns of X."""
-    scales = np.asarray(length_scale)
-    if scales.ndim == 0:
-        scales = np.full(columns.n_columns, scales)
+    scales = np.full(columns.n_columns, length_scale) if np.ndim(length_scale) == 0 else length_scale
     scales = as_float_array(scales, "length_scale", (columns.n_columns,))[columns.origins]
     if (scales <= 0).any():
         raise ValueError(f"length_scale must be positive, got {scales.min()}")
-    kept = input_map.kept
-    relative = np.maximum(scales[kept] / input_map.scale[kept], 1e-40)  # distances stay finite
+    relative = np.maximum(scales / input_map.scale, 1e-40)[input_map.kept]  # distances stay finite
     return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
 
 
@@ -175,19 +168,9 @@ def _own_map(
 
 
 def _given_map(plan: FeaturePlan, x: FloatArray) -> PrecomputedFeatures | TransformerFeatures:
-    if np.abs(x).max() > LARGEST:
-        raise ValueError(
-            f"X must be at most {LARGEST:g} in magnitude for {plan.kind} features, got {np.abs(x).max():g}"
-        )
+    if (most := np.abs(x).max()) > LARGEST:
+        raise ValueError(f"X must be at most {LARGEST:g} in magnitude for {plan.kind} features, got {most:g}")
     if plan.kind == "precomputed":
         return PrecomputedFeatures(x.shape[1])
     transformer = plan.transformer().fit(x)  # a clone
     return TransformerFeatures(transformer, x.shape[1], transformer.transform(x[:1]).shape[1])
-
-
-def _kernel_of(
-    basis: Basis | None, columns: ColumnEncoding, input_map: InputMap
-) -> tuple[KernelHyperparameters, HyperparameterSearch] | None:
-    if basis is None or basis.hyperparameters is None or basis.search is None:
-        return None
-    return (basis.hyperparameters, basis.search) if basis.has_inputs_of(columns, input_map) else None

@@ -94,15 +94,12 @@ class InputMap:
         scale = np.where(scale > 0, scale, 1.0)
         weight = np.ones(len(x)) if sample_weight is None else sample_weight
         scored = kept if rank else [j for j in kept if rank is None and _is_gross(x[weight > 0, j])]
-        columns = {
-            int(j): _normal_scores(x[:, j], weight) for j in np.setdiff1d(scored, [] if unscored is None else unscored)
-        }
+        scored = np.setdiff1d(scored, [] if unscored is None else unscored).astype(np.intp)
+        columns = {j: _normal_scores(x[:, j], weight) for j in scored.tolist()}
         columns = {j: (knots, scores) for j, (knots, scores) in columns.items() if len(knots) > 2}
-        if not columns:
-            return cls(mean, scale, kept, np.empty((0, 0)), np.empty((0, 0)), np.empty(0, dtype=np.intp))
-        width = max(len(knots) for knots, _ in columns.values())
+        width = max((len(knots) for knots, _ in columns.values()), default=0)
         padded = [[np.pad(a, (0, width - len(a)), mode="edge") for a in column] for column in columns.values()]
-        knots, scores = (np.stack(part) for part in zip(*padded, strict=True))
+        knots, scores = np.ascontiguousarray(np.reshape(padded, (len(columns), 2, width)).swapaxes(0, 1))
         return cls(mean, scale, kept, knots, scores, np.array(list(columns), dtype=np.intp))
 
     @classmethod

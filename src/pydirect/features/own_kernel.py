@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
@@ -32,6 +31,8 @@ FIRST_ROWS, LAST_ITERATIONS = 512, 12
 START_NOISE, NOISE_BOUNDS = 0.1, (1e-8, 10.0)
 # What rounding may make of the smallest eigenvalue of a covariance, relative to the largest, and of noise.
 ROUNDING = 1e-8
+# What is added to the diagonal of covariances, relative to its mean.
+JITTER = 1e-10
 # Largest correlation between rows of which the evidence says nothing of length-scales.
 UNCORRELATED = 1e-4
 
@@ -134,9 +135,15 @@ def _optimum(kernel: Any, x: FloatArray, y: FloatArray, max_iter: int = 15_000) 
     """Return the kernel of largest evidence that is found within its bounds; the one that is given stays as it is."""
     if not kernel.n_dims:
         return kernel
+    process = import_module("sklearn.gaussian_process").GaussianProcessRegressor
+    rows = process(kernel, alpha=JITTER * float(kernel.diag(x).mean()), optimizer=None).fit(x, y)
+
+    def negative_evidence(theta: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = rows.log_marginal_likelihood(theta, eval_gradient=True)
+        return -value, -gradient
+
     options = {"method": "L-BFGS-B", "bounds": kernel.bounds, "options": {"maxiter": max_iter}}
-    found = minimize(lambda theta: negative_evidence(kernel, theta, x, y), kernel.theta, jac=True, **options)
-    return kernel.clone_with_theta(found.x)
+    return kernel.clone_with_theta(minimize(negative_evidence, kernel.theta, jac=True, **options).x)
 
 
 def _warn_of_optimum(kernel: Any, x: FloatArray) -> None:
@@ -156,20 +163,6 @@ def _warn_of_optimum(kernel: Any, x: FloatArray) -> None:
         message = f"the rows of X are uncorrelated under {kernel}: start from longer length-scales, or scale X"
     if message:
         warn(message, import_module("sklearn.exceptions").ConvergenceWarning, level_of_user())
-
-
-def negative_evidence(kernel: Any, theta: FloatArray, x: FloatArray, y: FloatArray) -> tuple[float, FloatArray]:
-    """Return −log p(y) (n_rows, n_outputs) and its gradient, ½ tr((K⁻¹ − ααᵀ) ∂K), of all outputs."""
-    covariance, gradient = kernel.clone_with_theta(theta)(x, eval_gradient=True)
-    try:
-        factor = cholesky(covariance + 1e-10 * covariance.trace() / len(x) * np.eye(len(x)), lower=True)
-    except (LinAlgError, ValueError):
-        return np.inf, np.zeros_like(theta)
-    alpha = cho_solve((factor, True), y)
-    log_determinant = 2 * np.log(factor.diagonal()).sum() + len(x) * np.log(2 * np.pi)
-    inner = y.shape[1] * cho_solve((factor, True), np.eye(len(x))) - alpha @ alpha.T
-    value = 0.5 * (float((y * alpha).sum()) + y.shape[1] * log_determinant)
-    return value, 0.5 * np.tensordot(inner, gradient, 2)
 
 
 def noise_of(kernel: Any, x: FloatArray) -> float:

@@ -20,6 +20,7 @@ tail of the spectral density are drawn more often than they occur, and weigh les
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.derivatives import Direction, diagonal_derivative, rates_of_inputs
 from pydirect.features.kernel import KernelHyperparameters
-from pydirect.features.maps import FeatureMap, cholesky_with_jitter, random_fourier_features
+from pydirect.features.maps import FeatureMap, FourierFeatures, cholesky_with_jitter, random_fourier_features
 from pydirect.tables.table import equal_rows
 
 EXACT_ROWS = 2000
@@ -71,9 +72,14 @@ def _between_landmarks(
     kernel, first = features.residual_kernel, inputs[:EXACT_ROWS]
     assert kernel is not None
     phi_first = features.transform(first, n_threads=n_threads)
-    variance = features.residual_variance(first, phi_first)
-    covariance = kernel.covariance(first, first, n_threads)
-    subtract_product(phi_first, phi_first.T, covariance, n_threads)
+
+    def left(rows: FloatArray, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return variances of the residual at rows, and covariances with those at the first ones."""
+        covariance = kernel.covariance(rows, first, n_threads)
+        subtract_product(phi, phi_first.T, covariance, n_threads)
+        return features.residual_variance(rows, phi), covariance
+
+    variance, covariance = left(first, phi_first)
     np.fill_diagonal(covariance, variance)
     # Rounding of k(x, x') − Φ(x)ᵀΦ(x') stays below the smallest jitter, relative to the kernel's own variance.
     factor = cholesky_with_jitter(covariance, kernel.typical_variance(first))
@@ -82,19 +88,15 @@ def _between_landmarks(
             "X must be within reach of the training rows, or the covariance of its rows is lost to rounding"
         )
     normal = rng.standard_normal((len(first), n_draws))
-    drawn = np.empty((len(inputs), n_draws))
-    drawn[:EXACT_ROWS] = _kept_share(variance, mean_residual)[:, None] * product(factor, normal, n_threads)
+    drawn = [_kept_share(variance, mean_residual)[:, None] * product(factor, normal, n_threads)]
     for begin in range(EXACT_ROWS, len(inputs), BLOCK_ROWS):
         rows = inputs[begin : begin + BLOCK_ROWS]
-        phi = features.transform(rows, n_threads=n_threads)
-        variance = features.residual_variance(rows, phi)
-        covariance = kernel.covariance(rows, first, n_threads)
-        subtract_product(phi, phi_first.T, covariance, n_threads)
+        variance, covariance = left(rows, features.transform(rows, n_threads=n_threads))
         given = half_rows(factor, covariance, n_threads)
-        left = np.sqrt(np.maximum(variance - squared_norms(given), 0.0))
-        values = product(given, normal, n_threads) + left[:, None] * rng.standard_normal((len(rows), n_draws))
-        drawn[begin : begin + BLOCK_ROWS] = _kept_share(variance, mean_residual)[:, None] * values
-    return drawn
+        rest = np.sqrt(np.maximum(variance - squared_norms(given), 0.0))[:, None]
+        values = product(given, normal, n_threads) + rest * rng.standard_normal((len(rows), n_draws))
+        drawn.append(_kept_share(variance, mean_residual)[:, None] * values)
+    return np.concatenate(drawn)
 
 
 def residual_covariances(
@@ -129,61 +131,47 @@ class ResidualFeatures:
     def __init__(self, basis: Basis, mean_residual: float, rng: np.random.Generator) -> None:
         assert basis.hyperparameters is not None
         self.basis, self.kernel, self.mean_residual = basis, basis.hyperparameters, mean_residual
-        self._process: _Process | None = None
+        self._waves: FourierFeatures | None = None  # ψ
         if basis.map.residual_kernel is not None:
-            self._process = _Process(basis.map, self.kernel, rng)
+            options: dict[str, Any] = {"tail": TAIL, "least_share": SMALLEST_SHARE}
+            self._waves = random_fourier_features(self.kernel, N_FREQUENCIES, rng, **options)
 
     @property
     def n_weights(self) -> int:
         """Number of features."""
-        return self.kernel.n_linear + (0 if self._process is None else self._process.features.n_weights)
+        return self.kernel.n_linear + (0 if self._waves is None else self._waves.n_weights)
+
+    @cached_property
+    def _known(self) -> FloatArray:
+        """L⁻¹ψ(Z), (n_landmarks, n_features)."""
+        assert self._waves is not None
+        return solve_lower(self.basis.factor, self._waves.transform(self.basis.map.landmarks))
 
     def transform(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return the features, (n_rows, n_weights), at inputs of the map, whose basis functions are `phi`."""
         beyond = self.kernel.beyond(inputs)
-        if self._process is None:
+        if self._waves is None:
             return beyond
-        scale = self._scale(inputs, phi)
-        return np.hstack([beyond, scale[:, None] * _unit(self._process.left(inputs, phi))[0]])
+        unit, _ = _unit(self._waves.transform(inputs) - product(phi, self._known))
+        return np.hstack([beyond, self._scale(inputs, phi)[:, None] * unit])
 
     def along(self, inputs: FloatArray, phi: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
         """Return the features' derivatives along a direction, in which the basis functions have these `rates`."""
         moved = rates_of_inputs(inputs.shape, direction)[:, : self.kernel.n_linear]
         beyond = np.sqrt(self.kernel.amplitudes[2]) * np.where(self.kernel.cut_off_inputs(inputs) != 0.0, moved, 0.0)
-        if self._process is None:
+        if self._waves is None:
             return beyond
         scale = self._scale(inputs, phi)
         change = _between_along(self.kernel, inputs, phi, direction, rates)
         change = np.divide(change, 2 * scale, out=np.zeros_like(scale), where=scale > 0)
-        unit, length = _unit(self._process.left(inputs, phi))
-        turn = self._process.left_along(inputs, direction, rates) / length
+        unit, length = _unit(self._waves.transform(inputs) - product(phi, self._known))
+        turn = (self._waves.gradient(inputs)(direction) - product(rates, self._known)) / length
         turn -= unit * np.einsum("ij,ij->i", unit, turn)[:, None]
         return np.hstack([beyond, change[:, None] * unit + scale[:, None] * turn])
 
     def _scale(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Return the deviation of what landmarks leave, less what the noise accounts for, (n_rows,)."""
         return np.sqrt(np.maximum(self.basis.map.residual_variance(inputs, phi) - self.mean_residual, 0.0))
-
-
-class _Process:
-    """A random Fourier process ψ of a kernel, and what landmarks leave of it."""
-
-    def __init__(self, nystroem: FeatureMap, kernel: KernelHyperparameters, rng: np.random.Generator) -> None:
-        self.nystroem = nystroem
-        self.features = random_fourier_features(kernel, N_FREQUENCIES, rng, tail=TAIL, least_share=SMALLEST_SHARE)
-
-    @cached_property
-    def known(self) -> FloatArray:
-        """L⁻¹ψ(Z), (n_landmarks, n_features)."""
-        return solve_lower(self.nystroem.factor, self.features.transform(self.nystroem.landmarks))
-
-    def left(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
-        """Return r(x), (n_rows, n_features)."""
-        return np.asarray(self.features.transform(inputs) - product(phi, self.known))
-
-    def left_along(self, inputs: FloatArray, direction: Direction, rates: FloatArray) -> FloatArray:
-        """Return the derivative of r(x) along a direction in which basis functions have these `rates`."""
-        return np.asarray(self.features.gradient(inputs)(direction) - product(rates, self.known))
 
 
 def residual_variance_along(

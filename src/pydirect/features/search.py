@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -85,6 +86,7 @@ PROMISING = 0.5  # of what it must gain
 # Nats that it must gain on few rows before it is tried on more, by `product_order`.
 PROMISED = {0: 7.0, PAIRS: 10.0}
 PAIRS_NOISE, PAIRS_AMPLITUDES, PAIRS_LENGTH_SCALE = 0.5, (0.05, 1.0), 1.5
+VALUE = attrgetter("value")
 MOST_PAIR_AXES = 16  # every axis costs an exponential for each entry of a covariance
 
 
@@ -120,27 +122,25 @@ class KernelRows:
         best = np.sort(np.argsort(-scores, kind="stable")[:NARROW])
         seen = np.flatnonzero(np.isin(self.forms, best))
         tied = None if self.tied is None else np.unique(self.tied[seen], return_inverse=True)[1]
-        linear = linear_inputs(self.x, self.n_linear)
-        n_linear = int((seen < self.n_linear).sum())
-        x = np.ascontiguousarray(self.x[:, seen])
-        axes = np.flatnonzero(np.isin(seen, self.axes))
+        linear, n_linear = linear_inputs(self.x, self.n_linear), int((seen < self.n_linear).sum())
+        x, axes = np.ascontiguousarray(self.x[:, seen]), np.flatnonzero(np.isin(seen, self.axes))
         return replace(self, x=x, tied=tied, n_linear=n_linear, linear=linear, axes=axes, seen=seen), scores[best]
 
     def widened_kernel(self, kernel: KernelHyperparameters, n_inputs: int) -> KernelHyperparameters:
         """Return a kernel of all inputs, of which those that were not seen hardly matter."""
         if self.seen is None:
             return kernel
-        scales, rates = np.full(n_inputs, UNSEEN * np.sqrt(n_inputs)), np.zeros(n_inputs)
+        scales, rates = np.full(n_inputs, UNSEEN * np.sqrt(n_inputs)), kernel.product_rates
         scales[self.seen] = kernel.length_scales
-        if kernel.product_rates.size:
+        if rates.size:
+            rates = np.zeros(n_inputs)
             rates[self.seen] = kernel.product_rates
-        return replace(kernel, length_scales=scales, product_rates=rates if kernel.product_rates.size else np.empty(0))
+        return replace(kernel, length_scales=scales, product_rates=rates)
 
     def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
         """Return the exact evidence of some rows."""
-        own = self.x[rows], self.y[rows], self.weight[rows]
-        linear = None if self.linear is None else self.linear[rows]
-        return MarginalLikelihood(*own, self.n_linear, self.n_threads, self.tied, linear=linear)
+        few, options = self.take(rows), (self.n_linear, self.n_threads, self.tied)
+        return MarginalLikelihood(few.x, few.y, few.weight, *options, linear=few.linear)
 
     def nearest(
         self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
@@ -167,7 +167,7 @@ def search_kernel(
         more = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
         few = rows.exact(np.sort(order[:FEWER_ROWS])) if more.n_rows > FEWER_ROWS else more
         raced = race(few, starting_points(few, own_scores))
-        shaped = race(few, [replace(min(raced, key=_value), smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+        shaped = race(few, [replace(min(raced, key=VALUE), smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
         begin = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
@@ -179,32 +179,21 @@ def search_kernel(
         if thorough and kernel.noise_variance <= MUCH_NOISE:
             runs, gains = try_axes(rows, few, more, begin, best)
             tried += runs
-            chosen = best_axes(gains, more.n_rows)
-            if chosen is not None:
-                last, run = more.with_axes(rows.axes, chosen), runs[-1]
+            if (chosen := best_axes(gains, more.n_rows)) is not None:
+                last = more
                 if many > more.n_rows:
-                    last = rows.exact(np.sort(order[:many])).with_axes(rows.axes, chosen)
-                    tried.append(run := descend(last, run, *LAST_ROWS))
-                ended = last.at(run.smoothness).unpack(run.theta)
+                    last = rows.exact(np.sort(order[:many]))
+                    tried.append(descend(last.with_axes(rows.axes, chosen), runs[-1], *LAST_ROWS))
+                ended = last.with_axes(rows.axes, chosen).at(tried[-1].smoothness).unpack(tried[-1].theta)
                 referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
                 if n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
                     kernel = ended
                 else:
                     gains[chosen] = 0.0
-        record = HyperparameterSearch(
-            columns=np.arange(len(scores)),
-            scores=scores,
-            starts=tuple(run.name for run in raced),
-            start_values=-np.array([run.value for run in raced]),
-            smoothness_values=-np.array([run.value for run in shaped]),
-            nearest_starts=tuple(run.name for run in near),
-            nearest_values=-np.array([run.value for run in near]),
-            smoothness=kernel.smoothness,
-            n_rows=(few.n_rows, more.n_rows, n),
-            n_evaluations=sum(run.n_evaluations for run in tried),
-            product_gain=gains.get(0),
-            pairs_gain=gains.get(PAIRS),
-        )
+        n_rows, n_evaluations = (few.n_rows, more.n_rows, n), sum(run.n_evaluations for run in tried)
+        values = *named_values(raced), named_values(shaped)[1], *named_values(near), kernel.smoothness
+        axes_gains = gains.get(0), gains.get(PAIRS)
+        record = HyperparameterSearch(np.arange(len(scores)), scores, *values, n_rows, n_evaluations, *axes_gains)
     kernel = rows.widened_kernel(kernel, n_inputs)
     return replace(kernel, n_evaluations=record.n_evaluations), record
 
@@ -214,7 +203,7 @@ def search_exact(more: MarginalLikelihood, begin: RaceRun) -> tuple[RaceRun, lis
     tried: list[RaceRun] = []
     if np.exp(begin.theta[0]) > ALL_NOISE:
         short = replace(starting_points(more, np.zeros(0))[1], smoothness=begin.smoothness)
-        begin = min(tried := race(more, [begin, short]), key=_value)
+        begin = min(tried := race(more, [begin, short]), key=VALUE)
     return descend(more, begin, *FURTHER), tried
 
 
@@ -235,11 +224,11 @@ def search_nearest(
     long = descend(few, begin, RACE_ITERATIONS)
     raced = [long, *race(few, [near_start(few, scores), pair_start(pairs, long, scores)])]
     tried: list[RaceRun] = []
-    chosen = min(raced, key=_value)
+    chosen = min(raced, key=VALUE)
     if np.exp(long.theta[0]) < MUCH_NOISE or chosen.value < long.value - NOTHING * few.n_rows:
-        close = [run for run in sorted(raced, key=_value)[:2] if run.value < chosen.value + TIE * few.n_rows]
+        close = [run for run in sorted(raced, key=VALUE)[:2] if run.value < chosen.value + TIE * few.n_rows]
         best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in close]
-        middle = min(best, key=_value)
+        middle = min(best, key=VALUE)
         others = [replace(middle, smoothness=s) for s in SMOOTHNESS if s != middle.smoothness]
         shaped = race(few, others, OTHER_SMOOTHNESS[0])
         tried = [*best, *shaped]
@@ -271,7 +260,7 @@ def try_axes(
         if order == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
             again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, order)
             ended.append(descend(part, again, *FURTHER))
-        tried += sorted(ended, key=_value, reverse=True)
+        tried += sorted(ended, key=VALUE, reverse=True)
         gains[order] = float(without.value - tried[-1].value)
         if best_axes(gains, more.n_rows) is not None:
             break
@@ -382,10 +371,11 @@ def _screened(likelihood: KernelObjective, relevant: NDArray[np.intp]) -> FloatA
     return theta
 
 
-def _value(run: RaceRun) -> float:
-    return run.value
-
-
 def favouring(runs: Sequence[RaceRun], margin: float) -> RaceRun:
     """Return the best run; another smoothness than 3/2 must be better by a margin."""
     return min(runs, key=lambda run: run.value - margin * (run.smoothness == 1.5))
+
+
+def named_values(runs: Sequence[RaceRun]) -> tuple[tuple[str, ...], FloatArray]:
+    """Return the names of runs and the log densities at their ends, (n_runs,)."""
+    return tuple(run.name for run in runs), -np.array([run.value for run in runs])
