@@ -13,6 +13,7 @@ from pydirect.logistic import LabelledRows, VariancePrior, fit_logistic_decorrel
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.fit import BOUNDS, DiscreteLatent, ascend_rows, starting_state, state_of
 from pydirect.logistic.gaussian import FullGaussian
+from pydirect.logistic.latent import JAAKKOLA
 from pydirect.testing import enumerate_hypotheses
 from tests.helpers.oracles import enumerate_logistic_evidence
 
@@ -49,7 +50,7 @@ def test_the_bound_of_two_classes_is_below_the_evidence_and_above_jaakkola(make_
     rows = make_rows(n, b, seed=n, scale=scale)
     truth = log_evidence(rows, 1.3)
     softmax = fit_logistic_decorrelated(rows, variance_prior=KNOWN).posterior
-    jaakkola = fit_logistic_decorrelated(replace(rows, likelihood="jaakkola"), variance_prior=KNOWN).posterior
+    jaakkola = fit_logistic_decorrelated(replace(rows, model=JAAKKOLA), variance_prior=KNOWN).posterior
     assert jaakkola.elbo - 0.01 < softmax.elbo < truth
     assert truth - softmax.elbo < 0.6 * (truth - jaakkola.elbo) + 0.01
     assert softmax.converged and (np.diff(softmax.elbo_trace) >= 0).all()

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.search import KernelRows
 from pydirect.logistic.kernel_evidence import (
     LOGIT_UNIT,
-    LabelLikelihood,
+    ContrastLikelihood,
     LatentMarginalLikelihood,
     counts_without_classes,
     fit_label_hyperparameters,
@@ -23,8 +24,13 @@ THREE = np.where(RNG.integers(0, 3, 12)[:, None] == np.arange(3), 1.0, -1.0)
 
 
 def problem(t, rows=slice(None), weight=WEIGHT):
-    likelihood = LabelLikelihood(t[rows], weight[rows])
-    return LatentMarginalLikelihood(X[rows], likelihood, weight[rows], n_linear=2, n_threads=1)
+    own = KernelRows(X[rows], t[rows], weight[rows], n_linear=2)
+    return LatentMarginalLikelihood(own, ContrastLikelihood.of_labels(own.y, own.weight))
+
+
+def found_by(x, t, rng=None, **options):
+    rng = np.random.default_rng(0) if rng is None else rng
+    return fit_label_hyperparameters(KernelRows(x, t, np.ones(len(x)), x.shape[1], **options), rng)
 
 
 def brought_up_to_date(objective, theta, n=15):
@@ -71,7 +77,7 @@ def test_the_value_is_the_elbo_of_the_best_gaussian(t, monkeypatch):
     kl = 0.5 * (np.trace(inverse @ covariance) - len(X) + log_determinants) * contrasts.shape[1]
     kl += 0.5 * np.einsum("ik,ij,jk->", mean, inverse, mean)
     elbo = WEIGHT @ terms.value - kl
-    np.testing.assert_allclose(objective(theta)[0] - objective.regression.penalty(theta)[0], -elbo, rtol=1e-6)
+    np.testing.assert_allclose(objective(theta)[0] - objective.penalty(theta)[0], -elbo, rtol=1e-6)
     # The best one: its moments are a stationary point, of the mean ...
     residual = (WEIGHT[:, None] * terms.residual) @ contrasts
     np.testing.assert_allclose(prior @ residual, mean, atol=1e-3 * np.abs(mean).max())
@@ -105,10 +111,10 @@ def test_a_weight_is_a_number_of_repetitions(t):
 
 
 def test_contrasts_of_logits_are_orthonormal_and_blind_to_their_mean():
-    likelihood = LabelLikelihood(THREE, np.ones(12))
+    likelihood = ContrastLikelihood.of_labels(THREE, np.ones(12))
     np.testing.assert_allclose(likelihood.contrasts.T @ likelihood.contrasts, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(likelihood.contrasts.sum(axis=0), 0.0, atol=1e-12)
-    assert LabelLikelihood(TWO, np.ones(12)).contrasts.shape == (1, 1)
+    assert ContrastLikelihood.of_labels(TWO, np.ones(12)).contrasts.shape == (1, 1)
 
 
 def test_rows_are_drawn_by_class():
@@ -130,7 +136,7 @@ def test_the_column_that_matters_has_the_shortest_length_scale():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((150, 3))
     t = np.where(6 * np.sin(3 * x[:, :1]) + rng.logistic(size=(150, 1)) > 0, 1.0, -1.0)
-    found, record = fit_label_hyperparameters(x, t, np.ones(150), n_linear=3, rng=rng)
+    found, record = found_by(x, t, rng)
     assert record.starts[-1] == "screened" and record.relevant.tolist() == [0]
     assert "smoothness" not in repr(record)  # nothing was compared
     assert found.length_scales.argmin() == 0 and found.length_scales[0] < 0.5 * found.length_scales[1:].min()
@@ -140,7 +146,7 @@ def test_logits_that_are_linear_have_a_linear_kernel():
     rng = np.random.default_rng(2)
     x = rng.standard_normal((150, 3))
     t = np.where(x @ [[3.0], [-3.0], [2.0]] + rng.logistic(size=(150, 1)) > 0, 1.0, -1.0)
-    found = fit_label_hyperparameters(x, t, np.ones(150), n_linear=3, rng=rng)[0]
+    found = found_by(x, t, rng)[0]
     assert found.linear_amplitude > 2 * (found.ard_amplitude + found.isotropic_amplitude)
 
 
@@ -162,10 +168,7 @@ def test_threads_do_not_matter():
     x = rng.standard_normal((90, 3))
     index = (x[:, 0] + rng.logistic(size=90) > 0).astype(int) + (x[:, 1] > 0)
     t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
-    one, two = (
-        fit_label_hyperparameters(x, t, np.ones(90), n_linear=3, rng=np.random.default_rng(0), n_threads=n)[0]
-        for n in (1, 2)
-    )
+    one, two = (found_by(x, t, n_threads=n)[0] for n in (1, 2))
     np.testing.assert_array_equal(one.length_scales, two.length_scales)
     assert one.amplitudes.tolist() == two.amplitudes.tolist()
 
@@ -176,8 +179,7 @@ def test_effects_of_single_columns_get_a_product_over_axes():
     logits = 4 * np.stack([np.sin(3 * x[:, 0]), np.cos(3 * x[:, 1]), 0.15 * x.sum(axis=1)], axis=1)
     index = (logits + rng.gumbel(size=(400, 3))).argmax(axis=1)
     t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
-    options = {"n_linear": 2, "rng": np.random.default_rng(0)}
-    found, record = fit_label_hyperparameters(x, t, np.ones(400), axes=np.arange(2), **options)
+    found, record = found_by(x, t, axes=np.arange(2))
     assert found.product_amplitude > 0 == found.isotropic_amplitude and record.axes_chosen == found.product_order
     assert "in place of the isotropic part: +" in repr(record)
-    assert fit_label_hyperparameters(x, t, np.ones(400), **options)[1].axes_chosen is None
+    assert found_by(x, t)[1].axes_chosen is None

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from pydirect.logistic import (
     ExtremeLikelihood,
     IntervalLikelihood,
+    LabelledRows,
     LatentLikelihood,
-    LatentRows,
     OrdinalLikelihood,
     ascend_latent,
 )
@@ -157,7 +157,7 @@ def test_the_bound_is_below_the_evidence_and_close(name):
     likelihood, _, draw = LIKELIHOODS[name]
     known = type("Known", (Fixed, type(likelihood)), {})(*vars(likelihood).values())
     y, offset = draw(PHI @ [0.8, -0.5], RNG), np.full((N, 1), 0.1)
-    rows = LatentRows(IdentityFeatures(2), PHI, y, WEIGHT, offset, model=known)
+    rows = LabelledRows(IdentityFeatures(2), PHI, y, WEIGHT, offset, model=known)
     _, ascent = ascend_latent(rows, VariancePrior(0.7, 0.0), max_iter=100, stop=threading.Event())
     axis = np.linspace(-3, 3, 301)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -173,7 +173,7 @@ def test_exact_targets_are_those_of_gaussian_regression():
     y = PHI @ [0.8, -0.5] + 0.6 * RNG.standard_normal(N)
     known = RNG.uniform(0.1, 0.5, N)
     fixed = type("Known", (Fixed, IntervalLikelihood), {})(0.6)
-    rows = LatentRows(
+    rows = LabelledRows(
         IdentityFeatures(2), PHI, np.column_stack([y, y, known]), np.ones(N), np.zeros((N, 1)), model=fixed
     )
     _, ascent = ascend_latent(rows, VariancePrior(0.7, 0.0), max_iter=100, stop=threading.Event())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from pydirect.logistic import CountLikelihood, CountRows, ascend_latent
+from pydirect.logistic import CountLikelihood, LabelledRows, ascend_latent
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.statistics.gaussian import IdentityFeatures
 
@@ -22,7 +22,7 @@ WEIGHT = RNG.integers(1, 3, N).astype(float)
 def rows(dispersion, y=None):
     y = RNG.poisson(np.exp(LOG_MEAN)).astype(float) if y is None else y
     counts = CountLikelihood(dispersion)
-    return CountRows(IdentityFeatures(2), PHI, y[:, None], WEIGHT, OFFSET, model=counts)
+    return LabelledRows(IdentityFeatures(2), PHI, y[:, None], WEIGHT, OFFSET, model=counts)
 
 
 def ascended(problem, variance_prior):
@@ -66,8 +66,7 @@ def test_the_dispersion_found_has_the_largest_bound():
     prior = VariancePrior(0.7, 0.0)
     found, ascent = ascended(problem, prior)
     for factor in (0.8, 1.25):
-        other = found.with_dispersion(factor * found.model.dispersion)
-        fixed = replace(other, model=_Fixed(other.model.dispersion))
+        fixed = replace(found, model=_Fixed(factor * found.model.dispersion))
         assert ascended(fixed, prior)[1].best.bound < ascent.best.bound
 
 

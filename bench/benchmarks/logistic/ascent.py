@@ -32,10 +32,10 @@ def adding_and_multiplying(n: int = 4_096) -> Yardstick:
 
 
 class Exponential:
-    """Value, and value with gradient, of n rows, b weights and 15 levels.
+    """Terms of n rows, b weights and 15 levels.
 
-    Limit: n b m̄ multiplications and additions for the value, twice that with the gradient, and one exponential per
-    feature; `track_multiple_*` is the time relative to that of as many flops in NumPy, inside the first-level cache.
+    Limit: n b m̄ multiplications and additions; `track_multiple_value` is the time relative to that of as many flops in
+    NumPy, inside the first-level cache.
     """
 
     params = (((2_000, 500), (2_000, 2_000)),)
@@ -55,19 +55,10 @@ class Exponential:
 
         exponential_log_terms(self.rows, self.levels, self.q)
 
-    def time_value_and_gradient(self, size: tuple[int, int]) -> None:
-        from pydirect.logistic.exponential import exponential_bound
-
-        exponential_bound(self.rows, self.levels, self.q)
-
     def track_multiple_value(self, size: tuple[int, int]) -> float:
         return 1 / fraction_of_limit(lambda: self.time_value(size), (adding_and_multiplying(), self.amount))
 
-    def track_multiple_value_and_gradient(self, size: tuple[int, int]) -> float:
-        limit = (adding_and_multiplying(), 2 * self.amount)
-        return 1 / fraction_of_limit(lambda: self.time_value_and_gradient(size), limit)
-
-    track_multiple_value.unit = track_multiple_value_and_gradient.unit = "limits"
+    track_multiple_value.unit = "limits"
 
 
 class Jaakkola:

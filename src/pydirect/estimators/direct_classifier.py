@@ -35,8 +35,6 @@ from pydirect.estimators.classification import (
     check_class_weight,
     class_weighted,
     infer_by_passes,
-    label_variance_prior,
-    labelled_rows,
     read_labels,
     with_first_size,
 )
@@ -47,7 +45,6 @@ from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import OfLatent
 from pydirect.logistic.fit import BOUNDS
-from pydirect.logistic.problem import LabelProblem
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, FittedBasisModel, SearchSettings
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows, StreamInterrupt
@@ -327,7 +324,7 @@ class DirectClassifier(Classifier, OfLabels):
         )
         basis = basis.for_one_pass()
         if plan.features.learns_kernel and len(labels.intercept):
-            maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, Progress(0))
+            maker = ProblemMaker(rows, labels, Progress(0))
             problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)
             raise_if_set(problem.stop)
         self.features_ = basis

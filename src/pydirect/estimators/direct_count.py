@@ -31,7 +31,13 @@ from pydirect.logistic.count_likelihood import (
 )
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, largest_log_rate_amplitude, stabilised
 from pydirect.logistic.latent import LatentLikelihood
-from pydirect.logistic.problem import CountProblem, CountRows, LatentProblem, LatentRows
+from pydirect.logistic.problem import (
+    LatentProblem,
+    at_constant_rate,
+    is_worse_than_constant,
+    likelier_family,
+    with_dispersion,
+)
 from pydirect.noise.student_t import warn_of_gross, within_reach
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -46,8 +52,6 @@ BEYOND = 3.0
 class CountTargets(LatentTargets):
     """Counts and log exposures."""
 
-    rows_of: ClassVar[type[LatentRows]] = CountRows
-    problem: ClassVar[type[LatentProblem]] = CountProblem
     learns_offset: ClassVar[bool] = False
 
     family: str
@@ -144,7 +148,6 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return tags
 
     def _plan(self) -> RegressionPlan:
-        self._check_columns()
         as_choice(self.family, "family", FAMILIES)
         return latent_plan(self)
 
@@ -206,16 +209,16 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return self
 
     def _settled(
-        self, max_iter: int, targets: CountTargets, problem: CountProblem, basis: Basis, rows: TrainingRows
+        self, max_iter: int, targets: CountTargets, problem: LatentProblem, basis: Basis, rows: TrainingRows
     ) -> FittedCounts:
         """Choose the family, and weights that do not run away."""
         if self.family == "auto":
-            problem = problem.likelier_family(max_iter)
+            problem = likelier_family(problem, max_iter)
         fitted = _fitted_counts(problem, basis, rows, targets)
         if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
             return fitted
-        if self.family == "auto" and problem.dispersion > 0:
-            poisson = problem.as_poisson(max_iter)
+        if self.family == "auto" and fitted.dispersion > 0:
+            poisson = with_dispersion(problem, 0.0).at_rest(max_iter)
             fitted = _fitted_counts(poisson, basis, rows, targets)
             if not _runs_away(poisson, fitted, rows):
                 return fitted
@@ -225,7 +228,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             UserWarning,
             stacklevel=3,
         )
-        constant = problem.at_constant_rate(targets.learns_dispersion, max_iter)
+        constant = at_constant_rate(problem, targets.learns_dispersion).at_rest(max_iter)
         return _fitted_counts(constant, basis, rows, targets)
 
     # --- results
@@ -396,18 +399,19 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return [*lines_of_model(self), f"Counts: {family}."]
 
 
-def _fitted_counts(problem: CountProblem, basis: Basis, rows: TrainingRows, targets: CountTargets) -> FittedCounts:
-    assert rows.weight is not None
+def _fitted_counts(problem: LatentProblem, basis: Basis, rows: TrainingRows, targets: CountTargets) -> FittedCounts:
+    model = problem.rotated.model
+    assert rows.weight is not None and isinstance(model, CountLikelihood)
     n_samples, has_exposure = float(rows.weight.sum()), bool(rows.y[:, 1].any())
-    latent, intercept = latent_of(problem, basis), targets.intercept
     highest = float((np.log(rows.y[:, 0] + 1) - rows.y[:, 1]).max()) + BEYOND
-    return FittedCounts(latent, intercept, problem.dispersion, problem.log_loss, n_samples, has_exposure, highest)
+    known = model.dispersion, problem.log_loss, n_samples, has_exposure, highest
+    return FittedCounts(latent_of(problem, basis), targets.intercept, *known)
 
 
-def _runs_away(problem: CountProblem, fitted: FittedCounts, rows: TrainingRows) -> bool:
+def _runs_away(problem: LatentProblem, fitted: FittedCounts, rows: TrainingRows) -> bool:
     """Return whether a fit is worse than one rate for all rows, or predicts far more counts than there were."""
     assert rows.weight is not None
-    if problem.is_worse_than_constant():
+    if is_worse_than_constant(problem):
         return True
     predicted = fitted.distribution(rows.x, rows.y[:, 1]).mean
     return bool(rows.weight @ predicted > MOST_PREDICTED * max(float(rows.weight @ rows.y[:, 0]), 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 from warnings import warn
 
@@ -28,13 +29,7 @@ from pydirect._validation import (
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
-from pydirect.estimators.classification import (
-    KERNEL_LOG_VARIANCE_SD,
-    ProblemMaker,
-    add_landmarks,
-    turned,
-    with_first_size,
-)
+from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights, with_first_size
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
@@ -43,8 +38,6 @@ from pydirect.features.search import KernelRows
 from pydirect.fitted.classification import FittedLatent
 from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.fitted.regression import Latent, OfLatent
-from pydirect.logistic.fit import finish_decorrelated
-from pydirect.logistic.gaussian import LOG_VARIANCE_SD, VariancePrior
 from pydirect.logistic.kernel_evidence import fit_latent_hyperparameters
 from pydirect.logistic.latent import (
     ExtremeLikelihood,
@@ -55,7 +48,8 @@ from pydirect.logistic.latent import (
     as_numbers,
     require_no_dates,
 )
-from pydirect.logistic.problem import LatentProblem, LatentRows
+from pydirect.logistic.problem import LatentProblem
+from pydirect.logistic.rows import LabelledRows
 from pydirect.metrics import concordance_index
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
@@ -65,12 +59,13 @@ from pydirect.tables.table import as_text, column_of_array
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
 
 
-def latent_plan(parameters: Any) -> RegressionPlan:
+def latent_plan(self: OfLabels) -> RegressionPlan:
     """Return the plan of a model of one latent, or raise where its parameters are wrong."""
-    features, _ = feature_plan(parameters, Gaussian(), rank_inputs=None)
-    check_common(parameters)
-    most = as_count(parameters.max_iter, "max_iter")
-    return RegressionPlan(with_first_size(features), Gaussian(), max_iter=most, random_state=parameters.random_state)
+    self._check_columns()
+    features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
+    check_common(self)
+    most = as_count(getattr(self, "max_iter", None), "max_iter")
+    return RegressionPlan(with_first_size(features), Gaussian(), max_iter=most, random_state=self.random_state)
 
 
 @dataclass(frozen=True)
@@ -80,13 +75,15 @@ class LatentTargets:
     The latents have a prior mean and a unit, in which their prior is that of standardised targets.
     """
 
-    rows_of: ClassVar[type[LatentRows]] = LatentRows
-    problem: ClassVar[type[LatentProblem]] = LatentProblem
     learns_offset: ClassVar[bool] = True
 
     likelihood: LatentLikelihood
     intercept: float
     unit: float
+
+    @property
+    def typical_variance(self) -> float:
+        return self.unit**2
 
     def parts(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the likelihood's targets and the prior means of the latents, (n_rows,), in what rows hold."""
@@ -104,68 +101,73 @@ class LatentTargets:
         """Return a bound on the log variance of the latents."""
         return np.inf
 
+    def rows_of(self, features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LabelledRows:
+        """Return rows with targets of functions of their inputs."""
+        assert rows.weight is not None
+        y, offset = self.parts(rows.y)
+        model, threads = self.likelihood_of(y, offset, rows.weight), resolve_n_threads()
+        return LabelledRows(features, inputs, y, rows.weight, offset[:, None], model, threads, self.learns_offset)
+
+    def search(self, rows: KernelRows, rng: np.random.Generator, max_rows: int) -> Any:
+        """Search the kernel."""
+        y, offset = self.parts(rows.y)
+        weight = RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight)
+        return fit_latent_hyperparameters(
+            replace(rows, y=y, weight=weight),
+            offset,
+            self.likelihood_of(y, offset, weight),
+            rng,
+            spread=self.spread(y, offset),
+            unit=self.unit,
+            max_rows=max_rows,
+            largest_log_amplitude=self.largest_log_amplitude(y, offset),
+        )
+
     def fit(
         self, estimator: OfLabels, x: Any, y: FloatArray, weight: FloatArray, progress: Progress
-    ) -> tuple[Any, Basis, TrainingRows]:
+    ) -> tuple[LatentProblem, Basis, TrainingRows]:
         """Encode validated rows and fit; return the fitted problem, its features, and the rows."""
         plan, table, spread = estimator._plan(), estimator._as_table(x), self.spread(*self.parts(y))
         columns = estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         rows = TrainingRows(*distinct_rows(np.ascontiguousarray(columns.encode(table)), y, weight))
         rng, names = generator_of(plan.random_state), estimator._feature_names() or None
-
-        def search(part: KernelRows, rng: np.random.Generator) -> Any:
-            y, offset = self.parts(part.y)
-            weight = RowCounts.of(part.x, part.y, part.weight).where_learned(part.weight)
-            return fit_latent_hyperparameters(
-                replace(part, y=y, weight=weight),
-                offset,
-                self.likelihood_of(y, offset, weight),
-                rng,
-                spread=self.spread(y, offset),
-                unit=self.unit,
-                max_rows=plan.features.max_search_rows,
-                largest_log_amplitude=self.largest_log_amplitude(y, offset),
-            )
-
-        def rows_of(features: RowFeatures, inputs: FloatArray, rows: TrainingRows) -> LatentRows:
-            assert rows.weight is not None
-            y, offset = self.parts(rows.y)
-            likelihood, threads = self.likelihood_of(y, offset, rows.weight), resolve_n_threads()
-            made = self.rows_of(features, inputs, y, rows.weight, offset[:, None], n_threads=threads, model=likelihood)
-            return replace(made, learns_offset=self.learns_offset)
-
-        def variance_prior(basis: Basis, mean_square: float) -> VariancePrior:
-            if basis.hyperparameters is not None and basis.search is not None:
-                return VariancePrior(self.unit**2, KERNEL_LOG_VARIANCE_SD)
-            return VariancePrior(self.unit**2 / (mean_square or 1.0), LOG_VARIANCE_SD)
-
+        search = partial(self.search, max_rows=plan.features.max_search_rows)
         with progress.stage("features"):
             basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-        maker = ProblemMaker(rows, rows_of, variance_prior, self.problem, progress)
+        maker = ProblemMaker(rows, self, progress)
         return *add_landmarks(maker, basis, plan.features, rng, plan.max_iter), rows
 
 
 def latent_of(problem: LatentProblem, basis: Basis) -> Latent:
     """Return the latent function that was found."""
-    assert problem.ascent is not None
-    fit = finish_decorrelated(problem.ascent, 1.0, problem.stop)
-    fitted = [(own, float(np.sqrt(fit.variance))) for own in turned(fit, problem.vectors).posteriors]
-    return Latent.of(basis, fitted, problem.mean_missing_variance)
+    return Latent.of(basis, fitted_weights(problem), problem.mean_missing_variance)
 
 
 def fit_rows(
-    estimator: OfLabels, x: Any, y: FloatArray, sample_weight: ArrayLike | None, likelihood: LatentLikelihood
-) -> tuple[FittedLatent, FloatArray]:
-    """Encode validated rows and fit; return the model and the weights of the rows."""
-    progress, weight = Progress(estimator.verbose), as_weights(sample_weight, len(y))
+    estimator: OfLabels, x: Any, y: FloatArray, weight: FloatArray, likelihood: LatentLikelihood
+) -> FittedLatent:
+    """Encode validated rows and fit."""
+    progress = Progress(estimator.verbose)
     start = LatentTargets(*likelihood.started(y[weight > 0], weight[weight > 0]))
     problem, basis, _ = start.fit(estimator, x, y, weight, progress)
     with progress.stage("inference"):
         latent, found = latent_of(problem, basis), problem.rotated
     estimator.fit_seconds_ = progress.seconds
-    total = float(weight.sum())
-    return FittedLatent(latent, float(found.offset[0, 0]), found.model, problem.log_loss, total), weight
+    return FittedLatent(latent, float(found.offset[0, 0]), found.model, problem.log_loss, float(weight.sum()))
+
+
+@takes_rows
+def predict_latent(self: OfLabels, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Predict the latent f, on the scale of the likelihood.
+
+    Returns
+    -------
+    mean, std : ndarray of shape (n_rows,)
+        Posterior means and standard deviations, without noise.
+    """
+    mean, variance = self._asked("moments", X)
+    return mean, np.sqrt(variance)
 
 
 @described_by(Estimator)
@@ -264,9 +266,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         tags.regressor_tags.poor_score = True  # in nats
         return tags
 
-    def _plan(self) -> RegressionPlan:
-        self._check_columns()
-        return latent_plan(self)
+    _plan = latent_plan
 
     def _start(self) -> LatentLikelihood:
         """Return the likelihood to begin with."""
@@ -325,7 +325,7 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
                 check_consistent_length(x, given)
             else:
                 x, y = self._validated(X, y, y_numeric=True)
-            targets, log_unit = self._targets(y, len(x))
+            (targets, log_unit), weight = self._targets(y, len(x)), as_weights(sample_weight, len(x))
             if known is not None:
                 if not start.takes_variance:
                     got = shown(self.likelihood)
@@ -333,13 +333,13 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
                 targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
-            fitted, weight = fit_rows(self, x, targets, sample_weight, start)
+            fitted = fit_rows(self, x, targets, weight, start)
             if known is None and isinstance(start, IntervalLikelihood):
                 some = np.isfinite(targets[:, :2]).any(axis=1) & (weight > 0)
                 warn_of_gross(start.guess(targets[some])[:, None], "fit without them", stacklevel=3)
             loss = float(weight @ log_unit)
-            in_units = replace(fitted, left_out_log_loss=fitted.left_out_log_loss + loss / weight.sum(), log_unit=loss)
-            self._accept(in_units)
+            total_loss = fitted.left_out_log_loss + loss / fitted.n_samples
+            self._accept(replace(fitted, left_out_log_loss=total_loss, log_unit=loss))
             self._warn_if_unfinished(stacklevel=4)
         return self
 
@@ -358,30 +358,15 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
 
     # --- prediction
 
-    def _moments(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of f, (n_rows,) each."""
-        mean, variance = self._asked("moments", X)
-        return mean, variance
-
     def _predictive(self, X: ArrayLike) -> tuple[LatentLikelihood, FloatArray, FloatArray]:
         """Likelihood of new targets, mean and variance of f, both wider for what few rows leave open."""
-        (mean, variance), likelihood = self._moments(X), self.likelihood_
+        (mean, variance), likelihood = self._asked("moments", X), self.likelihood_
         if isinstance(likelihood, IntervalLikelihood) and self.search_ is not None:
             factor = factor_of_few_rows(self.total_weight_)
             likelihood, variance = replace(likelihood, scale=factor * likelihood.scale), factor**2 * variance
         return likelihood, mean, variance
 
-    @takes_rows
-    def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Predict the latent f.
-
-        Returns
-        -------
-        mean, std : ndarray of shape (n_rows,)
-            Posterior means and standard deviations, without noise.
-        """
-        mean, variance = self._moments(X)
-        return mean, np.sqrt(variance)
+    predict_latent = predict_latent
 
     @takes_rows
     def predict(self, X: ArrayLike) -> FloatArray:
@@ -392,7 +377,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         ndarray of shape (n_rows,)
             Posterior means.
         """
-        return self._moments(X)[0]
+        mean, _ = self.predict_latent(X)
+        return mean
 
     @takes_rows
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike) -> FloatArray:
@@ -687,9 +673,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         tags.classifier_tags.poor_score = True  # of classes in no order
         return tags
 
-    def _plan(self) -> RegressionPlan:
-        self._check_columns()
-        return latent_plan(self)
+    _plan = latent_plan
 
     def _accept(self, model: OfLatent) -> None:
         super()._accept(model)
@@ -718,22 +702,12 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
                 raise ValueError(f"order must hold the classes of y, {classes.tolist()}, got {shown(self.order)}")
             place = np.zeros((len(given), 1))
             place[weight > 0, 0] = np.argsort(order)[index]
-            fitted, _ = fit_rows(self, table, place, weight, OrdinalLikelihood(np.zeros(len(classes) - 1)))
+            fitted = fit_rows(self, table, place, weight, OrdinalLikelihood(np.zeros(len(classes) - 1)))
             self._accept(replace(fitted, classes=order))
             self._warn_if_unfinished(stacklevel=3)
         return self
 
-    @takes_rows
-    def predict_latent(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Predict the latent f, on the scale of the thresholds.
-
-        Returns
-        -------
-        mean, std : ndarray of shape (n_rows,)
-            Posterior means and standard deviations.
-        """
-        mean, variance = self._asked("moments", X)
-        return mean, np.sqrt(variance)
+    predict_latent = predict_latent
 
     @takes_rows
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:

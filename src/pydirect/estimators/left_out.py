@@ -24,17 +24,15 @@ from pydirect.estimators.classification import (
     ProblemMaker,
     add_landmarks,
     infer,
-    label_variance_prior,
-    labelled_rows,
 )
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier, normalised, quantiles_of
-from pydirect.logistic.likelihood import predictive_log_odds, softmax_log_probability
+from pydirect.logistic.likelihood import class_numbers, predictive_log_odds, softmax_log_probability
 from pydirect.logistic.pool import log_probability_of, sharpness_of
-from pydirect.logistic.problem import LabelProblem
+from pydirect.logistic.problem import LatentProblem
 from pydirect.logistic.rows import FACTORS
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -52,39 +50,21 @@ STANDARD_ERRORS_OF_SHARPNESS = 2.0
 
 
 @dataclass(frozen=True)
-class View:
-    """A fit of all rows, and the weights (n_rows,) of those that its kernel has not seen, zero of all others."""
-
-    problem: LabelProblem
-    weight: FloatArray
-
-    @property
-    def scored(self) -> NDArray[np.bool_]:
-        """Rows that are scored, (n_rows,)."""
-        return self.weight > 0
-
-    @cached_property
-    def gains(self) -> FloatArray:
-        """Log probabilities of the labels for each factor of the precision, summed up over scored rows."""
-        return self.problem.left_out.log_probability @ self.weight
-
-
-@dataclass(frozen=True)
 class LabelsLeftOut:
-    """Fits of all rows, each with rows that its kernel has not seen, and which factor of the precision is taken.
+    """Fits of all rows, each with weights (n_rows,) of those that its kernel has not seen, zero of all others.
 
-    Weights of scored rows sum up to those of all rows for every class: the search of a kernel sees more of rare ones.
+    These sum up to the weights of all rows for every class: the search of a kernel sees more of rare ones.
     Probabilities of classes are taken to the power of `sharpness`.
     """
 
-    views: tuple[View, ...]
+    views: tuple[tuple[LatentProblem, FloatArray], ...]
     sharpness: float = 1.0
 
     @classmethod
     def of(
         cls,
         maker: ProblemMaker,
-        problem: LabelProblem,
+        problem: LatentProblem,
         basis: Basis,
         search: LabelSearch,
         max_iter: int,
@@ -93,84 +73,89 @@ class LabelsLeftOut:
         """Return the rows that the search did not see, or fits by kernels of both halves."""
         weight, index = problem.raw.weight, class_numbers(maker.rows.y)
         if search.rows is None or basis.map.residual_kernel is None or len(index) < LEAST_ROWS:
-            return cls((View(problem, weight),))
+            return cls(((problem, weight),))
         unseen, places = weight.copy(), maker.rows.distinct[0]
         unseen[places[search.seen]] = 0.0
         left, total = np.bincount(index, unseen), np.bincount(index, weight)
         if unseen.sum() >= UNSEEN_SHARE * weight.sum() and (left >= UNSEEN_SHARE_OF_CLASS * total).all():
-            return cls((View(problem, unseen * (total / left)[index]),))
+            return cls(((problem, unseen * (total / left)[index]),))
         share = total / total.sum()
         if -weight.sum() * float(share @ np.log(share)) > SURE * search.rows.x.shape[1]:
-            return cls((View(problem, weight),))
+            return cls(((problem, weight),))
         landmarks, views = basis.map.landmarks, []
-        for half in halves(maker.rows.y, rng):
+        for half in halves(index, rng):
             kernel = search.among(np.flatnonzero(half[places]), rng)
             with_own = replace(basis, map=NystroemFeatures.at(landmarks, kernel), hyperparameters=kernel)
             fitted = replace(maker.of(with_own), stop=problem.stop).at_rest(max_iter, problem)
-            views.append(View(fitted, np.where(half, 0.0, weight)))
+            views.append((fitted, np.where(half, 0.0, weight)))
         return cls(tuple(views))
 
     def amplified(self, amplitude: float, max_iter: int) -> LabelsLeftOut:
         """Return the fits with another amplitude."""
-        return LabelsLeftOut(tuple(View(own.problem.amplified(amplitude, max_iter), own.weight) for own in self.views))
+        return LabelsLeftOut(tuple((own.amplified(amplitude, max_iter), weight) for own, weight in self.views))
 
-    def followed(self, problem: LabelProblem) -> LabelsLeftOut:
+    def followed(self, problem: LatentProblem) -> LabelsLeftOut:
         """Return the same of a problem with more landmarks, where rows left out are of the only fit."""
-        return LabelsLeftOut((replace(self.views[0], problem=problem),)) if len(self.views) == 1 else self
-
-    @cached_property
-    def place(self) -> int:
-        """Which factor of the precision of several classes makes left-out labels likeliest."""
-        return int(np.argmax(np.sum([own.gains for own in self.views], axis=0)))
+        return replace(self, views=((problem, self.weight),)) if len(self.views) == 1 else self
 
     @cached_property
     def weight(self) -> FloatArray:
         """Weights of rows that are scored, (n_rows,), zero of all others."""
-        return np.asarray(np.sum([own.weight for own in self.views], axis=0))
+        return np.asarray(np.sum([weight for _, weight in self.views], axis=0))
+
+    @property
+    def scored(self) -> NDArray[np.bool_]:
+        """Rows that are scored, (n_rows,)."""
+        return self.weight > 0
 
     @cached_property
-    def scores(self) -> FloatArray:
-        """Log probabilities of left-out labels and their weights, (2, n_scored)."""
-        found = [own.problem.left_out.log_probability[self.place, own.scored] for own in self.views]
-        return np.stack([np.concatenate(found), np.concatenate([own.weight[own.scored] for own in self.views])])
+    def place(self) -> int:
+        """Which factor of the precision of several classes makes left-out labels likeliest."""
+        gains = [own.left_out.log_probability @ weight for own, weight in self.views]
+        return int(np.argmax(np.sum(gains, axis=0)))
 
     def is_better(self, other: LabelsLeftOut) -> bool:
         """Whether labels are likelier than to other fits of the same rows, by several standard errors."""
-        (own, weight), (known, _) = self.scores, other.scores
-        gain = float(weight @ (own - known) / weight.sum())
-        variance = float(weight @ (own - known - gain) ** 2 / weight.sum())
-        return gain > STANDARD_ERRORS * np.sqrt(variance / len(own))
+        gains = [
+            (own.left_out.log_probability[self.place] - known.left_out.log_probability[other.place])[weight > 0]
+            for (own, weight), (known, _) in zip(self.views, other.views, strict=True)
+        ]
+        weights = np.concatenate([weight[weight > 0] for _, weight in self.views])
+        return is_sure(np.concatenate(gains), weights, STANDARD_ERRORS)
 
     def classes(self) -> FloatArray:
         """Log probabilities of all classes, (n_rows, n_classes); NaN of rows that are not scored."""
-        n, n_functions = self.views[0].problem.raw.t.shape
+        n, n_functions = self.views[0][0].raw.t.shape
         found = np.full((n, max(n_functions, 2)), np.nan)
-        for own in self.views:
-            left = own.problem.left_out
-            mean, variance = left.mean[own.scored], np.ascontiguousarray(left.variance[own.scored, self.place])
+        for own, weight in self.views:
+            rows, left = weight > 0, own.left_out
+            mean, variance = left.mean[rows], np.ascontiguousarray(left.variance[rows, self.place])
             if n_functions == 1:
-                found[own.scored] = log_probability_of(predictive_log_odds(mean, variance[:, None]))
+                found[rows] = log_probability_of(predictive_log_odds(mean, variance[:, None]))
             else:
-                found[own.scored] = softmax_log_probability(mean, variance)
-        scored = self.weight > 0
+                found[rows] = softmax_log_probability(mean, variance)
         if self.sharpness != 1:
-            found[scored] = normalised(self.sharpness * found[scored])
+            found[self.scored] = normalised(self.sharpness * found[self.scored])
         return found
 
     def sharpened(self, index: NDArray[np.intp]) -> LabelsLeftOut:
         """Return the same with the power that makes labels, `index` by number, surely likelier, or with one."""
-        scored = self.weight > 0
-        log_p, labels, weight = self.classes()[scored], index[scored], self.weight[scored]
-        power, rows = sharpness_of(log_p, labels, weight), np.arange(len(labels))
-        gain = (normalised(power * log_p) - log_p)[rows, labels]
-        mean = float(weight @ gain / weight.sum())
-        error = np.sqrt(float(weight @ (gain - mean) ** 2 / weight.sum()) / len(rows))
-        return replace(self, sharpness=power) if mean > STANDARD_ERRORS_OF_SHARPNESS * error else self
+        log_p, labels, weight = self.classes()[self.scored], index[self.scored], self.weight[self.scored]
+        power = sharpness_of(log_p, labels, weight)
+        gain = (normalised(power * log_p) - log_p)[np.arange(len(labels)), labels]
+        return replace(self, sharpness=power) if is_sure(gain, weight, STANDARD_ERRORS_OF_SHARPNESS) else self
 
     def quantiles(self, index: NDArray[np.intp]) -> FloatArray:
         """Quantiles of the probabilities of left-out labels, `index` by number."""
-        log_p, scored = self.classes(), self.weight > 0
-        return quantiles_of(log_p[np.arange(len(index)), index][scored], self.weight[scored])
+        own = self.classes()[np.arange(len(index)), index]
+        return quantiles_of(own[self.scored], self.weight[self.scored])
+
+
+def is_sure(gain: FloatArray, weight: FloatArray, n_errors: float) -> bool:
+    """Whether the mean of gains (n,) is above zero by several of its standard errors."""
+    mean = float(weight @ gain / weight.sum())
+    variance = float(weight @ (gain - mean) ** 2 / weight.sum())
+    return mean > n_errors * np.sqrt(variance / len(gain))
 
 
 def fit_labels(
@@ -186,17 +171,17 @@ def fit_labels(
     search = LabelSearch(plan.features.max_search_rows)
     with progress.stage("features"):
         basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-    maker = ProblemMaker(rows, labelled_rows(labels), label_variance_prior, LabelProblem, progress)
+    maker, is_gaussian = ProblemMaker(rows, labels, progress), isinstance(plan.posterior, Gaussian)
     left: LabelsLeftOut | None = None
 
-    def settle(problem: LabelProblem, basis: Basis) -> LabelProblem:
+    def settle(problem: LatentProblem, basis: Basis) -> LatentProblem:
         nonlocal left
         if problem.stop.is_set():
             return problem
         try:
             with progress.stage("left out"):
                 left = LabelsLeftOut.of(maker, problem, basis, search, plan.max_iter, rng)
-                if isinstance(plan.posterior, Gaussian) and len(rows.x) <= MOST_ROWS and rows.y.size <= MOST_LABELS:
+                if is_gaussian and len(rows.x) <= MOST_ROWS and rows.y.size <= MOST_LABELS:
                     problem, left = best_amplitude(problem, left, plan.max_iter)
         except KeyboardInterrupt:
             problem.stop.set()  # the fit stands, flagged
@@ -206,20 +191,19 @@ def fit_labels(
         problem = maker.of(basis)
     else:
         problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter, settle)
-    sets, sharpness = np.empty(0), 1.0
+    sets, sharpness = None, 1.0
     if left is not None:
-        left = left.followed(problem)
-        index = class_numbers(rows.y)
-        if isinstance(plan.posterior, Gaussian):
+        left, index = left.followed(problem), class_numbers(rows.y)
+        if is_gaussian:
             problem, left = replace(problem, precision_factor=FACTORS[left.place]), left.sharpened(index)
         sharpness = left.sharpness
         if plan.class_weight is None:  # sets are of no use where class weights move the odds
             sets = left.quantiles(index)
     with progress.stage("inference"):
-        return infer(plan, labels, problem, basis, sets, sharpness, rng), left
+        return infer(plan, labels, problem, basis, rng, left_out=sets, sharpness=sharpness), left
 
 
-def best_amplitude(problem: LabelProblem, left: LabelsLeftOut, max_iter: int) -> tuple[LabelProblem, LabelsLeftOut]:
+def best_amplitude(problem: LatentProblem, left: LabelsLeftOut, max_iter: int) -> tuple[LatentProblem, LabelsLeftOut]:
     """Return the fit, and the rows left out, with the largest amplitude that makes left-out labels surely likelier."""
     best, found = left, 1.0
     for amplitude in AMPLITUDES:
@@ -231,19 +215,14 @@ def best_amplitude(problem: LabelProblem, left: LabelsLeftOut, max_iter: int) ->
         best, found = tried, amplitude
     if found == 1.0:
         return problem, left
-    return best.views[0].problem if len(best.views) == 1 else problem.amplified(found, max_iter), best
+    return best.views[0][0] if len(best.views) == 1 else problem.amplified(found, max_iter), best
 
 
-def halves(y: FloatArray, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Two halves of the rows with equal shares of every class, whatever their order; `y`, (n_rows, n_functions): ±1."""
-    index, order = class_numbers(y), rng.permutation(len(y))
-    first = np.zeros(len(y), dtype=bool)
+def halves(index: NDArray[np.intp], rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Two halves of the rows with equal shares of every class, `index` by number, whatever their order."""
+    order = rng.permutation(len(index))
+    first = np.zeros(len(index), dtype=bool)
     for k in np.unique(index):
         first[order[index[order] == k][::2]] = True
     first[order[np.bincount(index)[index[order]] == 1][1::2]] = False  # classes of one row take turns
     return first, ~first
-
-
-def class_numbers(y: FloatArray) -> NDArray[np.intp]:
-    """The class of every row, (n_rows,), of labels ±1 of the functions."""
-    return y.argmax(axis=1) if y.shape[1] > 1 else (y[:, 0] > 0).astype(np.intp)

@@ -22,19 +22,17 @@ from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorr
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
 from pydirect.logistic.likelihood import predictive_probability
-from pydirect.logistic.problem import CountRows, LatentRows, ascend_latent
+from pydirect.logistic.problem import ascend_latent
 from pydirect.logistic.rows import LabelledRows
 from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
 
 __all__ = [
     "CountDistribution",
     "CountLikelihood",
-    "CountRows",
     "ExtremeLikelihood",
     "IntervalLikelihood",
     "LabelledRows",
     "LatentLikelihood",
-    "LatentRows",
     "Lattice",
     "LogisticFit",
     "OrdinalLikelihood",

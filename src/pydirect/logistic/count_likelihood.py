@@ -14,6 +14,7 @@ Archambeau 2009), tight for the best Gaussian.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ from scipy.stats import nbinom
 
 from pydirect._validation import FloatArray, as_count, as_generator, as_number
 from pydirect.logistic.latent import LatentLikelihood
-from pydirect.logistic.likelihood import RowTerms, expected_sigmoid, log_sum_exp
+from pydirect.logistic.likelihood import RowTerms, expected_likelihood, log_sum_exp
 
 # Largest log mean whose exponential is taken: beyond it no count is that large.
 LARGEST_LOG_MEAN = 100.0
@@ -58,6 +59,14 @@ class CountLikelihood(LatentLikelihood):
         u = z - np.log(self.size)
         return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
 
+    def derivatives(self, y: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the derivative of log p(y | z) in z, and minus its second derivative."""
+        if self.dispersion == 0:
+            rate = np.exp(np.minimum(z, LARGEST_LOG))
+            return y - rate, rate
+        share = expit(z - np.log(self.size))
+        return y - (y + self.size) * share, (y + self.size) * share * (1 - share)
+
     def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
         """Integrate over Gaussian z: `y` and `mean` (n_rows, 1), `variance` (n_rows,)."""
         count, m = y[:, 0], mean[:, 0]
@@ -65,19 +74,21 @@ class CountLikelihood(LatentLikelihood):
             rate, slope, curvature = _continued_exp(m + 0.5 * variance, np.log(count + 1) + FARTHEST)
             return RowTerms(count * m - rate + self.log_normaliser(count), (count - slope)[:, None], curvature)
         u, trials = m - np.log(self.size), count + self.size
-        expected = expected_sigmoid(u, variance)
+        expected = expected_likelihood(u, variance)
         value = count * u - trials * expected.log_partition + self.log_normaliser(count)
         return RowTerms(value, (count - trials * expected.probability)[:, None], trials * expected.curvature)
 
     def at_best(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> CountLikelihood:
         """Return the negative binomial whose dispersion maximises Σ ω E log p(y | z); arguments as of `terms`."""
 
+        def at(log_dispersion: float) -> CountLikelihood:
+            return CountLikelihood(float(np.exp(log_dispersion)))
+
         def loss(log_dispersion: float) -> float:
-            return -float(weight @ CountLikelihood(float(np.exp(log_dispersion))).terms(y, mean, variance).value)
+            return -float(weight @ at(log_dispersion).terms(y, mean, variance).value)
 
         limits = (np.log(LEAST_DISPERSION), np.log(MOST_DISPERSION))
-        found = minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-3})
-        return CountLikelihood(float(np.exp(found.x)))
+        return at(minimize_scalar(loss, bounds=limits, method="bounded", options={"xatol": 1e-3}).x)
 
     @property
     def parameters(self) -> FloatArray:
@@ -177,10 +188,7 @@ class CountDistribution:
 
     def log_probability(self, y: ArrayLike) -> FloatArray:
         """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts)."""
-        counts = self._counts(y)
-        mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
-        found = log_predictive_probability(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
-        return found.reshape(counts.shape)
+        return self._of_counts(log_predictive_probability, y, 0.0)
 
     def probability(self, counts: ArrayLike) -> FloatArray:
         """Probability of each of some counts at every row, (n_rows, n_counts)."""
@@ -189,10 +197,7 @@ class CountDistribution:
 
     def cdf(self, y: ArrayLike) -> FloatArray:
         """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
-        counts = self._counts(y, least=-1.0)
-        mean, variance = (np.broadcast_to(v, counts.T.shape).T for v in (self.log_mean, self.log_variance))
-        found = probability_up_to(counts.ravel(), mean.ravel(), variance.ravel(), self.dispersion)
-        return found.reshape(counts.shape)
+        return self._of_counts(probability_up_to, y, -1.0)
 
     def quantile(self, levels: ArrayLike) -> FloatArray:
         """Smallest counts k with Pr(y ≤ k) of at least each level, (n_rows, n_levels), or (n_rows,) of a number."""
@@ -215,51 +220,42 @@ class CountDistribution:
 
     def randomised_pit(self, y: ArrayLike, random_state: np.random.Generator | int | None = 0) -> FloatArray:
         """Pr(count < y) + u p(y) with uniform u, (n_rows,): uniform if the distributions are right (Smith 1985)."""
-        counts = self._counts(y)
-        below = self.cdf(counts - 1)
-        return np.asarray(below + as_generator(random_state).random(len(counts)) * (self.cdf(counts) - below))
+        below, up_to = self.cdf(as_counts(y, "y") - 1), self.cdf(y)
+        return np.asarray(below + as_generator(random_state).random(self.n_rows) * (up_to - below))
 
-    def _counts(self, y: ArrayLike, least: float = 0.0) -> FloatArray:
+    def _of_counts(self, function: Callable[..., FloatArray], y: ArrayLike, least: float) -> FloatArray:
+        """Return a function of every count, log mean, its variance and the dispersion; the shape of y."""
         counts = as_counts(y, "y", least)
         if counts.ndim not in (1, 2) or len(counts) != self.n_rows:
             raise ValueError(f"y must have {self.n_rows} rows, got shape {counts.shape}")
-        return counts
+        known = (np.broadcast_to(v, counts.T.shape).T.ravel() for v in (self.log_mean, self.log_variance))
+        return function(counts.ravel(), *known, self.dispersion).reshape(counts.shape)
 
     def _quantile(self, level: float) -> FloatArray:
         """Bracket the quantile, from that of a negative binomial of the same moments, and bisect."""
-        high = self._guessed_quantile(level)
-        low, reached = high.copy(), self._up_to(high) >= level
-        above, below, step = ~reached, reached, 1.0
-        while above.any():
-            low[above] = high[above]
-            high[above] = np.minimum(high[above] + step, LARGEST_COUNT)
-            above &= (self._up_to(high, above) < level) & (high < LARGEST_COUNT)
-            step *= 2
-        step = 1.0
-        while below.any():
-            high[below] = low[below]
-            low[below] = np.maximum(low[below] - step, -1.0)  # Pr(y ≤ −1) is below every level
-            below &= self._up_to(low, below) >= level
-            step *= 2
-        while (wide := high - low > 1).any():
-            middle = np.floor(0.5 * (low + high))
-            reached = self._up_to(middle, wide) >= level
-            high = np.where(wide & reached, middle, high)
-            low = np.where(wide & ~reached, middle, low)
-        return high
 
-    def _guessed_quantile(self, level: float) -> FloatArray:
+        def reached(counts: FloatArray, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+            known = self.log_mean[rows], self.log_variance[rows]
+            return probability_up_to(counts[rows], *known, self.dispersion) >= level
+
         mean = np.clip(self.mean, 1e-9, LARGEST_COUNT / 4)
         excess = np.clip(self.variance / mean - 1, 1e-9, 1e9)
         guess = nbinom.ppf(level, mean / excess, 1 / (1 + excess))
-        return np.where(np.isfinite(guess), np.clip(guess, 0.0, LARGEST_COUNT), 0.0)
-
-    def _up_to(self, counts: FloatArray, rows: NDArray[np.bool_] | None = None) -> FloatArray:
-        """Return Pr(y ≤ k) for one k per row; of some of the rows alone where the rest does not matter."""
-        used = np.ones(self.n_rows, dtype=bool) if rows is None else rows
-        found = np.zeros(self.n_rows)
-        found[used] = probability_up_to(counts[used], self.log_mean[used], self.log_variance[used], self.dispersion)
-        return found
+        high = np.where(np.isfinite(guess), np.clip(guess, 0.0, LARGEST_COUNT), 0.0)
+        low, rows, step = high - 1, np.arange(self.n_rows), 1.0
+        while len(rows):  # until Pr(y ≤ low) < level ≤ Pr(y ≤ high)
+            below = rows[~reached(high, rows)]
+            above = np.setdiff1d(rows, below)
+            above = above[reached(low, above)]
+            low[below], high[above] = high[below], low[above]
+            high[below] = np.minimum(high[below] + step, LARGEST_COUNT)
+            low[above] = np.maximum(low[above] - step, -1.0)
+            rows, step = np.concatenate([below[low[below] < LARGEST_COUNT], above]), 2 * step
+        while len(rows := np.flatnonzero(high - low > 1)):
+            middle = np.floor(0.5 * (low + high))
+            enough = reached(middle, rows)
+            high[rows[enough]], low[rows[~enough]] = middle[rows[enough]], middle[rows[~enough]]
+        return high
 
 
 def as_counts(y: ArrayLike, name: str, least: float = 0.0) -> FloatArray:
@@ -282,23 +278,16 @@ def draw_counts(z: FloatArray, dispersion: float, rng: np.random.Generator) -> F
 
 def log_predictive_probability(y: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
     """Log E p(y | z) for Gaussian z, (n,), to about ten digits; all arguments but the last (n,)."""
-    likelihood, sd = CountLikelihood(dispersion), np.sqrt(variance)
+    likelihood, found, known = CountLikelihood(dispersion), np.empty(len(y)), variance == 0
+    found[known] = likelihood.log_probability(y[known], mean[known])
     mode, width = _mode(y, mean, variance, likelihood)
     spacing = np.minimum(SPACING * width, LARGEST_SPACING)
     reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
-    steps = np.arange(-reach, reach + 1)
-    found = np.empty(len(y))
-    size = max(1, BLOCK // len(steps))
-    for begin in range(0, len(y), size):
-        part = slice(begin, begin + size)
-        z = mode[part, None] + spacing[part, None] * steps
-        terms = likelihood.log_probability(y[part, None], z)
-        known = sd[part] == 0
-        deviate = (z - mean[part, None]) / np.where(known, 1.0, sd[part])[:, None]
-        terms = terms - 0.5 * deviate**2
-        weight = np.log(spacing[part] / np.where(known, 1.0, sd[part])) - 0.5 * np.log(2 * np.pi)
-        found[part] = log_sum_exp(terms) + weight
-        found[part][known] = likelihood.log_probability(y[part][known], mean[part][known])
+    steps, index = np.arange(-reach, reach + 1), np.flatnonzero(~known)
+    for rows in np.array_split(index, 1 + len(index) * len(steps) // BLOCK):
+        z, sd = mode[rows, None] + spacing[rows, None] * steps, np.sqrt(variance[rows])
+        terms = likelihood.log_probability(y[rows, None], z) - 0.5 * ((z - mean[rows, None]) / sd[:, None]) ** 2
+        found[rows] = log_sum_exp(terms) + np.log(spacing[rows] / sd) - 0.5 * np.log(2 * np.pi)
     return np.minimum(found, 0.0)
 
 
@@ -307,25 +296,14 @@ def _mode(
 ) -> tuple[FloatArray, FloatArray]:
     """Return where N(z; m, v) p(y | z) is largest, and its width there, by Newton's method from above."""
     variance = np.maximum(variance, np.finfo(float).tiny)
-    z, size = np.minimum(mean + variance * y, np.maximum(mean, np.log(y + 1.0))), likelihood.size
-    precision = 1 / variance
+    z = np.minimum(mean + variance * y, np.maximum(mean, np.log(y + 1.0)))
     for _ in range(NEWTON_STEPS):
-        slope, curvature = _slope(y, z, size)
-        step = (slope - (z - mean) * precision) / (curvature + precision)
+        slope, curvature = likelihood.derivatives(y, z)
+        step = (slope - (z - mean) / variance) / (curvature + 1 / variance)
         z = z + np.clip(step, -2.0, 2.0)
         if (np.abs(step) <= 1e-6).all():
             break
-    curvature = _slope(y, z, size)[1]
-    return z, 1 / np.sqrt(curvature + precision)
-
-
-def _slope(y: FloatArray, z: FloatArray, size: float) -> tuple[FloatArray, FloatArray]:
-    """Return the derivative of log p(y | z) in z, and minus its second derivative."""
-    if np.isinf(size):
-        rate = np.exp(np.minimum(z, LARGEST_LOG))
-        return y - rate, rate
-    share = expit(z - np.log(size))
-    return y - (y + size) * share, (y + size) * share * (1 - share)
+    return z, 1 / np.sqrt(likelihood.derivatives(y, z)[1] + 1 / variance)
 
 
 def probability_up_to(k: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:

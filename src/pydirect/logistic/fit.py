@@ -29,9 +29,10 @@ from pydirect.logistic.ascent import (
 )
 from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
-from pydirect.logistic.rows import FACTORS, LabelledRows, RowPasses
+from pydirect.logistic.latent import JaakkolaLikelihood
+from pydirect.logistic.rows import LabelledRows
 from pydirect.statistics.gaussian import GaussianStatistics
-from pydirect.statistics.rotated import decorrelate
+from pydirect.statistics.rotated import Rotation, decorrelate
 
 BOUNDS = ("jaakkola", "exponential")
 
@@ -44,6 +45,11 @@ class LogisticFit(Generic[Posterior]):
     # problem, less the penalty of the variance's prior.
     posteriors: list[Posterior]
     variance: float  # prior variance of the weights
+
+    @property
+    def scaled(self) -> list[tuple[Posterior, float]]:
+        """Posteriors and the prior deviation."""
+        return [(posterior, float(np.sqrt(self.variance))) for posterior in self.posteriors]
 
     @property
     def posterior(self) -> Posterior:
@@ -121,10 +127,9 @@ def starting_state(rows: LabelledRows, log_variance: float, near: LikelihoodMome
     That is regression at their precisions h and residuals r: for these, a logit f is a Gaussian target f + r/h.
     """
     zero = np.zeros((rows.n_weights, rows.n_functions))
-    moments = LikelihoodMoments(zero, rows.first_guess, np.zeros(rows.n_samples)) if near is None else near
-    terms = rows.terms(rows.t, *rows.moments(moments))
-    target = replace(terms, residual=terms.residual + terms.precision[:, None] * moments.row_mean)
-    return State.after(rows.summed(target), zero, log_variance)
+    guess = rows.model.first_guess(rows.t, rows.offset)
+    moments = LikelihoodMoments(zero, guess, np.zeros(rows.n_samples)) if near is None else near
+    return State.after(rows.regression(moments), zero, log_variance)
 
 
 @single_blas_thread()
@@ -247,14 +252,8 @@ def fit_logistic(
 
 
 def _require_jaakkola(rows: LabelledRows, what: str) -> None:
-    if rows.likelihood != "jaakkola":
-        raise ValueError(f"rows must have likelihood='jaakkola' for {what}, got {rows.likelihood!r}")
-
-
-def check_logistic_levels(n_levels: int, bound: str) -> None:
-    """Raise unless posteriors in the decorrelated basis can be put on a number of levels."""
-    if as_level_count(n_levels) < FEWEST_LEVELS and bound == "exponential":
-        raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} for the exponential bound, got {n_levels}")
+    if not isinstance(rows.model, JaakkolaLikelihood):
+        raise ValueError(f"rows must have likelihood='jaakkola' for {what}, got {type(rows.model).__name__}")
 
 
 def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
@@ -306,7 +305,8 @@ def fit_logistic_decorrelated(
         as_choice(bound, "bound", ("exponential",))
         _require_jaakkola(rows, "the exponential bound")
     as_count(max_iter, "max_iter")
-    check_logistic_levels(n_levels, bound or rows.likelihood)
+    if as_level_count(n_levels) < FEWEST_LEVELS and bound == "exponential":
+        raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} for the exponential bound, got {n_levels}")
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
@@ -338,27 +338,7 @@ def finish_decorrelated(
     return LogisticFit([replace(own, outcome=share) for own in posteriors], float(np.exp(log_variance)))
 
 
-# --- rows that are not held
-
-
-@single_blas_thread()
-def fit_passes_decorrelated(
-    passes: RowPasses,
-    sample: LabelledRows,
-    *,
-    prior_variance: float,
-    variance_prior: VariancePrior,
-    max_iter: int,
-) -> LogisticFit[GaussianPosterior]:
-    """Fit as `fit_logistic_decorrelated` does, by passes over rows that are not held, and sharpen several classes.
-
-    `sample`: some of the rows, reweighted to the total weight of all, from which the ascent starts; its left-out labels
-    choose the factor of the classes' precision, see `RowsLeftOut`. Raises KeyboardInterrupt when the
-    user interrupts before there is a posterior of all rows. Later, the best posterior is returned, flagged.
-    """
-    continuous = ascend_stream(passes, sample, variance_prior.scaled(prior_variance), max_iter, passes.stop)
-    factor = 1.0
-    if sample.n_functions > 1 and not passes.stop.is_set():
-        solution = continuous.best.solution
-        factor = FACTORS[sample.left_out(solution.latent, solution.state).place()]
-    return finish_decorrelated(continuous, prior_variance, passes.stop, factor)
+def turned(fit: LogisticFit[GaussianPosterior], vectors: FloatArray) -> LogisticFit[GaussianPosterior]:
+    """Turn posteriors in rotated directions back to the weights of the features."""
+    whole = Rotation(vectors @ fit.posteriors[0].vectors)  # the same for all functions
+    return replace(fit, posteriors=[replace(posterior, rotation=whole) for posterior in fit.posteriors])

@@ -102,9 +102,9 @@ class VariancePrior:
     sd: float  # of the logarithm; 0 fixes the variance
 
     @classmethod
-    def wide(cls, mean_square: float) -> VariancePrior:
-        """Prior around the variance at which z has its typical variance, from the mean of φᵀφ."""
-        return cls(TYPICAL_LOGIT_VARIANCE / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
+    def wide(cls, mean_square: float, typical: float = TYPICAL_LOGIT_VARIANCE) -> VariancePrior:
+        """Prior around the variance at which z has a typical one, from the mean of φᵀφ."""
+        return cls(typical / mean_square if mean_square > 0 else 1.0, LOG_VARIANCE_SD)
 
     def scaled(self, factor: float) -> VariancePrior:
         """Prior of the variance times a factor."""

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from pydirect._validation import FloatArray, as_float_array_unbounded, as_target
-from pydirect.logistic.likelihood import RowTerms, log_sum_exp
+from pydirect.logistic.likelihood import RowTerms, jaakkola_terms, label_log_probability, log_sum_exp, softmax_terms
 from pydirect.persistence.schema import Ascending, Positive, Shape
 
 # Numbers of Gauss–Hermite nodes up to ratios of the deviation of f to the likelihood's width, for nine digits. Beyond,
@@ -150,6 +150,33 @@ class LatentLikelihood:
         return 0.5 * (low + high)
 
 
+class SoftmaxLikelihood(LatentLikelihood):
+    """Labels ±1, (n_rows, n_functions), of one logit for two classes, or of one per class: as of `softmax_terms`."""
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        return softmax_terms(y, mean, variance)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        return label_log_probability(y, mean, variance)
+
+    def first_guess(self, y: FloatArray, offset: FloatArray) -> FloatArray:
+        """Zeros."""
+        return np.zeros(y.shape)
+
+    def largest_precision(self, y: FloatArray, offset: FloatArray) -> float:
+        return 0.25
+
+
+class JaakkolaLikelihood(SoftmaxLikelihood):
+    """Jaakkola and Jordan's bound on that of one logit."""
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        return jaakkola_terms(y, mean, variance)
+
+
+SOFTMAX, JAAKKOLA = SoftmaxLikelihood(), JaakkolaLikelihood()
+
+
 def rules(ratio: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray, FloatArray]]:
     """Yield rows with nodes and masses of a standard normal, which suffice for their ratio of scales."""
     limits = (*HERMITE, *RATIOS)
@@ -222,8 +249,57 @@ def as_limits(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     return np.column_stack([lower, upper, np.zeros(n_rows)])
 
 
+class LimitsLikelihood(LatentLikelihood):
+    """l < f + ε ≤ u with normal ε of the deviation `width`; where l = u the density."""
+
+    def limits(self, y: FloatArray) -> FloatArray:
+        """Return l and u of every row, (n_rows, 2)."""
+        return y[:, :2]
+
+    def guess(self, y: FloatArray) -> FloatArray:
+        """Return the value, the middle of the interval, or its only end; zero if there is none."""
+        lower, upper = (np.where(np.isfinite(end), end, np.nan) for end in self.limits(y).T)
+        some = np.where(np.isnan(lower), upper, np.where(np.isnan(upper), lower, 0.5 * (lower + upper)))
+        return np.nan_to_num(some)
+
+    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return self._log_mass(self.limits(y), self.width(y), f)[0]
+
+    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return self._log_mass(self.limits(y), self.width(y), f)[1]
+
+    def _log_mass(self, limits: FloatArray, width: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Log density or mass, and its derivative in f."""
+        width, exact = width[:, None], limits[:, 0] == limits[:, 1]
+        a, b = ((end[:, None] - f) / width for end in limits.T)
+        value, slope = -0.5 * a**2 - LOG_ROOT - np.log(width), a / width
+        if not exact.all():
+            across = np.broadcast_to(np.diff(limits) / width, a.shape)[~exact]
+            value[~exact], shift, _ = log_normal_interval(a[~exact], b[~exact], across)
+            slope[~exact] = -shift / width[~exact]
+        return value, slope
+
+    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+        """Integrate in closed form over exact values."""
+        width, (lower, upper) = self.width(y), self.limits(y).T
+        exact = lower == upper
+        residual = (np.where(exact, lower, 0.0) - mean[:, 0]) / width**2
+        value = -0.5 * (residual**2 * width**2 + variance / width**2) - np.log(width) - LOG_ROOT
+        precision = width**-2.0
+        if not exact.all():
+            part = super().terms(y[~exact], mean[~exact], variance[~exact])
+            value[~exact], residual[~exact] = part.value, part.residual[:, 0]
+            precision[~exact] = np.minimum(part.precision, precision[~exact])
+        return RowTerms(value, residual[:, None], precision)
+
+    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+        """Log mass of a wider normal."""
+        wider = np.sqrt(self.width(y) ** 2 + variance)
+        return self._log_mass(self.limits(y), wider, mean[:, None])[0][:, 0]
+
+
 @dataclass(frozen=True)
-class IntervalLikelihood(LatentLikelihood):
+class IntervalLikelihood(LimitsLikelihood):
     """l < f + σε ≤ u with normal ε; columns of y: l, u, a known variance that adds to σ²; l = u is an exact value."""
 
     takes_variance: ClassVar[bool] = True
@@ -237,14 +313,11 @@ class IntervalLikelihood(LatentLikelihood):
     def parameters(self) -> FloatArray:
         return np.array([np.log(self.scale)])
 
+    def with_parameters(self, parameters: FloatArray) -> Self:
+        return replace(self, scale=float(np.exp(parameters[0])))
+
     def width(self, y: FloatArray) -> FloatArray:
         return np.sqrt(self.scale**2 + y[:, 2])
-
-    def guess(self, y: FloatArray) -> FloatArray:
-        """Return the value, the middle of the interval, or its only end; zero if there is none."""
-        lower, upper = (np.where(np.isfinite(end), end, np.nan) for end in y.T[:2])
-        some = np.where(np.isnan(lower), upper, np.where(np.isnan(upper), lower, 0.5 * (lower + upper)))
-        return np.nan_to_num(some)
 
     def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
         """Fit a constant: the deviation about it is that of f and of the noise together."""
@@ -261,43 +334,6 @@ class IntervalLikelihood(LatentLikelihood):
                 break
         return replace(found, scale=FIRST_SCALE * found.scale), mean, found.scale
 
-    def with_parameters(self, parameters: FloatArray) -> Self:
-        return replace(self, scale=float(np.exp(parameters[0])))
-
-    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return self._log_mass(y, f)[0]
-
-    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return self._log_mass(y, f)[1]
-
-    def _log_mass(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log density or mass, and its derivative in f."""
-        width, exact = self.width(y)[:, None], y[:, 0] == y[:, 1]
-        a, b = ((end[:, None] - f) / width for end in y.T[:2])
-        value, slope = -0.5 * a**2 - LOG_ROOT - np.log(width), a / width
-        if not exact.all():
-            across = np.broadcast_to((y[:, 1, None] - y[:, :1]) / width, a.shape)[~exact]
-            value[~exact], shift, _ = log_normal_interval(a[~exact], b[~exact], across)
-            slope[~exact] = -shift / width[~exact]
-        return value, slope
-
-    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        """Integrate in closed form over exact values."""
-        width, exact = self.width(y), y[:, 0] == y[:, 1]
-        residual = (np.where(exact, y[:, 0], 0.0) - mean[:, 0]) / width**2
-        value = -0.5 * (residual**2 * width**2 + variance / width**2) - np.log(width) - LOG_ROOT
-        precision = width**-2.0
-        if not exact.all():
-            part = super().terms(y[~exact], mean[~exact], variance[~exact])
-            value[~exact], residual[~exact] = part.value, part.residual[:, 0]
-            precision[~exact] = np.minimum(part.precision, precision[~exact])
-        return RowTerms(value, residual[:, None], precision)
-
-    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Log mass of a wider normal."""
-        wider = np.column_stack([y[:, :2], y[:, 2] + variance])
-        return self.log_density(wider, mean[:, None])[:, 0]
-
     def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
         return np.asarray(ndtr((values - mean[:, None]) / np.sqrt(variance + self.scale**2)[:, None]))
 
@@ -308,10 +344,10 @@ class ExtremeLikelihood(IntervalLikelihood):
 
     takes_variance: ClassVar[bool] = False
 
-    def _log_mass(self, y: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
-        width, exact = self.width(y)[:, None], y[:, 0] == y[:, 1]
-        a, b = (np.minimum((end[:, None] - f) / width, LARGEST_EXPONENT) for end in y.T[:2])
-        hazard, beyond = np.exp(a), np.where(np.isposinf(y[:, 1:2]), np.inf, np.exp(b))
+    def _log_mass(self, limits: FloatArray, width: FloatArray, f: FloatArray) -> tuple[FloatArray, FloatArray]:
+        width, exact = width[:, None], limits[:, 0] == limits[:, 1]
+        a, b = (np.minimum((end[:, None] - f) / width, LARGEST_EXPONENT) for end in limits.T)
+        hazard, beyond = np.exp(a), np.where(np.isposinf(limits[:, 1:]), np.inf, np.exp(b))
         value, slope = a - hazard - np.log(width), (hazard - 1) / width
         if not exact.all():
             gap = (beyond - hazard)[~exact]
@@ -335,7 +371,7 @@ class ExtremeLikelihood(IntervalLikelihood):
 
 
 @dataclass(frozen=True)
-class OrdinalLikelihood(LatentLikelihood):
+class OrdinalLikelihood(LimitsLikelihood):
     """Class k if threshold k − 1 < f + ε ≤ threshold k, with normal ε; y, (n_rows, 1), are numbers of classes."""
 
     thresholds: Annotated[FloatArray, Shape("n_thresholds"), Ascending]
@@ -344,12 +380,9 @@ class OrdinalLikelihood(LatentLikelihood):
     def parameters(self) -> FloatArray:
         return self.thresholds
 
-    def _intervals(self, y: FloatArray) -> FloatArray:
+    def limits(self, y: FloatArray) -> FloatArray:
         ends, k = np.concatenate([[-np.inf], self.thresholds, [np.inf]]), y[:, 0].astype(np.intp)
-        return np.column_stack([ends[k], ends[k + 1], np.zeros(len(k))])
-
-    def guess(self, y: FloatArray) -> FloatArray:
-        return IntervalLikelihood().guess(self._intervals(y))
+        return np.column_stack([ends[k], ends[k + 1]])
 
     def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
         """Let the classes' shares be those of a latent of unit variance."""
@@ -360,33 +393,25 @@ class OrdinalLikelihood(LatentLikelihood):
     def improved(self, y: FloatArray, mean: FloatArray, variance: FloatArray, weight: FloatArray) -> OrdinalLikelihood:
         """Climb in the first threshold and the logs of the distances, from one Gaussian f after another."""
         first = np.concatenate([self.thresholds[:1], np.log(np.diff(self.thresholds))])
+        k, sd = y[:, 0].astype(np.intp), np.sqrt(variance)
 
         def at(theta: FloatArray) -> OrdinalLikelihood:
             return replace(self, thresholds=np.cumsum(np.concatenate([theta[:1], np.exp(theta[1:])])))
 
         def loss(theta: FloatArray) -> tuple[float, FloatArray]:
-            limits, value, gradient = at(theta)._intervals(y), 0.0, np.zeros(len(theta) + 2)
-            for rows, nodes, masses in rules(np.sqrt(variance)):
-                f = mean[rows] + np.sqrt(variance[rows, None]) * nodes
-                a, b = (end[rows, None] - f for end in limits.T[:2])
-                found = log_normal_interval(a, b, np.broadcast_to(np.diff(limits[rows, :2]), f.shape))
+            limits, value, gradient = at(theta).limits(y), 0.0, np.zeros(len(theta) + 2)
+            for rows, nodes, masses in rules(sd):
+                f = mean[rows] + sd[rows, None] * nodes
+                a, b = (end[rows, None] - f for end in limits.T)
+                found = log_normal_interval(a, b, np.broadcast_to(np.diff(limits[rows]), f.shape))
                 log_mass, shift, upper = (weight[rows] * (part @ masses) for part in found)
                 value += log_mass.sum()
-                k = y[rows, 0].astype(np.intp)
-                gradient += np.bincount(k + 1, upper, len(gradient)) + np.bincount(k, shift - upper, len(gradient))
+                gradient += np.bincount(k[rows] + 1, upper, len(gradient))
+                gradient += np.bincount(k[rows], shift - upper, len(gradient))
             inner = np.cumsum(gradient[-2:0:-1])[::-1]
             return -value / weight.sum(), -np.append(inner[:1], inner[1:] * np.exp(theta[1:])) / weight.sum()
 
         return at(minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": 10}).x)
-
-    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return IntervalLikelihood().log_density(self._intervals(y), f)
-
-    def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return IntervalLikelihood().slope(self._intervals(y), f)
-
-    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return IntervalLikelihood().log_predictive(self._intervals(y), mean, variance)
 
     def cdf(self, values: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
         """Probability of classes up to each number."""

@@ -21,11 +21,10 @@ All integrands are analytic in the strip |Im t| < π/2, so that the trapezoidal 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit, log_ndtr
 
 from pydirect import _core
@@ -43,26 +42,22 @@ class ExpectedLikelihood:
     curvature: FloatArray
 
 
-def expected_softmax(mean: ArrayLike, variance: ArrayLike, n_threads: int = 1) -> ExpectedLikelihood:
-    """Integrate log Σ exp z and softmax(z) over independent Gaussian z, to about 1e-9 at any variance."""
+def expected_likelihood(mean: ArrayLike, variance: ArrayLike) -> ExpectedLikelihood:
+    """Integrate log Σ exp z and softmax(z) over independent Gaussian z, (n, K), of variances (n,), to about 1e-9.
+
+    Of one logit, (n,), these are log(1 + exp z) and σ(z).
+    """
     mean, variance = _in_order(mean), _in_order(variance) + 0.0  # no −0
     out = ExpectedLikelihood(np.empty(variance.shape), np.empty(mean.shape), np.empty(variance.shape))
-    _core.expected_softmax(mean, variance, out.log_partition, out.probability, out.curvature, n_threads)
+    integrate = _core.expected_sigmoid if mean.ndim == 1 else _core.expected_softmax
+    integrate(mean, variance, out.log_partition, out.probability, out.curvature, 1)
     return out
 
 
-def expected_sigmoid(mean: ArrayLike, variance: ArrayLike, n_threads: int = 1) -> ExpectedLikelihood:
-    """Integrate log(1 + exp z) and σ(z) over Gaussian z, to about 1e-9 at any variance."""
-    mean, variance = _in_order(mean), _in_order(variance) + 0.0  # no −0
-    out = ExpectedLikelihood(*(np.empty(mean.shape) for _ in range(3)))
-    _core.expected_sigmoid(mean, variance, out.log_partition, out.probability, out.curvature, n_threads)
-    return out
-
-
-def softmax_log_probability(mean: ArrayLike, variance: ArrayLike, n_threads: int = 1) -> FloatArray:
+def softmax_log_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
     """``log E softmax(z)`` for independent Gaussian z, (n, K), at least ``E log softmax(z)`` however small."""
     mean = _in_order(mean)
-    expected = expected_softmax(mean, variance, n_threads)
+    expected = expected_likelihood(mean, variance)
     with np.errstate(divide="ignore"):
         log_probability = np.log(expected.probability)
     return np.minimum(np.maximum(log_probability, mean - expected.log_partition[:, None]), 0.0)
@@ -141,7 +136,7 @@ def averaged_softmax(logit: FloatArray, variance: FloatArray | None = None) -> F
 
 
 SMALLEST_XI = 1e-10
-# Probability from which `expected_sigmoid` has digits enough for its logarithm.
+# Probability from which `expected_likelihood` has digits enough for its logarithm.
 LEAST_PROBABILITY = 1e-5
 
 
@@ -154,24 +149,20 @@ class RowTerms:
     precision: FloatArray  # (n_rows,): minus its second derivative, averaged over the functions' free contrasts
 
 
-# From labels ±1 (n_rows, n_functions), means of the same shape and variances (n_rows,).
-Likelihood = Callable[[FloatArray, FloatArray, FloatArray], RowTerms]
-
-
 def softmax_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
     """Integrate the softmax likelihood; σ(tz) where there is one logit."""
     if t.shape[1] == 1:
-        wrong = expected_sigmoid(-t[:, 0] * mean[:, 0], variance)
+        wrong = expected_likelihood(-t[:, 0] * mean[:, 0], variance)
         return RowTerms(-wrong.log_partition, t * wrong.probability[:, None], wrong.curvature)
-    expected, right = expected_softmax(mean, variance), t > 0
+    expected, right = expected_likelihood(mean, variance), t > 0
     return RowTerms(mean[right] - expected.log_partition, right - expected.probability, expected.curvature)
 
 
 def label_log_probability(t: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """Log E p(y | z) of the rows' labels, (n_rows,); arguments as of `softmax_terms`."""
+    """Log E p(y | z) of the rows' labels, (n_rows,); arguments as of `softmax_terms`, or one mean per row."""
     if t.shape[1] == 1:
-        z = t[:, 0] * mean[:, 0]
-        probability = expected_sigmoid(z, variance).probability
+        z = t[:, 0] * mean.ravel()
+        probability = expected_likelihood(z, variance).probability
         log_probability = np.log(np.clip(probability, LEAST_PROBABILITY, 1.0))
         small = probability < LEAST_PROBABILITY  # whose digits are lost
         log_probability[small] = log_expit(predictive_log_odds(z[small], variance[small]))
@@ -188,10 +179,10 @@ def jaakkola_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> Row
 
 
 def jaakkola_lambda(xi: FloatArray) -> FloatArray:
-    """``λ(ξ) = tanh(ξ/2) / (4ξ)``, 1/8 at zero."""
-    small = np.abs(xi) < 1e-3
-    safe = np.where(small, 1.0, xi)
-    return np.where(small, 0.125 - xi**2 / 96, np.tanh(0.5 * safe) / (4 * safe))
+    """``λ(ξ) = tanh(ξ/2) / (4ξ)`` of positive ξ."""
+    return np.tanh(0.5 * xi) / (4 * xi)
 
 
-LIKELIHOODS: dict[str, Likelihood] = {"softmax": softmax_terms, "jaakkola": jaakkola_terms}
+def class_numbers(t: FloatArray) -> NDArray[np.intp]:
+    """Return the class of every row, (n_rows,), of labels ±1 of the functions."""
+    return t.argmax(axis=1) if t.shape[1] > 1 else (t[:, 0] > 0).astype(np.intp)

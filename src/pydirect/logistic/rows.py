@@ -1,12 +1,12 @@
-"""Labelled rows held in memory, with their features computed block by block."""
+"""Rows with labels, counts or other targets, held in memory, with their features computed block by block."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -19,15 +19,10 @@ from pydirect._dense import gram
 from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
 from pydirect.logistic.ascent import BoundEvaluation, LatentGaussian, LikelihoodMoments, State
+from pydirect.logistic.count_likelihood import POISSON, CountLikelihood, as_counts
 from pydirect.logistic.gaussian import FullGaussian
-from pydirect.logistic.likelihood import (
-    LIKELIHOODS,
-    Likelihood,
-    RowTerms,
-    label_log_probability,
-    log_sum_exp,
-    softmax_terms,
-)
+from pydirect.logistic.latent import JAAKKOLA, SOFTMAX, LatentLikelihood
+from pydirect.logistic.likelihood import RowTerms, log_sum_exp
 from pydirect.statistics.gaussian import Block, IdentityFeatures, RowFeatures, block_rows, row_blocks
 from pydirect.streams.rows import Rows
 
@@ -44,6 +39,9 @@ START_ROWS_PER_WEIGHT = 8
 MEAN_OPTIONS = {"maxiter": 10, "ftol": 1e-5, "gtol": 1e-3}
 # Factors of the precision of several classes among which left-out labels choose.
 FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+# From means of some of the rows to E log p(y | z) of each, or a stand-in, and its derivatives in the means.
+BlockLikelihood = Callable[[FloatArray, slice], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -90,16 +88,18 @@ class RowsLeftOut:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Rows of basis functions with labels ±1: all that likelihoods need of the data."""
+    """Rows of basis functions with labels ±1, or other targets: all that inference needs of the data."""
 
     features: RowFeatures  # from rows of x to Φ
     x: FloatArray  # (n_samples, n_features_in): rows of inputs
     # (n_samples, n_functions): −1 or 1. One function for two classes; else one per class, with a single 1 in every row.
+    # Of other likelihoods, (n_samples, n_columns): what they take.
     t: FloatArray
     weight: FloatArray  # (n_samples,): how many times each row counts, positive
-    offset: FloatArray  # (n_functions,) or (n_samples, n_functions): added to φᵀw: prior means of the logits
-    likelihood: str = "softmax"  # of the labels: the softmax, or Jaakkola's bound, class by class
+    offset: FloatArray  # (n_functions,) or (n_samples, n_functions): added to φᵀw: prior means of the latents
+    model: LatentLikelihood = SOFTMAX  # likelihood of the targets
     n_threads: int = 1  # number of threads; results have the same bits for any
+    learns_offset: bool = False  # whether one offset of all rows moves with the likelihood's parameters
 
     @classmethod
     def from_arrays(
@@ -111,7 +111,7 @@ class LabelledRows:
         offset: ArrayLike = 0.0,
         likelihood: str = "softmax",
         n_threads: int | None = None,
-    ) -> LabelledRows:
+    ) -> Self:
         """Build from a design matrix."""
         phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
         labels = np.asarray(t, dtype=np.float64)
@@ -122,7 +122,7 @@ class LabelledRows:
         n_functions = labels.shape[1]
         if n_functions > 1 and not ((labels > 0).sum(axis=1) == 1).all():
             raise ValueError("t must have a single 1 in every row")
-        as_choice(likelihood, "likelihood", tuple(LIKELIHOODS))
+        model = {"softmax": SOFTMAX, "jaakkola": JAAKKOLA}[as_choice(likelihood, "likelihood", ("softmax", "jaakkola"))]
         if likelihood != "softmax" and n_functions > 1:
             raise ValueError(f"t must have one function for likelihood={likelihood!r}, got {n_functions}")
         weight = as_sample_weight(sample_weight, len(phi))
@@ -131,8 +131,16 @@ class LabelledRows:
         if not used.all():
             phi, labels, weight = phi[used], labels[used], weight[used]
         offsets = as_float_array(np.broadcast_to(np.asarray(offset, float), n_functions), "offset", (n_functions,))
-        n_threads = resolve_n_threads(n_threads)
-        return cls(IdentityFeatures(phi.shape[1]), phi, labels, weight, offsets, likelihood, n_threads)
+        threads = resolve_n_threads(n_threads)
+        return cls(IdentityFeatures(phi.shape[1]), phi, labels, weight, offsets, model, threads)
+
+    @classmethod
+    def from_counts(cls, phi: ArrayLike, y: ArrayLike, offset: ArrayLike, model: CountLikelihood = POISSON) -> Self:
+        """Build from a design matrix and counts of log means offset + φᵀw, the offset with log exposures."""
+        phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
+        y = as_float_array(as_counts(y, "y"), "y", (len(phi),))
+        means = as_float_array(np.broadcast_to(np.asarray(offset, float), len(phi)), "offset", (len(phi),))
+        return cls(IdentityFeatures(phi.shape[1]), phi, y[:, None], np.ones(len(phi)), means[:, None], model)
 
     @property
     def n_weights(self) -> int:
@@ -146,36 +154,21 @@ class LabelledRows:
 
     @property
     def n_functions(self) -> int:
-        """Number of logits."""
-        return self.t.shape[1]
+        """Number of latents of a row."""
+        return self.offset.shape[-1]
 
-    @property
-    def terms(self) -> Likelihood:
-        """The likelihood in expectation."""
-        return LIKELIHOODS[self.likelihood]
-
-    @property
-    def largest_precision(self) -> float:
-        """What no row's precision exceeds."""
-        return 0.25
-
-    @property
-    def first_guess(self) -> FloatArray:
-        """Values of φᵀw about which the likelihood is first expanded, (n_samples, n_functions)."""
-        return np.zeros((self.n_samples, self.n_functions))
+    @cached_property
+    def offsets(self) -> FloatArray:
+        """Offsets of every row, (n_samples, n_functions)."""
+        return np.broadcast_to(self.offset, (self.n_samples, self.n_functions))
 
     def log_probability(self, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        """Log E p(y | z) of every row's label for Gaussian z of these moments, (n_samples,)."""
-        return label_log_probability(self.t, mean, variance)
+        """Log E p(y | z) of every row's target for Gaussian z of these moments, (n_samples,)."""
+        return self.model.log_predictive(self.t, mean[:, 0] if self.n_functions == 1 else mean, variance)
 
-    def _offset(self, rows: slice | NDArray[np.intp]) -> FloatArray:
-        """Return the offsets of some of the rows."""
-        return self.offset[rows] if self.offset.ndim == 2 else self.offset
-
-    def problem(self, t: FloatArray, offset: float) -> LabelledRows:
+    def problem(self, t: FloatArray, offset: float) -> Self:
         """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
-        labels, offsets = np.ascontiguousarray(t[:, None]), np.array([float(offset)])
-        return replace(self, t=labels, offset=offsets, likelihood="jaakkola")
+        return replace(self, t=np.ascontiguousarray(t[:, None]), offset=np.array([float(offset)]), model=JAAKKOLA)
 
     def map_blocks(self, function: Callable[[FloatArray, slice], Any]) -> Iterator[Any]:
         """Apply a function to blocks of Φ and the slice of rows that each holds; results in order."""
@@ -202,39 +195,24 @@ class LabelledRows:
 
     def evaluate(self, latent: LatentGaussian | LikelihoodMoments) -> BoundEvaluation:
         """Evaluate a posterior at all rows, as a `RowSource`."""
-        b = self.n_weights
+        return self._sums(latent, from_zero=False)
 
+    def regression(self, latent: LatentGaussian | LikelihoodMoments) -> BoundEvaluation:
+        """Return the same, with the gradient at weights of zero of the regression that the likelihood looks like."""
+        return self._sums(latent, from_zero=True)
+
+    def _sums(self, latent: LatentGaussian | LikelihoodMoments, from_zero: bool) -> BoundEvaluation:
         def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
             if isinstance(latent, LikelihoodMoments):
                 mean, variance = latent.row_mean[rows], latent.row_variance[rows]
             else:
                 mean, variance = latent.latent_moments(phi)
-            return evaluated(phi, self.terms(self.t[rows], mean + self._offset(rows), variance), self.weight[rows])
-
-        return total(self.map_blocks(of_block), b, self.n_functions)
-
-    def summed(self, terms: RowTerms) -> BoundEvaluation:
-        """Return the sums over all rows of given terms."""
-
-        def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
-            part = RowTerms(terms.value[rows], terms.residual[rows], terms.precision[rows])
-            return evaluated(phi, part, self.weight[rows])
+            terms = self.model.terms(self.t[rows], mean + self.offsets[rows], variance)
+            if from_zero:
+                terms = replace(terms, residual=terms.residual + terms.precision[:, None] * mean)
+            return evaluated(phi, terms, self.weight[rows])
 
         return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
-
-    def gradient(self, row_mean: FloatArray, row_variance: FloatArray) -> tuple[float, FloatArray]:
-        """Return Σ ω E log p(y | z) and Σ ω φ rᵀ for given moments of φᵀw at the rows."""
-        value, gradient = 0.0, np.zeros((self.n_weights, self.n_functions))
-
-        def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
-            terms = self.terms(self.t[rows], row_mean[rows] + self._offset(rows), row_variance[rows])
-            weight = self.weight[rows]
-            return float(weight @ terms.value), phi.T @ (weight[:, None] * terms.residual)
-
-        for part, slope in self.map_blocks(of_block):
-            value += part
-            gradient += slope
-        return value, gradient
 
     def times(self, weights: FloatArray) -> FloatArray:
         """Return Φ times weights (n_weights, n_functions)."""
@@ -242,41 +220,64 @@ class LabelledRows:
 
     def improved(self, posterior: FullGaussian, variance: float) -> LikelihoodMoments:
         """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance."""
-        shape = posterior.mean.shape
-        row_mean, row_variance = self.moments(posterior)
-        many = self.n_functions >= MANY_FUNCTIONS and self.likelihood == "softmax"
-        gradient = self._tilted(row_mean, row_variance) if many else partial(self.gradient, row_variance=row_variance)
+        shape, (at, row_variance) = posterior.mean.shape, self.moments(posterior)
+        likelihood = self._tilted(at, row_variance) if self.n_functions >= MANY_FUNCTIONS else self._exact(row_variance)
 
         def objective(flat: FloatArray) -> tuple[float, FloatArray]:
             mean = posterior.root @ flat.reshape(shape)
-            value, slope = gradient(self.times(mean))
-            slope = posterior.root.T @ (slope - mean / variance)
-            return 0.5 * float(np.vdot(mean, mean)) / variance - value, -slope.ravel()
+            row_mean = self.offset + self.times(mean)
+
+            def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
+                value, residual = likelihood(row_mean[rows], rows)
+                return float(self.weight[rows] @ value), phi.T @ (self.weight[rows, None] * residual)
+
+            value, slope = 0.5 * float(np.vdot(mean, mean)) / variance, -mean / variance
+            for part, gradient in self.map_blocks(of_block):
+                value, slope = value - part, slope + gradient
+            return value, -(posterior.root.T @ slope).ravel()
 
         start = solve_triangular(posterior.root, posterior.mean)
         found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
         mean = posterior.root @ found.x.reshape(shape)
         return LikelihoodMoments(mean, self.times(mean), row_variance)
 
-    def _tilted(self, mean: FloatArray, variance: FloatArray) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-        """Return what `gradient` does, without integrals: for a softmax with offsets by which it agrees at a mean.
+    def _exact(self, variance: FloatArray) -> BlockLikelihood:
+        """Return E log p(y | z) and its derivatives in the means, at some of the rows."""
+
+        def at(mean: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray]:
+            terms = self.model.terms(self.t[rows], mean, variance[rows])
+            return terms.value, terms.residual
+
+        return at
+
+    def _tilted(self, mean: FloatArray, variance: FloatArray) -> BlockLikelihood:
+        """Return what `_exact` does, without integrals: for a softmax with offsets by which it agrees at a mean.
 
         Where the means are best, so that they stay, is the same.
         """
         right = self.t > 0
-        probability = right - self.terms(self.t, mean, variance).residual
-        offset = np.log(np.maximum(probability, np.finfo(float).tiny)) - mean + self.offset
+        probability = right - self.model.terms(self.t, mean, variance).residual
+        tilt = np.log(np.maximum(probability, np.finfo(float).tiny)) - mean
 
-        def gradient(row_mean: FloatArray) -> tuple[float, FloatArray]:
-            logit = row_mean + offset
+        def at(mean: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray]:
+            logit = mean + tilt[rows]
             log_probability = logit - log_sum_exp(logit)[:, None]
-            residual = self.weight[:, None] * (right - np.exp(log_probability))
-            slope = np.zeros((self.n_weights, self.n_functions))
-            for part in self.map_blocks(lambda phi, rows: phi.T @ residual[rows]):
-                slope += part
-            return float(self.weight @ log_probability[right]), slope
+            return log_probability[right[rows]], right[rows] - np.exp(log_probability)
 
-        return gradient
+        return at
+
+    def with_improved(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[Self, float]:
+        """Return the same rows with the likelihood that fits best, given a posterior, and how far parameters moved."""
+        mean, variance = self.moments(latent)
+        model, offset, moved = self.model.improved(self.t, mean, variance, self.weight), self.offset, 0.0
+        if model.parameters.size:
+            moved = float(np.abs(model.parameters - self.model.parameters).max())
+        if self.learns_offset:
+            terms = model.terms(self.t, mean, variance)
+            information = max(float(self.weight @ terms.precision), 1e-300)
+            step = float(self.weight @ terms.residual[:, 0]) / information
+            offset, moved = offset + step, max(moved, abs(step) * np.sqrt(information / self.weight.sum()))
+        return replace(self, model=model, offset=offset), moved
 
     def left_out(self, latent: LatentGaussian | LikelihoodMoments, state: State | None = None) -> RowsLeftOut:
         """Return what is predicted of every row without it, to second order; of a state for all `FACTORS`.
@@ -285,7 +286,7 @@ class LabelledRows:
         that times r. With the row's own K × K curvature in place of h, means of refits were missed by four times more.
         """
         mean, variance = self.moments(latent)
-        terms, one = self.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
+        terms, one = self.model.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
         without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
         mean = mean - (without * one)[:, None] * terms.residual
         if state is None or self.n_functions == 1:
@@ -304,19 +305,19 @@ class LabelledRows:
         """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
 
         def of_block(phi: FloatArray, rows: slice) -> FloatArray:
-            return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offset, weights)
+            return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offsets[rows], weights)
 
         return np.sum(list(self.map_blocks(of_block)), axis=0)
 
-    def rotated(self, vectors: FloatArray) -> LabelledRows:
+    def rotated(self, vectors: FloatArray) -> Self:
         """Return the rows of Φ·vectors, held when they fit into memory."""
         return replace(self, features=RotatedFeatures(self.features, vectors)).held()
 
-    def chosen(self, rows: NDArray[np.intp]) -> LabelledRows:
+    def chosen(self, rows: NDArray[np.intp]) -> Self:
         """Return some of the rows."""
-        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=self._offset(rows))
+        return replace(self, x=self.x[rows], t=self.t[rows], weight=self.weight[rows], offset=self.offsets[rows])
 
-    def sample(self, size: int) -> LabelledRows:
+    def sample(self, size: int) -> Self:
         """Return a random subset of the rows, held, reweighted to the total weight of all rows."""
         part = self.chosen(np.sort(np.random.default_rng(0).choice(self.n_samples, size, replace=False)))
         return replace(part, weight=part.weight * (self.weight.sum() / part.weight.sum())).held()
@@ -332,9 +333,9 @@ class LabelledRows:
         return isinstance(self.features, IdentityFeatures)
 
     @single_blas_thread()
-    def held(self) -> LabelledRows:
-        """Return the same rows with Φ computed once, when it fits into memory."""
-        if self.is_held or 8 * self.n_samples * self.n_weights > HELD_BYTES:
+    def held(self, *, however_large: bool = False) -> Self:
+        """Return the same rows with Φ computed once, when it takes little memory or is needed."""
+        if self.is_held or (8 * self.n_samples * self.n_weights > HELD_BYTES and not however_large):
             return self
         phi = np.concatenate(list(self.map_blocks(lambda phi, _: phi)))
         return replace(self, features=IdentityFeatures(self.n_weights), x=phi)
@@ -356,7 +357,7 @@ def drawn_log_likelihoods(
     phi: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Σ ω log p(y | w) over rows of Φ for draws of weights (n_weights, n_functions, n_draws); (n_draws,)."""
-    z = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:]) + offset[:, None]
+    z = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:]) + offset[..., None]
     if z.shape[1] == 1:
         return weight @ log_expit(t * z[:, 0])
     return weight @ (z[t > 0] - logsumexp(z, axis=1))
@@ -390,7 +391,7 @@ class RowPasses:
         def of_block(rows: Rows) -> BoundEvaluation:
             phi, weight = self._weighted(rows)
             mean, variance = latent.latent_moments(phi)
-            return evaluated(phi, softmax_terms(rows.y, mean + self.offset, variance), weight)
+            return evaluated(phi, SOFTMAX.terms(rows.y, mean + self.offset, variance), weight)
 
         parts = ordered_map(of_block, self.open(), self.n_threads)
         return total(parts, self.features.n_weights, len(self.offset), self.n_threads)
