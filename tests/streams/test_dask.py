@@ -160,7 +160,7 @@ def test_partitions_that_do_not_match_in_rows_are_refused():
 def test_columns_of_strings_are_named(table):
     frame = table[["a", "price"]].assign(town="Oslo")
     with dask.config.set(scheduler="sync"):
-        with pytest.raises(StreamError, match=r"partition \d: column 'town' must hold real numbers"):
+        with pytest.raises(StreamError, match=r"partition \d: column 'town' of X must hold real numbers"):
             DirectRegressor("linear").fit_stream(frame, "price")
         with pytest.raises(ValueError, match="y must name each target once"):
             DirectRegressor("linear").fit_stream(frame, ["price", "price"])

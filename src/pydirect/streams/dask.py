@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, column_names
+from pydirect._validation import column_names
 from pydirect.statistics.gaussian import row_blocks
 from pydirect.statistics.running import RunningStatistics
-from pydirect.streams.rows import Rows, StreamError, checked_rows
+from pydirect.streams.rows import Rows, StreamError, as_row_block, checked_rows
 from pydirect.streams.run import Sample
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -100,19 +100,16 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
         targets = [y] if isinstance(y, str) else list(y)
         if len(set(targets)) != len(targets):
             raise ValueError(f"y must name each target once, got {y!r}")
-        weight = [sample_weight] if isinstance(sample_weight, str) else []
-        absent = [name for name in (*targets, *weight) if name not in names]
+        special = [*targets, *([sample_weight] if isinstance(sample_weight, str) else [])]
+        absent = [name for name in special if name not in names]
         if absent:
             raise ValueError(f"X has no column {absent[0]!r}")
-        names = [name for name in names if name not in {*targets, *weight}]
+        names = [name for name in names if name not in special]
         if not names:
             raise ValueError("X must have columns to predict from, besides those of y and sample_weight")
-        frames = X.to_delayed()
-        return (
-            [dask.delayed(_from_frame)(k, f, names, targets, weight) for k, f in enumerate(frames)],
-            names,
-            0 if isinstance(y, str) else len(targets),
-        )
+        read = dask.delayed(_from_frame)
+        rows = [read(k, frame, names, targets, sample_weight) for k, frame in enumerate(X.to_delayed())]
+        return rows, names, 0 if isinstance(y, str) else len(targets)
     if y is None or not is_dask(y) or (sample_weight is not None and not is_dask(sample_weight)):
         raise TypeError("y and sample_weight must be Dask collections like X, or names of columns of a data frame")
     lists = [_row_partitions(a) for a in (X, y, sample_weight) if a is not None]
@@ -120,41 +117,29 @@ def _partitions(X: Any, y: Any, sample_weight: Any) -> tuple[list[Any], list[str
         raise ValueError(
             f"X, y and sample_weight must have the same partitions of rows, got {[len(parts) for parts in lists]}"
         )
-    rows = [dask.delayed(_from_arrays)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
+    rows = [dask.delayed(_from_parts)(k, *parts) for k, parts in enumerate(zip(*lists, strict=True))]
     return rows, names, 0 if y.ndim == 1 else int(y.shape[1])
 
 
 def _row_partitions(collection: Any) -> list[Any]:
     """Return the partitions of a collection along its rows, each with all columns."""
-    if hasattr(collection, "chunks"):
-        if collection.ndim == 2 and len(collection.chunks[1]) > 1:
-            collection = collection.rechunk({1: -1})
-        return list(collection.to_delayed().ravel())
-    return list(collection.to_delayed())
+    if getattr(collection, "chunks", ()) and collection.ndim == 2 and len(collection.chunks[1]) > 1:
+        collection = collection.rechunk({1: -1})
+    return np.ravel(collection.to_delayed()).tolist()
 
 
-def _numbers(partition: int, name: str, values: Any) -> FloatArray:
-    """Return numbers; raise with the place of values that are not."""
-    try:
-        return np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        for column in column_names(values) or ():
-            _numbers(partition, f"column {column!r}", values[column])
-        raise StreamError(f"partition {partition}: {name} must hold real numbers: {error}") from None
+def _from_frame(partition: int, frame: Any, names: list[str], targets: list[str], weight: str | None) -> Rows:
+    return _from_parts(partition, frame[names], frame[targets], None if weight is None else frame[weight])
 
 
-def _from_frame(partition: int, frame: Any, names: list[str], targets: list[str], weight: list[str]) -> Rows:
-    x, y, w = (_numbers(partition, "X", frame[columns]) for columns in (names, targets, weight))
-    return Rows(x, y, w[:, 0].copy() if weight else None)
-
-
-def _from_arrays(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
+def _from_parts(partition: int, x: Any, y: Any, weight: Any = None) -> Rows:
     lengths = [len(a) for a in (x, y, weight) if a is not None]
     if len(set(lengths)) != 1:
         raise StreamError(f"partition {partition}: X, y and sample_weight must be equally long, got {lengths} rows")
-    x, y = _numbers(partition, "X", x), _numbers(partition, "y", y)
-    weight = None if weight is None else _numbers(partition, "sample_weight", weight)
-    return Rows(x, y[:, None] if y.ndim == 1 else y, weight)
+    try:
+        return as_row_block(x, y, weight)
+    except (TypeError, ValueError) as error:
+        raise StreamError(f"partition {partition}: {error}") from None
 
 
 def _checked(rows: Rows, names: list[str] | None, where: str) -> Rows:

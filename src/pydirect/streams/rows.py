@@ -11,7 +11,7 @@ import numpy as np
 
 from pydirect._validation import FloatArray
 from pydirect.tables.buffer import Codebook, LabelCodes
-from pydirect.tables.table import as_numbers, mixed
+from pydirect.tables.table import as_numbers, is_frame, mixed
 
 # Number of rows that sources read at a time.
 READ_ROWS = 65_536
@@ -105,7 +105,9 @@ def as_row_block(x: Any, y: Any, weight: Any, labels: LabelCodes | None = None, 
     values = as_numbers(x, "X") if codes is None else codes.coded(x)
     targets = np.asarray(as_numbers(y, "y") if labels is None else labels.codes(np.asarray(y)), dtype=np.float64)
     targets = targets[:, None] if targets.ndim == 1 else targets
-    weights = None if weight is None else np.asarray(as_numbers(weight, "sample_weight"), dtype=np.float64)
+    weights = None if weight is None else np.array(as_numbers(weight, "sample_weight"), dtype=np.float64)
+    if weights is not None and is_frame(weight):
+        weights = weights.ravel()  # of one column
     if weights is not None and weights.shape != (len(values),):
         raise ValueError(f"sample_weight must have shape ({len(values)},), got {weights.shape}")
     return Rows(np.ascontiguousarray(values, dtype=np.float64), targets, weights)

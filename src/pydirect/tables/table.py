@@ -17,6 +17,7 @@ from pydirect._validation import MISSING, FloatArray, column_names, is_missing
 from pydirect.tables.dates import Dates, zone_of
 
 NUMBERS = (numbers.Real, np.bool_, decimal.Decimal)
+TEXT_TYPES = ("str", "string", "large_string")  # as pandas and PyArrow call them
 DATES, DURATIONS = (datetime.date, np.datetime64), (datetime.time, datetime.timedelta, np.timedelta64)
 
 
@@ -210,13 +211,25 @@ def _is_numeric(series: Any) -> bool:
     dtype = series.dtype
     if isinstance(dtype, nw.dtypes.DType) and dtype != nw.Unknown:
         return bool(dtype == nw.Boolean or (dtype.is_numeric() and dtype != nw.Decimal))
-    own = dtype if isinstance(series, np.ndarray) else getattr(series.to_native(), "dtype", None)
-    return getattr(own, "kind", "b" if str(own) == "Null" else "O") in "biuf"
+    native = series if isinstance(series, np.ndarray) else series.to_native()
+    own = getattr(native, "dtype", getattr(native, "type", None))
+    return getattr(own, "kind", "b" if str(own).lower() == "null" else "O") in "biuf"
+
+
+def kinds(frame: Any) -> dict[str, str]:
+    """Return what each column of a frame holds: "numbers", "text", "dates", or values of another type."""
+    found = {}
+    for name, own in zip(frame.column_names, _series(frame), strict=True):
+        dtype = own.dtype
+        text, dates = dtype in (nw.String, nw.Categorical, nw.Enum), dtype in (nw.Date, nw.Datetime)
+        other = "text" if text else "dates" if dates else f"values of type {type(dtype).__name__.lower()}"
+        found[name] = "numbers" if _is_numeric(own) or dtype == nw.Decimal else other
+    return found
 
 
 def _numbers_of_series(series: Any) -> FloatArray | None:
     """Return the numbers of a column, NaN where they are missing; None if its type is another."""
-    if not _is_numeric(series):
+    if not _is_numeric(series) and series.dtype != nw.Decimal:
         return None
     values = series if isinstance(series, np.ndarray) else series.to_numpy()
     return np.asarray(values, dtype=np.float64) if values.dtype.kind in "biuf" else _numbers(series.to_list())
@@ -230,16 +243,27 @@ def _column_of_series(series: Any, name: str) -> Column:
         return numbers
     if series.dtype.is_temporal():
         return _dates_of_series(series, name)
-    native, categories = series.to_native(), series.dtype in (nw.Categorical, nw.Enum)
-    # Where pandas knows that there is nothing but text, or categories, it finds the distinct ones faster than a loop.
-    if hasattr(native, "factorize") and (categories or str(native.dtype) in ("str", "string")):
+    categories = series.dtype in (nw.Categorical, nw.Enum)
+    distinct = _distinct(series.to_native(), categories)
+    if distinct is None or not distinct[1]:
+        return _column_of_objects(series.to_list(), name)
+    text = _column_of_objects(distinct[1], name, text=True)
+    assert isinstance(text, Text)  # several may have the same key, such as 1 and "1"
+    own = Text(text.values, np.append(text.codes, -1)[distinct[0]], declared=categories)
+    return own if categories else as_dates(own, name)
+
+
+def _distinct(native: Any, categories: bool) -> tuple[NDArray[np.intp], list[Any]] | None:
+    """Return codes and distinct values where pandas or PyArrow knows that all are text or categories: no loop."""
+    if not categories and str(getattr(native, "dtype", getattr(native, "type", ""))) not in TEXT_TYPES:
+        return None
+    if hasattr(native, "factorize"):
         codes, values = native.factorize()
-        if categories or len(values):
-            text = _column_of_objects(list(values), name, text=True)
-            assert isinstance(text, Text)  # several may have the same key, such as 1 and "1"
-            own = Text(text.values, np.append(text.codes, -1)[codes], declared=categories)
-            return own if categories else as_dates(own, name)
-    return _column_of_objects(series.to_list(), name)
+        return codes, list(values)
+    if hasattr(native, "dictionary_encode"):
+        whole = native.combine_chunks().dictionary_encode()  # of a dictionary, itself
+        return np.asarray(whole.indices.fill_null(-1), dtype=np.intp), whole.dictionary.to_pylist()
+    return None
 
 
 def column_of_array(values: NDArray[Any], name: str) -> Column:
