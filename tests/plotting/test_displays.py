@@ -84,17 +84,12 @@ def test_intervals_are_labelled_with_units_and_coverage(kind, label, regression)
         model, X, y, feature=feature, kind=kind, target_name="yield (t/ha)"
     )
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == (label, "yield (t/ha)")
+    mean, std = model.predict(X, return_std=True)
+    expected = PredictiveDistribution.gaussian(mean, std**2).interval(0.9)
+    np.testing.assert_array_equal([display.lower, display.upper], expected)
     covered = np.mean((display.lower <= y) & (y <= display.upper))
     assert texts(display.ax_)[0] == f"90% interval: {covered:.1%} of 60 inside"
     assert display.figure_ is display.ax_.figure
-
-
-def test_intervals_are_those_of_the_predictive_distribution(regression):
-    model, X, y = regression
-    mean, std = model.predict(X, return_std=True)
-    display = PredictionIntervalDisplay.from_estimator(model, X, y, level=0.8)
-    expected = PredictiveDistribution.gaussian(mean, std**2).interval(0.8)
-    np.testing.assert_array_equal([display.lower, display.upper], expected)
 
 
 def test_every_observation_is_drawn_once_inside_or_outside():
@@ -102,16 +97,6 @@ def test_every_observation_is_drawn_once_inside_or_outside():
     display = PredictionIntervalDisplay(y, np.zeros(4), -2.0 * np.ones(4), 2.0 * np.ones(4), 0.9).plot()
     inside, outside = (points.get_offsets()[:, 1] for points in display.ax_.collections[1:])
     assert (sorted(inside), sorted(outside)) == ([0.0, 1.0], [-5.0, 5.0])
-
-
-def test_a_feature_is_found_by_name_or_index_in_frames_and_arrays(regression):
-    model, X, y = regression
-    by_name = PredictionIntervalDisplay.from_estimator(model, X, y, feature="slope")
-    by_index = PredictionIntervalDisplay.from_estimator(
-        BayesianRidge().fit(X.to_numpy(), y), X.to_numpy(), y, feature=1
-    )
-    np.testing.assert_array_equal(by_name.feature[1], by_index.feature[1])
-    assert by_name.ax_.get_xlabel() == "slope"
 
 
 def test_many_rows_are_thinned_but_all_counted():
@@ -305,6 +290,9 @@ ONE, TWO = np.ones(1), np.ones(2)
         (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of 'coverage', 'pit', got 'roc'"),
         (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
         (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must be 1 strings, got 2"),
+        (lambda: LogScoreDisplay([TWO], half_life=0.0), "half_life must be positive"),
+        (lambda: LogScoreDisplay([TWO], names=["a", "b"]), "names must be 1 strings"),
+        (lambda: LogScoreDisplay([np.eye(2)]), "log_densities must be vectors"),
         (lambda: SurvivalDisplay(TWO, np.ones((1, 2)), np.ones((2, 1, 3))), r"survival must have shape \(1, 2\)"),
         (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
         (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
@@ -362,15 +350,6 @@ def test_one_line_per_model_and_one_per_change():
     display = LogScoreDisplay([np.zeros(9), np.ones(9)], names=["a", "b"], changes=[4]).plot()
     assert [line.get_label() for line in display.ax_.lines[:2]] == ["a", "b"]
     assert len(display.ax_.lines) == 3
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(ValueError, match="half_life must be positive"):
-        LogScoreDisplay([np.zeros(3)], half_life=0.0)
-    with pytest.raises(ValueError, match="names must be 1 strings"):
-        LogScoreDisplay([np.zeros(3)], names=["a", "b"])
-    with pytest.raises(ValueError, match="log_densities must be vectors"):
-        LogScoreDisplay([np.zeros((3, 2))])
 
 
 def test_legends_and_labels_stay_inside_the_figure():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -13,13 +16,9 @@ from pydirect import DirectRegressor, StreamError
 from pydirect.persistence import container as persistence
 from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.sources import as_source
+from pydirect.tables.buffer import Codebook, LabelCodes
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
-
-
-def test_a_folder_without_parquet_files_is_rejected(tmp_path):
-    with pytest.raises(StreamError, match=r"no \.parquet files"):
-        ParquetSource(tmp_path, ("y",))
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
@@ -88,9 +87,26 @@ def test_a_folder_whose_files_lack_the_partition_column_is_rejected(tmp_path):
         as_source(tmp_path / "year=2020", ["y", "y"])
 
 
-def test_a_deleted_file_is_named(tmp_path):
-    pyarrow.parquet.write_table(pyarrow.table({"x": X[:, 0], "y": Y[:, 0]}), tmp_path / "a.parquet")
-    source = as_source(tmp_path, "y")
-    (tmp_path / "a.parquet").unlink()
-    with pytest.raises(StreamError, match=r"a\.parquet, data row 1 .*the file cannot be read"):
-        list(source.blocks(0))
+def test_columns_of_files_are_those_of_frames(tmp_path):
+    """Decimals and nulls are numbers, categories text; labels of any kind have codes."""
+    table = pyarrow.table(
+        {
+            "a": pyarrow.array([Decimal("0.5"), None, Decimal("2")]),
+            "b": pyarrow.array(["u", None, "v"]).dictionary_encode(),
+            "c": pyarrow.nulls(3),
+            "d": pyarrow.array([date(2024, 1, 1), None, date(2024, 1, 2)]),
+            "y": pyarrow.array(["no", "yes", "no"]),
+            "w": pyarrow.array([Decimal("1"), Decimal("2.5"), Decimal("3")]),
+        }
+    )
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    labels, book = LabelCodes(), Codebook()
+    (rows,) = as_source(tmp_path / "a.parquet", "y", "w", labels, book).blocks(0)
+    day = 86400.0
+    seconds = 19723 * day
+    expected = [[0.5, 0, np.nan, seconds], [np.nan] * 4, [2, 1, np.nan, seconds + day]]
+    np.testing.assert_array_equal(rows.x, expected)
+    assert rows.y.ravel().tolist() == [0, 1, 0] and labels.labels == ["no", "yes"]
+    assert rows.weight.tolist() == [1, 2.5, 3] and book.values == [None, ["u", "v"], None, None]
+    with pytest.raises(StreamError, match="columns 'b' holds text, 'd' holds dates, 'y' holds text: turn them into"):
+        as_source(tmp_path / "a.parquet", "y", "w")

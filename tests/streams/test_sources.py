@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from streamed_rows import all_sources, fitted, write_folder, write_parquet
@@ -59,15 +57,14 @@ def test_reading_can_start_at_any_row(tmp_path, monkeypatch, small_blocks):
         (lambda p: as_source(p, "y0", WEIGHT), TypeError, "sample_weight must name a column"),
         (lambda p: as_source(p, "price"), StreamError, r"no column 'price' \(it has 'x0', 'x1'"),
         (lambda p: as_source(p.parent / "absent.parquet", "y0"), FileNotFoundError, "absent"),
+        (lambda p: as_source(p.parent / "empty", "y0"), StreamError, r"no \.parquet files"),
         (lambda p: as_source(p.parent, "y0"), StreamError, "column 'when' holds values of type duration"),
     ],
 )
 def test_invalid_sources_are_rejected_with_the_reason(tmp_path, make, error, message):
-    path = write_parquet(tmp_path / "a.parquet")
-    write_parquet(tmp_path / "b.parquet", when=np.zeros(N, dtype="timedelta64[s]"))
-    write_parquet(tmp_path / "c.parquet", when=np.zeros(N))
-    os.rename(tmp_path / "b.parquet", tmp_path / "z.parquet")
-    write_parquet(tmp_path / "a.parquet", when=np.zeros(N))
+    (tmp_path / "empty").mkdir()
+    path = write_parquet(tmp_path / "a.parquet", when=np.zeros(N))
+    write_parquet(tmp_path / "z.parquet", when=np.zeros(N, dtype="timedelta64[s]"))
     with pytest.raises(error, match=message):
         make(path)
 

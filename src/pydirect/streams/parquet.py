@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class ParquetSource(Source):
         import pyarrow
 
         columns = [*self.names, *self._special]
-        for file, sizes, row, end in zip(self._files, self._sizes, self._begins, self._begins[1:], strict=False):
+        for file, sizes, (row, end) in zip(self._files, self._sizes, pairwise(self._begins), strict=True):
             if end <= start:
                 continue
             try:

@@ -63,40 +63,49 @@ class BlockSource(Source):
         self.labels, self.codes = labels, codes
         self._open: Callable[[], Iterable[Any]] = blocks if callable(blocks) else lambda: blocks
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
-        self._held: list[Any] = []
-        self._iterator = iter(() if self.repeatable else self._open())
-        if self.repeatable and not hasattr(opened := self._open(), "__iter__"):
+        if not hasattr(opened := self._open(), "__iter__"):
             raise TypeError(f"X must return an iterator of blocks (X, y), got {type(opened).__name__}")
-        first = next(iter(opened), None) if self.repeatable else next(self._iterator, None)
-        if first is None:
+        self._iterator = iter(opened)
+        self._ahead = list(itertools.islice(self._iterator, 1))  # of an iterator: blocks that no pass has had
+        if not self._ahead:
             raise StreamError("the stream has no blocks")
-        if not self.repeatable:
-            self._held.append(first)
-        x, y = self._parts(first, 0)[:2]
+        x, y = self._parts(self._ahead[0], 0)[:2]
         self.one_dimensional = np.ndim(y) == 1
         self.names = column_names(x)
         self._ends: list[int] = []
 
-    def _each(self) -> Iterator[Any]:
-        if self.repeatable:
-            yield from self._open()
-            return
-        while self._held:
-            yield self._held.pop(0)
-        yield from self._iterator
+    def blocks(self, start: int) -> Iterator[Rows]:
+        """Yield all rows from row `start` on."""
+        for rows in self._read(self._open() if self.repeatable else self._remaining()):
+            skipped = start - self._ends[-1] + len(rows)
+            if skipped < len(rows):
+                yield rows[max(skipped, 0) :]
 
     def head(self, n_rows: int) -> Iterator[Rows]:
         """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again."""
-        if self.repeatable:
-            yield from self.blocks(0)
-            return
-        self._ends = []
-        for number in itertools.count():
-            if number == len(self._held):
-                self._held.extend(itertools.islice(self._iterator, 1))
-            if number == len(self._held) or sum(self._ends[-1:]) >= n_rows:
+        for rows in self._read(self._open() if self.repeatable else self._looked_at()):
+            yield rows
+            if self._ends[-1] >= n_rows:
                 return
-            rows = self._rows(self._held[number], number)
+
+    def _remaining(self) -> Iterator[Any]:
+        while self._ahead:
+            yield self._ahead.pop(0)
+        yield from self._iterator
+
+    def _looked_at(self) -> Iterator[Any]:
+        for number in itertools.count():
+            if number == len(self._ahead):
+                self._ahead.extend(itertools.islice(self._iterator, 1))
+            yield from self._ahead[number : number + 1]
+            if number == len(self._ahead):
+                return
+
+    def _read(self, blocks: Iterable[Any]) -> Iterator[Rows]:
+        """Read blocks, and note where each of them ends."""
+        self._ends = []
+        for number, block in enumerate(blocks):
+            rows = self._rows(block, number)
             self._ends.append(sum(self._ends[-1:]) + len(rows))
             yield rows
 
@@ -121,16 +130,6 @@ class BlockSource(Source):
             return as_row_block(*parts, self.labels, self.codes)
         except (TypeError, ValueError) as error:
             raise StreamError(f"block {number}: {error}") from error
-
-    def blocks(self, start: int) -> Iterator[Rows]:
-        """Yield all rows from row `start` on."""
-        self._ends, end = [], 0
-        for number, block in enumerate(self._each()):
-            rows = self._rows(block, number)
-            begin, end = end, end + len(rows)
-            self._ends.append(end)
-            if end > start:
-                yield rows[max(start - begin, 0) :]
 
     def place(self, row: int) -> str:
         """Return the place of a row in words."""

@@ -18,12 +18,9 @@ from pydirect.tables.table import Column, Table, Text, as_numbers, as_text, equa
 MOST_VALUES = 1_000_000  # of a column of text, which are kept in memory
 
 
-class Codes(dict[Any, int]):
-    """Values and their codes."""
-
-    def of(self, values: Iterable[Any]) -> list[float]:
-        """Return the codes of values, of new ones the next."""
-        return [float(self.setdefault(value, len(self))) for value in values]
+def codes_of(values: Iterable[Any], known: dict[Any, int]) -> list[float]:
+    """Return the codes of values; new ones become `known` with the next."""
+    return [float(known.setdefault(value, len(known))) for value in values]
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class Codebook:
     def __init__(self, names: list[str] | None = None, gaps: bool = True) -> None:
         self.names, self.gaps = names, gaps
         self.numeric: NDArray[np.bool_] | None = None
-        self._codes: dict[int, Codes] = {}  # by column
+        self._codes: dict[int, dict[str, int]] = {}  # by column
         self.zones: dict[int, str] = {}
 
     @property
@@ -81,10 +78,9 @@ class Codebook:
         else:
             for j, column in enumerate(table.columns):  # before anything changes
                 self._require_kind(j, column, label(table.names, j))
-            out = np.empty(table.shape)
-            for j, column in enumerate(table.columns):
-                out[:, j] = self.column(j, column, label(table.names, j))
-        self.look(out)
+            coded = [self._column(j, column, label(table.names, j)) for j, column in enumerate(table.columns)]
+            out = np.column_stack(coded)
+        self._look(out)
         return out
 
     def _require_kind(self, j: int, column: Column, name: str) -> None:
@@ -101,24 +97,22 @@ class Codebook:
             expected = "dates" if j in self.zones else "numbers"
             raise TypeError(f"{name} must hold {expected}, as in the rows before, got {as_text(column).values[0]!r}")
 
-    def column(self, j: int, column: Column, name: str) -> FloatArray:
+    def _column(self, j: int, column: Column, name: str) -> FloatArray:
         """Return one column with codes for text, and seconds for dates."""
-        if not isinstance(column, Text) and (j not in self._codes or is_absent(column).all()):
-            self._require_kind(j, column, name)
+        if not isinstance(column, Text) and j not in self._codes:
             if isinstance(column, Dates):
                 self.zones.setdefault(j, column.zone)
             return column.seconds if isinstance(column, Dates) else column
         text = as_text(column)
         if not text.values:
             return np.full(len(text), np.nan)
-        self._require_kind(j, text, name)
-        known = self._codes.setdefault(j, Codes())
-        codes = known.of(text.values)
+        known = self._codes.setdefault(j, {})
+        codes = codes_of(text.values, known)
         if len(known) > MOST_VALUES:
             raise TypeError(f"{name} must have at most {MOST_VALUES:,} different values, got more: leave it out")
         return np.array([*codes, np.nan])[text.codes]
 
-    def look(self, x: NDArray[Any]) -> None:
+    def _look(self, x: NDArray[Any]) -> None:
         """Note which columns hold numbers."""
         if x.ndim != 2:
             return
@@ -161,7 +155,7 @@ class Codebook:
         book.zones = {j: zone for j, zone in enumerate(saved.zones) if zone is not None}
         for j, own in enumerate(saved.values):
             if own is not None:
-                book._codes[j] = Codes({value: k for k, value in enumerate(own)})
+                book._codes[j] = {value: k for k, value in enumerate(own)}
                 if len(book._codes[j]) < len(own):
                     raise ValueError("values must be different strings")
         return book
@@ -174,7 +168,7 @@ class LabelCodes:
     """
 
     def __init__(self) -> None:
-        self._codes = Codes()
+        self._codes: dict[Any, int] = {}
 
     @property
     def labels(self) -> list[Any]:
@@ -207,7 +201,10 @@ class LabelCodes:
             continuous = np.isfinite(values) & (values != np.trunc(values))
             if continuous.any():
                 raise ValueError(f"y must hold labels, got the number {values[continuous][0]}")
-        missing = _missing_labels(values)
+        if values.dtype.kind == "O":
+            missing = np.array([is_missing(value) for value in values], dtype=bool)
+        else:
+            missing = ~np.isfinite(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=bool)
         out = np.full(len(values), np.nan)
         try:
             found, inverse = np.unique(values[~missing], return_inverse=True)
@@ -215,17 +212,8 @@ class LabelCodes:
             kinds = " and ".join(sorted({type(own).__name__ for own in values[~missing].tolist()}))
             raise TypeError(f"y must hold labels that can be ordered, of one type, got {kinds}") from None
         if found.size:
-            out[~missing] = np.array(self._codes.of(found.tolist()))[inverse]
+            out[~missing] = np.array(codes_of(found.tolist(), self._codes))[inverse]
         return out[:, None]
-
-
-def _missing_labels(values: np.ndarray) -> np.ndarray:
-    """Return a mask of labels that are None, NaN or infinite."""
-    if values.dtype.kind == "f":
-        return ~np.isfinite(values)
-    if values.dtype.kind == "O":
-        return np.array([is_missing(v) for v in values], dtype=bool)
-    return np.zeros(len(values), dtype=bool)
 
 
 PARTS = ("x", "y", "weight", "clock")

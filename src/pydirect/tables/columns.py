@@ -219,11 +219,11 @@ class Columns(TransformerMixin, BaseEstimator):
         for j in (j for place in places for j in place if not isinstance(columns[j], np.ndarray)):
             raise TypeError(f"coordinates must be columns of numbers, not {label(table.names, j)}")
         placed = {j for place in places for j in place}
-        complete = table.matrix is not None and not chosen and not has_nan(table.matrix)
-        empty = [not complete and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
+        complete = None if chosen or table.matrix is None or has_nan(table.matrix) else table.matrix
+        empty = [complete is None and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
         of_text = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
         found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
-        if not complete:
+        if complete is None:
             _warn_of_columns(columns, found, table.names, stacklevel + 1)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
@@ -234,8 +234,8 @@ class Columns(TransformerMixin, BaseEstimator):
             names, tuple(own for own, _ in found), pooled, (), None, (), numbering, calendars, places
         )
         plain.check()
-        if plain.is_plain and complete:
-            return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(table.matrix, weight))
+        if plain.is_plain and complete is not None:
+            return replace(plain, gaps=None if self.missing == "raise" else Gaps.fit(complete, weight))
         body, absent = plain.body(columns)
         starts = np.diff(plain.origins, prepend=-1) > 0  # of the columns of a date all are missing, or none
         lacking = np.flatnonzero(absent.any(axis=0) & ~absent.all(axis=0) & starts)
