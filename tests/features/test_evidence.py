@@ -1,8 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
+from pydirect.features.kernel import linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
@@ -15,13 +18,22 @@ def make(n=23, d=3, n_outputs=1, seed=0, weighted=False):
     return x, y, rng.uniform(0.5, 3.0, n) if weighted else np.ones(n)
 
 
+def part_of_axes(p, difference):
+    t = [rate * np.abs(difference[..., j]) for j, rate in enumerate(p.product_rates) if rate > 0]
+    if p.product_order == 2:
+        values = [(1 + s + s * s / 3) * np.exp(-s) for s in np.sqrt(5) * np.array(t)]
+        return p.product_amplitude * np.mean([a * b for a, b in itertools.combinations(values, 2)], axis=0)
+    return p.product_amplitude * np.exp(-sum(t))
+
+
 def covariance_by_hand(p, a, b):
+    """The documented sum, in the precision of a."""
     difference = a[:, None, :] - b[None, :, :]
-    t = np.sqrt(2 * p.smoothness * ((difference / p.length_scales) ** 2).sum(axis=2))
-    matern = np.exp(-t) * {0.5: 1.0, 1.5: 1 + t, 2.5: 1 + t + t**2 / 3}[p.smoothness]
-    linear = p.linear_amplitude / max(p.n_linear, 1) * a[:, : p.n_linear] @ b[:, : p.n_linear].T
-    rough = np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
-    return 1.0 + p.ard_amplitude * matern + p.isotropic_amplitude * rough + linear
+    t = np.sqrt(round(2 * p.smoothness) * ((difference / p.length_scales) ** 2).sum(axis=2))
+    matern = np.exp(-t) * {0.5: 1.0, 1.5: 1 + t, 2.5: 1 + t + t * t / 3}[p.smoothness]
+    linear = p.amplitudes[2] * linear_inputs(a, p.n_linear) @ linear_inputs(b, p.n_linear).T
+    rough = p.isotropic_amplitude * np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
+    return 1.0 + p.ard_amplitude * matern + linear + (part_of_axes(p, difference) if p.product_amplitude else rough)
 
 
 def negative_log_prior(objective, theta):
@@ -33,38 +45,50 @@ def random_theta(objective, seed):
     return objective.start + np.random.default_rng(seed).uniform(-1, 1, objective.start.size)
 
 
-@pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("n_linear", [1, 3])
-def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weighted, n_linear):
-    x, y, weight = make(n_outputs=n_outputs, weighted=weighted)
-    for seed, smoothness in enumerate([0.5, 1.5, 2.5]):
-        objective = MarginalLikelihood(x, y, weight, n_linear, 1).at(smoothness)
-        theta = random_theta(objective, seed)
-        p = objective.unpack(theta)
-        k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
-        expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
-        # N(y; f, σ²)^ω is N(y; f, σ²/ω) but for a factor.
-        powers = 0.5 * (np.log(weight) - (1 - weight) * np.log(2 * np.pi * p.noise_variance))
-        expected += y.shape[1] * powers.sum()
-        value, _ = objective(theta)
-        assert value == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
+# The second part of the kernel: isotropic, a product over axes, or pairs of them.
+PARTS = pytest.mark.parametrize("order", [None, 0, 2])
 
 
-@pytest.mark.parametrize("n_outputs", [1, 2])
-@pytest.mark.parametrize("weighted", [False, True])
+def objective_of(n, n_linear=2, n_threads=1, order=None, **rows):
+    objective = MarginalLikelihood(*make(n, 4, **rows), n_linear, n_threads)
+    return objective if order is None else objective.with_axes(np.array([0, 2, 3]), order)
+
+
+@PARTS
+@pytest.mark.parametrize(("n_outputs", "weighted", "n_linear"), [(1, False, 1), (1, True, 3), (3, True, 1)])
+@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weighted, n_linear, order, smoothness):
+    objective = objective_of(23, n_linear, order=order, n_outputs=n_outputs, weighted=weighted).at(smoothness)
+    theta = random_theta(objective, round(2 * smoothness))
+    p, x, y, weight = objective.unpack(theta), objective.x[:23], objective.y, objective.weight
+    k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
+    expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
+    # N(y; f, σ²)^ω is N(y; f, σ²/ω) but for a factor.
+    powers = 0.5 * (np.log(weight) - (1 - weight) * np.log(2 * np.pi * p.noise_variance))
+    expected += n_outputs * powers.sum()
+    assert objective(theta)[0] == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
+    assert len(objective.bounds) == len(objective.mean) == len(objective.sd) == len(objective.start) == len(theta)
+    assert order is None or (p.isotropic_amplitude == 0.0 == p.product_rates[1] and p.product_amplitude > 0)
+
+
+@PARTS
+@pytest.mark.parametrize(("n_outputs", "weighted"), [(1, False), (2, True)])
 @pytest.mark.parametrize("n", [8, 17])
-def test_gradient_is_that_of_the_value(n_outputs, weighted, n):
-    x, y, weight = make(n, n_outputs=n_outputs, weighted=weighted, seed=1)
+def test_gradient_is_that_of_the_value(isa_level, n_outputs, weighted, n, order):
     for seed, smoothness in enumerate([0.5, 1.5, 2.5]):
-        objective = MarginalLikelihood(x, y, weight, 2, 1).at(smoothness)
+        objective = objective_of(n, order=order, n_outputs=n_outputs, weighted=weighted, seed=1).at(smoothness)
         theta = random_theta(objective, seed)
         _, gradient = objective(theta)
-        step = 1e-5
-        numerical = [
-            (objective(theta + step * e)[0] - objective(theta - step * e)[0]) / (2 * step) for e in np.eye(theta.size)
-        ]
+        steps = 1e-5 * np.eye(theta.size)
+        numerical = [(objective(theta + step)[0] - objective(theta - step)[0]) / 2e-5 for step in steps]
         np.testing.assert_allclose(gradient, numerical, rtol=1e-6, atol=1e-6)
+
+
+@PARTS
+def test_bounds_of_amplitudes_are_theirs(order):
+    objective = objective_of(9, order=order)
+    objective.largest_log_amplitude = 3.0
+    assert [k for k, (_, high) in enumerate(objective.bounds) if high == 3.0] == [1, 6, len(objective.start) - 1]
 
 
 def test_tied_inputs_share_a_length_scale():
@@ -83,40 +107,42 @@ def test_tied_inputs_share_a_length_scale():
     np.testing.assert_allclose(gradient, expected, rtol=1e-9)
 
 
-def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads():
-    x, y, weight = make(150, 5)
-    results = []
-    for n_threads in (1, 2, 3):
-        objective = MarginalLikelihood(x, y, weight, 5, n_threads)
+@PARTS
+def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads_and_level(at_every_level, order):
+    def run(n_threads):
+        objective = objective_of(400, n_threads=n_threads, order=order)
         value, gradient = objective(objective.start)
-        results.append((value, gradient.tobytes()))
-    assert len(set(results)) == 1
+        return np.append(gradient, value)
+
+    assert len({run(n).tobytes() for n in (1, 2, 3)}) == 1
+    at_every_level(lambda: run(1))
+
+
+@pytest.mark.parametrize("order", [0, 2])
+def test_theta_of_a_kernel_is_its_own(order):
+    plain, objective = objective_of(17), objective_of(17, order=order)
+    theta = random_theta(plain, 0)
+    np.testing.assert_allclose(plain.theta_of(plain.unpack(theta)), theta)
+    same = objective.theta_of(plain.unpack(theta))
+    assert objective.unpack(same).length_scales == pytest.approx(plain.unpack(theta).length_scales)
+    np.testing.assert_array_equal(same[6:-1], objective.start[6:-1])
 
 
 def hyperparameters(x, y, weight, n_linear, rng, **options):
     return search_kernel(KernelRows(*distinct_rows(x, y, weight), n_linear), rng, **options)[0]
 
 
-def test_copies_of_rows_change_nothing_and_weights_are_relative():
-    x, y, _ = make(30, 2, 1, 0)
-    n = len(x)
-    once = hyperparameters(x, y, None, 2, np.random.default_rng(0))
-    twice = hyperparameters(np.tile(x, (2, 1)), np.tile(y, (2, 1)), None, 2, np.random.default_rng(0))
-    weighted = hyperparameters(x, y, np.full(n, 7.0), 2, np.random.default_rng(0))
-    for other in (twice, weighted):
-        np.testing.assert_allclose(other.length_scales, once.length_scales, rtol=1e-9)
-        assert other.noise_variance == pytest.approx(once.noise_variance, rel=1e-9)
-    some = np.r_[np.full(n // 2, 3.0), np.ones(n - n // 2)]
-    copies = hyperparameters(
-        np.repeat(x, some.astype(int), axis=0),
-        np.repeat(y, some.astype(int), axis=0),
-        None,
-        2,
-        np.random.default_rng(0),
-    )
-    assert copies.noise_variance == pytest.approx(
-        hyperparameters(x, y, some, 2, np.random.default_rng(0)).noise_variance, rel=1e-9
-    )
+@pytest.mark.parametrize("counts", [np.full(30, 2), np.repeat([3, 1], 15), np.arange(30) % 3])
+def test_weights_are_repetitions_and_copies_alone_change_nothing(counts):
+    x, y, _ = make(30, 2)
+    weighted = hyperparameters(x, y, counts.astype(float), 2, np.random.default_rng(0))
+    given = np.repeat(np.arange(30), counts)
+    others = [hyperparameters(x[given], y[given], None, 2, np.random.default_rng(0))]
+    if (counts == 2).all():
+        others += [hyperparameters(x, y, weight, 2, np.random.default_rng(0)) for weight in (None, np.full(30, 7.0))]
+    for other in others:
+        np.testing.assert_allclose(other.length_scales, weighted.length_scales, rtol=1e-9)
+        assert other.noise_variance == pytest.approx(weighted.noise_variance, rel=1e-9)
 
 
 def test_a_matrix_that_cannot_be_factorised_is_a_bad_point_and_no_error():
@@ -155,16 +181,7 @@ def test_the_search_improves_on_its_start_and_is_deterministic(n):
     again = hyperparameters(x, y, weight, 3, np.random.default_rng(7), max_rows=300)
     assert repr(p) == repr(again)
     objective = MarginalLikelihood(x, y, weight, 3, 1).at(p.smoothness)
-    theta = np.log(
-        np.r_[
-            p.noise_variance,
-            p.ard_amplitude,
-            p.length_scales,
-            p.isotropic_amplitude,
-            p.isotropic_length_scale,
-            p.linear_amplitude,
-        ]
-    )
+    theta = objective.theta_of(p)
     np.testing.assert_allclose(objective.unpack(theta).amplitudes, p.amplitudes)
     value, _ = objective(theta)
     assert value < objective(objective.start)[0] - 1
@@ -172,17 +189,6 @@ def test_the_search_improves_on_its_start_and_is_deterministic(n):
         best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=objective.bounds)
         assert value < best.fun + 0.1
     assert 1 < p.n_evaluations < 250
-
-
-def test_weights_are_repetitions_and_rows_without_weight_are_not_seen():
-    x, y, _ = make(40, 2)
-    weight = np.random.default_rng(0).integers(0, 3, 40)
-    weighted = hyperparameters(x, y, weight.astype(float), 2, np.random.default_rng(0))
-    repeated = hyperparameters(
-        np.repeat(x, weight, axis=0), np.repeat(y, weight, axis=0), None, 2, np.random.default_rng(0)
-    )
-    np.testing.assert_allclose(weighted.length_scales, repeated.length_scales, rtol=1e-5)
-    assert weighted.noise_variance == pytest.approx(repeated.noise_variance, rel=1e-5)
 
 
 def test_few_rows_are_enough_to_run():

@@ -7,20 +7,23 @@ from pydirect import _core
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 
+from .test_evidence import covariance_by_hand
+
 
 def kernel(d, *, ard=0.7, isotropic=0.4, linear=0.9, n_linear=0, smoothness=1.5, length_scale=1.0):
     length_scales = length_scale * np.geomspace(0.5, 20.0, d)
     return KernelHyperparameters(0.1, ard, length_scales, isotropic, 3.0 * length_scale, linear, n_linear, smoothness)
 
 
+def kernel_of_axes(d, *, ard=0.7, product=0.4, n_linear=0, smoothness=1.5, order=0):
+    rates = np.geomspace(0.05, 3.0, d)
+    rates[::3] = 0.0  # inputs that the part does not see
+    scales = np.geomspace(0.5, 20.0, d)
+    return KernelHyperparameters(0.1, ard, scales, 0.0, 1.0, 0.9, n_linear, smoothness, 0, product, rates, order)
+
+
 def exact_covariance(p, x, z):
-    """In extended precision."""
-    difference = x[:, None].astype(np.longdouble) - z[None]
-    t = np.sqrt(round(2 * p.smoothness) * ((difference / p.length_scales) ** 2).sum(axis=2))
-    matern = np.exp(-t) * {0.5: 1.0, 1.5: 1 + t, 2.5: 1 + t + t * t / 3}[p.smoothness]
-    rough = np.exp(-np.sqrt((difference**2).sum(axis=2)) / p.isotropic_length_scale)
-    linear = linear_inputs(x, p.n_linear).astype(np.longdouble) @ linear_inputs(z, p.n_linear).T
-    return 1.0 + p.ard_amplitude * matern + p.isotropic_amplitude * rough + p.amplitudes[2] * linear
+    return covariance_by_hand(p, x.astype(np.longdouble), z)
 
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
@@ -32,6 +35,19 @@ def test_covariance_is_the_documented_sum(at_every_level, n, m, d, n_linear, smo
     x, z = 3 * rng.standard_normal((n, d)), 3 * rng.standard_normal((m, d))  # the linear part clips some
     got, exact = at_every_level(lambda: p.covariance(x, z)), exact_covariance(p, x, z)
     assert float(np.abs(got - exact).max()) < 2e-15 * np.sqrt(d) * p.diagonal(np.vstack([x, z])).max()
+
+
+@pytest.mark.parametrize(("smoothness", "ard"), [(0.5, 0.7), (1.5, 0.0), (1.5, 0.7), (2.5, 0.7)])
+@pytest.mark.parametrize(("d", "n_linear"), [(3, 0), (7, 5), (40, 40)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 8), (67, 259)])
+@pytest.mark.parametrize("order", [0, 2])
+def test_parts_of_axes_are_the_documented_ones(at_every_level, n, m, d, n_linear, smoothness, ard, order):
+    rng = np.random.default_rng(n)
+    p = kernel_of_axes(d, ard=ard, n_linear=n_linear, smoothness=smoothness, order=order)
+    x, z = rng.uniform(-2, 2, (n, d)), rng.uniform(-2, 2, (m, d))
+    found = at_every_level(lambda: p.covariance(x, z))
+    np.testing.assert_allclose(found, covariance_by_hand(p, x, z), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(p.diagonal(x), np.diag(covariance_by_hand(p, x, x)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
@@ -46,9 +62,10 @@ def test_parts_without_amplitude_are_left_out(at_every_level, amplitudes, smooth
     )
 
 
-def test_a_row_has_the_same_bits_alone_in_a_block_and_on_any_number_of_threads(isa_level):
+@pytest.mark.parametrize("p", [kernel(5, n_linear=5), *(kernel_of_axes(5, n_linear=5, order=k) for k in (0, 2))])
+def test_a_row_has_the_same_bits_alone_in_a_block_and_on_any_number_of_threads(isa_level, p):
     rng = np.random.default_rng(0)
-    p, x, z = kernel(5, n_linear=5), rng.standard_normal((701, 5)), rng.standard_normal((203, 5))
+    x, z = rng.standard_normal((701, 5)), rng.standard_normal((203, 5))
     prepared = p.prepared(z)
     whole = p.covariance(x, prepared)
     for n_threads in (2, 3):
