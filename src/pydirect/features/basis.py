@@ -149,6 +149,14 @@ class Basis:
         weights = self.weights_of_functions(matrix)
         return lambda inputs, n_threads: product(self.functions(inputs, n_threads), weights, n_threads)
 
+    def prior_variance(self, x: FloatArray) -> FloatArray:
+        """Return Var f(x) (n_rows,) under the kernel's prior if landmarks approximate the kernel, else zeros.
+
+        `RunningStatistics` ask for it, by its name.
+        """
+        kernel = self.map.residual_kernel
+        return np.zeros(len(x)) if kernel is None else kernel.diagonal(self.inputs(x))
+
     def mean_missing_variance(self, inputs: FloatArray, weight: FloatArray | None, mean_square: float) -> float:
         """Return the residual variance averaged over training rows, each counting `weight` times.
 
