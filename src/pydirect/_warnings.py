@@ -11,10 +11,13 @@ from contextvars import ContextVar
 _IGNORED: ContextVar[tuple[type[Warning], ...]] = ContextVar("_IGNORED", default=())
 
 
-def warn(message: str, category: type[Warning], stacklevel: int) -> None:
-    """Call `warnings.warn` unless the category is ignored; `stacklevel` as there, seen from the caller."""
+def warn(message: str, category: type[Warning], stacklevel: int | None = None) -> None:
+    """Call `warnings.warn` unless the category is ignored, by default at the first line outside of the package.
+
+    `stacklevel`: as there, seen from the caller.
+    """
     if not issubclass(category, _IGNORED.get()):
-        warnings.warn(message, category, stacklevel=stacklevel + 1)
+        warnings.warn(message, category, stacklevel=level_of_user() if stacklevel is None else stacklevel + 1)
 
 
 def level_of_user() -> int:

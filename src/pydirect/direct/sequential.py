@@ -442,7 +442,7 @@ def outermost_share(posterior: SequentialPosterior) -> float:
     return float(np.mean((codes == 0) | (codes == posterior.unit_levels.shape[-1] - 1)))
 
 
-def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -> None:
+def warn_of_coarse_levels(posterior: SequentialPosterior) -> None:
     """Warn that levels are coarse, with figures that show how, what was done about it and what helps."""
     done, remedies = "", ["raise n_levels (up to 256 take a byte per weight)"]
     if not posterior.level_exponents.any():
@@ -464,5 +464,4 @@ def warn_of_coarse_levels(posterior: SequentialPosterior, stacklevel: int = 3) -
         f"conditional standard deviations, {outermost_share(posterior):.0%} of drawn levels are the outermost.{done} "
         f"To represent such data better, {', '.join(remedies)}, or use Gaussian weights",
         CoarseLevelsWarning,
-        stacklevel=stacklevel,
     )

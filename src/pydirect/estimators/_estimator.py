@@ -23,7 +23,7 @@ from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_count, as_instance, as_sample_weight, require_no_missing, shown
-from pydirect._warnings import level_of_user, warn
+from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import PRIORS, MixturePrior, TablePrior
@@ -175,7 +175,6 @@ def warn_of_gaps(lacking: list[str], effect: str = NARROW) -> None:
             f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
             f"missing, as in no row of the fit: they are imputed from the other columns, and {effect}",
             TableWarning,
-            stacklevel=level_of_user(),
         )
 
 
@@ -323,7 +322,7 @@ class Estimator(BaseEstimator):
         """Learn categories and gaps from rows and standardised targets."""
         if not self._takes_tables():
             return ColumnEncoding.of_numbers(table.shape[1], table.names)
-        return self._column_options().encoding(table, z, weight, stacklevel=level_of_user())
+        return self._column_options().encoding(table, z, weight)
 
     @takes_rows
     def encode_rows(self, X: ArrayLike) -> FloatArray:
@@ -435,19 +434,17 @@ class Estimator(BaseEstimator):
     def _words(self) -> list[str]:
         return lines_of_model(self)
 
-    def _warn_if_unfinished(
-        self, limit: str = "max_iter", effort: str = "", stacklevel: int = 3, given: Any = None
-    ) -> None:
+    def _warn_if_unfinished(self, limit: str = "max_iter", effort: str = "", given: Any = None) -> None:
         """Warn of a fit that was interrupted or did not converge, and of levels that are too coarse."""
         if not self.converged_:
             given = getattr(self, limit, given) if limit else None
             remedy = f" (raise {limit}{'' if given is None else f', now {given}'})" if limit else ""
             after = effort or f"{self.n_iter_} iterations"
             reason = "interrupted" if self.interrupted_ else f"not converged after {after}{remedy}"
-            warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning, stacklevel=stacklevel)
+            warn(f"the fit is {reason}; the best posterior found is kept", ConvergenceWarning)
         for posterior in self.posteriors_:
             if isinstance(posterior, SequentialPosterior) and is_coarse(posterior):
-                warn_of_coarse_levels(posterior, stacklevel + 1)
+                warn_of_coarse_levels(posterior)
 
     def quantizable(self) -> Any:
         """Return the fitted model as data that `pydirect.quantize` takes."""

@@ -217,7 +217,6 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             warn(
                 f"calibrate should be given at least {FEWEST_CALIBRATED} rows, got {n:g}: the factor is mostly chance",
                 UserWarning,
-                stacklevel=2,
             )
         with self._threads():
             factor = self.model_.calibration_of(x, targets, weight)

@@ -102,7 +102,7 @@ class CorrelatedRegressor(Regressor):
             if targets.ndim != 2 or missing.all(axis=0).any() or np.isinf(targets).any():
                 raise ValueError(f"y must have two axes, finite numbers and some of every output, got {targets.shape}")
             for known, output in zip(~missing.T, targets.T, strict=True):
-                warn_of_gross(output[known, None], "fit without them", stacklevel=2)
+                warn_of_gross(output[known, None], "fit without them")
             Gaps.fit(targets, None).fill(targets, missing)
             read = self._read_targets(X, targets, sample_weight)
             if missing.any() and plan.features.n_functions * targets.shape[1] > MOST_WEIGHTS:

@@ -196,7 +196,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             log_exposure = _log_exposure(exposure, len(counts))
             weight = as_weights(sample_weight, len(counts))
             rates = (counts * np.exp(-log_exposure))[:, None]
-            if warn_of_gross(rates, "fit without them: in the fit they count as no farther than that", stacklevel=2):
+            if warn_of_gross(rates, "fit without them: in the fit they count as no farther than that"):
                 counts = np.minimum(counts, np.ceil(within_reach(rates)[:, 0] * np.exp(log_exposure)))
             total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
             intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
@@ -226,7 +226,6 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "
             "all rows, which is predicted; look for gross values in y, or cap it",
             UserWarning,
-            stacklevel=3,
         )
         constant = at_constant_rate(problem, targets.learns_dispersion).at_rest(max_iter)
         return _fitted_counts(constant, basis, rows, targets)
@@ -271,7 +270,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         with self._threads():
             return self.model_.distribution(x, log_exposure)
 
-    def _known_log_exposure(self, exposure: ArrayLike | None, n_rows: int, stacklevel: int = 4) -> FloatArray:
+    def _known_log_exposure(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray:
         """Return log exposures, (n_rows,); warn where there are none though the model was fitted with some."""
         if exposure is None and self.model_.has_exposure:
             warn(
@@ -279,7 +278,6 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
                 "which may be 1 (through cross_val_score and searches by scikit-learn's metadata routing and "
                 "set_score_request(exposure=True))",
                 UserWarning,
-                stacklevel=stacklevel,
             )
         return _log_exposure(exposure, n_rows)
 
@@ -362,7 +360,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """
         x = self.encode_rows(X)
         n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
-        log_exposure = self._known_log_exposure(exposure, len(x), stacklevel=3)
+        log_exposure = self._known_log_exposure(exposure, len(x))
         with self._threads():
             return self.model_.sample(x, n_samples, rng, log_exposure)
 

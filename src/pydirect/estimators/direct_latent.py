@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Self
-from warnings import warn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +25,7 @@ from pydirect._validation import (
     as_weights,
     shown,
 )
+from pydirect._warnings import warn
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
@@ -336,11 +336,11 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
             fitted = fit_rows(self, x, targets, weight, start)
             if known is None and isinstance(start, IntervalLikelihood):
                 some = np.isfinite(targets[:, :2]).any(axis=1) & (weight > 0)
-                warn_of_gross(start.guess(targets[some])[:, None], "fit without them", stacklevel=3)
+                warn_of_gross(start.guess(targets[some])[:, None], "fit without them")
             loss = float(weight @ log_unit)
             total_loss = fitted.left_out_log_loss + loss / fitted.n_samples
             self._accept(replace(fitted, left_out_log_loss=total_loss, log_unit=loss))
-            self._warn_if_unfinished(stacklevel=4)
+            self._warn_if_unfinished()
         return self
 
     def _state(self) -> dict[str, Any]:
@@ -619,7 +619,7 @@ def order_of_dtype(y: Any, classes: NDArray[Any]) -> NDArray[Any]:
     if classes.dtype.kind in "OU":
         warn(
             f"text labels are taken in alphabetical order, {classes.tolist()}: give order, or an ordered categorical y",
-            stacklevel=3,
+            UserWarning,
         )
     return classes
 
@@ -704,7 +704,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
             place[weight > 0, 0] = np.argsort(order)[index]
             fitted = fit_rows(self, table, place, weight, OrdinalLikelihood(np.zeros(len(classes) - 1)))
             self._accept(replace(fitted, classes=order))
-            self._warn_if_unfinished(stacklevel=3)
+            self._warn_if_unfinished()
         return self
 
     predict_latent = predict_latent

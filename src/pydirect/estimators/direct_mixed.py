@@ -139,7 +139,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
         with self._whole() as progress:
             plan, (x, targets) = self._plan(), self._validated(X, y, y_numeric=True)
             check_consistent_length(x, groups)
-            warn_of_gross(np.asarray(targets)[:, None], "fit without them", stacklevel=2)
+            warn_of_gross(np.asarray(targets)[:, None], "fit without them")
             labels, group = np.unique(as_labels(groups), return_inverse=True)
             weight = as_weights(sample_weight, len(targets))
             units, standard = Units.fit(np.asarray(targets, np.float64)[:, None], weight, True)

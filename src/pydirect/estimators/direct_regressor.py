@@ -278,7 +278,7 @@ class DirectRegressor(Regressor):
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
                 units, rows = fit_units(plan, given, choice=choice)
-                warn_of_outliers(plan, units, rows.y, stacklevel=2)
+                warn_of_outliers(plan, units, rows.y)
                 plan = coarse_first(plan, len(rows.x))
                 rng, later = plan.generators()
                 known = None if choice is None else choice.basis
@@ -394,7 +394,7 @@ class DirectRegressor(Regressor):
                 y = np.zeros(len(self._validated(X)))
             given = self._encoded(self._read_targets(X, y, sample_weight))
             self._fix_features(plan, given)
-            self._warn_if_constant(given.x, stacklevel=2)
+            self._warn_if_constant(given.x)
         return self
 
     def _fix_features(
@@ -411,14 +411,13 @@ class DirectRegressor(Regressor):
     def _require_same_features(self, plan: RegressionPlan) -> None:
         require_same_features(self.features, plan.features, self.features_)
 
-    def _warn_if_constant(self, x: FloatArray, stacklevel: int) -> None:
+    def _warn_if_constant(self, x: FloatArray) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
             warn(
                 f"{constant.size} of {x.shape[1]} columns are constant in the {len(x)} rows that fix the feature map, "
                 f"the first of them {self._name_of(constant[0])}: these columns are dropped for good",
                 FeatureMapWarning,
-                stacklevel=stacklevel + 1,
             )
 
     def _name_of(self, column: int) -> str:
@@ -442,7 +441,6 @@ class DirectRegressor(Regressor):
                 "cannot follow them, and predictions level off there. Begin again with fit, or with fit_features on "
                 "rows like all of these",
                 FeatureMapWarning,
-                stacklevel=3,
             )
         self._n_watched, self._n_far = 0, 0
 
@@ -539,7 +537,6 @@ class DirectRegressor(Regressor):
                 "sums over rows have lost digits that noise as small as was found needs: predictions are less accurate "
                 "than they could be. Use fit where the rows fit into memory, or fewer basis functions",
                 FeatureMapWarning,
-                stacklevel=4,
             )
 
     def _sums_of(
@@ -698,7 +695,7 @@ class DirectRegressor(Regressor):
             statistics.squared_weights = float((rows.weight**2 / rows.clock).sum())
         self._fit_to(plan, statistics, progress, TrainingRows(given.x, rows.y, rows.weight).counts.repetitions)
         if many:
-            self._warn_if_constant(given.x, stacklevel=3)
+            self._warn_if_constant(given.x)
         else:
             buffer.n_learned = len(buffer) if learn else buffer.n_learned
             self.buffered_rows_ = buffer
@@ -828,7 +825,7 @@ class DirectRegressor(Regressor):
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
         given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional))
         self._fix_features(plan, given)
-        self._warn_if_constant(given.x, stacklevel=4)
+        self._warn_if_constant(given.x)
 
     def _restore_features(
         self, plan: RegressionPlan, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool

@@ -236,7 +236,7 @@ class PooledRegressor(Pool, Regressor):
         (given,) = merged([given])
         choice = choose_scale(plan, given)
         units, rows = fit_units(plan, given, choice=choice)
-        warn_of_outliers(plan, units, rows.y, stacklevel=3)
+        warn_of_outliers(plan, units, rows.y)
         if plan.transform == "auto":  # once, for the refits too
             plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
         ((kernel, _),) = fit_together([plan], [given], progress, choices=[choice])

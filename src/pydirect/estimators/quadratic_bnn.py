@@ -252,7 +252,7 @@ class QuadraticBNNRegressor(Regressor):
     ) -> Self:
         self._begin()
         self.columns_, self.model_, self.coreset_, self.fit_seconds_ = columns, model, coreset, progress.seconds
-        self._warn_if_unfinished(stacklevel=4)
+        self._warn_if_unfinished()
         return self
 
     def _begin(self) -> None:

@@ -268,11 +268,11 @@ def fit_units(
     return units, TrainingRows(given.x, z, given.weight)
 
 
-def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray, stacklevel: int) -> None:
+def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray) -> None:
     """Warn where a few gross targets (n_rows, n_outputs) carry most of the squares, and are taken as they are."""
     if plan.noise != "student_t":
         scale = "" if units.active is None else " and the same target_transform by name"
-        warn_of_gross(y, f"use noise='student_t'{scale}, which they hardly move", stacklevel + 1)
+        warn_of_gross(y, f"use noise='student_t'{scale}, which they hardly move")
 
 
 def fit_features(

@@ -278,7 +278,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ) -> None:
         mean = scores.mean(axis=1)
         if not np.isfinite(mean).all():
-            warn(f"One or more of the test scores are non-finite: {mean}", UserWarning, stacklevel=3)
+            warn(f"One or more of the test scores are non-finite: {mean}", UserWarning)
         results: dict[str, Any] = {}
         for name, seconds in (("fit", fit_seconds), ("score", score_seconds)):
             results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
@@ -427,7 +427,7 @@ def _fitted(
         fitted = infer(plan, units, sums, plan.generators()[1])
         found.append(clone(model)._adopt(lead, fitted, {"inference": time.perf_counter() - begin}))
         found[-1].statistics_ = statistics
-        found[-1]._warn_if_unfinished(stacklevel=4)  # at the caller of the search
+        found[-1]._warn_if_unfinished()
     return found
 
 
@@ -456,7 +456,7 @@ def score_of_errors(error: FloatArray, held: RunningStatistics, n_rows: int, sco
         mean = error / held.n_samples
         return -float(np.mean(np.sqrt(mean) if "root" in scoring else mean))
     if n_rows < 2:
-        warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning, stacklevel=2)
+        warn("R^2 score is not well-defined with less than two samples.", UndefinedMetricWarning)
         return float("nan")
     constant = held.target_location_scale()[1] == 0
     ratio = error / np.where(constant, 1.0, held.y_scatter)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
-from pydirect._warnings import ignored, level_of_user, warn
+from pydirect._warnings import ignored, warn
 from pydirect.estimators.choices import RegressionPlan
 from pydirect.estimators.regression import GivenRows, fit_together
 from pydirect.features.basis import Basis
@@ -318,7 +318,6 @@ class Stream(Predictor):
                 f"{far.sum()} of {len(rows)} targets miss what was predicted by more than {GROSS:g} deviations: they "
                 "are learned as if they missed it by that",
                 TargetWarning,
-                stacklevel=level_of_user(),
             )
             rows, block = replace(rows, y=self.units.location + self.units.scale * y), replace(block, y=y)
         self._watch(rows, inputs)
@@ -404,7 +403,6 @@ class Stream(Predictor):
             f"the level of y has moved by {', '.join(f'{own:.4g}' for own in amount)} after {self.n_seen} rows: "
             "earlier rows move along, and tell how f varies but no longer where it is",
             TargetWarning,
-            stacklevel=level_of_user(),
         )
 
     def _decay(self, clock: FloatArray) -> FloatArray | None:
@@ -589,7 +587,7 @@ class Stream(Predictor):
         if plan.takes_tables:
             z = Units.fit(rows.y, weight, False)[1]
             with ignored(TableWarning) if self.basis is not None else nullcontext():  # what was said at the first map
-                columns = plan.columns.encoding(table, z, weight, stacklevel=level_of_user())
+                columns = plan.columns.encoding(table, z, weight)
         else:
             columns = ColumnEncoding.of_numbers(table.shape[1], table.names)
         names = None if table.names is None else tuple(columns.names_out)

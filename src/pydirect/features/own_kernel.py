@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
-from pydirect._warnings import level_of_user, warn
+from pydirect._warnings import warn
 from pydirect.features.kernel import Kernel
 from pydirect.persistence.schema import AtLeast, Positive
 
@@ -162,7 +162,7 @@ def _warn_of_optimum(kernel: Any, x: FloatArray) -> None:
     elif len(x) > 1 and np.triu(covariance, 1).max() < UNCORRELATED * covariance.max():
         message = f"the rows of X are uncorrelated under {kernel}: start from longer length-scales, or scale X"
     if message:
-        warn(message, import_module("sklearn.exceptions").ConvergenceWarning, level_of_user())
+        warn(message, import_module("sklearn.exceptions").ConvergenceWarning)
 
 
 def noise_of(kernel: Any, x: FloatArray) -> float:

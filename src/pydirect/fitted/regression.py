@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydirect._dense import product
 from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, short_repr
-from pydirect._warnings import level_of_user, warn
+from pydirect._warnings import warn
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -350,7 +350,6 @@ class FittedRegressor(OfLatent, Predictor):
             f"{what} leave out the model's local process: fit with local=False where predictions are to agree "
             "with them",
             LocalProcessWarning,
-            stacklevel=level_of_user(),
         )
         return replace(self, local=None)
 

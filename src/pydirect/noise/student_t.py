@@ -45,7 +45,7 @@ class TargetWarning(UserWarning):
     """A few targets are so far from all others that they may ruin a fit."""
 
 
-def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> bool:
+def warn_of_gross(y: FloatArray, remedy: str) -> bool:
     """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares; return whether they do."""
     distance = np.abs(y - np.median(y, axis=0))
     distance = distance / np.maximum(distance.max(axis=0), TINY)  # squares stay finite
@@ -58,7 +58,6 @@ def warn_of_gross(y: FloatArray, remedy: str, stacklevel: int) -> bool:
             f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
             f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
             TargetWarning,
-            stacklevel=stacklevel + 1,
         )
     return bool(gross.any())
 

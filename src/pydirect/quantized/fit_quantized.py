@@ -121,7 +121,7 @@ def fit_quantized(
             task = LabelTask.begin(x, as_numpy(y), weight, settings, names)
         else:
             targets = _as_targets(y, len(x))
-            warn_of_gross(targets.reshape(len(x), -1), "fit without them", stacklevel=2)
+            warn_of_gross(targets.reshape(len(x), -1), "fit without them")
             task = TargetTask.begin(x, targets, weight, settings, names)
         counts = SAMPLES if n_samples is None else (n_samples,)
         quantised = _search(task, [Form(s, grid) for s in counts], limits)

@@ -125,7 +125,7 @@ class Columns(TransformerMixin, BaseEstimator):
         table = self._table(X, reset=True)
         check_consistent_length(X, y)
         weight = as_sample_weight(sample_weight, len(table))
-        self.encoding_ = self.encoding(table, None if y is None else _standardised(y, weight), weight, stacklevel=3)
+        self.encoding_ = self.encoding(table, None if y is None else _standardised(y, weight), weight)
         return self
 
     def transform(self, X: Any) -> FloatArray:
@@ -188,9 +188,7 @@ class Columns(TransformerMixin, BaseEstimator):
             if not _are_columns(pair) or len(pair) != 2:
                 raise TypeError(f"coordinates must be columns of latitude and longitude, got {self.coordinates!r}")
 
-    def encoding(
-        self, X: Any, y: FloatArray | None = None, weight: FloatArray | None = None, *, stacklevel: int = 2
-    ) -> ColumnEncoding:
+    def encoding(self, X: Any, y: FloatArray | None = None, weight: FloatArray | None = None) -> ColumnEncoding:
         """Return the encoding learned from the rows of a table.
 
         Parameters
@@ -201,8 +199,6 @@ class Columns(TransformerMixin, BaseEstimator):
             Standardised targets.
         weight : ndarray of shape (n_rows,), optional
             How many times each row counts.
-        stacklevel : int, default=2
-            Stack level that warnings are attributed to.
 
         Returns
         -------
@@ -224,7 +220,7 @@ class Columns(TransformerMixin, BaseEstimator):
         of_text = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
         found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
         if complete is None:
-            _warn_of_columns(columns, found, table.names, stacklevel + 1)
+            _warn_of_columns(columns, found, table.names)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
         numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
@@ -352,12 +348,11 @@ def _warn_of_columns(
     columns: Sequence[Column],
     found: Sequence[tuple[tuple[str | None, ...] | None, bool]],
     names: Sequence[str] | None,
-    stacklevel: int,
 ) -> None:
     for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
         reason = _reason(column, own)
         if reason:
-            warn(f"{label(names, j)} {reason}", TableWarning, stacklevel=stacklevel + 1)
+            warn(f"{label(names, j)} {reason}", TableWarning)
 
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
