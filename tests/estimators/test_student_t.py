@@ -96,7 +96,7 @@ def test_weights_count_rows():
 def test_sums_over_rows_and_the_raw_basis_are_refused():
     with pytest.raises(ValueError, match="needs the rows again"):
         DirectRegressor(noise="student_t").partial_fit(X, DIRTY)
-    with pytest.raises(ValueError, match="needs rows, but DirectSearchCV"):
+    with pytest.raises(ValueError, match="needs the rows again"):
         DirectSearchCV(DirectRegressor(noise="student_t"), {"n_basis_functions": [10]}).fit(X, DIRTY)
     with pytest.raises(ValueError, match="needs posterior='gaussian'"):
         fitted(DIRTY, posterior="sequential")

@@ -162,7 +162,7 @@ def test_a_summary_says_why_no_other_noise_was_compared(tmp_path):
 @pytest.mark.parametrize("call", ["partial_fit", "fit_statistics", "fit_stream", "search"])
 def test_sums_over_rows_are_not_enough(call):
     model = DirectRegressor(n_basis_functions=20, noise="varying").fit_features(X, Y)
-    with pytest.raises(ValueError, match=r"needs the rows again|noise='varying' needs rows, but DirectSearchCV"):
+    with pytest.raises(ValueError, match="needs the rows again"):
         if call == "partial_fit":
             model.partial_fit(X, Y)
         elif call == "fit_statistics":
