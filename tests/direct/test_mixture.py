@@ -215,7 +215,6 @@ def test_arguments_are_checked(make_problem):
         ({"n_components": 0}, "n_components must be at least 1"),
         ({"n_components": 65}, "n_components must be at most 64"),
         ({"entropy": "exact"}, "entropy must be one of"),
-        ({"tolerance": 0.0}, "tolerance must be above 0"),
         ({"optimizer": "sgd"}, "optimizer must be one of"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -80,7 +80,7 @@ def test_components_that_meet_within_one_sweep_are_not_at_rest():
     """Two weights whose difference is known: from (0, 0) and (1, 1), which are far apart, both would spread alike."""
     statistics = GaussianStatistics.from_arrays(np.tile([[1.0, -1.0]], (10, 1)), np.zeros(10))
     model = MeanFieldRegression.of(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
-    climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1e-9, 1)
+    climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1)
     q = np.eye(2)[[[0, 0], [1, 1]]]
     start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1))
     state = climb.ascend(start)

@@ -350,7 +350,6 @@ def test_without_the_factor_draws_are_those_that_were_kept():
         ({"order": np.zeros(80)}, "permutation"),
         ({"draws": "antithetic"}, "draws must be one of"),
         ({"n_draws": 0}, "n_draws must be"),
-        ({"coverage": 0.0}, "coverage must be"),
     ],
 )
 def test_arguments_are_checked(options, message):

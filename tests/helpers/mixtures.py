@@ -59,7 +59,7 @@ def log_prior_of_hypotheses(problem):
 
 def climb_of(problem, table=None, n_threads=1):
     model = problem.model
-    return mixture_ascent.Climb(model, table, model.statistics.A.astype(np.float32), 1000, 1e-9, n_threads)
+    return mixture_ascent.Climb(model, table, model.statistics.A.astype(np.float32), 1000, n_threads)
 
 
 def random_state(problem, r, seed=0, concentration=1.0):

@@ -99,24 +99,24 @@ def test_evidence_gradient_agrees_with_finite_differences(setting, noise, scale)
 
 def test_evidence_is_maximal_where_its_gradient_vanishes():
     setting = Setting(200, 20)
-    noise, scale = maximise_evidence(setting.rotation, 1.0, 1.0, fit_scale=True)
+    noise, scale = maximise_evidence(setting.rotation, 1.0, 1.0)
     best, gradient = setting.evidence(noise, scale)
     assert np.abs(gradient).max() < 0.01
     assert noise == pytest.approx(0.16, rel=0.3)
     for factor in (0.9, 1.1):
         assert setting.evidence(noise * factor, scale)[0] < best
         assert setting.evidence(noise, scale * factor)[0] < best
-    fixed, kept = maximise_evidence(setting.rotation, 1.0, 0.5, fit_scale=False)
+    kept, fixed = maximise_evidence(setting.rotation, 0.5, 1.0, fit_noise=False)
     assert kept == 0.5
-    assert abs(setting.evidence(fixed, 0.5)[1][0]) < 0.01
+    assert abs(setting.evidence(0.5, fixed)[1][1]) < 0.01
 
 
 def test_a_tight_prior_keeps_the_maximum_near_its_start():
     setting = Setting(30, 5)
-    free = maximise_evidence(setting.rotation, 1.0, 1.0, fit_scale=True)
-    held = maximise_evidence(setting.rotation, 1.0, 1.0, fit_scale=True, prior_sd=(1e-3, 1e-3))
+    free = maximise_evidence(setting.rotation, 1.0, 1.0)
+    held = maximise_evidence(setting.rotation, 1.0, 1.0, prior_sd=(1e-3, 1e-3))
     np.testing.assert_allclose(held, 1.0, rtol=0.01)
-    wide = maximise_evidence(setting.rotation, 1.0, 1.0, fit_scale=True, prior_sd=(1e3, 1e3))
+    wide = maximise_evidence(setting.rotation, 1.0, 1.0, prior_sd=(1e3, 1e3))
     np.testing.assert_allclose(wide, free, rtol=0.01)
 
 

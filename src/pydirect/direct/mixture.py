@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import as_choice, as_count, as_number
+from pydirect._validation import as_choice, as_count
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.direct.mixture_ascent import (
     Climb,
@@ -43,7 +43,6 @@ def fit_mixture(
     optimizer: str = "pipeline",
     start: MeanFieldPosterior | MixturePosterior | None = None,
     max_iter: int = 1000,
-    tolerance: float = 1e-2,
     n_threads: int | None = None,
 ) -> MixturePosterior:
     """Fit a mixture of factorised posteriors from statistics alone.
@@ -78,8 +77,6 @@ def fit_mixture(
         from instead of fitting a factorised one. One component is then split; the number of several stays.
     max_iter : int, default=1000
         Largest number of iterations of any one stage.
-    tolerance : float, default=1e-2
-        Problems of more than 300 weights are at rest when an iteration raises the ELBO by less than this many nats.
     n_threads : int, optional
         By default OpenMP's number. Results have the same bits for any number.
 
@@ -114,7 +111,6 @@ def fit_mixture(
     as_choice(entropy, "entropy", ENTROPIES)
     as_choice(optimizer, "optimizer", OPTIMIZERS)
     as_count(max_iter, "max_iter")
-    tolerance = as_number(tolerance, "tolerance", above=0.0)
     target = as_target_statistics(statistics)
     if isinstance(log_prior, MixturePrior):
         log_prior = log_prior.table(levels, target.n_weights)
@@ -123,7 +119,7 @@ def fit_mixture(
         log_prior = log_prior.marginal
     model = MeanFieldRegression.of(target, levels, log_prior, noise_levels, log_noise_prior)
     threads = resolve_n_threads(n_threads)
-    climb = Climb(model, table, in_single_precision(target.A), max_iter, tolerance, threads)
+    climb = Climb(model, table, in_single_precision(target.A), max_iter, threads)
 
     if start is not None:
         state = climb.ascend(start_state(start, climb, n_components))

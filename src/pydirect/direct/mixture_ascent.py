@@ -26,6 +26,8 @@ from pydirect.optimize.quadratic import MOVE_THRESHOLD, SMALL_PROBLEM
 
 # A weight is split where both halves keep this much of its mass.
 SMALLEST_HALF = 0.01
+# Nats that an iteration must gain where there are more than a few weights.
+TOLERANCE = 1e-2
 # Rounds between weights and responsibilities of a mixture prior.
 PRIOR_ROUNDS = 20
 
@@ -52,7 +54,6 @@ class Climb:
     table: MixturePriorTable | None
     a: NDArray[np.float32]
     max_iter: int
-    tolerance: float
     n_threads: int
 
     @property
@@ -83,7 +84,7 @@ class Climb:
         """Sweep until nothing rises; under a mixture prior in turns with its responsibilities, never downhill."""
         m = self.model.levels.shape[1]
         fine = 1e-6 if self.small else 1.0
-        rise = 1e-12 if self.small else self.tolerance / (abs(state.elbo) + 1.0)
+        rise = 1e-12 if self.small else TOLERANCE / (abs(state.elbo) + 1.0)
         for _ in range(1 if self.table is None else PRIOR_ROUNDS):
             before = state.elbo
             try:
@@ -286,7 +287,7 @@ def ascend_taylor(state: MixtureState, climb: Climb) -> MixtureState:
     It starts from the split posterior, which is factorised and its own best centre, or from the pairwise fit and the
     best centre of that, whichever is higher under this bound.
     """
-    rise = 1e-12 if climb.small else climb.tolerance / (abs(state.elbo) + 1.0) / 10
+    rise = 1e-12 if climb.small else TOLERANCE / (abs(state.elbo) + 1.0) / 10
     risen = climb.ascend(state)
     if risen.interrupted:
         return risen

@@ -75,7 +75,6 @@ class SequentialRegression:
     level_scales: str
     # (1, n_levels) or (n_weights, n_levels): log masses of shared levels, in place of `prior`
     log_prior: FloatArray | None
-    coverage: float
     order: str | NDArray[np.int64]  # (n_weights,)
     ties: NDArray[np.intp] | None = None  # (n_weights,)
     given_exponents: NDArray[np.int8] | None = None  # (n_weights,)
@@ -143,7 +142,8 @@ class SequentialRegression:
         mean = solve(factor, self.statistics.c) / self.noise
         sd = np.sqrt(_core.inverse_diagonal(factor, self.n_threads))
         edge = (np.abs(self.unit_levels[:, [0, -1]]) + self.widths[:, [0, -1]] / 2).min(axis=1)
-        reach = self.coverage * sd + (np.abs(mean) if self.level_scales == "own" else 0.0)
+        coverage = COVERAGE if self.unit_levels.shape[1] > 3 else COVERAGE_OF_TERNARY
+        reach = coverage * sd + (np.abs(mean) if self.level_scales == "own" else 0.0)
         needed = np.ceil(np.log2(reach / (edge * self.step)))
         if np.abs(needed).max() > LARGEST_EXPONENT:
             raise self._failure(
@@ -232,7 +232,6 @@ def fit_sequential(
     levels: ArrayLike | None = None,
     log_prior: ArrayLike | None = None,
     level_scales: str = "own",
-    coverage: float | None = None,
     order: str | ArrayLike = "min_pivot",
     ties: ArrayLike | None = None,
     level_exponents: ArrayLike | None = None,
@@ -266,9 +265,6 @@ def fit_sequential(
         about the mean of the weight's posterior, for data that determine weights to a small fraction of their size; it
         stores a mean per weight, and no weight is zero. As these levels look at the data, the ELBO of few of them may
         lie above the evidence of continuous weights: do not compare the two.
-    coverage : float, optional
-        Number of posterior standard deviations that own levels cover on either side of the mean; 3, or 2 of three
-        levels.
     order : {"min_pivot", "diagonal", "natural"} or array_like of shape (n_weights,), default="min_pivot"
         Order of the factorisation, whose last weight is drawn first. ``"min_pivot"``: the smallest remaining pivot in
         own units comes next. ``"diagonal"``: by the diagonal of H in own units.
@@ -317,9 +313,6 @@ def fit_sequential(
     as_flag(keep_factor, "keep_factor")
     as_choice(draws, "draws", DRAW_KINDS)
     unit_levels = as_own_levels(levels, n_levels) if own else _shared_levels(levels, n_levels, b)
-    n_levels = unit_levels.shape[1]
-    if coverage is None:
-        coverage = COVERAGE if n_levels > 3 else COVERAGE_OF_TERNARY
     if log_prior is not None and own:
         raise ValueError(
             f"log_prior must be None with level_scales={level_scales!r}, whose levels come later: give a prior"
@@ -337,7 +330,6 @@ def fit_sequential(
         unit_levels=unit_levels,
         level_scales=level_scales,
         log_prior=None if log_prior is None else as_log_prior(log_prior, unit_levels, b),
-        coverage=as_number(coverage, "coverage", above=0.0),
         order=_as_order(order, b),
         ties=_as_integers(ties, "ties", b, (0, b - 1), np.intp, level_scales),
         given_exponents=_as_integers(

@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, short_repr
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
 from pydirect.persistence.schema import NOT_STORED, AtLeast, AtMost, Binds, Positive, Shape
 from pydirect.statistics.gaussian import GaussianStatistics, whitened_sums
@@ -118,6 +118,8 @@ class AdaptiveRegression:
     degrees: Annotated[FloatArray, Shape("n_outputs"), Positive]
     posteriors: Annotated[tuple[RecursivePosterior, ...], Shape("n_outputs")] | None
     factor: FloatArray | None = field(default=None, metadata=NOT_STORED)
+
+    __repr__ = short_repr
 
     @classmethod
     def empty(

@@ -92,7 +92,6 @@ def maximise_evidence(
     scale: float = 1.0,
     *,
     fit_noise: bool = True,
-    fit_scale: bool = True,
     prior_sd: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
     """Noise variance and prior variance that maximise the evidence, from a start.
@@ -105,8 +104,8 @@ def maximise_evidence(
         Noise variance to start from.
     scale : float, default=1.0
         Prior variance to start from.
-    fit_noise, fit_scale : bool, default=True
-        Whether the noise variance and the prior variance are free.
+    fit_noise : bool, default=True
+        Whether the noise variance is free.
     prior_sd : tuple of float, optional
         Standard deviations of Gaussian priors on log noise and log scale about the start: a start that is an estimate
         from the same data's neighbourhood keeps small data sets from running away.
@@ -119,29 +118,23 @@ def maximise_evidence(
     target = as_rotated_target(rotated)
     yty, n = target.yty, target.n_samples
     start = np.log([noise, scale])
-    begin = start.copy()
-    free = np.array([fit_noise, fit_scale])
+    free = slice(0 if fit_noise else 1, 2)
     tightness = np.zeros(2) if prior_sd is None else np.array(prior_sd) ** -2.0
 
     def negative(moved: FloatArray) -> tuple[float, FloatArray]:
-        theta = start.copy()
-        theta[free] = moved
+        theta = np.append(start[: free.start], moved)
         value, gradient = log_evidence(target, *np.exp(theta))
         pull = tightness * (theta - start)
         return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
 
     # Noise between a hundred-thousandth and a hundred of the targets' spread.
     middle = np.log(yty / n) if yty > 0 else 0.0
-    bounds = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))])
-    begin[free] = np.clip(start, *bounds.T)[free]
-    if free.any():
-        with single_blas_thread():
-            best = minimize(
-                negative, begin[free], jac=True, method="L-BFGS-B", bounds=bounds[free], options=TO_ROUNDING
-            )
-            begin[free] = _polished(negative, best.x, bounds[free])
-    found_noise, found_scale = np.exp(begin)
-    return float(found_noise) if fit_noise else noise, float(found_scale) if fit_scale else scale
+    bounds = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))])[free]
+    begin = np.clip(start[free], *bounds.T)
+    with single_blas_thread():
+        best = minimize(negative, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=TO_ROUNDING)
+        found = np.exp(_polished(negative, best.x, bounds))
+    return float(found[0]) if fit_noise else noise, float(found[-1])
 
 
 def _polished(
