@@ -165,15 +165,11 @@ class GaussianPosterior(WithOutcome):
             mean, variance = product(rotated, self.mean), product(np.square(rotated), self.variance)
         return mean, variance + np.multiply.outer(outside, self.prior_variance)
 
-    def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
-        """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
-        turned = product(phi, self.vectors)
-        if self._is_complete:
-            images = product(turned * self.variance, self.vectors.T)
-        else:
-            inside = product(turned * (self.variance - self.prior_variance), self.vectors.T)
-            images = inside + self.prior_variance * phi
-        return np.asarray(images if other is None else product(images, other.T))
+    def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
+        """Covariances of f at rows of Φ with f at others, (n_rows, n_other), of one output."""
+        outside = 0.0 if self._is_complete else self.prior_variance
+        inside = product(product(phi, self.vectors) * (self.variance - outside), self.vectors.T)
+        return np.asarray(product(inside + outside * phi, other.T))
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
@@ -254,10 +250,9 @@ class FactoredPosterior:
 
     latent_moments = moments
 
-    def covariances(self, phi: FloatArray, other: FloatArray | None = None) -> FloatArray:
-        """Covariances of f at rows of Φ with f at others, or with all weights, (n_rows, n_other), of one output."""
-        images = solve_factored(self.factor, phi.T).T
-        return images if other is None else np.asarray(product(images, other.T))
+    def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
+        """Covariances of f at rows of Φ with f at others, (n_rows, n_other), of one output."""
+        return np.asarray(product(solve_factored(self.factor, phi.T).T, other.T))
 
     def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
         """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""

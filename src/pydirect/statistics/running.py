@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
-from pydirect._dense import gram, half_rows
+from pydirect._dense import gram
 from pydirect._progress import uninterrupted
 from pydirect._threads import ordered_map, resolve_n_threads, single_blas_thread
 from pydirect._validation import (
@@ -390,13 +390,10 @@ class RunningStatistics:
                 "statistics from a file that are sums of kernel functions need their feature map, which whitens them: "
                 "load(path, features=...)"
             )
-        factor_of_rows, threads = factor_of_sums(self.features, self.block_dtype), resolve_n_threads()
-        if factor_of_rows is None:
-            return self.mean, self.cross, _shifted(self.scatter, factor, self.mean)
-        mean = half_rows(factor_of_rows, self.mean[None].copy(), threads)[0]
-        sums = self.cross.copy(), _shifted(self.scatter, 0.0, self.mean)
-        cross, scatter = whitened_sums(*sums, factor_of_rows, threads)
-        return mean, cross, _shifted(scatter, factor, mean)
+        rows, scatter = np.vstack([self.cross, self.mean]), _shifted(self.scatter, 0.0, self.mean)
+        whitening = factor_of_sums(self.features, self.block_dtype)
+        rows, scatter = whitened_sums(rows, scatter, whitening, resolve_n_threads())
+        return rows[-1], rows[:-1], _shifted(scatter, factor, rows[-1])
 
     def missing_variance(self, mean_square: float) -> float:
         """Return the prior variance of f that the features lack at an average row, given their mean ‖φ‖²."""
