@@ -175,7 +175,7 @@ class LatentMarginalLikelihood(MarginalLikelihood):
     @property
     def n_values(self) -> int:
         """Number of rows, whatever the contrasts."""
-        return self.n
+        return self.n_rows
 
     def _forget(self) -> Self:
         self.sites: Sites | None = None
@@ -198,10 +198,10 @@ class LatentMarginalLikelihood(MarginalLikelihood):
 
         One curvature for all contrasts is less than that in some directions, where whole steps go too far.
         """
-        x = self.x[: self.n]
+        x = self.x[: self.n_rows]
         prior = self.unit**2 * self.unpack(theta).covariance(x, x, self.n_threads)
         if self.sites is None:
-            moments, n_steps = Moments(self.likelihood.first_guess(), np.zeros(self.n), 0.0, 0.0), FIRST_STEPS
+            moments, n_steps = Moments(self.likelihood.first_guess(), np.zeros(self.n_rows), 0.0, 0.0), FIRST_STEPS
             elbo, expected = -np.inf, self._elbo(moments)[1]
         else:
             moments, n_steps = self.sites.posterior(prior), STEPS
@@ -217,7 +217,7 @@ class LatentMarginalLikelihood(MarginalLikelihood):
                 continue
             gain, self.step = value - elbo, min(1.0, 1.5 * self.step)
             self.sites, moments, elbo, expected = sites, tried, value, of_tried
-            if gain < STEP_GAIN * self.n:
+            if gain < STEP_GAIN * self.n_rows:
                 break
         # The regression on the sites' responses, and what makes its value that of the ELBO.
         assert self.sites is not None
