@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.search import KernelRows
 from pydirect.logistic.kernel_evidence import (
     LOGIT_UNIT,
@@ -148,19 +147,6 @@ def test_logits_that_are_linear_have_a_linear_kernel():
     t = np.where(x @ [[3.0], [-3.0], [2.0]] + rng.logistic(size=(150, 1)) > 0, 1.0, -1.0)
     found = found_by(x, t, rng)[0]
     assert found.linear_amplitude > 2 * (found.ard_amplitude + found.isotropic_amplitude)
-
-
-def test_evaluations_are_of_a_regression_on_responses():
-    """The likelihood's shape enters by its sites alone: at fixed ones the value is a regression's, up to a constant."""
-    objective = problem(THREE)
-    objective.update(objective.start)
-    other = MarginalLikelihood(X, objective.sites.responses / LOGIT_UNIT, objective.sites.second, 2, 1)
-    other.counts = False
-    gaps = [
-        objective(theta)[0] - other(theta)[0]
-        for theta in (objective.start, objective.start + 0.3 * (np.arange(len(objective.start)) > 0))
-    ]
-    np.testing.assert_allclose(gaps[0], gaps[1])
 
 
 def test_threads_do_not_matter():

@@ -25,7 +25,7 @@ from pydirect.estimators.choices import (
     feature_plan,
     require_same_features,
 )
-from pydirect.estimators.class_streams import LabelMass, OneAgainstRest, all_rows, label_source, one_against_rest
+from pydirect.estimators.class_streams import LabelMass, all_rows, label_source, one_against_rest
 from pydirect.estimators.classification import (
     ClassificationPlan,
     Labels,
@@ -262,73 +262,41 @@ class DirectClassifier(Classifier, OfLabels):
                 labels, problems = one_against_rest(plan, source, label_codes.labels, count.mass)
                 labelled = problems.rows(sample)
                 labelled = labelled[labelled.weight != 0]
-                if keep_features:
-                    x = EncodedSource(source, self.columns_).rows(labelled).x
-                else:
+                if not keep_features:
                     with run.uncounted("features"):
-                        x = self._features_of_sample(plan, labels, labelled, run.names, source.codes)
-                model = self._passed(
-                    plan, labels, problems, replace(labelled, x=x), count.n_rows, drop_missing, progress
-                )
+                        self._fix_features(plan, labels, labelled, run.names, source.codes)
+                encoded = EncodedSource(source, self.columns_, drop_missing)
+                problems.source, labelled = encoded, encoded.rows(labelled)
+                run = StreamRun(problems, progress, self.n_threads, drop_missing)
+                total = run.collected(RunningStatistics.empty(self.features_, problems.sign.shape[1]))
+                passes = all_rows(problems, self.features_.n_weights, count.n_rows, drop_missing, progress)
+                try:
+                    with progress.stage("inference"):
+                        model = infer_by_passes(plan, labels, self.features_, passes, labelled, total)
+                except KeyboardInterrupt:
+                    raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
             self._accept(model)
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
-    def _passed(
-        self,
-        plan: ClassificationPlan,
-        labels: Labels,
-        problems: OneAgainstRest,
-        sample: Rows,
-        n_rows: int,
-        drop_missing: bool,
-        progress: Progress,
-    ) -> FittedClassifier:
-        """Sum all rows, then pass over them once for every step of the bound."""
-        encoded = EncodedSource(problems.source, self.columns_, drop_missing)
-        problems = OneAgainstRest(encoded, problems.sign, problems.factor, problems.one_dimensional)
-        run = StreamRun(problems, progress, self.n_threads, drop_missing)
-        total = run.collected(RunningStatistics.empty(self.features_, problems.sign.shape[1]))
-        with progress.stage("inference"):
-            try:
-                passes = all_rows(problems, self.features_.n_weights, n_rows, drop_missing, progress)
-                return infer_by_passes(plan, labels, self.features_, passes, sample, total)
-            except KeyboardInterrupt:
-                raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
-
-    def _features_of_sample(
-        self,
-        plan: ClassificationPlan,
-        labels: Labels,
-        sample: Rows,
-        names: list[str] | None,
-        codes: Codebook | None,
-    ) -> FloatArray:
-        """Fix columns and feature map by a sample of labelled rows; return its encoded rows."""
+    def _fix_features(
+        self, plan: ClassificationPlan, labels: Labels, sample: Rows, names: list[str] | None, codes: Codebook | None
+    ) -> None:
+        """Fix columns and feature map by a sample of labelled rows."""
         self._begin()
         self._set_input_names(sample.x.shape[1], names)
         table = Table.of_numbers(sample.x, names) if codes is None else codes.table(sample.x, names)
         self.columns_ = self._fitted_columns(table, sample.y, sample.weight)
-        x, rng = self.columns_.encode(table), plan.generator()
-        rows = TrainingRows(np.ascontiguousarray(x), sample.y, sample.weight)
-        search = LabelSearch(plan.features.max_search_rows)
-        basis = fit_basis(
-            plan.features,
-            rows,
-            self.columns_,
-            search,
-            rng,
-            resolve_n_threads(),
-            names=self._feature_names() or None,
-        )
-        basis = basis.for_one_pass()
+        rows = TrainingRows(np.ascontiguousarray(self.columns_.encode(table)), sample.y, sample.weight)
+        search, names_out = LabelSearch(plan.features.max_search_rows), self._feature_names() or None
+        rng, threads = plan.generator(), resolve_n_threads()
+        basis = fit_basis(plan.features, rows, self.columns_, search, rng, threads, names=names_out).for_one_pass()
         if plan.features.learns_kernel and len(labels.intercept):
             maker = ProblemMaker(rows, labels, Progress(0))
             problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)
             raise_if_set(problem.stop)
         self.features_ = basis
-        return x
 
     def _require_same_features(self, plan: ClassificationPlan) -> None:
         require_same_features(self.features, plan.features, self.features_)

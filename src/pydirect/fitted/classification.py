@@ -150,10 +150,9 @@ class FittedCounts(OfLatent):
 
     def distribution(self, x: FloatArray, log_exposure: FloatArray) -> CountDistribution:
         """Predictive distribution of the counts at every row, of log exposures (n_rows,)."""
-        mean, variance = self.latent.moments(x, with_variance=True)
-        assert variance is not None
-        log_rate = np.minimum(self.intercept + mean[:, 0], self.highest)
-        believed = np.minimum(variance[:, 0], 2 * (self.highest - log_rate))  # the mean rate is exp(m + v / 2)
+        log_rate, std = self.log_rate(x, with_std=True)
+        assert std is not None
+        believed = np.minimum(std**2, 2 * (self.highest - log_rate))  # the mean rate is exp(m + v / 2)
         return CountDistribution(log_rate + log_exposure, believed, self.dispersion)
 
     def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, log_exposure: FloatArray) -> NDArray[Any]:

@@ -228,8 +228,7 @@ def climb(source: RowSource, ascent: Ascent[Posterior], stop: threading.Event) -
 
 def ended(outcome: Outcome, stop: threading.Event) -> Outcome:
     """Return how an optimisation ended that `stop` may have ended."""
-    interrupted = outcome.interrupted or stop.is_set()
-    return replace(outcome, converged=outcome.converged and not stop.is_set(), interrupted=interrupted)
+    return outcome.stopped() if stop.is_set() else outcome
 
 
 def with_outcome(posterior: Posterior, outcome: Outcome, stop: threading.Event) -> Posterior:

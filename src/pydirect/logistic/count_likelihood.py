@@ -59,6 +59,12 @@ class CountLikelihood(LatentLikelihood):
         u = z - np.log(self.size)
         return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
 
+    def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
+        return self.log_probability(y, f)
+
+    def guess(self, y: FloatArray) -> FloatArray:
+        return np.log(y[:, 0] + 0.5)
+
     def derivatives(self, y: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the derivative of log p(y | z) in z, and minus its second derivative."""
         if self.dispersion == 0:

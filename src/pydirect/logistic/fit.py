@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Generic
 
 import numpy as np
@@ -64,11 +65,11 @@ class DiscreteLatent:
 
     posteriors: list[GaussianPosterior] | list[MeanFieldPosterior]
     variance: float = 1.0
-    mean: FloatArray = field(init=False)
 
-    def __post_init__(self) -> None:
-        coefficients = [posterior.coefficients for posterior in self.posteriors]
-        object.__setattr__(self, "mean", np.sqrt(self.variance) * np.stack(coefficients, axis=1))
+    @cached_property
+    def mean(self) -> FloatArray:
+        """Means of the weights, (n_weights, n_functions)."""
+        return np.sqrt(self.variance) * np.stack([posterior.coefficients for posterior in self.posteriors], axis=1)
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw; the mean one where functions differ."""
