@@ -94,6 +94,64 @@ def test_an_unseen_category_is_less_certain():
     assert (model.predict(new, return_std=True)[1] > model.predict(NEW, return_std=True)[1]).mean() > 0.9
 
 
+def gappy(n, seed=0, share=0.25):
+    """Rows y = 2a + b + noise, of which a share lacks a, y without noise, and which rows lack it."""
+    rng = np.random.default_rng(seed)
+    a, b, c = rng.normal(size=(3, n))
+    b, gap = 0.6 * a + 0.8 * b, rng.random(n) < share
+    frame = pandas.DataFrame({"a": np.where(gap, np.nan, a), "b": b, "c": c})
+    return frame, 2 * a + b, gap
+
+
+@pytest.mark.parametrize("way", ["fit", "fit_stream", "partial_fit"])
+def test_intervals_hold_where_numbers_are_missing_as_in_training(way, tmp_path):
+    (x, f, _), (new, f_new, gap) = gappy(250), gappy(600, 1)
+    noise = 0.3 * np.random.default_rng(2).normal(size=(2, 600))
+    model, y, y_new = DirectRegressor(), f + noise[0, :250], f_new + noise[1]
+    getattr(model, way)(*([lambda: [(x, y)]] if way == "fit_stream" else [x, y]))
+    lower, upper = model.predict_interval(new)
+    covered = (lower <= y_new) & (y_new <= upper)
+    assert 0.82 < covered[gap].mean() < 0.97 and covered[~gap].mean() > 0.88
+    mean, epistemic, aleatoric = model.predict_parts(new)
+    assert epistemic[gap].min() > 3 * epistemic[~gap].max() and np.ptp(aleatoric) < 1e-9
+    np.testing.assert_allclose(model.predict(new), mean)
+    np.testing.assert_allclose(np.std(model.sample_y(new, 4000, noise=False), axis=1), epistemic, rtol=0.1)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(pydirect.load(tmp_path / "model").predict_interval(new), [lower, upper])
+
+
+@pytest.mark.parametrize("options", [{}, {"features": "linear", "posterior": "sequential"}], ids=str)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
+def test_classes_are_as_probable_as_they_are_frequent_where_numbers_are_missing(options, n_classes):
+    (x, f, _), (new, f_new, gap) = gappy(400), gappy(1500, 1)
+    cuts = np.quantile(f, np.arange(1, n_classes) / n_classes)
+    proba = DirectClassifier(**options).fit(x, np.searchsorted(cuts, f)).predict_proba(new)
+    right = proba.argmax(axis=1) == np.searchsorted(cuts, f_new)
+    assert right[gap].mean() > 0.6 and proba.max(axis=1)[gap].mean() < right[gap].mean() + 0.04
+
+
+def test_means_of_transformed_targets_are_the_same_with_deviations_where_numbers_are_missing():
+    x, f, _ = gappy(100)
+    model = DirectRegressor(**SMALL, target_transform="log").fit(x, np.exp(f))
+    np.testing.assert_array_equal(model.predict(x), model.predict(x, return_std=True)[0])
+
+
+def test_intervals_hold_for_new_categories_and_missing_ones():
+    rng, covered = np.random.default_rng(0), []
+    for left in range(8):
+        effect, kind, z = 2 * rng.normal(size=8), rng.integers(8, size=400), rng.normal(size=400)
+        y = effect[kind] + z + 0.3 * rng.normal(size=400)
+        frame = pandas.DataFrame({"kind": np.char.add("k", kind.astype(str)), "z": z})
+        train = (kind != left) & (np.arange(400) < 200)
+        model = DirectRegressor().fit(frame[train], y[train])
+        for new in (frame[kind == left], frame[200:].assign(kind=None)):
+            lower, upper = model.predict_interval(new)
+            own = y[new.index]
+            covered.append(np.mean((lower <= own) & (own <= upper)))
+    assert np.mean(covered[::2]) > 0.8 and np.mean(covered[1::2]) > 0.85
+
+
 def test_models_of_tables_survive_files_and_pickle(tmp_path):
     for model in (
         DirectRegressor(**SMALL, columns=Columns(categories=["male"])),

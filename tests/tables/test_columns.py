@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pydirect
 from pydirect.persistence.schema import pack, unpack
 from pydirect.tables import Columns, TableWarning
-from pydirect.tables.encoding import ColumnEncoding, Gaps
+from pydirect.tables.encoding import ColumnEncoding, Gaps, new_category
 
 RNG = np.random.default_rng(0)
 
@@ -43,15 +43,22 @@ def test_a_category_is_a_column_and_numbers_stay_numbers():
     np.testing.assert_array_equal(columns.origins, [0, 1, 1])
 
 
-def test_unseen_and_missing_categories_have_zeros_unless_missing_ones_occurred_in_training():
+def test_missing_categories_are_expected_unless_they_occurred_in_training():
     complete = Columns().encoding(table(["a", "b", "a"]))
     with_gaps = Columns().encoding(table(["a", None, "b", float("nan")]))
     new = table(["c", None, "a"])
-    np.testing.assert_array_equal(complete.encode(new), [[0, 0], [0, 0], [1, 0]])
-    np.testing.assert_array_equal(with_gaps.encode(new), [[0, 0, 0], [0, 0, 1], [1, 0, 0]])
+    np.testing.assert_allclose(complete.encode(new)[1:], [[2 / 3, 1 / 3], [1, 0]])
+    np.testing.assert_array_equal(with_gaps.encode(new)[1:], [[0, 0, 1], [1, 0, 0]])
     assert with_gaps.names_out == ["x0=a", "x0=b", "x0=(missing)"]
     np.testing.assert_array_equal(complete.unseen(new)[:, 0], [True, False, False])
     np.testing.assert_array_equal(complete.missing(new)[:, 0], [False, True, False])
+
+
+@pytest.mark.parametrize(("n_categories", "ratio"), [(2, 4), (3, 4), (7, 7 / 4), (40, 40 / 37)])
+def test_a_new_category_is_equally_far_from_all_others_as_few_of_them_say_less(n_categories, ratio):
+    names = [f"c{k}" for k in range(n_categories)]
+    new, *known = Columns().encoding(table(names * 2)).encode(table(["new", *names]))
+    np.testing.assert_allclose(((known - new) ** 2).sum(axis=1), 2 * ratio)
 
 
 def test_of_many_categories_the_commonest_are_kept_and_all_others_share_a_column():
@@ -61,8 +68,8 @@ def test_of_many_categories_the_commonest_are_kept_and_all_others_share_a_column
     assert columns.n_encoded == 50 and columns.categories[0] == tuple(names[11:]) and columns.pooled == (0,)
     rows = columns.encode(table(["c00", "c59", "new", None]))
     assert columns.names_out[-1] == "x0=(other)"
-    np.testing.assert_array_equal(rows[:, -1], [1, 0, 1, 0])
-    np.testing.assert_array_equal(rows.sum(axis=1), [1, 1, 1, 0])
+    np.testing.assert_allclose(rows[:, -1], [1, 0, 1, 22 / 169])
+    np.testing.assert_allclose(rows.sum(axis=1), 1)
 
 
 @given(
@@ -76,13 +83,10 @@ def test_every_row_is_of_one_category_at_most_and_knows_which(train, new):
     for values, known in ((train, True), (["other", *new], False)):
         rows = columns.encode(table(values))
         assert rows.shape == (len(values), columns.n_encoded)
-        assert set(np.unique(rows)) <= {0.0, 1.0}
         for row, value, unseen in zip(rows, values, columns.unseen(table(values))[:, 0], strict=True):
             key = None if value is None else value.decode() if isinstance(value, bytes) else str(value)
             key = key.removesuffix(".0") if key else key
-            assert row.sum() == (key in own)
-            if key in own:
-                assert row[own.index(key)] == 1.0
+            assert ((row == 1.0) == [key == each for each in own]).all() or (key is None and len(own) == 1)
             assert unseen == (key is not None and key not in own)
             assert not (known and unseen)
 
@@ -110,8 +114,8 @@ def test_numbers_named_as_categories_are():
 
 def test_numbers_in_a_column_of_text_are_refused_unless_a_category_may_be_one():
     text, mixed = fitted(["a", "b", "a"]), fitted(["a", "7", "a"])
-    np.testing.assert_array_equal(mixed.encode(table([7.0, 8.0])), [[1, 0], [0, 0]])
-    np.testing.assert_array_equal(text.encode(table([np.nan])), [[0, 0]])
+    np.testing.assert_allclose(mixed.encode(table([7.0, 8.0])), [[1, 0], [new_category(2)] * 2])
+    np.testing.assert_allclose(text.encode(table([np.nan])), [[2 / 3, 1 / 3]])
     with pytest.raises(TypeError, match="column 0 of X must hold text, as in fit, got the number 3"):
         text.encode(table([3.0, 4.0]))
 

@@ -42,6 +42,7 @@ from pydirect.estimators.summary import Summary, lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.own_kernel import kernel_of, kernels, text_of
 from pydirect.fitted.predictor import check_target_size
+from pydirect.fitted.regression import OfLatent
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.training import TrainingSchedule
 from pydirect.persistence.container import write
@@ -166,6 +167,7 @@ def of_model(path: str) -> Any:
 
 
 NARROW = "deviations and intervals are as narrow as if it were known"
+WIDER = "intervals are wider by what f varies over that"
 
 
 def warn_of_gaps(lacking: list[str], effect: str = NARROW) -> None:
@@ -335,9 +337,15 @@ class Estimator(BaseEstimator):
         """
         return self._read_rows(X)[0]
 
-    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
-        """Return the fitted model and rows of X as it takes them."""
-        x = self.encode_rows(X)  # first: it refuses if nothing is fitted
+    def _at(self, X: ArrayLike, of_mean: bool = False) -> tuple[Any, FloatArray]:
+        """Return the fitted model and rows of X as it takes them; `of_mean`: who asks for no deviations."""
+        if not isinstance(getattr(self, "model_", None), OfLatent):
+            x = self.encode_rows(X)  # first: it refuses if nothing is fitted
+            return self.model_, x
+        x, table = self._read_rows(X, WIDER)
+        if table is not None and not of_mean:
+            with self._threads():
+                x = self.model_.gapped(x, self.columns_.draws_of_missing(table, x))
         return self.model_, x
 
     def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
@@ -347,14 +355,13 @@ class Estimator(BaseEstimator):
             return getattr(model, question)(x, *arguments)
 
     def _read_rows(self, X: ArrayLike, effect: str = NARROW) -> tuple[FloatArray, Any]:
-        """Return encoded rows, and the validated ones if they lack numbers of columns that lacked none in the fit."""
+        """Return encoded rows, and the validated ones unless they are all numbers."""
         self._require_fitted()
-        values, lacking = self._valid_matrix(X), []
+        values, table = self._valid_matrix(X), None
         if values is None:
-            values = self._validated(X, reset=False)
-            lacking = self.columns_.lacking_anew(values)
-        warn_of_gaps(lacking, effect)
-        return self.columns_.encode(values), values if lacking else None
+            values = table = self._validated(X, reset=False)
+            warn_of_gaps(self.columns_.lacking_anew(values), effect)
+        return self.columns_.encode(values), table
 
     def _valid_matrix(self, X: Any) -> FloatArray | None:
         """Return what validation would make of X if it is a finite matrix, or a frame of such columns named as in fit.

@@ -109,7 +109,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         """
         if return_std and return_cov:
             raise ValueError("return_std must be False with return_cov, got True: deviations are roots of its diagonal")
-        model, x = self._at(X)
+        self._require_fitted()
+        model, x = self._at(X, of_mean=not (return_std or return_cov) and self._units.active is None)
         with self._threads():
             mean, std = model.predict(x, return_std)
             spread = model.covariance(x) if return_cov else std

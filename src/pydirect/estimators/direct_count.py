@@ -265,10 +265,10 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return self._distribution(X, exposure)
 
     def _distribution(self, X: ArrayLike, exposure: ArrayLike | None) -> CountDistribution:
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         log_exposure = self._known_log_exposure(exposure, len(x))
         with self._threads():
-            return self.model_.distribution(x, log_exposure)
+            return model.distribution(x, log_exposure)
 
     def _known_log_exposure(self, exposure: ArrayLike | None, n_rows: int) -> FloatArray:
         """Return log exposures, (n_rows,); warn where there are none though the model was fitted with some."""
@@ -358,11 +358,11 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         ndarray of shape (n_rows, n_samples)
             Counts.
         """
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         n_samples, rng = as_count(n_samples, "n_samples"), as_generator(random_state)
         log_exposure = self._known_log_exposure(exposure, len(x))
         with self._threads():
-            return self.model_.sample(x, n_samples, rng, log_exposure)
+            return model.sample(x, n_samples, rng, log_exposure)
 
     @takes_exposure
     def score(

@@ -319,13 +319,6 @@ class DirectRegressor(Regressor):
         check_is_fitted(self, "features_")
         return self.features_.search
 
-    def _at(self, X: ArrayLike) -> tuple[Any, FloatArray]:
-        x, table = self._read_rows(X, "intervals are wider by what f varies over that")
-        if table is None:
-            return self.model_, x
-        with self._threads():
-            return self.model_, self.model_.gapped(x, self.columns_.draws_of_lacking(table, x))
-
     def _begin(self) -> None:
         super()._begin()
         self._rows_of_fit, self._n_watched, self._n_far = None, 0, 0

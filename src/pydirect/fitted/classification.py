@@ -93,10 +93,11 @@ class FittedClassifier(OfLatent):
         scaled = zip(latent.posteriors, latent.prior_scale, strict=True)
         weights = np.stack([scale * posterior.draws.T for posterior, scale in scaled], axis=1)
         odds = np.empty((len(x), weights.shape[1]))
+        x, more = latent.split(x)
         for rows in blocks_of(len(x), weights[0].size):
             inputs, phi = latent.phi(x[rows])
             beyond = latent.beyond(inputs, phi)
-            first = None if beyond is None else beyond[:, 0]
+            first = (more[rows] if beyond is None else more[rows] + beyond)[:, 0]
             logit = product(phi, weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
             logit += (self.intercept - self.moves)[:, None]
             if self.is_softmax:

@@ -99,7 +99,7 @@ class Latent:
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return rows of known inputs, and the variances of f that further columns of x are, if any; see `gapped`."""
         n = self.basis.n_features_in
-        return (x, np.zeros((1, self.n_outputs))) if x.shape[1] <= n else (x[:, :n], x[:, n:])
+        return (x, np.zeros((len(x), self.n_outputs))) if x.shape[1] <= n else (x[:, :n], x[:, n:])
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""
@@ -221,6 +221,23 @@ class OfLatent(Digested):
         """What the bounds lose in the data's own units: nothing."""
         return np.zeros(self.latent.n_outputs)
 
+    def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and variance of the latent functions, (n_rows, n_outputs) each."""
+        return self.latent.moments(x, with_variance)
+
+    def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        """Append to rows the variance of f that comes from inputs which are only expected, (n_rows, n_outputs).
+
+        By parts: numbers of rows, and draws of them (n_draws, n_chosen, n_encoded). The variances are about the mean at
+        what is expected, which stays the prediction.
+        """
+        variance = np.zeros((len(x), self.latent.n_outputs))
+        for chosen, draws in parts:
+            expected = self.latent_moments(x[chosen], False)[0]
+            means = self.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
+            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
+        return np.hstack([x, variance]) if variance.any() else x
+
 
 OF_FUNCTIONS = "draws of functions, which it has none of,"
 
@@ -309,19 +326,6 @@ class FittedRegressor(OfLatent, Predictor):
         found[:, rows, rows] += self.expected_noise(x).T
         found = np.moveaxis(unit[:, None, None] * found, 0, 2)
         return found[:, :, 0] if self.units.one_dimensional else found
-
-    def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
-        """Append to rows the variance of f that comes from inputs which are only expected, (n_rows, n_outputs).
-
-        By parts: numbers of rows, and draws of them (n_draws, n_chosen, n_encoded). The variances are about the mean at
-        what is expected, which stays the prediction.
-        """
-        variance = np.zeros((len(x), self.units.n_outputs))
-        for chosen, draws in parts:
-            expected = self.latent_moments(x[chosen], False)[0]
-            means = self.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
-            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
-        return np.hstack([x, variance])
 
     # --- draws
 

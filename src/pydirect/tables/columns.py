@@ -51,12 +51,12 @@ class Columns(TransformerMixin, BaseEstimator):
     Estimators of this package encode tables in this way by themselves; in a pipeline it serves any other one.
 
     A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
-    has 0 in all of them, far from all others: where a kernel is learned, the predictive variance grows by itself. So
-    has a missing one, unless missing ones occurred in training and are a category of their own. Of more than
-    50 categories the 49 most common are kept; all others, new ones included, share a column. Columns of booleans are
-    numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week and year. A
-    missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian fitted to the
-    training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
+    has the same negative number in all of them, equally far from all others: the predictive variance grows by
+    itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of
+    more than 50 categories the 49 most common are kept; all others, new ones included, share a column. Columns of
+    booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week
+    and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
+    fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
 
     Parameters
     ----------

@@ -319,21 +319,19 @@ class ColumnEncoding:
             if self.categories[j] is None and j not in self.lacking and is_absent(column).any()
         ]
 
-    def draws_of_lacking(self, X: Any, x: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
-        """Yield rows that lack numbers of columns that lacked none in training, and draws of these in their place.
+    def draws_of_missing(self, X: Any, x: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
+        """Yield rows that lack something, and draws of it in its place.
 
         `x`, (n_rows, n_encoded): the rows as they are encoded. Blocks of (n_chosen,), (N_DRAWS, n_chosen, n_encoded).
         """
-        assert self.gaps is not None
         _, absent = self.body(self._table(X).columns)
         width = absent.shape[1]
-        anew = absent & ~np.isin(self.origins[:width], self.lacking)
-        touched, size = np.flatnonzero(anew.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * x.shape[1]))
+        touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * x.shape[1]))
         for begin in range(0, len(touched), size):
             rows = touched[begin : begin + size]
             draws = np.repeat(x[None, rows], N_DRAWS, axis=0)
-            drawn = self.gaps.draws(x[rows, :width], absent[rows])
-            draws[..., :width] = np.where(anew[rows], drawn, draws[..., :width])
+            assert self.gaps is not None  # otherwise nothing may be missing
+            draws[..., :width] = self.gaps.draws(x[rows, :width], absent[rows])
             yield rows, draws
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
@@ -355,7 +353,7 @@ class ColumnEncoding:
         return table
 
     def body(self, columns: Sequence[Column]) -> tuple[FloatArray, NDArray[np.bool_]]:
-        """Return the encoded columns without indicators, and where numbers are missing in them."""
+        """Return the encoded columns without indicators, and where they are missing."""
         out = np.zeros((len(columns[0]), int(self.widths.sum())))
         end, calendars = 0, {calendar.column: calendar for calendar in self.calendars}
         for j, (column, own, width) in enumerate(zip(columns, self.categories, self.widths, strict=True)):
@@ -363,8 +361,9 @@ class ColumnEncoding:
             if own is not None:
                 _require_categories(column, own, label(self.names, j))
                 codes = self._codes(as_text(column), j)
-                known = np.flatnonzero(codes >= 0)
+                known = codes >= 0
                 place[known, codes[known]] = 1.0
+                place[~known] = np.where(is_absent(column)[~known, None], np.nan, new_category(int(width)))
             elif isinstance(column, Dates) and j in calendars:
                 place[:] = calendars[j].encode(column, label(self.names, j))
             elif isinstance(column, np.ndarray) and j not in calendars:
@@ -439,6 +438,17 @@ def _example(column: Column, dates: bool) -> str:
         return repr(next((v for v in column.values if not fits(v) and v.strip()), column.values[0]))
     kind = "the number " if isinstance(column, np.ndarray) else "the date "
     return kind + as_text(column).values[0]
+
+
+def new_category(n_categories: int) -> float:
+    """Return c, of w categories, where (c, …, c) stands for a new one: equally far from all.
+
+    Given w effects, a further one is Student-t of w − 1 degrees of freedom: its variance is w/(w − 3) times the
+    likeliest variance of effects, for few w taken to be 4 times. Squared distances, 2 between known categories, are
+    larger by as much: (1 − c)² + (w − 1)c² = 2w/(w − 3).
+    """
+    w = max(n_categories, 1)
+    return float((1 - np.sqrt(1 + w * (2 * w / max(w - 3, w / 4) - 1))) / w)
 
 
 def unit_vectors(latitude: FloatArray, longitude: FloatArray) -> FloatArray:
