@@ -88,7 +88,8 @@ class GivenRows:
 class Sums:
     """Sums over rows of standardised targets for one feature map, and the rows where they are known.
 
-    ``rotated`` are the same for Gaussian weights; ``shared`` is what models of the same rows have in common.
+    ``rotated`` are the same for Gaussian weights; ``shared`` is what models of the same rows have in common, and
+    ``fitted`` what `fit_weights` makes of them, each row counting once, where it is known.
     """
 
     basis: Basis
@@ -98,12 +99,14 @@ class Sums:
     repetitions: float
     rows: TrainingRows | None = None
     shared: dict[Hashable, Any] | None = None
+    fitted: Fitted | None = None
 
     def of_outputs(self, chosen: slice, rows: TrainingRows) -> Sums:
         """Return the sums of one of several models."""
         rotated = None if self.rotated is None else self.rotated.outputs(chosen)
+        fitted = None if self.fitted is None else self.fitted[chosen]
         statistics, repetitions = self.statistics.outputs(chosen), rows.counts.repetitions
-        return replace(self, statistics=statistics, rotated=rotated, repetitions=repetitions, rows=rows)
+        return replace(self, statistics=statistics, rotated=rotated, repetitions=repetitions, rows=rows, fitted=fitted)
 
     def divided(self, repetitions: float) -> Sums:
         """Return the sums where repetitions of rows count once, as they say nothing of the noise."""
@@ -332,32 +335,34 @@ def collect_enough(
     """
     rows = replace(own[0], y=np.hstack([each.y for each in own])) if len(own) > 1 else own[0]
     sums, features = collect(plans, basis, rows, progress), plans[0].features
-    if features.first_size is None or basis.hyperparameters is None or _are_enough(plans, units, own, sums, rng):
+    if features.first_size is None or basis.hyperparameters is None:
         return sums
+    enough = _if_enough(plans, units, own, sums, rng)
+    if enough is not None:
+        return enough
     landmarks = choose_landmarks(basis.inputs(rows.x), rows, rng, features.n_functions)
     return collect(plans, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters)), rows, progress)
 
 
-def _are_enough(
+def _if_enough(
     plans: Sequence[RegressionPlan],
     units: Sequence[Units],
     own: Sequence[TrainingRows],
     sums: Sums,
     rng: np.random.Generator,
-) -> bool:
-    """Whether more landmarks than those of sums promise nothing for any model."""
+) -> Sums | None:
+    """Return the sums, with weights that are found on the way, if more landmarks promise nothing for any model."""
     assert sums.basis.kernel is not None
     missed = sums.residual_variance / sums.basis.kernel.noise_variance
     if not COVERED < missed < COARSE:
-        return missed <= COVERED
-    half = _of_half(sums)
+        return sums if missed <= COVERED else None
+    half, found = _of_half(sums), list[tuple[Any, float]]()
     for plan, unit, rows, outputs in zip(plans, units, own, outputs_of(own), strict=True):
-        fewer, all_of_them = (
-            _left_out_densities(plan, unit, each.of_outputs(outputs, rows), rng) for each in (half, sums)
-        )
-        if is_gain(all_of_them - fewer, None, WORTH_ADDING):
-            return False
-    return True
+        of_half, of_all = (_left_out(plan, unit, each.of_outputs(outputs, rows), rng) for each in (half, sums))
+        if is_gain(of_all[1] - of_half[1], None, WORTH_ADDING):
+            return None
+        found += of_all[0]
+    return replace(sums, fitted=found)
 
 
 def outputs_of(own: Sequence[TrainingRows]) -> list[slice]:
@@ -379,14 +384,15 @@ def _of_half(sums: Sums) -> Sums:
     )
 
 
-def _left_out_densities(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> FloatArray:
-    """Log densities of some rows that are left out one at a time, summed over outputs, with constant noise."""
+def _left_out(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> tuple[Fitted, FloatArray]:
+    """Fit weights; return them and log densities of some rows that are left out one at a time, summed over outputs."""
     sums, rng = sums.divided(sums.repetitions), copy.deepcopy(rng)
-    problem = _noise_problem(plan, units, sums, fit_weights(plan, units, sums, rng), sums.statistics.n_samples, rng)
+    fitted = fit_weights(plan, units, sums, rng)
+    problem = _noise_problem(plan, units, sums, fitted, sums.statistics.n_samples, rng)
     moments = problem.moments()
     chosen = np.sort(rng.permutation(len(moments.x))[:MAX_LEFT_OUT])
     moments.exactly(chosen)
-    return np.asarray(problem.left_out(moments, chosen).log_density.sum(axis=1))
+    return fitted, problem.left_out(moments, chosen).log_density.sum(axis=1)
 
 
 def given_sums(
@@ -406,7 +412,8 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
     n_samples, repetitions = sums.statistics.n_samples, sums.repetitions if isinstance(plan.noise, str) else 1.0
     sums, rng = sums.divided(repetitions), copy.deepcopy(rng)
     basis, residual = sums.basis, sums.residual_variance
-    fitted, noise, local, gain = fit_weights(plan, units, sums, rng), None, None, None
+    known = sums.fitted if plan.is_gaussian and repetitions == sums.repetitions else None
+    fitted, noise, local, gain = known or fit_weights(plan, units, sums, rng), None, None, None
     may_vary = plan.is_gaussian and plan.features.learns_kernel
     varies = isinstance(plan.noise, str) and plan.noise != "constant"
     if sums.rows is not None and sums.rotated is not None and (varies or plan.local is not None):
