@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_count, as_float_array, as_float_array_unbounded, as_target
@@ -179,7 +180,7 @@ def enumerate_log_evidence(
     True
     """
     _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
-    return _log_sum_exp(log_joint)
+    return float(logsumexp(log_joint))
 
 
 @described_by(enumerate_log_evidence)
@@ -200,7 +201,7 @@ def enumerate_posterior(
         The posterior.
     """
     weights, noise, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
-    return Enumeration(weights, noise, np.exp(log_joint - _log_sum_exp(log_joint)))
+    return Enumeration(weights, noise, np.exp(log_joint - logsumexp(log_joint)))
 
 
 @described_by(enumerate_log_evidence)
@@ -413,11 +414,6 @@ def _choices(table: FloatArray, n_noise: int = 1) -> FloatArray:
 def _in_chunks(function: Callable[[FloatArray], FloatArray], weights: FloatArray) -> FloatArray:
     """Return what a function gives for every weight vector, of a bounded number at a time."""
     return np.concatenate([function(weights[k : k + _CHUNK]) for k in range(0, len(weights), _CHUNK)])
-
-
-def _log_sum_exp(values: FloatArray) -> float:
-    top = values.max()
-    return float(top + np.log(np.exp(values - top).sum()))
 
 
 def _log_joint(

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray
+from pydirect._validation import FloatArray, as_count
 from pydirect.predictive.gaussian_mixture import finite_array
 
 # Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
@@ -76,6 +76,17 @@ def draw_bars(
     """Draw named horizontal bars, the first on top, moved down by a part of their distance."""
     ax.barh(np.arange(len(names)) + shift, values, height=height, **style)
     label_bars(ax, names)
+
+
+def largest(sizes: FloatArray, most: int, name: str) -> NDArray[np.intp]:
+    """Return the places of at most `most` numbers of largest size, which is called `name`, the largest first."""
+    return np.argsort(-np.abs(sizes), kind="stable")[: as_count(most, name)]
+
+
+def say_if_fewer(ax: Any, shown: int, n: int, what: str, **style: Any) -> None:
+    """Say in the title how many of all are shown, unless all are."""
+    if shown < n:
+        ax.set_title(f"{shown} of {n} {what}", fontsize="medium", **style)
 
 
 def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:

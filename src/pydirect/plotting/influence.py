@@ -12,7 +12,19 @@ from scipy.stats import norm
 from pydirect._validation import FloatArray, as_choice, as_count, as_output
 from pydirect.explain.rows import RowEffects, RowInfluence
 from pydirect.explain.shapley import ShapleyValues, shapley_values
-from pydirect.plotting.common import BLUE, INK, VERMILION, Display, draw_bars, evenly, fitted, label_bars, vector
+from pydirect.plotting.common import (
+    BLUE,
+    INK,
+    VERMILION,
+    Display,
+    draw_bars,
+    evenly,
+    fitted,
+    label_bars,
+    largest,
+    say_if_fewer,
+    vector,
+)
 
 
 class ShapleyDisplay(Display):
@@ -50,7 +62,6 @@ class ShapleyDisplay(Display):
           variance"``.
         """
         as_choice(kind, "kind", ("waterfall", "bar"))
-        as_count(max_columns, "max_columns")
         target_name = target_name or self._explained()
         if kind == "bar":
             return self._draw_bars(ax, max_columns, target_name)
@@ -66,18 +77,18 @@ class ShapleyDisplay(Display):
 
     def _draw_bars(self, ax: Any, max_columns: int, target_name: str) -> Self:
         size = np.abs(self.values).mean(axis=0)
-        order = np.argsort(-size, kind="stable")[:max_columns]
+        order = largest(size, max_columns, "max_columns")
         ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
         label = f"mean over {len(self.values)} rows"
         draw_bars(ax, [self.shapley.names[j] for j in order], size[order], color=BLUE, label=label)
         ax.set_xlabel(f"mean absolute contribution to the {target_name}")
-        if len(size) > len(order):
-            ax.set_title(f"{len(order)} of {len(size)} columns", fontsize="medium")
+        say_if_fewer(ax, len(order), len(size), "columns")
         return self._finished(ax, "lower right")
 
     def _draw_waterfall(self, ax: Any, row: int, max_columns: int, target_name: str) -> Self:
         values = self.values[row]
-        order = np.argsort(-np.abs(values), kind="stable")
+        as_count(max_columns, "max_columns")
+        order = largest(values, len(values), "columns")
         shown = order if len(order) <= max_columns else order[: max_columns - 1]
         rest = order[len(shown) :]
         steps, labels = values[shown], [self._named(row, j) for j in shown]
@@ -131,7 +142,7 @@ class RowInfluenceDisplay(Display):
 
     def plot(self, ax: Any = None, *, max_rows: int = 10, target_name: str = "predictive mean") -> Self:
         """Draw the rows of largest effects."""
-        order = np.argsort(-np.abs(self.effects), kind="stable")[: as_count(max_rows, "max_rows")]
+        order = largest(self.effects, max_rows, "max_rows")
         ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
         _draw_steps(ax, [self.labels[i] for i in order], np.zeros(len(order)), self.effects[order])
         ax.axvline(0.0, color=INK, lw=0.8)
@@ -181,8 +192,7 @@ class RandomEffectsDisplay(Display):
         ax.axvline(0.0, color=INK, lw=0.8)
         label_bars(ax, [self.groups[i] for i in order])
         ax.set_xlabel(f"{self.name} of the group ({target_name})")
-        if len(order) < len(self.groups):
-            ax.set_title(f"{len(order)} of {len(self.groups)} groups", fontsize="medium", loc="right")
+        say_if_fewer(ax, len(order), len(self.groups), "groups", loc="right")
         return self._finished(ax, "above", 1)
 
 

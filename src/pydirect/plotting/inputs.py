@@ -10,10 +10,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm, spearmanr
 
-from pydirect._validation import FloatArray, as_choice, as_count, as_output
+from pydirect._validation import FloatArray, as_choice, as_output
 from pydirect.estimators.summary import column_names
 from pydirect.explain.effects import Effects, effects
-from pydirect.plotting.common import BAND, BLUE, INK, SERIES, VERMILION, Display, draw_bars, evenly, fitted, vector
+from pydirect.plotting.common import (
+    BAND,
+    BLUE,
+    INK,
+    SERIES,
+    VERMILION,
+    Display,
+    draw_bars,
+    evenly,
+    fitted,
+    largest,
+    say_if_fewer,
+    vector,
+)
 from pydirect.predictive.gaussian_mixture import finite_array
 from pydirect.tables.dates import Dates
 from pydirect.tables.table import Column, Table, Text, rows_of
@@ -62,7 +75,7 @@ class RelevanceDisplay(Display):
 
         - `max_columns`: Largest number of columns drawn; the title counts the others.
         """
-        order = np.argsort(-self.relevance.max(axis=1), kind="stable")[: as_count(max_columns, "max_columns")]
+        order = largest(self.relevance.max(axis=1), max_columns, "max_columns")
         ax = self._axes(ax, (5.4, max(2.4, 0.28 * len(order) + 1.2)))
         names, kinds = [self.names[j] for j in order], self.relevance.shape[1]
         height = 0.8 / kinds
@@ -70,8 +83,7 @@ class RelevanceDisplay(Display):
             at = height * (k - (kinds - 1) / 2)
             draw_bars(ax, names, self.relevance[order, k], at, 0.9 * height, color=color, label=f"of the {label}")
         ax.set_xlabel("inverse length-scale (per standard deviation)")
-        if len(order) < len(self.names):
-            ax.set_title(f"{len(order)} of {len(self.names)} columns", fontsize="medium")
+        say_if_fewer(ax, len(order), len(self.names), "columns")
         return self._finished(ax, "above")
 
 

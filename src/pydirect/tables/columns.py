@@ -53,7 +53,8 @@ class Columns(TransformerMixin, BaseEstimator):
     A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
     has the same negative number in all of them, equally far from all others: the predictive variance grows by
     itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of
-    more than 50 categories the 49 most common are kept; all others, new ones included, share a column. Columns of
+    more than 50 categories the 49 most common are kept; all others, new ones included, share a column. Numbers in place
+    of text are refused if none of the categories is a number. A column without values is not encoded. Columns of
     booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week
     and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
     fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
@@ -170,12 +171,10 @@ class Columns(TransformerMixin, BaseEstimator):
     def _table(self, X: Any, reset: bool) -> Table:
         refuse_what_numpy_converts(X, "X")
         x = validated_table(self, X, reset=reset, missing=self.missing)
+        if isinstance(x, Table):
+            return x
         names = getattr(self, "feature_names_in_", None)
-        return (
-            x
-            if isinstance(x, Table)
-            else Table.of_numbers(np.ascontiguousarray(x), names if names is None else [*names])
-        )
+        return Table.of_numbers(np.ascontiguousarray(x), None if names is None else [*names])
 
     def check_parameters(self) -> None:
         """Raise unless the parameters are of their types."""
@@ -393,11 +392,9 @@ def _dates_with_slips(column: Text) -> tuple[str, str] | None:
         row = np.flatnonzero(column.codes == column.values.index(other))[0]
         return f"dates as text, but {other!r} in row {row}", "make that a date, or leave it empty"
     found = [v for v in column.values if OTHER.fullmatch(v)]
-    return (
-        (f"dates as text, such as {found[0]!r}", "turn it into dates, say by pandas.to_datetime")
-        if (len(found) > most)
-        else None
-    )
+    if len(found) <= most:
+        return None
+    return f"dates as text, such as {found[0]!r}", "turn it into dates, say by pandas.to_datetime"
 
 
 def _numbers_with_slips(values: Sequence[str]) -> str:
@@ -407,11 +404,8 @@ def _numbers_with_slips(values: Sequence[str]) -> str:
     if len(plain) + len(signed) <= max(FEW_NUMBERS, len(values) / 2) or len(plain) == len(values):
         return ""
     others = sorted({*values} - {*plain} - {*signed})
-    examples = [
-        f"numbers as text, such as {min(signed or plain)!r}",
-        *(f"other text, such as {t!r}" for t in others[:1]),
-    ]
-    return " and ".join(examples)
+    other = f" and other text, such as {others[0]!r}" if others else ""
+    return f"numbers as text, such as {min(signed or plain)!r}{other}"
 
 
 def _may_number_rows(column: FloatArray) -> bool:
