@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,10 +92,8 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         ValueError
             If a group was not fitted.
         """
-        if return_std:
-            mean, std = self._of_groups(X, groups, lambda model, x, _: model.predict(x, return_std=True))
-            return mean, std
-        return self._of_groups(X, groups, lambda model, x, _: (model.predict(x),))[0]
+        found = self._of_groups("predict", X, groups, return_std=return_std)
+        return (found[0], found[1]) if return_std else found[0]
 
     def predict_interval(self, X: ArrayLike, groups: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Predict central intervals that contain the target with probability `level`; see `predict`.
@@ -116,7 +113,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             Ends of the intervals.
         """
         as_number(level, "level", above=0.0, below=1.0)
-        lower, upper = self._of_groups(X, groups, lambda model, x, _: model.predict_interval(x, level))
+        lower, upper = self._of_groups("predict_interval", X, groups, level=level)
         return lower, upper
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike) -> FloatArray:
@@ -137,16 +134,12 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             In nats.
         """
         targets = as_target(y, _num_samples(X))[:, 0]
-        density = self._of_groups(X, groups, lambda model, x, rows: (model.log_predictive_density(x, targets[rows]),))
-        return density[0]
+        return self._of_groups("log_predictive_density", X, groups, targets)[0]
 
     def _of_groups(
-        self,
-        X: ArrayLike,
-        groups: ArrayLike,
-        method: Callable[[DirectRegressor, Any, NDArray[np.intp]], Any],
-    ) -> tuple[FloatArray, ...]:
-        """Return the arrays that a method of the groups' models returns of their rows, in the order of the rows."""
+        self, method: str, X: ArrayLike, groups: ArrayLike, y: FloatArray | None = None, **options: Any
+    ) -> FloatArray:
+        """Return what a method of the groups' models returns of their rows, and targets, in the order of the rows."""
         if not hasattr(X, "shape"):
             X = np.asarray(X)
         labels, codes = coded_groups(groups, _num_samples(X))
@@ -157,17 +150,14 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             raise ValueError(
                 f"groups must have been fitted, got {shown(unknown[0])}: predict groups without rows by new_group"
             )
-        order, bounds = _sorted(codes, len(labels))
         parts = []
-        for k, label in enumerate(labels):
-            rows = order[bounds[k] : bounds[k + 1]]
-            parts.append(method(self._models[label], _safe_indexing(X, rows), rows))
-        found = []
-        for values in zip(*parts, strict=True):
-            joined = np.empty(len(codes))
-            joined[order] = np.concatenate(values)
-            found.append(joined)
-        return tuple(found)
+        for label, rows in zip(labels, np.split(*_sorted(codes, len(labels))), strict=True):
+            given = (_safe_indexing(X, rows),) if y is None else (_safe_indexing(X, rows), y[rows])
+            parts.append((rows, np.atleast_2d(getattr(self._models[label], method)(*given, **options))))
+        found = np.empty((len(parts[0][1]), len(codes)))
+        for rows, values in parts:
+            found[:, rows] = values
+        return found
 
 
 def fit_groups(
@@ -240,36 +230,7 @@ def fit_groups(
         repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
         rows = rows.divided(repetitions)
         basis = _shared_basis(plan, rows, given, units)
-        return _fit(_Shared(lead, plan, units, basis, repetitions), rows, labels, *_sorted(codes, len(labels)))
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """What the models of all groups share."""
-
-    lead: DirectRegressor
-    plan: RegressionPlan
-    units: Units
-    basis: Basis
-    repetitions: float
-
-    def model(
-        self,
-        posterior: tuple[GaussianPosterior, float],
-        residual_variance: float,
-        n_rows: float,
-        log_derivative: FloatArray,
-    ) -> DirectRegressor:
-        """Return the model of one group, with its posterior and the prior deviation of its weights."""
-        units = replace(self.units, log_derivative=log_derivative)
-        fitted = FittedRegressor(
-            Latent.of(self.basis, [posterior], residual_variance, single_from=0),
-            units,
-            n_rows * self.repetitions,
-            self.repetitions,
-            untried="by fit_groups",
-        )
-        return copy.copy(self.lead)._adopt(self.lead, fitted, {})
+        return _fit(lead, plan, units, basis, repetitions, rows, labels, codes)
 
 
 def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, units: Units) -> Basis:
@@ -304,37 +265,42 @@ def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArra
 
 
 def _sorted(codes: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows ordered by group, and where each group begins and ends in that order."""
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=n_groups))])
-    return np.argsort(codes, kind="stable"), bounds
+    """Return the rows ordered by group, and where each group but the first begins in that order."""
+    return np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=n_groups))[:-1]
 
 
 def _fit(
-    shared: _Shared,
+    lead: DirectRegressor,
+    plan: RegressionPlan,
+    units: Units,
+    basis: Basis,
+    repetitions: float,
     rows: TrainingRows,
     labels: Sequence[Hashable],
-    order: NDArray[np.intp],
-    bounds: NDArray[np.intp],
+    codes: NDArray[np.intp],
 ) -> GroupedRegressor:
-    features, n_threads = shared.basis, resolve_n_threads()
+    """Sum the rows of every group, learn what groups have in common, and fit each given that."""
+    n_threads, (order, starts) = resolve_n_threads(), _sorted(codes, len(labels))
+    bounds = np.concatenate([[0], starts, [len(order)]])
     assert rows.weight is not None
-    inputs, y, weight = features.inputs(rows.x[order]), rows.y[order], rows.weight[order]
+    inputs, y, weight = basis.inputs(rows.x[order]), rows.y[order], rows.weight[order]
 
     def summed(groups: range) -> tuple[GaussianStatistics, list[RotatedTarget]]:
-        """Return the sums over the rows of consecutive groups, and these groups."""
+        """Return the sums over the rows of consecutive groups, and these groups, in half the memory."""
         own = slice(bounds[groups[0]], bounds[groups[-1] + 1])
         if len(groups) == 1:
-            total = collect_statistics(features.map, inputs[own], y[own], weight[own], n_threads=1)
+            total = collect_statistics(basis.map, inputs[own], y[own], weight[own], n_threads=1)
             parts = [total]
         else:
             root = np.sqrt(weight[own, None])
-            phi, targets = features.map.transform(inputs[own]) * root, y[own] * root
+            phi, targets = basis.map.transform(inputs[own]) * root, y[own] * root
             ends = bounds[groups[0] + 1 : groups[-1] + 1] - own.start
             pieces = zip(np.split(phi, ends), np.split(targets, ends), np.split(weight[own], ends), strict=True)
             parts = [GaussianStatistics(p.T @ t, (t * t).sum(axis=0), w.sum(), rows=p) for p, t, w in pieces]
-            total = replace(parts[0], c=phi.T @ targets, yty=(targets * targets).sum(axis=0), gram=gram(phi))
-            total = replace(total, n_samples=weight[own].sum(), rows=None)
-        return total, [_in_single_precision(rows_of_group(part)) for part in parts]
+            c, yty = phi.T @ targets, (targets * targets).sum(axis=0)
+            total = replace(parts[0], c=c, yty=yty, n_samples=weight[own].sum(), gram=gram(phi), rows=None)
+        found = [rows_of_group(part) for part in parts]
+        return total, [replace(each, rotation=each.rotation.astype(np.float32)) for each in found]
 
     total: GaussianStatistics | None = None
     parts: list[RotatedTarget] = []
@@ -342,28 +308,35 @@ def _fit(
         total = sums if total is None else total + sums
         parts += found
     assert total is not None
-    (initial,) = initial_hyperparameters(shared.plan, features, shared.units)
+    (initial,) = initial_hyperparameters(plan, basis, units)
     target = decorrelate(total).target(0)
     common = CommonFunction.of(target, *initial.by_evidence(target))
     population = Population.of(parts, common, initial.fixed_noise)
-    residual = features.mean_missing_variance(inputs, weight, total.mean_square)
-    derivatives = _log_derivatives(shared, y, weight, bounds)
-
-    n_noise = shared.plan.posterior.n_noise_levels if isinstance(shared.plan.posterior, Gaussian) else 1
+    residual = basis.mean_missing_variance(inputs, weight, total.mean_square)
+    derivative = np.zeros(len(y))
+    if units.active is not None:
+        slopes = units.active.log_derivative(units.active.inverse(units.location + units.scale * y))[:, 0]
+        derivative = slopes * weight * repetitions
+    n_noise = plan.posterior.n_noise_levels if isinstance(plan.posterior, Gaussian) else 1
 
     def posterior(k: int | None) -> tuple[GaussianPosterior, float]:
-        group = no_rows(features.n_weights) if k is None else parts[k]
-        noise = population.noise(k, n_noise)
-        return group_posterior(group, common, population.scale, noise)
+        group = no_rows(basis.n_weights) if k is None else parts[k]
+        return group_posterior(group, common, population.scale, population.noise(k, n_noise))
+
+    def model(found: tuple[GaussianPosterior, float], n_rows: float, of_rows: slice) -> DirectRegressor:
+        """Return a model of one group, with its posterior and the prior deviation of its weights."""
+        latent = Latent.of(basis, [found], residual, single_from=0)
+        own = replace(units, log_derivative=derivative[of_rows].sum(keepdims=True))
+        fitted = FittedRegressor(latent, own, n_rows * repetitions, repetitions, untried="by fit_groups")
+        return copy.copy(lead)._adopt(lead, fitted, {})
 
     def fitted(k: int) -> DirectRegressor:
-        return shared.model(posterior(k), residual, parts[k].n_samples, derivatives[k])
+        return model(posterior(k), parts[k].n_samples, slice(bounds[k], bounds[k + 1]))
 
     models = dict(zip(labels, ordered_map(fitted, iter(range(len(labels))), n_threads), strict=True))
     unseen, unit = posterior(None)
     unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
-    everything = np.sum(derivatives, axis=0)
-    return GroupedRegressor(models, shared.model((unseen, unit), residual, total.n_samples, everything))
+    return GroupedRegressor(models, model((unseen, unit), total.n_samples, slice(None)))
 
 
 def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
@@ -373,18 +346,3 @@ def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
         if end == len(bounds) - 1 or bounds[end + 1] - bounds[begin] > CHUNK_ROWS:
             yield range(begin, end)
             begin = end
-
-
-def _in_single_precision(rows: RotatedTarget) -> RotatedTarget:
-    """Return rows that take half the memory; see `with_precision`."""
-    return replace(rows, rotation=rows.rotation.astype(np.float32))
-
-
-def _log_derivatives(shared: _Shared, y: FloatArray, weight: FloatArray, bounds: NDArray[np.intp]) -> list[FloatArray]:
-    """Return what a transform of the targets adds to each group's log density, (1,) each."""
-    units, transform = shared.units, shared.units.active
-    if transform is None:
-        return [np.zeros(1)] * (len(bounds) - 1)
-    derivative = transform.log_derivative(transform.inverse(units.location + units.scale * y))[:, 0]
-    derivative = derivative * weight * shared.repetitions
-    return [derivative[begin:end].sum(keepdims=True) for begin, end in pairwise(bounds)]
