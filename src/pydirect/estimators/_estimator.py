@@ -27,17 +27,7 @@ from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.priors import PRIORS, MixturePrior, TablePrior
-from pydirect.estimators.choices import (
-    Fourier,
-    Gaussian,
-    MeanField,
-    Nystroem,
-    Polynomial,
-    Sequential,
-    as_features,
-    as_posterior,
-    content,
-)
+from pydirect.estimators.choices import CHOICES, Gaussian, Nystroem, as_features, as_posterior, content
 from pydirect.estimators.summary import Summary, lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.own_kernel import kernel_of, kernels, text_of
@@ -55,27 +45,9 @@ from pydirect.tables.columns import Columns, TableWarning, validated_table
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts
 
-OBJECTS: dict[str, Any] = {
-    **PRIORS,
-    "table": TablePrior,
-    "mixture": MixturePrior,
-    "empirical_bayes": EmpiricalBayes,
-    **{
-        c.__name__: c
-        for c in (
-            TrainingSchedule,
-            Nystroem,
-            Fourier,
-            Polynomial,
-            Gaussian,
-            Sequential,
-            MeanField,
-            Columns,
-            TargetScale,
-            TargetTransform,
-        )
-    },
-}
+_OF_PARAMETERS = (TrainingSchedule, Columns, TargetScale, TargetTransform, *CHOICES)
+OBJECTS: dict[str, Any] = {cls.__name__: cls for cls in _OF_PARAMETERS}
+OBJECTS |= {**PRIORS, "table": TablePrior, "mixture": MixturePrior, "empirical_bayes": EmpiricalBayes}
 
 
 def as_json(name: str, value: Any) -> Any:

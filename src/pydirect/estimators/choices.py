@@ -196,18 +196,15 @@ class Sequential(Choice):
     keep_factor: bool = False
 
     def check(self) -> None:
-        as_level_count(self.n_levels)
+        prior = _checked_levels(self)
         as_count(self.n_draws, "n_draws", 2)  # one has no variance
         as_flag(self.keep_factor, "keep_factor")
         as_choice(self.level_scales, "level_scales", ("auto", *LEVEL_SCALES))
-        if isinstance(self.levels, str):
-            as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
-        if isinstance(self.prior, MixturePrior):
+        if isinstance(prior, MixturePrior):
             raise ValueError(
                 "prior must factorise over the weights, not be a MixturePrior, with posterior='sequential'; use "
                 "posterior=MeanField(prior=...)"
             )
-        prior = as_prior(self.prior)
         if self.level_scales != "shared":
             as_own_levels(self.unit_levels, self.n_levels)
             if not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
@@ -256,16 +253,22 @@ class MeanField(Choice):
     optimizer: str = "pipeline"
 
     def check(self) -> None:
-        as_level_count(self.n_levels)
-        as_prior(self.prior)
-        if isinstance(self.levels, str):
-            as_choice(self.levels, "levels", tuple(LEVEL_SHAPES))
+        _checked_levels(self)
         as_component_count(self.n_components)
         as_choice(self.entropy, "entropy", ENTROPIES)
         as_count(self.n_noise_levels, "n_noise_levels")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
 
 
+def _checked_levels(weights: Sequential | MeanField) -> Any:
+    """Check the levels of discrete weights, and return their prior."""
+    as_level_count(weights.n_levels)
+    if isinstance(weights.levels, str):
+        as_choice(weights.levels, "levels", tuple(LEVEL_SHAPES))
+    return as_prior(weights.prior)
+
+
+CHOICES = Nystroem, Fourier, Polynomial, Gaussian, Sequential, MeanField
 FEATURE_CHOICES = {"nystroem": Nystroem, "fourier": Fourier, "polynomial": Polynomial}
 FEATURES = ("auto", "nystroem", "fourier", "linear", "polynomial", "precomputed")
 POSTERIORS: dict[str, type[Any]] = {"gaussian": Gaussian, "sequential": Sequential, "mean_field": MeanField}
@@ -429,7 +432,8 @@ def regression_plan(model: RegressionParameters) -> RegressionPlan:
     posterior = as_posterior(model.posterior)
     features, block_dtype = feature_plan(model, posterior, rank_inputs=True, own_kernel=True)
     check_common(model)
-    noise, transform = model.noise, _transform(model)
+    noise, transform = model.noise, model.target_transform
+    as_scales(transform)
     if isinstance(noise, str):
         as_choice(noise, "noise", NOISES)
     else:
@@ -494,11 +498,6 @@ def require_formula(plan: RegressionPlan, problem: str) -> None:
         raise ValueError(f"{problem} with posterior={type(plan.posterior).__name__}; use posterior='gaussian'")
     if plan.noise in NOISE_OF_ROWS:
         raise ValueError(f"{problem} with noise={plan.noise!r}; use another noise")
-
-
-def _transform(model: RegressionParameters) -> Any:
-    as_scales(model.target_transform)
-    return model.target_transform
 
 
 # --- parameters compared by content: equal content compares equal, and changes in place are noticed

@@ -401,9 +401,6 @@ class DirectRegressor(Regressor):
         units, rows = fit_units(plan, given, known)
         self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
 
-    def _require_same_features(self, plan: RegressionPlan) -> None:
-        require_same_features(self.features, plan.features, self.features_)
-
     def _warn_if_constant(self, x: FloatArray) -> None:
         constant = np.setdiff1d(np.arange(x.shape[1]), self.features_.input_map.kept)
         if constant.size:
@@ -461,7 +458,7 @@ class DirectRegressor(Regressor):
         """
         check_is_fitted(self, "features_")
         plan = self._plan()
-        self._require_same_features(plan)
+        require_same_features(self.features, plan.features, self.features_)
         return RunningStatistics.empty(self.features_, n_outputs, block_dtype=plan.block_dtype)
 
     def fit_statistics(self, statistics: RunningStatistics | NoisyStatistics) -> Self:
@@ -486,7 +483,7 @@ class DirectRegressor(Regressor):
         """
         check_is_fitted(self, "features_")
         plan = self._sums_plan()
-        self._require_same_features(plan)
+        require_same_features(self.features, plan.features, self.features_)
         if isinstance(statistics, NoisyStatistics):
             if not plan.is_gaussian:
                 raise ValueError("posterior must be 'gaussian' for sums with noise")
@@ -761,7 +758,7 @@ class DirectRegressor(Regressor):
             as_flag(drop_missing, "drop_missing")
             if keep_features:
                 check_is_fitted(self, "features_")
-                self._require_same_features(plan)
+                require_same_features(self.features, plan.features, self.features_)
             run: StreamRun | DaskRun
             if is_dask(X):
                 if checkpoint is not None or drop_missing:
@@ -895,7 +892,7 @@ class DirectRegressor(Regressor):
         require_public_map(
             getattr(self, "features_", None), hasattr(self, "model_") and not hasattr(self, "noisy_statistics_")
         )
-        self._require_same_features(self._plan())
+        require_same_features(self.features, self._plan().features, self.features_)
         as_instance(budget, "budget", PrivacyBudget)
         bound = norm_bound_of(self.features_) if norm_bound is None else as_number(norm_bound, "norm_bound", above=0.0)
         rows = self._read_targets(X, y, None, more=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
-from pydirect.estimators.choices import RegressionPlan, content
+from pydirect.estimators.choices import content
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged
 from pydirect.estimators.target_transform import ScaleChoice
@@ -101,38 +101,20 @@ def fit_many(
         needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
         groups.setdefault((key, str(plans[k].transform), target_key if needed else ""), []).append(k)
     for members in groups.values():
-        _fit_together(
-            [estimators[k] for k in members],
-            [plans[k] for k in members],
-            [choices[k] for k in members],
-            X,
-            [targets[k] for k in members],
-            sample_weight,
-        )
+        lead = estimators[members[0]]
+        given: list[GivenRows] = []
+        with lead._threads():
+            for k in members:
+                read = estimators[k]._read_targets(X, targets[k], sample_weight)
+                own_rows = estimators[k]._encoded(read, lead.columns_ if given else None)
+                # X may be converted for every model: only the first copy stays.
+                given.append(replace(own_rows, x=given[0].x) if given else own_rows)
+            fits = fit_together([plans[k] for k in members], given, Progress(0), None, [choices[k] for k in members])
+            for k, fit in zip(members, fits, strict=True):
+                estimators[k]._accept(*fit)
     for model in estimators:
         model._warn_if_unfinished()
     return estimators
-
-
-def _fit_together(
-    models: Sequence[DirectRegressor],
-    plans: Sequence[RegressionPlan],
-    choices: Sequence[ScaleChoice | None],
-    X: ArrayLike,
-    targets: Sequence[Any],
-    sample_weight: ArrayLike | None,
-) -> None:
-    """Fit models of one feature map to the same rows."""
-    lead = models[0]
-    given: list[GivenRows] = []
-    with lead._threads():
-        for model, target in zip(models, targets, strict=True):
-            read = model._read_targets(X, target, sample_weight)
-            own = model._encoded(read, lead.columns_ if given else None)
-            # X may be converted for every model: only the first copy stays.
-            given.append(replace(own, x=given[0].x) if given else own)
-        for model, fit in zip(models, fit_together(plans, given, Progress(0), None, choices), strict=True):
-            model._accept(*fit)
 
 
 def _has_gaps(table: Table) -> bool:
