@@ -57,8 +57,7 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             reach = within_reach if getattr(self, "noise", None) == "student_t" else None
             columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=reach)[1], weight)
         self.columns_ = columns
-        names = self._feature_names() or None
-        return GivenRows(columns.encode(table), y, weight, one_dimensional, columns, names)
+        return GivenRows(columns.encode(table), y, weight, one_dimensional, columns)
 
     # --- results
 

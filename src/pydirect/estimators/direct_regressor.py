@@ -786,41 +786,34 @@ class DirectRegressor(Regressor):
         self, plan: RegressionPlan, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool
     ) -> RunningStatistics:
         if isinstance(run, StreamRun) and (saved := run.saved(Basis)) is not None:
-            assert isinstance(saved.statistics.features, Basis) and run.path is not None
-            self._restore_features(plan, run.path, saved, saved.statistics.features, keep_features)
+            self._restore_features(plan, run, saved, keep_features)
             self._require_columns(run.shape[0], run.names)
             run.encode(self.columns_)
             return run.collected(saved.statistics, saved.n_rows)
         if keep_features:
-            self._require_columns(run.shape[0], run.names)
             self._one_dimensional = run.one_dimensional
         else:
             sample = run.sample(sample_rows, int(plan.generators()[0].integers(2**63)))
             with run.uncounted("features"):
-                self._fix_features_by(plan, sample, run.names, run.one_dimensional, run.codes)
+                self._fix_features_by(plan, sample, run)
+        self._require_columns(run.shape[0], run.names)
         run.encode(self.columns_)
         return run.collected(self.new_statistics(run.shape[1]))
 
-    def _fix_features_by(
-        self,
-        plan: RegressionPlan,
-        rows: Rows,
-        names: list[str] | None,
-        one_dimensional: bool,
-        codes: Codebook | None,
-    ) -> None:
+    def _fix_features_by(self, plan: RegressionPlan, rows: Rows, run: StreamRun | DaskRun) -> None:
         if not len(rows) or (rows.weight is not None and not rows.weight.any()):
             raise StreamError("there are no rows with positive weight")
+        codes, names = run.codes, run.names
         self._set_input_names(rows.x.shape[1], names)
         table = Table.of_numbers(rows.x, names) if codes is None else codes.table(rows.x, names)
-        given = self._encoded(TableRows(table, rows.y, rows.weight, one_dimensional))
+        given = self._encoded(TableRows(table, rows.y, rows.weight, run.one_dimensional))
         self._fix_features(plan, given)
         self._warn_if_constant(given.x)
 
-    def _restore_features(
-        self, plan: RegressionPlan, path: str | Path, saved: Checkpoint, basis: Basis, keep_features: bool
-    ) -> None:
+    def _restore_features(self, plan: RegressionPlan, run: StreamRun, saved: Checkpoint, keep_features: bool) -> None:
         """Take over the feature map of a checkpoint."""
+        basis, path = saved.statistics.features, run.path
+        assert isinstance(basis, Basis) and path is not None
         changed = changed_features(self.features, plan.features, basis)
         if saved.statistics.block_dtype != plan.block_dtype:
             changed.append("features__block_dtype")

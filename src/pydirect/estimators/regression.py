@@ -81,7 +81,6 @@ class GivenRows:
     weight: FloatArray | None
     one_dimensional: bool
     columns: ColumnEncoding
-    names: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,8 @@ def fit_features(
     if earlier is not None and earlier.target_transform != units.transform:
         earlier = None  # its kernel is of other targets
     search = partial(search_kernel, max_rows=plan.features.max_search_rows)
-    options: dict[str, Any] = {"names": given.names, "target_scale": units.scale, "earlier": earlier}
+    names = None if given.columns.names is None else tuple(given.columns.names_out)
+    options: dict[str, Any] = {"names": names, "target_scale": units.scale, "earlier": earlier}
     basis = fit_basis(plan.features, rows, given.columns, search, rng, resolve_n_threads(), **options)
     return replace(basis, target_transform=units.transform)
 

@@ -590,8 +590,7 @@ class Stream(Predictor):
                 columns = plan.columns.encoding(table, z, weight)
         else:
             columns = ColumnEncoding.of_numbers(table.shape[1], table.names)
-        names = None if table.names is None else tuple(columns.names_out)
-        given = GivenRows(columns.encode(table), rows.y, weight, self.units.one_dimensional, columns, names)
+        given = GivenRows(columns.encode(table), rows.y, weight, self.units.one_dimensional, columns)
         ((model, _),) = fit_together([plan.mapper], [given], Progress(0), earlier)
         self.basis, self.residual_variance = model.basis.for_sums(MANY_ROWS), model.latent.residual_variance
         self._set_units(model.units.location, model.units.scale)
