@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from pydirect._validation import FloatArray
@@ -20,9 +21,17 @@ LEAST_CHANGE = 1e-4
 
 
 class Objective(Protocol):
-    """A negative log posterior of log parameters θ."""
+    """A negative log posterior of log parameters θ of a kernel.
+
+    `d` is the number of length-scales, `tied` (n_inputs,) that of each input; `mean` and `start` are θ of the prior and
+    of the search.
+    """
 
     iterations_between_updates: int
+    d: int
+    tied: NDArray[np.intp]
+    mean: FloatArray
+    start: FloatArray
 
     @property
     def n_rows(self) -> int:

@@ -48,9 +48,9 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
         x, y, n = x[chosen], y[chosen], MAX_ROWS
     fine, coarse = next((fine, coarse) for rows, fine, coarse in CLASSES if n >= rows)
     classes = quantile_classes(x, fine)
-    rest = np.stack([_cut_off(column) for column in y.T], axis=1)
+    rest = _cut_off(y)
     single = np.stack([_take_out_single_effects(classes, column, fine) for column in rest.T]).max(axis=0)
-    rest = np.stack([_cut_off(column) for column in rest.T], axis=1)
+    rest = _cut_off(rest)
     looked_at = np.arange(d)
     if d > MAX_COLUMNS:
         ranked = np.argsort(-single, kind="stable")
@@ -69,7 +69,7 @@ def product_effects(x: FloatArray, y: FloatArray) -> FloatArray:
     """
     d = x.shape[1]
     n = min(len(x), MOST_PRODUCTS // d**2)
-    columns = np.stack([np.clip(_standardised(column), -FARTHEST, FARTHEST) for column in x[:n].T]).astype(np.float32)
+    columns = np.ascontiguousarray(np.clip(_standardised(x[:n]), -FARTHEST, FARTHEST).T, dtype=np.float32)
     found = np.zeros(d, dtype=np.float32)
     for target in y[:n].T.astype(np.float32):
         for begin in range(0, d, PRODUCT_COLUMNS):
@@ -116,13 +116,13 @@ def pair_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int, n_th
     return effects
 
 
-def _standardised(column: FloatArray) -> FloatArray:
-    spread = column.std()
-    return (column - column.mean()) / (spread if spread > 0 else 1.0)
+def _standardised(columns: FloatArray) -> FloatArray:
+    spread = columns.std(axis=0)
+    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
-def _cut_off(column: FloatArray) -> FloatArray:
-    return _standardised(np.clip(_standardised(column), -FARTHEST, FARTHEST))
+def _cut_off(columns: FloatArray) -> FloatArray:
+    return _standardised(np.clip(_standardised(columns), -FARTHEST, FARTHEST))
 
 
 def _take_out_single_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int) -> FloatArray:

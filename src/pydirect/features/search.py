@@ -301,16 +301,7 @@ def race_axes(
 # --- starts
 
 
-class KernelObjective(Objective, Protocol):
-    """A negative log posterior of the hyperparameters of a kernel."""
-
-    d: int
-    tied: NDArray[np.intp]
-    mean: FloatArray
-    start: FloatArray
-
-
-class AxesObjective(KernelObjective, Protocol):
+class AxesObjective(Objective, Protocol):
     """One whose kernel may have a part of axes in place of the isotropic one."""
 
     def with_axes(self, axes: NDArray[np.intp], order: int) -> Self:
@@ -320,7 +311,7 @@ class AxesObjective(KernelObjective, Protocol):
         """Return θ of a kernel."""
 
 
-def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[RaceRun]:
+def starting_points(likelihood: Objective, scores: FloatArray) -> list[RaceRun]:
     """Return the starts of the race: long length-scales, short ones, and those that a screen of columns suggests."""
     d, long = likelihood.d, likelihood.start
     short = long.copy()
@@ -332,7 +323,7 @@ def starting_points(likelihood: KernelObjective, scores: FloatArray) -> list[Rac
     return runs
 
 
-def near_start(likelihood: KernelObjective, scores: FloatArray) -> RaceRun:
+def near_start(likelihood: Objective, scores: FloatArray) -> RaceRun:
     """Return a start with very short length-scales of the columns that a screen suggests, or of all."""
     relevant = _relevant(likelihood, scores)
     theta = _screened(likelihood, relevant) if relevant.size else likelihood.start.copy()
@@ -358,11 +349,11 @@ def pair_start(few: NearestEvidence, long: RaceRun, scores: FloatArray) -> RaceR
     return replace(best, n_evaluations=len(scales))
 
 
-def _relevant(likelihood: KernelObjective, scores: FloatArray) -> NDArray[np.intp]:
+def _relevant(likelihood: Objective, scores: FloatArray) -> NDArray[np.intp]:
     return np.unique(likelihood.tied[np.flatnonzero(scores > RELEVANT)])
 
 
-def _screened(likelihood: KernelObjective, relevant: NDArray[np.intp]) -> FloatArray:
+def _screened(likelihood: Objective, relevant: NDArray[np.intp]) -> FloatArray:
     d, theta = likelihood.d, likelihood.start.copy()
     theta[1] = 0.0
     theta[2 : 2 + d] = likelihood.mean[2 : 2 + d] + 1.0
