@@ -9,6 +9,7 @@ import numpy as np
 
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray
+from pydirect.estimators._classifier import require_classes
 from pydirect.estimators.classification import ClassificationPlan, Labels, class_factors
 from pydirect.statistics.gaussian import block_rows
 from pydirect.streams.dask import is_dask
@@ -80,12 +81,11 @@ def one_against_rest(
         factors = class_factors(plan.class_weight, np.array([labels[code] for code in present]), mass[present])
         present = [code for code, used in zip(present, factors > 0, strict=True) if used]
         log_factors = np.log(factors[factors > 0])  # of the odds, left for the end
-    if len(present) < 2:
-        found = f"one class, {labels[present[0]]!r}" if present else "none"
-        raise ValueError(f"y must have at least two classes, got {found}")
+    classes = np.array([labels[code] for code in present])
+    require_classes(classes)
     factor, index = np.zeros(len(labels)), np.full(len(labels), -1.0)
     factor[present], index[present] = 1.0, np.arange(len(present))
-    known = Labels.of(np.array([labels[code] for code in present]), mass[present], True, log_factors)
+    known = Labels.of(classes, mass[present], True, log_factors)
     return known, OneAgainstRest(source, known.signs(index), factor, len(present) == 2)
 
 

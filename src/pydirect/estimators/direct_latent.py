@@ -59,12 +59,12 @@ from pydirect.tables.table import as_text, column_of_array
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
 
 
-def latent_plan(self: OfLabels) -> RegressionPlan:
+def latent_plan(self: Any) -> RegressionPlan:
     """Return the plan of a model of one latent, or raise where its parameters are wrong."""
     self._check_columns()
     features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
     check_common(self)
-    most = as_count(getattr(self, "max_iter", None), "max_iter")
+    most = as_count(self.max_iter, "max_iter")
     return RegressionPlan(with_first_size(features), Gaussian(), max_iter=most, random_state=self.random_state)
 
 

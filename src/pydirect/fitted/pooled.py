@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
@@ -63,10 +62,13 @@ class FittedClassPool:
 
     def log_probabilities(self, x: FloatArray) -> FloatArray:
         """Log probabilities that each part gives, (n_parts, n_rows, n_classes); zeros of parts without weight."""
-        found = np.zeros((len(self.weights), len(x), len(self.classes)))
-        for k, part in enumerate(self._parts()):
-            if self.weights[k] > 0:
-                found[k] = part(x) if k == 0 else part(x)[:, self.order]
+        found, k = np.zeros((len(self.weights), len(x), len(self.classes))), 0
+        if self.weights[0] > 0:
+            found[0] = self.kernel.log_proba(x)
+        for of, trees in ((log_probability_of, self.boosted), (log_of_votes, self.forest)):
+            k += trees is not None
+            if trees is not None and self.weights[k] > 0:
+                found[k] = of(trees(x))[:, self.order]
         return found
 
     def log_proba(self, x: FloatArray) -> FloatArray:
@@ -76,16 +78,6 @@ class FittedClassPool:
         else:
             log_p = pooled_log_probability(self.weights, self.log_probabilities(x))
         return normalised(log_p + self.moves) if self.moves.any() else log_p
-
-    def _parts(self) -> list[Callable[[FloatArray], FloatArray]]:
-        parts: list[Callable[[FloatArray], FloatArray]] = [self.kernel.log_proba]
-        if self.boosted is not None:
-            boosted = self.boosted
-            parts.append(lambda x: log_probability_of(boosted(x)))
-        if self.forest is not None:
-            forest = self.forest
-            parts.append(lambda x: log_of_votes(forest(x)))
-        return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +125,11 @@ class FittedMeanPool(Predictor):
         return np.concatenate([own(x) for own in self.trees], axis=1)
 
     def predict(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
-        if self.moves or not self.weight.any():
-            return super().predict(x, with_std) if self.moves else self.kernel.predict(x, with_std)
+        if self.moves:
+            return super().predict(x, with_std)
         mean, std = self.kernel.predict(x, with_std)
+        if not self.weight.any():
+            return mean, std
         kernel = mean.reshape(len(x), -1)
         return self.units.shape(kernel + self.weight * (self.trees_at(x) - kernel)), std
 
