@@ -222,15 +222,6 @@ def test_one_row_is_predicted_for_all_outputs_or_refused():
         model.predict_one({"a": 1.0, "b": 2.0})
 
 
-@pytest.mark.filterwarnings("ignore:the level of y")
-def test_targets_that_stay_away_are_believed():
-    X, y = rows(400)
-    y[300:] += 100.0
-    with pytest.warns(UserWarning, match="targets miss"):
-        mean, _, _ = stream(half_life=20).predict_then_learn(X, y)
-    np.testing.assert_allclose(mean[380:], y[380:], atol=10)  # four half-lives
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_prediction_is_that_of_the_model_of_the_rows_before(kind):
     X, y = rows(150)
@@ -267,17 +258,6 @@ def test_a_refused_fit_leaves_the_stream_as_it_is():
         model.fit(X[:, :1], np.full(100, np.nan))
     np.testing.assert_array_equal(model.predict(X), before)
     assert model.total_weight_ == 70
-
-
-def test_threads_that_predict_find_the_same_posterior():
-    X, y = rows(1500)
-    model = DirectStreamRegressor(n_basis_functions=150, n_first_rows=256, follow_inputs=False)
-    model.partial_fit(X[:400], y[:400]).predict(X[:1])
-    model.partial_fit(X[400:], y[400:])  # the posterior follows when it is asked for
-    expected = copy.deepcopy(model).predict(X[:20])
-    with ThreadPoolExecutor(4) as threads:
-        for found in threads.map(model.predict, [X[:20]] * 4):
-            np.testing.assert_allclose(found, expected, rtol=1e-8)  # one that lacks rows is off by far more
 
 
 def test_numbers_and_then_text_in_an_empty_column_are_refused():
