@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import metrics
+from pydirect import DirectRegressor, metrics, predict_interval
 from pydirect.predictive import PredictiveDistribution
 
 
@@ -276,13 +276,6 @@ def test_crossed_quantiles_count_as_given_with_one_warning():
 
 
 def test_intervals_of_pipelines_searches_and_other_packages():
-    from sklearn.linear_model import BayesianRidge
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    from pydirect import DirectRegressor, predict_interval
-
     rng = np.random.default_rng(0)
     X = 5 + 3 * rng.standard_normal((60, 2))
     Y = X @ [1.0, 2.0] + 0.3 * rng.standard_normal(60)
@@ -301,8 +294,6 @@ def test_intervals_of_pipelines_searches_and_other_packages():
 
 
 def test_other_names_are_answered_with_those_there_are():
-    from pydirect import DirectRegressor
-
     X, Y = np.arange(10.0)[:, None], np.arange(10.0)
     with pytest.raises(ValueError, match=r"got 'nystrom': did you mean 'nystroem'\?"):
         DirectRegressor("nystrom").fit(X, Y)

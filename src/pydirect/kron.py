@@ -64,16 +64,8 @@ MAX_EXPONENT = 2**60
 # Exponentials of numbers up to this magnitude are normal numbers.
 HALF_SPREAD = 708.0
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "sizes": np.int64,
-    "start": np.int64,
-    "position": np.int32,
-    "index": np.int32,
-    "coefficients": np.float64,
-    "exponent": np.int64,
-    "offset": np.int64,
-    "values": np.float64,
-}
+_ARRAYS = ("sizes", "start", "position", "index", "coefficients", "exponent", "offset", "values")
+_DTYPES = tuple(map(np.dtype, ("i8", "i8", "i4", "i4", "f8", "i8", "i8", "f8")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +113,7 @@ class KroneckerSum:
     values: FloatArray  # concatenated entries of the factors
 
     def __post_init__(self) -> None:
-        for name, dtype in _DTYPES.items():
+        for name, dtype in zip(_ARRAYS, _DTYPES, strict=True):
             object.__setattr__(self, name, _constant(getattr(self, name), name, dtype))
         if (self.sizes < 1).any():
             raise ValueError(f"sizes must be at least 1, got {self.sizes.min()}")
@@ -144,24 +136,16 @@ class KroneckerSum:
         weights = np.asarray(coefficients)
         weights = np.full(len(terms), weights) if weights.ndim == 0 else weights
         weights = weights[:, None] if weights.ndim == 1 else weights
-        if len(terms) == 0 == len(weights):
-            weights = np.zeros((0, max(weights.shape[1], 1)))
-        else:
-            weights = as_float_array(weights, "coefficients", (len(terms), "n_data"))
-        positions = [p for term in terms for p in sorted(term)]
-        if outside := [p for p in positions if not 0 <= p < len(lengths)]:
+        stored = [(p, term[p]) for term in terms for p in sorted(term)]
+        if outside := [p for p, _ in stored if not 0 <= p < len(lengths)]:
             raise ValueError(f"terms must have positions below {len(lengths)}, got {outside[0]}")
-        given = [term[p] for term in terms for p in sorted(term)]
-        factors = [
-            as_float_array(factor, f"factor at position {p}", (int(lengths[p]),))
-            for p, factor in zip(positions, given, strict=True)
-        ]
+        factors = [as_float_array(own, f"factor at position {p}", (int(lengths[p]),)) for p, own in stored]
         return cls(
             lengths,
             np.cumsum([0, *(len(term) for term in terms)], dtype=np.int64),
-            np.array(positions, dtype=np.int32),
+            np.array([p for p, _ in stored], dtype=np.int32),
             np.arange(len(factors), dtype=np.int32),
-            weights,
+            as_float_array(weights, "coefficients", (len(terms), "n_data")),
             np.zeros(len(terms), dtype=np.int64),
             np.cumsum([0, *(len(f) for f in factors)], dtype=np.int64),
             np.concatenate([np.empty(0), *factors]),
@@ -169,7 +153,7 @@ class KroneckerSum:
 
     @property
     def _arrays(self) -> _core._KroneckerArrays:
-        return cast("_core._KroneckerArrays", tuple(getattr(self, name) for name in _DTYPES))
+        return cast("_core._KroneckerArrays", tuple(getattr(self, name) for name in _ARRAYS))
 
     @property
     def n_positions(self) -> int:
@@ -272,12 +256,11 @@ class KroneckerSum:
         """
         if self.n_terms != 1 or self.n_data != 1:
             raise ValueError(f"log must be of one term and one data point, got {self.n_terms} and {self.n_data}")
-        constant, factors = self.coefficients[0, 0], np.split(self.values, self.offset[1:-1])
-        factors = [factors[k] for k in self.index]
-        smallest = np.concatenate([[constant], *factors]).min()
+        constant, factors = self.coefficients[0, 0], {p: self.factor(0, p) for p in self.position.tolist()}
+        smallest = min(constant, *(factor.min() for factor in factors.values()), np.inf)
         if not smallest > 0:
             raise ValueError(f"log must be of positive factors and coefficient, got {smallest}")
-        terms = [{}, *({int(p): np.log(factor)} for p, factor in zip(self.position, factors, strict=True))]
+        terms = [{}, *({p: np.log(factor)} for p, factor in factors.items())]
         coefficients = np.ones(len(terms))
         coefficients[0] = np.log(constant) + self.exponent[0] * np.log(2.0)
         return KroneckerSum.from_terms(self.sizes.tolist(), terms, coefficients)
@@ -315,12 +298,6 @@ class KroneckerSum:
             raise TypeError(f"points must hold integers, got dtype {raw.dtype}")
         if raw.ndim != 2 or raw.shape[1] != self.n_positions:
             raise ValueError(f"points must have shape (n_points, {self.n_positions}), got {raw.shape}")
-        outside = (raw < 0) | (raw >= self.sizes)
-        if outside.any():
-            i, p = np.argwhere(outside)[0]
-            raise ValueError(
-                f"points must be indices into the factors, at position {p} below {self.sizes[p]}, got {raw[i, p]}"
-            )
         grid = np.ascontiguousarray(raw, dtype=np.int64)
         return ScaledNumbers(*_core.kron_entries(self._arrays, grid, resolve_n_threads(n_threads)))
 
@@ -340,11 +317,11 @@ class KroneckerSum:
             )
 
 
-def _constant(array: Any, name: str, dtype: type[np.generic]) -> NDArray[Any]:
+def _constant(array: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a read-only C-ordered array, without a copy if it is one already."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
-        raise TypeError(f"{name} must be an array of {dtype.__name__}, got {got}")
+        raise TypeError(f"{name} must be an array of {dtype.name}, got {got}")
     if array.flags.writeable or not array.flags.c_contiguous:
         array = array.copy(order="C")
         array.flags.writeable = False

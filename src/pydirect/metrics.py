@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._documentation import described_by
-from pydirect._validation import FloatArray, as_choice, as_sample_weight
+from pydirect._validation import FloatArray, as_choice, as_weights
 from pydirect._warnings import warn
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution, finite_array
 from pydirect.predictive.transformed import Distribution, TransformedDistribution
@@ -182,9 +182,7 @@ def msll(
     """
     y, train = as_columns("y_true", y_true), as_columns("y_train", y_train)
     if train.shape[1] != y.shape[1] or len(train) == 0:
-        raise ValueError(
-            f"y_train must have rows and {y.shape[1]} output(s) like y_true, got shape {np.shape(y_train)}"
-        )
+        raise ValueError(f"y_train must have rows and {y.shape[1]} output(s) like y_true, got shape {train.shape}")
     std = train.std(axis=0)
     if np.any(std == 0.0):
         raise ValueError("y_train must vary in every output, got a constant")
@@ -319,10 +317,8 @@ def predicted_by(estimator: Any, X: Any) -> Any:
     if hasattr(estimator, "predict_distribution"):
         return estimator.predict_distribution(X)
     if not hasattr(estimator, "predict") or "return_std" not in inspect.signature(estimator.predict).parameters:
-        raise TypeError(
-            "estimator must have predict_distribution(X) or predict(X, return_std=True), "
-            f"got {type(estimator).__name__}"
-        )
+        expected = "predict_distribution(X) or predict(X, return_std=True)"
+        raise TypeError(f"estimator must have {expected}, got {type(estimator).__name__}")
     return estimator.predict(X, return_std=True)
 
 
@@ -397,23 +393,18 @@ def as_distributions(predicted: Any) -> list[Distribution]:
     2
     """
     kinds = (PredictiveDistribution, TransformedDistribution)
-    if isinstance(predicted, kinds):
-        return [predicted]
-    if not isinstance(predicted, (list, tuple)) or len(predicted) == 0:
-        raise ValueError(
-            "predicted must be a PredictiveDistribution, a list of them or a pair (mean, std), "
-            f"got {type(predicted).__name__}"
-        )
-    if all(isinstance(item, kinds) for item in predicted):
-        return list(predicted)
-    if len(predicted) != 2:
-        raise ValueError(f"predicted must be a pair (mean, std) if it holds arrays, got {len(predicted)} items")
-    mean, std = as_columns("mean", predicted[0]), as_columns("std", predicted[1])
+    items = [predicted] if isinstance(predicted, kinds) else predicted
+    if not isinstance(items, (list, tuple)) or len(items) == 0:
+        expected = "a PredictiveDistribution, a list of them or a pair (mean, std)"
+        raise ValueError(f"predicted must be {expected}, got {type(items).__name__}")
+    if all(isinstance(item, kinds) for item in items):
+        return list(items)
+    if len(items) != 2:
+        raise ValueError(f"predicted must be a pair (mean, std) if it holds arrays, got {len(items)} items")
+    mean, std = as_columns("mean", items[0]), as_columns("std", items[1])
     if mean.shape != std.shape or np.any(std < 0.0):
-        raise ValueError(
-            f"std must be non-negative and of the shape of mean, {mean.shape}, got shape {std.shape} and minimum "
-            f"{std.min(initial=np.inf):g}"
-        )
+        got = f"shape {std.shape} and minimum {std.min(initial=np.inf):g}"
+        raise ValueError(f"std must be non-negative and of the shape of mean, {mean.shape}, got {got}")
     return [PredictiveDistribution.gaussian(m, s**2) for m, s in zip(mean.T, std.T, strict=True)]
 
 
@@ -425,9 +416,7 @@ def _per_row(
     outputs = as_distributions(predicted)
     shape = (outputs[0].n_rows, len(outputs))
     if y.shape != shape or any(output.n_rows != len(y) for output in outputs):
-        raise ValueError(
-            f"y_true must have as many rows and outputs as predicted, {shape}, got shape {np.shape(y_true)}"
-        )
+        raise ValueError(f"y_true must have as many rows and outputs as predicted, {shape}, got shape {y.shape}")
     return np.column_stack([score(output, column) for output, column in zip(outputs, y.T, strict=True)])
 
 
@@ -435,23 +424,18 @@ def _average(values: FloatArray, sample_weight: ArrayLike | None) -> float:
     """Return the mean over outputs and rows of values of shape (n, k)."""
     if len(values) == 0:
         raise ValueError("y_true must have at least one row, got none")
-    return float(np.average(values.mean(axis=1), weights=as_sample_weight(sample_weight, len(values))))
+    return float(np.average(values.mean(axis=1), weights=as_weights(sample_weight, len(values))))
 
 
 def _interval(y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     y, low, high = as_columns("y_true", y_true), as_columns("lower", lower), as_columns("upper", upper)
     if not y.shape == low.shape == high.shape:
-        raise ValueError(
-            f"lower and upper must have the shape of y_true, {np.shape(y_true)}, "
-            f"got {np.shape(lower)} and {np.shape(upper)}"
+        raise ValueError(f"lower and upper must have the shape of y_true, {y.shape}, got {low.shape} and {high.shape}")
+    if n := np.count_nonzero(low > high):
+        crossed = (
+            f"{n} of {low.size} intervals have lower ends above upper ones, as quantiles that are fitted one by one"
         )
-    if np.any(low > high):
-        warn(
-            f"{np.count_nonzero(low > high)} of {low.size} intervals have lower ends above upper ones, as quantiles "
-            "that are fitted one by one have: they contain nothing, and their widths are negative",
-            UserWarning,
-            stacklevel=3,
-        )
+        warn(f"{crossed} have: they contain nothing, and their widths are negative", UserWarning, stacklevel=3)
     return y, low, high
 
 
@@ -503,11 +487,9 @@ def reliability_curve(
         raise ValueError(f"probability must hold values between 0 and 1 for each of y_true, got {p} for {event.shape}")
     if not np.isin(event, (0, 1)).all():
         raise ValueError("y_true must hold booleans, or 0 and 1")
-    weight = as_sample_weight(sample_weight, p.size)
-    where = np.minimum((p * n_bins).astype(np.intp), n_bins - 1)
-    unit: FloatArray = np.ones(p.size) if weight is None else weight
-    parts: Any = (np.ones(p.size), p, event)
-    mass, of_p, of_events = (np.bincount(where, unit * part, n_bins).astype(np.float64) for part in parts)
+    where, weight = np.minimum((p * n_bins).astype(np.intp), n_bins - 1), as_weights(sample_weight, p.size)
+    parts = np.stack([np.ones(p.size), p, event])
+    mass, of_p, of_events = np.array([np.bincount(where, weight * part, n_bins) for part in parts], dtype=np.float64)
     used = mass > 0
     return of_p[used] / mass[used], of_events[used] / mass[used], mass[used]
 
@@ -555,7 +537,7 @@ def concordance_index(
         1 at best, one half for predictions that say nothing.
     """
     times, seen, values = _survival(time, event, predicted)
-    weight = np.ones(len(times)) if sample_weight is None else finite_array("sample_weight", sample_weight)
+    weight = as_weights(sample_weight, len(times))
     right = pairs = 0.0
     for i in np.flatnonzero(seen):
         mass = weight[i] * weight * ((times > times[i]) | ((times == times[i]) & ~seen))
@@ -588,10 +570,8 @@ def integrated_brier_score(time: ArrayLike, event: ArrayLike, survival: ArrayLik
     curves, at = finite_array("survival", survival), finite_array("times", times)
     given, seen, _ = _survival(time, event, time)
     if curves.shape != (len(given), len(at)) or len(at) < 2 or (np.diff(at) <= 0).any() or at[-1] >= given.max():
-        raise ValueError(
-            "survival must have a column for each of two or more ascending times before the last, got shape "
-            f"{curves.shape} and times {at.tolist()[:3]}"
-        )
+        expected = "a column for each of two or more ascending times before the last"
+        raise ValueError(f"survival must have {expected}, got shape {curves.shape} and times {at.tolist()[:3]}")
     order = np.argsort(given, kind="stable")
     ends, places = np.unique(given[order], return_inverse=True)
     lost = np.bincount(places, ~seen[order])  # events at the same time come first
@@ -610,8 +590,7 @@ def _survival(
 ) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
     times, values, seen = finite_array("time", time), finite_array("predicted", predicted), np.asarray(event)
     if times.ndim != 1 or seen.shape != times.shape or values.shape != times.shape or not np.isin(seen, (0, 1)).all():
-        raise ValueError(
-            f"time, event and predicted must be vectors of one length, event of True and False, got shapes "
-            f"{times.shape}, {seen.shape} and {values.shape}"
-        )
+        expected = "vectors of one length, event of True and False"
+        got = f"{times.shape}, {seen.shape} and {values.shape}"
+        raise ValueError(f"time, event and predicted must be {expected}, got shapes {got}")
     return times, seen.astype(bool), values

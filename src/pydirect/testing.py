@@ -6,7 +6,6 @@ or optimisers of the package. Useful in tests of your own priors, features and m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -36,9 +35,6 @@ __all__ = [
 # Bound on weight vectors times noise levels, beyond which an enumeration is refused.
 #: Largest number of weight vectors that is enumerated.
 MAX_HYPOTHESES = 2_000_000
-
-# Number of hypotheses held at a time in tables with one row per hypothesis.
-_CHUNK = 16_384
 
 
 class SufficientStatistics(Protocol):
@@ -300,14 +296,13 @@ def enumerate_predictive_moments(
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p, sigma2 = distribution.probability, distribution.noise_levels * float(noise)
-    mean = phi @ distribution.mean
-    second, third, fourth = np.zeros((3, phi.shape[0]))
-    for i, row in enumerate(phi):
-        d = (distribution.weights @ row - mean[i])[:, None]
+    mean, moments = phi @ distribution.mean, []
+    for row, centre in zip(phi, mean, strict=True):
+        d = (distribution.weights @ row - centre)[:, None]
         # Moments of d + ε with ε ~ N(0, σ²).
-        second[i] = (p * (d**2 + sigma2)).sum()
-        third[i] = (p * (d**3 + 3 * d * sigma2)).sum()
-        fourth[i] = (p * (d**4 + 6 * d**2 * sigma2 + 3 * sigma2**2)).sum()
+        powers = d**2 + sigma2, d**3 + 3 * d * sigma2, d**4 + 6 * d**2 * sigma2 + 3 * sigma2**2
+        moments.append([(p * power).sum() for power in powers])
+    second, third, fourth = np.reshape(moments, (-1, 3)).T
     return PredictiveMoments(mean, second, third, fourth - 3 * second**2)
 
 
@@ -326,13 +321,12 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
         Densities.
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
-    points = as_float_array(y, "y", (phi.shape[0],))
-    out = np.empty(phi.shape[0])
     sigma2 = distribution.noise_levels
-    for i, row in enumerate(phi):
-        error = (points[i] - distribution.weights @ row)[:, None]
-        out[i] = (distribution.probability * np.exp(-0.5 * error**2 / sigma2) / np.sqrt(2 * np.pi * sigma2)).sum()
-    return out
+    coefficients = distribution.probability / np.sqrt(2 * np.pi * sigma2)
+    errors = (
+        point - distribution.weights @ row for row, point in zip(phi, as_float_array(y, "y", (len(phi),)), strict=True)
+    )
+    return np.array([(coefficients * np.exp(-0.5 * error[:, None] ** 2 / sigma2)).sum() for error in errors])
 
 
 def check_likelihood(
@@ -367,26 +361,23 @@ def check_likelihood(
     targets, z = as_float_array_unbounded(y, "y", ("n_rows", "n_columns")), np.linspace(-10, 10, 4001)
     masses = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
 
-    def log_density(mean: FloatArray, sd: float) -> FloatArray:
-        return np.asarray(likelihood.log_density(targets, mean[:, None] + sd * z))
-
     for shift, sd in product(as_float_array(means, "means", ("n",)), as_float_array(deviations, "deviations", ("n",))):
-        mean, variance, h = likelihood.guess(targets) + shift, np.full(len(targets), sd**2), 1e-3 * float(sd)
-        below, at, above = (log_density(mean + step, float(sd)) @ masses for step in (-h, 0.0, h))
+        mean, variance, h = likelihood.guess(targets) + shift, np.full(len(targets), sd**2), 1e-3 * sd
+        f = mean[:, None] + sd * z
+        low, log_density, high = (likelihood.log_density(targets, f + step) for step in (-h, 0.0, h))
+        below, at, above = low @ masses, log_density @ masses, high @ masses
         found = likelihood.terms(targets, mean[:, None], variance)
-        f = mean[:, None] + sd * z[::400]
-        slopes = (likelihood.log_density(targets, f + h) - likelihood.log_density(targets, f - h)) / (2 * h)
-        for name, value, expected in (
-            ("slope(y, f)", likelihood.slope(targets, f), slopes),
-            ("terms(...).value", found.value, at),
-            ("terms(...).residual", found.residual[:, 0], (above - below) / (2 * h)),
-            ("terms(...).precision", found.precision, np.maximum(2 * at - above - below, 0.0) / h**2),
-            (
-                "log_predictive(y, mean, variance)",
+        pairs = {
+            "slope(y, f)": (likelihood.slope(targets, f[:, ::400]), (high - low)[:, ::400] / (2 * h)),
+            "terms(...).value": (found.value, at),
+            "terms(...).residual": (found.residual[:, 0], (above - below) / (2 * h)),
+            "terms(...).precision": (found.precision, np.maximum(2 * at - above - below, 0.0) / h**2),
+            "log_predictive(y, mean, variance)": (
                 likelihood.log_predictive(targets, mean, variance),
-                np.log(np.exp(log_density(mean, float(sd)) - at[:, None]) @ masses) + at,
+                np.log(np.exp(log_density - at[:, None]) @ masses) + at,
             ),
-        ):
+        }
+        for name, (value, expected) in pairs.items():
             worst = float(np.max(np.abs(value - expected) / (1 + np.abs(expected))))
             assert worst <= tol, f"{name} differs from quadrature by {worst:.2g} at a deviation of {sd:g}"
 
@@ -409,11 +400,6 @@ def _choices(table: FloatArray, n_noise: int = 1) -> FloatArray:
             f"({table.shape[1]} levels, {table.shape[0]} weights, {n_noise} noise levels)"
         )
     return np.stack([grid.ravel() for grid in np.meshgrid(*table, indexing="ij")], axis=1)
-
-
-def _in_chunks(function: Callable[[FloatArray], FloatArray], weights: FloatArray) -> FloatArray:
-    """Return what a function gives for every weight vector, of a bounded number at a time."""
-    return np.concatenate([function(weights[k : k + _CHUNK]) for k in range(0, len(weights), _CHUNK)])
 
 
 def _log_joint(
@@ -440,10 +426,11 @@ def _log_joint(
     weights, log_p = _choices(table, noise.size), _choices(np.broadcast_to(masses, table.shape)).sum(axis=1)
     if isinstance(data, tuple):
         phi = as_float_array(data[0], "phi", ("n_samples", "n_weights"))
-        y, n_samples = as_target(data[1], len(phi))[:, output], float(len(phi))
-        error = _in_chunks(lambda w: ((y - w @ phi.T) ** 2).sum(axis=1), weights)
+        y, n_samples, error = as_target(data[1], len(phi))[:, output], float(len(phi)), np.zeros(len(weights))
+        for row, target in zip(phi, y, strict=True):
+            error += (target - weights @ row) ** 2
     else:
-        a, c, yty, n_samples = data.A, data.c[:, output], data.yty[output], float(data.n_samples)
-        error = _in_chunks(lambda w: yty - 2 * w @ c + ((w @ a) * w).sum(axis=1), weights)
+        n_samples = float(data.n_samples)
+        error = data.yty[output] - 2 * weights @ data.c[:, output] + ((weights @ data.A) * weights).sum(axis=1)
     log_likelihood = -0.5 * n_samples * np.log(2 * np.pi * noise) - 0.5 * error[:, None] / noise
     return weights, noise, log_likelihood + log_p[:, None] + log_p_noise
