@@ -48,11 +48,8 @@ from pydirect import (  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402
-from pydirect.quantized.compile import (  # noqa: E402
-    OutputScale,
-    build_program,
-    lay_out,
-)
+from pydirect.quantized.compile import build_program, lay_out  # noqa: E402
+from pydirect.quantized.fitted import Outputs  # noqa: E402
 
 SETS = ("yacht", "housing", "concrete", "airfoil", "energy", "elevators")
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384)
@@ -198,7 +195,14 @@ def throughput(arguments: argparse.Namespace) -> None:
     features = FourierFeatures(rng.standard_normal((d, f)), np.full(f, np.sqrt(1 / f)))
     layout = lay_out(features, np.ones(2 * f, dtype=bool))
     levels = np.linspace(-3, 3, 15)
-    output = OutputScale(np.ones(1), np.zeros(1), np.full(1, 0.01))
+    output = Outputs(
+        scale=np.ones(1),
+        offset=np.zeros(1),
+        noise=np.full(1, 0.01),
+        calibration=1.0,
+        one_dimensional=True,
+        n_features_in=d,
+    )
     single, frequencies = x.astype(np.float32), features.frequencies.astype(np.float32)
     amplitude = np.float32(features.amplitudes[0])
     block = 1024  # rows that NumPy takes at a time: their features stay in the cache

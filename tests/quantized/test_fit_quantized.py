@@ -17,7 +17,7 @@ from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.fit_quantized import _candidates, _fits, _split
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import IntegerArithmeticError
-from pydirect.quantized.task import Form, TargetTask
+from pydirect.quantized.task import TargetTask
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
@@ -45,17 +45,10 @@ def test_a_model_fits_into_its_flash(data):
 
 def test_more_room_never_gives_a_larger_model_than_asked_for_or_a_worse_one_on_held_out_rows(data):
     x, y = data(200)
-    task = TargetTask.begin(x, y, None, DirectRegressor().search_settings(), ())
+    task = TargetTask.begin(x, y, None, DirectRegressor().search_settings(), (), unit_levels(15))
     part, held = _split(task, task.order(), task.order()[:40])
-    forms = [
-        Form(
-            s,
-            unit_levels(15),
-        )
-        for s in (1, 4)
-    ]
     budgets = (450, 700, 1000, 1500, 2500)
-    losses = [min(_candidates(part, held, forms, {"max_flash": budget}).values()) for budget in budgets]
+    losses = [min(_candidates(part, held, (1, 4), {"max_flash": budget}).values()) for budget in budgets]
     assert losses == sorted(losses, reverse=True)
     sizes = [fit_quantized(DirectRegressor(), x, y, max_flash=budget).report()["flash"] for budget in budgets[::2]]
     assert all(size <= budget for size, budget in zip(sizes, budgets[::2], strict=True))

@@ -13,7 +13,7 @@ from pydirect.quantized.fit_quantized import _candidates, _fits
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import ONE, AccumulatorOverflowError
 from pydirect.quantized.proposals import RIDGE, growing_forest
-from pydirect.quantized.task import Form, LabelTask, TargetTask
+from pydirect.quantized.task import LabelTask, TargetTask
 
 
 def rows(n=150, d=3, seed=0):
@@ -28,7 +28,7 @@ def task():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((120, 3)) * [1, 5, 0.1] + [0, 100, 3]
     y = np.where(x[:, 0] > 0, np.sin(x[:, 1]), 2 * x[:, 0]) + 0.1 * rng.standard_normal(120)
-    return TargetTask.begin(x, np.c_[y, y**2], None, DirectRegressor().search_settings(), ()), x
+    return TargetTask.begin(x, np.c_[y, y**2], None, DirectRegressor().search_settings(), (), unit_levels(15)), x
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def forest(task):
     """Quantised forest of six trees for two outputs, and its X."""
     own, x = task
     make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
-    return own.cast(make(6), [Form(3, unit_levels(15))])[0], x
+    return own.cast(make(6), [3])[0], x
 
 
 def test_leaves_are_the_answers_to_the_questions_of_every_level():
@@ -117,10 +117,8 @@ def test_headers_of_forests_of_classes_name_them_and_give_their_probabilities(ta
     labels = np.array(["off", "idle", "on"])[
         np.digitize(x[:, 1], np.quantile(x[:, 1], [0.4, 0.7]) if n_classes > 2 else [100])
     ]
-    own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"))
-    (model,) = own.cast(
-        growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [Form(2, unit_levels(15))]
-    )
+    own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"), unit_levels(15))
+    (model,) = own.cast(growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [2])
     assert model.program.forest.n_leaves == 3 * 8
     model.to_c(tmp_path / "model.h", prefix="m")
     rows = c.far_and_near(x)
@@ -151,7 +149,7 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
     model = forest[0]
     if not n_trees:  # what is left is linear
         make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
-        (model,) = own.cast(make(0), [Form(2, unit_levels(15))])
+        (model,) = own.cast(make(0), [2])
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(load_quantized(tmp_path / "m").totals(x), model.totals(x))
     pytest.importorskip("onnx")
@@ -162,9 +160,8 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
 def test_more_room_only_adds_candidates(task):
     own = task[0]
     part, held = own.restricted(np.arange(90)), own.restricted(np.arange(90, 120))
-    forms = [Form(n, unit_levels(15)) for n in (1, 2)]
     limits = [{"max_flash": 900}, {"max_flash": 1400}, {"max_flash": 1400, "max_stack": 170, "max_instructions": 9000}]
-    small, large, limited = (_candidates(part, held, forms, m) for m in limits)
+    small, large, limited = (_candidates(part, held, (1, 2), m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)
     assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
 

@@ -13,6 +13,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, LinearFeatures
+from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.program import (
     INPUT_LIMIT,
     LARGEST_GAIN,
@@ -29,19 +30,6 @@ MULTIPLIER_LIMIT = 127
 INPUT_UNIT = 2.0**-12
 # Frequencies take the fewest bits that move no phase by more than this many turns.
 LARGEST_PHASE_ERROR = 2.0**-9
-
-
-@dataclass(frozen=True)
-class OutputScale:
-    """Units of a program's outputs."""
-
-    # scale, offset: (n_outputs,): a function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels
-    scale: FloatArray
-    offset: FloatArray
-    # (n_outputs,): variance in squared units of the outputs
-    noise: FloatArray
-    # factor on standard deviations, already including the noise
-    spread: float = 1.0
 
 
 def integer_levels(levels: FloatArray) -> tuple[NDArray[np.int32], float]:
@@ -155,9 +143,12 @@ def build_program(
     codes: NDArray[np.uint8],
     levels: FloatArray,
     n_samples: int,
-    output: OutputScale,
+    output: Outputs,
 ) -> IntegerProgram:
-    """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program."""
+    """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program.
+
+    A function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels.
+    """
     features, turns, split = basis.map, np.empty((basis.input_map.n_outputs, 0)), np.empty((0, 0), dtype=np.intp)
     if isinstance(features, FourierFeatures):
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
@@ -230,7 +221,7 @@ def _forest(features: ForestFeatures, trees: NDArray[np.intp], inputs: NDArray[n
     return Forest(np.searchsorted(inputs, features.columns[trees]).astype(np.int32), thresholds)
 
 
-def _with_units(program: IntegerProgram, units: FloatArray, output: OutputScale) -> IntegerProgram:
+def _with_units(program: IntegerProgram, units: FloatArray, output: Outputs) -> IntegerProgram:
     """Set gains, shifts and output scales, given what a basis function of one represents, in units of Φw."""
     s, largest = program.n_samples, float(np.abs(units).max(initial=0.0)) or 1.0
     unit = largest / LARGEST_GAIN  # a gain of one, in units of Φw
@@ -258,5 +249,5 @@ def _with_units(program: IntegerProgram, units: FloatArray, output: OutputScale)
         scale=scale / s,
         noise=noise.astype(np.uint32),
         deviation_shift=shift,
-        std_scale=output.spread * step / 2**8,
+        std_scale=output.calibration * step / 2**8,
     )

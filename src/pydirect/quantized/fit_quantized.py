@@ -10,7 +10,7 @@ functions and the scales of the weights' levels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from pydirect.quantized.fitted import Searchable, as_numpy
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.proposals import Family, families_of, proposals
 from pydirect.quantized.quantize import warn_of_losses
-from pydirect.quantized.task import Form, LabelTask, TargetTask, Task
+from pydirect.quantized.task import LabelTask, TargetTask, Task
 
 SAMPLES = (1, 2, 4, 8, 16)
 MOST_SAMPLES = 16
@@ -118,13 +118,12 @@ def fit_quantized(
     task: Task
     with single_blas_thread():
         if settings.classifier is not None:
-            task = LabelTask.begin(x, as_numpy(y), weight, settings, names)
+            task = LabelTask.begin(x, as_numpy(y), weight, settings, names, grid)
         else:
             targets = _as_targets(y, len(x))
             warn_of_gross(targets.reshape(len(x), -1), "fit without them")
-            task = TargetTask.begin(x, targets, weight, settings, names)
-        counts = SAMPLES if n_samples is None else (n_samples,)
-        quantised = _search(task, [Form(s, grid) for s in counts], limits)
+            task = TargetTask.begin(x, targets, weight, settings, names, grid)
+        quantised = _search(task, SAMPLES if n_samples is None else (n_samples,), limits)
         warn_of_losses(quantised, x)
         return quantised
 
@@ -154,34 +153,34 @@ def _fits(model: QuantizedPredictor, limits: Limits) -> bool:
 
 @dataclass(frozen=True)
 class SmallModel:
-    """A kind of basis functions, their number, and the form of a model."""
+    """A kind of basis functions, their number, and that of the samples."""
 
     family: Family
     size: int
-    form: Form
+    n_samples: int
 
     def fitted(self, task: Task, limits: Limits) -> QuantizedPredictor | None:
         """Return the model fitted to a task, smaller where these rows need more room than others did."""
         own = replace(task, with_points=self.family.with_points)
-        make, size = proposals(own, self.family, self.form), self.size
+        make, size = proposals(own, self.family), self.size
         while size >= self.family.sizes[0]:
-            (model,) = own.cast(make(size), [self.form])
+            (model,) = own.cast(make(size), [self.n_samples])
             if _fits(model, limits):
                 return model
             size -= max(size // 16, 1)
         return None
 
 
-def _search(task: Task, forms: list[Form], limits: Limits) -> QuantizedPredictor:
+def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredictor:
     """Return the best model within the limits."""
     order = task.order()
     n_held = int(HELD_OUT * len(order))
     parts = [order[k * n_held : (k + 1) * n_held] for k in range(CALIBRATING if isinstance(task, TargetTask) else 1)]
     if n_held < FEWEST_HELD_OUT:
-        found = _candidates(task, task, forms, limits, judged=False)
+        found = _candidates(task, task, counts, limits, judged=False)
     else:
         n_splits = min(max(SPLIT_ROWS // len(order), 1), len(parts))
-        each = [_candidates(*_split(task, order, held), forms, limits) for held in parts[:n_splits]]
+        each = [_candidates(*_split(task, order, held), counts, limits) for held in parts[:n_splits]]
         shared = [candidate for candidate in each[0] if all(candidate in losses for losses in each)]
         found = {candidate: float(np.mean([losses[candidate] for losses in each])) for candidate in shared}
     for candidate in sorted(found, key=lambda c: found[c]):
@@ -191,7 +190,7 @@ def _search(task: Task, forms: list[Form], limits: Limits) -> QuantizedPredictor
         if n_held >= FEWEST_HELD_OUT:
             return replace(model, calibration=_calibration(task, order, parts, candidate, limits))
         return model
-    raise _no_model(task, forms, limits)
+    raise _no_model(task, counts[0], limits)
 
 
 def _split(task: Task, order: np.ndarray, held: np.ndarray) -> tuple[Task, Task]:
@@ -213,37 +212,35 @@ def _calibration(
 
 
 def _candidates(
-    part: Task, held: Task, forms: list[Form], limits: Limits, judged: bool = True
+    part: Task, held: Task, counts: Sequence[int], limits: Limits, judged: bool = True
 ) -> dict[SmallModel, float]:
     """Return the candidates that fit, with their losses; unless they are judged, larger ones are preferred."""
     found: dict[SmallModel, float] = {}
     for family in families_of(part):
         own = replace(part, with_points=family.with_points)
-        make = proposals(own, family, forms[0])
+        make = proposals(own, family)
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
-            if not _fits(own.sketch(features, forms[0]), limits):
+            if not _fits(own.sketch(features, counts[0]), limits):
                 break
             if not judged:
-                found[SmallModel(family, size, forms[0])] = -float(size)
+                found[SmallModel(family, size, counts[0])] = -float(size)
                 continue
-            models = own.cast(features, forms)
+            models = own.cast(features, counts)
             each = [held.loss(model) for model in models]
-            found |= {
-                SmallModel(family, size, form): loss
-                for form, model, loss in zip(forms, models, each, strict=True)
-                if _fits(model, limits)
-            }
+            for n_samples, model, loss in zip(counts, models, each, strict=True):
+                if _fits(model, limits):
+                    found[SmallModel(family, size, n_samples)] = loss
             losses.append(min(each))  # of all, so that limits do not change what else is tried
             if len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses[:-PATIENCE]):
                 break
     return found
 
 
-def _no_model(task: Task, forms: list[Form], limits: Limits) -> NoModelError:
+def _no_model(task: Task, n_samples: int, limits: Limits) -> NoModelError:
     """Return the error that says what the smallest model needs."""
-    sketches = (task.sketch(proposals(task, f, forms[0])(f.sizes[0]), forms[0]) for f in families_of(task))
+    sketches = (task.sketch(proposals(task, f)(f.sizes[0]), n_samples) for f in families_of(task))
     report = min((model.report() for model in sketches), key=lambda own: own["flash"])
     smallest = {name: report[name.removeprefix("max_")] for name in limits}
     return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {smallest}")

@@ -68,12 +68,10 @@ class LinearBasis:
             raise ValueError("edges do not fit the outputs")
 
     @classmethod
-    def of_columns(
-        cls, features: Basis, order: NDArray[np.intp], missing_scale: FloatArray, mean_missing: float = 0.0
-    ) -> LinearBasis:
-        """Return a basis of columns of Φ, without what only fits need."""
+    def of_columns(cls, features: Basis, missing_scale: FloatArray, mean_missing: float = 0.0) -> LinearBasis:
+        """Return the basis of all columns of Φ, without what only fits need."""
         features = replace(features, target_scale=None, names=None, parameters={})
-        none = np.zeros(len(missing_scale))
+        order, none = np.arange(features.n_weights), np.zeros(len(missing_scale))
         return cls(features, order, None, mean_missing, missing_scale, none, np.zeros(len(none) + 1, dtype=np.intp))
 
     @property
@@ -85,11 +83,6 @@ class LinearBasis:
     def n_features_in(self) -> int:
         """Columns of X."""
         return self.features.n_features_in
-
-    @property
-    def n_coded(self) -> int:
-        """Rows of codes."""
-        return len(self.order)
 
     def combined(
         self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1

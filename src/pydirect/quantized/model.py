@@ -14,7 +14,6 @@ from pydirect.persistence.schema import As, Binds, Shape
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import (
     BasisLayout,
-    OutputScale,
     build_program,
     lay_out,
 )
@@ -25,7 +24,6 @@ from pydirect.quantized.program import (
     AccumulatorOverflowError,
     IntegerArithmeticError,
     IntegerProgram,
-    half_width,
 )
 
 ARITHMETICS = ("float", "integer")
@@ -90,7 +88,7 @@ class QuantizedModel(Outputs):
             n_classes = len(set(self.classes.tolist()))
             if n_classes < max(2, len(self.classes)) or n_outputs != (n_classes if n_classes > 2 else 1):
                 raise ValueError("outputs do not fit the classes")
-        if packed.shape[0] != self.basis.n_coded:
+        if packed.shape[0] != len(self.basis.order):
             raise ValueError("packed does not fit the basis")
         if self.arithmetic == "integer":
             self.program.prove()
@@ -159,9 +157,7 @@ class QuantizedModel(Outputs):
         IntegerArithmeticError
             When there is no integer-only form, with the reason.
         """
-        layout, output = self.layout, OutputScale(self.scale, self.offset, self.noise, self.calibration)
-        features = self.basis.features
-        return build_program(features, layout, self.codes, self.levels, self.n_samples, output)
+        return build_program(self.basis.features, self.layout, self.codes, self.levels, self.n_samples, self)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.
@@ -298,9 +294,6 @@ def _array_bytes(value: Any) -> int:
     return sum(_array_bytes(getattr(value, name)) for name in names)
 
 
-Pair = tuple[FloatArray, FloatArray]
-
-
 class FloatValues(NamedTuple):
     """What all samples' functions share, what each adds, and the variance that the basis functions lack.
 
@@ -343,11 +336,6 @@ class FloatPath:
     def std(self, values: FloatValues) -> FloatArray:
         """Return standard deviations of the outputs, noise included, (n_rows, n_outputs)."""
         return self.model.calibration * np.sqrt(values.parts.var(axis=2) + values.missing + self.model.noise)
-
-    def interval(self, values: FloatValues, level: float) -> Pair:
-        """Central intervals of Gaussians with these moments, (n_rows, n_outputs) each."""
-        mean, half = self.mean(values), self.std(values) * half_width(level)
-        return mean - half, mean + half
 
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = True) -> FloatValues:
         """Evaluate all samples' functions at rows of X; `with_missing`: deviations and intervals are wanted too."""

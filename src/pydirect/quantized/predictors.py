@@ -21,6 +21,7 @@ from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.c_header import to_c
 from pydirect.quantized.model import FloatPath, QuantizedModel
 from pydirect.quantized.onnx_graph import to_onnx
+from pydirect.quantized.program import half_width
 
 Interval = tuple[FloatArray, FloatArray]
 
@@ -105,8 +106,9 @@ class QuantizedPredictor(QuantizedModel):
         return (mean, self._shape(self.path.std(values))) if return_std else mean
 
     def _predict_interval(self, X: ArrayLike, level: float) -> Interval:
-        lower, upper = self.path.interval(self._values(X, with_missing=True), _as_level(level))
-        return self._shape(lower), self._shape(upper)
+        mean, std = self._predict(X, return_std=True)
+        half = half_width(_as_level(level)) * std
+        return mean - half, mean + half
 
     # --- files
 
@@ -121,7 +123,8 @@ class QuantizedPredictor(QuantizedModel):
         path : str or Path
             Path of the file.
         """
-        save_model(self, path)
+        header, arrays = pack(self)
+        write(path, f"pydirect.{type(self).__name__}", {"library": __version__, "model": header}, arrays)
 
 
 @dataclass(frozen=True, repr=False)
@@ -278,12 +281,6 @@ class QuantizedClassifier(QuantizedPredictor):
 
 def _as_level(level: float) -> float:
     return as_number(level, "level", above=0.0, below=1.0)
-
-
-def save_model(model: QuantizedModel, path: str | Path) -> None:
-    """Write a quantised model to one file; `pydirect.quantized.load_quantized` reads it."""
-    header, arrays = pack(model)
-    write(path, f"pydirect.{type(model).__name__}", {"library": __version__, "model": header}, arrays)
 
 
 CLASSES = (QuantizedRegressor, QuantizedClassifier)

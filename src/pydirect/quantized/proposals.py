@@ -5,6 +5,7 @@ What is proposed for a size begins with what is proposed for the smaller ones, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from pydirect.features.marginal_likelihood import optimised_frequencies
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies, threshold_step
 from pydirect.quantized.quantize import with_frequencies
-from pydirect.quantized.task import Form, LabelTask, SmallMap, Task
+from pydirect.quantized.task import LabelTask, SmallMap, Task
 from pydirect.statistics.gaussian import collect_statistics
 
 
@@ -61,13 +62,11 @@ def families_of(task: Task) -> list[Family]:
     ]
 
 
-def proposals(task: Task, family: Family, form: Form) -> Callable[[int], SmallMap]:
+def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     """Return the function from a size to basis functions fitted to a task."""
-    if family.kind == "fourier":
-        return _selected(task, form)
-    if family.kind == "moved":
-        selected = _selected(task, form)
-        return lambda size: rounded_frequencies(_moved(task, selected(size)))
+    if family.kind != "forest":
+        selected = _selected(task)
+        return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
     return growing_forest(*_examples(task), np.random.default_rng(0), family.depth)
 
 
@@ -108,30 +107,25 @@ def forward_selection(
     smallest fall per column. Returns at most `most` pairs and single columns in the order in which they were taken;
     single ones are counted from n_pairs on.
     """
-    b = len(a)
-    diagonal = a.diagonal() + ridge
-    left = diagonal.copy()
-    product = a[np.arange(n_pairs), n_pairs + np.arange(n_pairs)].copy()
-    residual = c.copy()
-    rows, n_taken = np.empty((64, b)), 0
+    first, second = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
+    left = diagonal = a.diagonal() + ridge
+    product, residual = a[first, second].diagonal(), c
+    rows, n_taken = np.empty_like(a), 0
     taken: list[int] = []
 
     def take(j: int) -> None:
-        nonlocal rows, n_taken, left, product, residual
-        if n_taken == len(rows):
-            rows = np.concatenate([rows, np.empty_like(rows)])
+        nonlocal n_taken, left, product, residual
         row = a[j] - rows[:n_taken, j] @ rows[:n_taken]
         row[j] += ridge
         row /= np.sqrt(max(row[j], 1e-12 * diagonal[j]))
         residual = residual - np.outer(row, residual[j] / row[j])
         left = np.maximum(left - row**2, 1e-12 * diagonal)
-        product = product - row[:n_pairs] * row[n_pairs : 2 * n_pairs]
+        product = product - row[first] * row[second]
         rows[n_taken] = row
         n_taken += 1
 
-    take(b - 1)
-    first, second = slice(0, n_pairs), slice(n_pairs, 2 * n_pairs)
-    while len(taken) < most or not any(j < n_pairs for j in taken):
+    take(len(a) - 1)
+    while len(taken) < most or min(taken) >= n_pairs:
         r, g = residual, left
         determinant = np.maximum(g[first] * g[second] - product**2, 1e-9 * g[first] * g[second])
         squares, both = (r**2).sum(axis=1), (r[first] * r[second]).sum(axis=1)
@@ -159,7 +153,7 @@ MOST_EXAMPLES = 3000
 LEAST_FALL = 2.0
 
 
-def _selected(task: Task, form: Form) -> Callable[[int], FourierFeatures]:
+def _selected(task: Task) -> Callable[[int], FourierFeatures]:
     """Select frequencies and inputs by what each explains per byte; at least one frequency belongs to every size."""
     pool = within_reach(random_fourier_features(task.hyperparameters, POOL, np.random.default_rng(0)))
     pool = rounded_frequencies(pool)
@@ -168,7 +162,7 @@ def _selected(task: Task, form: Form) -> Callable[[int], FourierFeatures]:
     x, y, weight = _examples(task)
     statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
     noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
-    code = bits_for(len(form.grid)) / 8 * task.n_outputs
+    code = bits_for(len(task.grid)) / 8 * task.n_outputs
     costs = (x.shape[1] + 4 * code, 1 + 2 * code)
     least = LEAST_FALL * noise * task.n_outputs
     taken, most = np.empty(0, dtype=np.intp), 0
@@ -199,7 +193,8 @@ def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
     mean = task.kernel_mean(x, *task.subset(MOST_EXAMPLES))
     largest = np.abs(features.frequencies).max(axis=1)
     noise = task.hyperparameters.noise_variance
-    return optimised_frequencies(features, noise, x, mean, weight / weight.max(), largest, STEPS)
+    moved = optimised_frequencies(features, noise, x, mean, weight / weight.max(), largest, STEPS)
+    return rounded_frequencies(moved)
 
 
 BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # a threshold that no input exceeds
@@ -272,22 +267,21 @@ def _splits(cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, 
     width = N_THRESHOLDS + 1
     leaf, chosen = np.zeros(len(cells), dtype=np.intp), np.empty(depth, dtype=np.intp)
     for level in range(depth):
-        n_leaves = 1 << level
-        at = (leaf[:, None] * (d * width) + cells).ravel()
-
-        def sums(values: FloatArray, at: NDArray[np.intp] = at, n_leaves: int = n_leaves) -> FloatArray:
-            counted = np.bincount(at, np.repeat(values, d), minlength=n_leaves * d * width)
-            return np.cumsum(counted.reshape(n_leaves, d, width), axis=2)
-
-        count = sums(weight)
+        at, shape = (leaf[:, None] * (d * width) + cells).ravel(), (1 << level, d, width)
+        count, *totals = (_sums_below(at, values, shape) for values in (weight, *(weight * target for target in r.T)))
         gain = np.zeros((d, width))
-        for target in r.T:
-            total = sums(weight * target)
-            left, right = total, total[:, :, -1:] - total
+        for left in totals:
+            right = left[:, :, -1:] - left
             gain += (left**2 / (count + RIDGE) + right**2 / (count[:, :, -1:] - count + RIDGE)).sum(axis=0)
         chosen[level] = gain.argmax()
         leaf = 2 * leaf + _above(cells, chosen[level])
     return chosen
+
+
+def _sums_below(at: NDArray[np.intp], values: FloatArray, shape: tuple[int, int, int]) -> FloatArray:
+    """Sums of the rows' values in each cell of a leaf and those before it, (n_leaves, n_inputs, n_cells)."""
+    counted = np.bincount(at, np.repeat(values, shape[1]), minlength=math.prod(shape))
+    return np.cumsum(counted.reshape(shape), axis=2)
 
 
 def _above(cells: NDArray[np.intp], split: np.intp) -> NDArray[np.bool_]:

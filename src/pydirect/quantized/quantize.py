@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import block_diag
 
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator
@@ -41,155 +42,51 @@ from pydirect.quantized.samples import (
     sample_targets,
 )
 
-
-@dataclass(frozen=True)
-class Weights:
-    """Samples of weights as level indices."""
-
-    # uint8 (n_basis_functions, n_outputs · n_samples)
-    codes: NDArray[np.uint8]
-    # (n_levels,)
-    levels: FloatArray
-    # (n_outputs,): a weight is ``unit · (centre + spread · level)``, in units of the standardised target
-    unit: FloatArray
-    # centre, spread: (n_basis_functions, n_outputs) or (1, 1)
-    centre: FloatArray
-    spread: FloatArray
-
-    @classmethod
-    def on_grid(cls, codes: NDArray[np.uint8], grid: FloatArray, unit: FloatArray) -> Weights:
-        """Return weights with the same levels, ``unit · grid``, for every basis function."""
-        return cls(codes, grid, unit, np.zeros((1, 1)), np.ones((1, 1)))
+# Of weights that all have the same levels.
+ZERO, ONE = np.zeros((1, 1)), np.ones((1, 1))
 
 
-def assemble(basis: LinearBasis, weights: Weights, outputs: Outputs, arithmetic: str) -> QuantizedPredictor:
-    """Assemble a quantised regressor, or a classifier when the outputs have classes."""
-    factor = 1 / weights.unit**2  # missing variance is relative to the outputs' scale
+def assemble(
+    basis: LinearBasis,
+    codes: NDArray[np.uint8],
+    levels: FloatArray,
+    unit: FloatArray,
+    outputs: Outputs,
+    arithmetic: str,
+    *,
+    centre: FloatArray = ZERO,
+    spread: FloatArray = ONE,
+) -> QuantizedPredictor:
+    """Assemble a quantised regressor, or a classifier when the outputs have classes.
+
+    A weight is ``unit · (centre + spread · level)``, in units of the standardised target. Weights of columns of Φ are
+    put into the order of an integer program, without those that are zero in every sample.
+
+    `codes`, (n_basis_functions, n_outputs · n_samples). `levels`, (n_levels,). `unit`, (n_outputs,). `centre` and
+    `spread`, (n_basis_functions, n_outputs or 1) or (1, 1).
+    """
+    if basis.vectors is None:
+        order = _order(basis.features.map, (codes != zero_code(levels)).any(axis=1), spread[:, 0])
+        codes, basis = codes[order], _without_unused(replace(basis, order=order))
+        centre, spread = (a[order] if len(a) > 1 else a for a in (centre, spread))
+    if not centre.any() and (spread == 1.0).all():
+        centre, spread = ZERO, ONE
+    factor = 1 / unit**2  # missing variance is relative to the outputs' scale
     basis = replace(basis, missing_scale=basis.missing_scale * factor, outside_scale=basis.outside_scale * factor)
-    levels = weights.levels
     kind = QuantizedRegressor if outputs.classes is None else QuantizedClassifier
     return kind(
         basis=basis,
-        packed=PackedCodes.pack(weights.codes, bits_for(len(levels))),
+        packed=PackedCodes.pack(codes, bits_for(len(levels))),
         levels=levels,
-        centre=weights.centre,
-        spread=weights.spread,
+        centre=centre,
+        spread=spread,
         arithmetic=arithmetic,
-        **(vars(outputs) | {"scale": outputs.scale * weights.unit}),
+        **(vars(outputs) | {"scale": outputs.scale * unit}),
     )
-
-
-# Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
-METRIC_RIDGE = 1e-3
-MOST_METRIC_ROWS = 2048
-
-
-def _posterior_samples(
-    model: FittedBasisModel, n_samples: int, method: str, rng: np.random.Generator
-) -> tuple[LinearBasis, Weights]:
-    """Choose samples of the posterior's own level indices."""
-    features = model.basis.map
-    if isinstance(features, TransformerFeatures):
-        raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
-    if any(isinstance(p, MixturePosterior) for p in model.posteriors):
-        raise ValueError("posterior must not be a mixture to be quantised: fit with 'sequential' or 'mean_field'")
-    if model.basis.kernel is not None and model.basis.hyperparameters is None:
-        raise ValueError("features must be of the package's own kernel to be quantised, got a kernel of scikit-learn")
-    posteriors: list[Any] = [
-        FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
-        for p in model.posteriors
-    ]
-    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
-    tables = [_affine_levels(p) for p in posteriors]
-    levels, unit = shared_levels([t[0] for t in tables]), np.ones(len(posteriors))
-    if isinstance(model.posteriors[0], GaussianPosterior):
-        basis, codes, centre, spread = _in_blocks(model, samples, tables, max(zero_code(levels), 0))
-    else:
-        codes = np.hstack(samples)
-        centre, spread = (np.stack([t[k] for t in tables], axis=1) for k in (1, 2))
-        unit = spread[0]  # what is left of a sequential posterior's scales are powers of two
-        centre, spread = centre / unit, spread / unit
-        order = _order(features, (codes != zero_code(levels)).any(axis=1), spread[:, 0])
-        if len(centre) > 1:
-            centre, spread = centre[order], spread[order]
-        basis, codes = without_unused(_linear_basis(model, order)), codes[order]
-    if not centre.any() and (spread == 1.0).all():
-        centre, spread = np.zeros((1, 1)), np.ones((1, 1))
-    return basis, Weights(codes, levels, model.prior_scale * unit, centre, spread)
-
-
-def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return one table of a posterior's levels, with a centre and a spread per weight."""
-    if isinstance(posterior, SequentialPosterior) and posterior.unit_levels.ndim == 1:
-        scales = posterior.level_scales
-        centres = posterior.centres if posterior.centres.size else np.zeros(len(scales))
-        return posterior.unit_levels, centres, scales
-    return affine_levels((posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights).levels)
-
-
-def _in_blocks(
-    model: FittedBasisModel,
-    samples: list[NDArray[np.uint8]],
-    tables: list[tuple[FloatArray, FloatArray, FloatArray]],
-    unused: int,
-) -> tuple[LinearBasis, NDArray[np.uint8], FloatArray, FloatArray]:
-    """Return basis, codes, centre and spread of Gaussian posteriors.
-
-    Every output has its own directions: they form consecutive blocks, with no spread for the other outputs.
-    """
-    posteriors = [p for p in model.posteriors if isinstance(p, GaussianPosterior)]
-    edges = np.cumsum([0] + [len(s) for s in samples])
-    n_columns = samples[0].shape[1]
-    codes = np.full((edges[-1], len(samples) * n_columns), unused, dtype=np.uint8)
-    centre, spread = np.zeros((2, edges[-1], len(samples)))
-    for k, (s, table) in enumerate(zip(samples, tables, strict=True)):
-        here = slice(edges[k], edges[k + 1])
-        codes[here, k * n_columns : (k + 1) * n_columns] = s
-        centre[here, k], spread[here, k] = table[1], table[2]
-    basis = replace(
-        _linear_basis(model, np.arange(edges[-1])),
-        vectors=np.hstack([p.vectors for p in posteriors]).astype(np.float64),
-        outside_scale=np.array([p.prior_variance for p in posteriors]) * model.prior_scale**2,
-        edges=edges,
-    )
-    return basis, codes, centre, spread
-
-
-def _rounded_samples(
-    model: FittedBasisModel, n_samples: int, method: str, rows: FloatArray, grid: FloatArray, rng: np.random.Generator
-) -> tuple[LinearBasis, Weights]:
-    """Round samples of the posterior of Φ's own weights to levels that all of them share, at the best scale."""
-    features, posteriors = model.basis.map, model.posteriors
-    if isinstance(features, NystroemFeatures | TransformerFeatures):
-        raise IntegerArithmeticError(
-            f"shared levels need features of their own weights, got {features.kind!r}: fit with "
-            "features=Fourier(rank_inputs=False), or let pydirect.fit_quantized choose a model of a given size"
-        )
-    shown = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
-    phi = np.asarray(model.basis.transform(shown, n_threads=resolve_n_threads(None)))
-    metric = phi.T @ phi
-    metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
-    codes, scales = [], np.empty(len(posteriors))
-    for k, p in enumerate(posteriors):
-        targets = sample_targets(p, n_samples if method != "most_probable" else 1, method, rng)
-        chosen, scales[k] = rounded_on_best_scale(targets, grid, metric)
-        codes.append(chosen.T)
-    matrix = np.hstack(codes)
-    order = _order(features, (matrix != zero_code(grid)).any(axis=1), np.ones(1))
-    basis = without_unused(_linear_basis(model, order))
-    return basis, Weights.on_grid(matrix[order], grid, scales * model.prior_scale)
-
-
-def _linear_basis(model: FittedBasisModel, order: NDArray[np.intp]) -> LinearBasis:
-    missing_scale = np.broadcast_to(model.prior_scale**2, (len(model.posteriors),)).copy()
-    return LinearBasis.of_columns(model.basis, order, missing_scale, model.mean_missing)
 
 
 def _order(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray) -> NDArray[np.intp]:
-    """Return the columns that are used, in the order of an integer program if there is one.
-
-    `spread`, (n_weights,) or (1,): scale of the levels.
-    """
+    """Return the columns that are used, in the order of an integer program if there is one."""
     try:
         return lay_out(features, used, np.broadcast_to(spread, used.shape)).order
     except IntegerArithmeticError:
@@ -202,7 +99,7 @@ def with_frequencies(features: FourierFeatures, chosen: NDArray[np.intp]) -> Fou
     return replace(features, frequencies=frequencies, amplitudes=features.amplitudes[chosen])
 
 
-def without_unused(basis: LinearBasis) -> LinearBasis:
+def _without_unused(basis: LinearBasis) -> LinearBasis:
     """Drop frequencies that no weight uses, keeping one if none is used."""
     features = basis.features.map
     if not isinstance(features, FourierFeatures):
@@ -211,10 +108,97 @@ def without_unused(basis: LinearBasis) -> LinearBasis:
     kept = np.unique(basis.order[basis.order < 2 * f] % f)
     if not kept.size:  # a feature map has at least one; no program stores it
         kept = np.zeros(1, dtype=np.intp)
-    smaller = with_frequencies(features, kept)
-    new = np.full(features.n_weights, -1)
-    new[np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])] = np.arange(smaller.n_weights)
-    return replace(basis, features=replace(basis.features, map=smaller), order=new[basis.order])
+    left = np.concatenate([kept, f + kept, np.arange(2 * f, features.n_weights)])
+    smaller = replace(basis.features, map=with_frequencies(features, kept))
+    return replace(basis, features=smaller, order=np.searchsorted(left, basis.order))
+
+
+# Ridge of the metric where rows do not determine how weights act, relative to its mean diagonal.
+METRIC_RIDGE = 1e-3
+MOST_METRIC_ROWS = 2048
+
+
+def _posterior_samples(
+    model: FittedBasisModel, n_samples: int, method: str, arithmetic: str, rng: np.random.Generator
+) -> QuantizedPredictor:
+    """Choose samples of the posterior's own level indices."""
+    if isinstance(model.basis.map, TransformerFeatures):
+        raise ValueError("features must be built in to be quantised, got a transformer: use features='precomputed'")
+    if any(isinstance(p, MixturePosterior) for p in model.posteriors):
+        raise ValueError("posterior must not be a mixture to be quantised: fit with 'sequential' or 'mean_field'")
+    if model.basis.kernel is not None and model.basis.hyperparameters is None:
+        raise ValueError("features must be of the package's own kernel to be quantised, got a kernel of scikit-learn")
+    posteriors: list[Any] = [
+        FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
+        for p in model.posteriors
+    ]
+    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
+    tables, centres, spreads = zip(*(_affine_levels(p) for p in posteriors), strict=True)
+    levels, basis, unit = shared_levels(list(tables)), _linear_basis(model), np.ones(len(posteriors))
+    gaussian = [p for p in model.posteriors if isinstance(p, GaussianPosterior)]
+    if gaussian:  # every output has directions of its own: blocks, without spread for the other outputs
+        unused = max(zero_code(levels), 0)
+        codes = (block_diag(*(s.astype(np.intp) - unused for s in samples)) + unused).astype(np.uint8)
+        sizes = [len(s) for s in samples]
+        centre, spread = (
+            block_diag(*(np.broadcast_to(a, n)[:, None] for a, n in zip(own, sizes, strict=True)))
+            for own in (centres, spreads)
+        )
+        basis = replace(
+            basis,
+            order=np.arange(len(codes)),
+            vectors=np.hstack([p.vectors for p in gaussian]).astype(np.float64),
+            outside_scale=np.array([p.prior_variance for p in gaussian]) * model.prior_scale**2,
+            edges=np.cumsum([0, *sizes]),
+        )
+    else:
+        codes = np.hstack(samples)
+        centre, spread = np.stack(centres, axis=1), np.stack(spreads, axis=1)
+        unit = spread[0]  # what is left of a sequential posterior's scales are powers of two
+        centre, spread = centre / unit, spread / unit
+    unit = model.prior_scale * unit
+    return assemble(basis, codes, levels, unit, model.outputs, arithmetic, centre=centre, spread=spread)
+
+
+def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return one table of a posterior's levels, with a centre and a spread per weight."""
+    if isinstance(posterior, SequentialPosterior) and posterior.unit_levels.ndim == 1:
+        scales = posterior.level_scales
+        centres = posterior.centres if posterior.centres.size else np.zeros(len(scales))
+        return posterior.unit_levels, centres, scales
+    return affine_levels((posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights).levels)
+
+
+def _rounded_samples(
+    model: FittedBasisModel,
+    n_samples: int,
+    method: str,
+    arithmetic: str,
+    rng: np.random.Generator,
+    rows: FloatArray,
+    grid: FloatArray,
+) -> QuantizedPredictor:
+    """Round samples of the posterior of Φ's own weights to levels that all of them share, at the best scale."""
+    features, posteriors = model.basis.map, model.posteriors
+    if isinstance(features, NystroemFeatures | TransformerFeatures):
+        raise IntegerArithmeticError(
+            f"shared levels need features of their own weights, got {features.kind!r}: fit with "
+            "features=Fourier(rank_inputs=False), or let pydirect.fit_quantized choose a model of a given size"
+        )
+    shown = rows[np.sort(rng.permutation(len(rows))[:MOST_METRIC_ROWS])]
+    phi = np.asarray(model.basis.transform(shown, n_threads=resolve_n_threads(None)))
+    metric = phi.T @ phi
+    metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
+    n_targets = n_samples if method != "most_probable" else 1
+    targets = (sample_targets(p, n_targets, method, rng) for p in posteriors)
+    codes, scales = zip(*(rounded_on_best_scale(t, grid, metric) for t in targets), strict=True)
+    unit = np.array(scales) * model.prior_scale
+    return assemble(_linear_basis(model), np.vstack(codes).T, grid, unit, model.outputs, arithmetic)
+
+
+def _linear_basis(model: FittedBasisModel) -> LinearBasis:
+    missing_scale = np.broadcast_to(model.prior_scale**2, (len(model.posteriors),)).copy()
+    return LinearBasis.of_columns(model.basis, missing_scale, model.mean_missing)
 
 
 LEVELS = ("model", "even")
@@ -312,13 +296,12 @@ def quantize(
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
     rows, rng = None if X is None else fitted.outputs.rows(X), as_generator(random_state)
     if levels == "model":
-        basis, weights = _posterior_samples(fitted, n_samples, method, rng)
+        quantised = _posterior_samples(fitted, n_samples, method, arithmetic, rng)
     else:
         grid = unit_levels(15 if n_levels is None else n_levels)
         if rows is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
-        basis, weights = _rounded_samples(fitted, n_samples, method, rows, grid, rng)
-    quantised = assemble(basis, weights, fitted.outputs, arithmetic)
+        quantised = _rounded_samples(fitted, n_samples, method, arithmetic, rng, rows, grid)
     if arithmetic == "integer":
         quantised.program.prove()
         if rows is not None:

@@ -17,30 +17,18 @@ from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
-from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures
+from pydirect.features.maps import ForestFeatures, FourierFeatures
 from pydirect.features.marginal_likelihood import SMALLEST_NOISE
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
-from pydirect.quantized.codes import zero_code
-from pydirect.quantized.compile import lay_out
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
-from pydirect.quantized.quantize import Weights, assemble, without_unused
+from pydirect.quantized.quantize import assemble
 from pydirect.quantized.samples import DrawProblem, Samples, accurate_samples, draw_samples, gaussian_problem
-from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, weighted_location_scale
+from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedTarget, decorrelate
-
-
-@dataclass(frozen=True, eq=False)
-class Form:
-    """Form of a model, independent of its number of basis functions."""
-
-    n_samples: int
-    # (n_levels,)
-    grid: FloatArray
-
 
 # Weight of a point between rows, where the kernel's posterior mean stands for a response.
 WEIGHT_BETWEEN = 0.3
@@ -60,9 +48,11 @@ class Task(ABC):
     # ``outputs.offset``
     y: FloatArray
     # (n_rows,)
-    weight: FloatArray | None
+    weight: FloatArray
     outputs: Outputs
     hyperparameters: KernelHyperparameters
+    # (n_levels,): levels of the weights
+    grid: FloatArray
     # of the order of rows and of samples: the same whatever was asked for before
     seed: int
     n_threads: int
@@ -76,8 +66,7 @@ class Task(ABC):
 
     def rows(self, chosen: NDArray[np.intp]) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inputs, responses and weights of some rows."""
-        weight = np.ones(len(self.y)) if self.weight is None else self.weight
-        return np.ascontiguousarray(self.inputs[chosen]), self.y[chosen], weight[chosen]
+        return np.ascontiguousarray(self.inputs[chosen]), self.y[chosen], self.weight[chosen]
 
     def subset(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return inputs, responses and weights of at most `most` random rows."""
@@ -103,10 +92,6 @@ class Task(ABC):
         """Return the rows in random order: the first of them are held out."""
         return np.random.default_rng(self.seed).permutation(len(self.y))
 
-    def statistics(self, features: FeatureMap) -> GaussianStatistics:
-        """Collect the sufficient statistics of all rows."""
-        return collect_statistics(features, *self.examples(len(self.y)), n_threads=self.n_threads)
-
     def sample_functions(self, model: QuantizedPredictor) -> FloatArray:
         """Functions of a model's samples at all rows without its offset, (n_rows, n_outputs, n_samples)."""
         assert isinstance(model.basis, LinearBasis)
@@ -122,25 +107,20 @@ class Task(ABC):
         """Mean loss of a model at all rows."""
 
     @abstractmethod
-    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
-        """Fit weights of these features and draw samples of them on levels; forms differ in their samples alone."""
+    def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
+        """Fit weights of these features and draw samples of them on levels, a model for each number of samples."""
 
-    def sketch(self, features: SmallMap, form: Form) -> QuantizedPredictor:
+    def sketch(self, features: SmallMap, n_samples: int) -> QuantizedPredictor:
         """Return a model of the same size whose weights are arbitrary."""
-        codes = np.full((self.n_outputs * form.n_samples, features.n_weights), len(form.grid) - 1, dtype=np.uint8)
+        codes = np.full((self.n_outputs * n_samples, features.n_weights), len(self.grid) - 1, dtype=np.uint8)
         one = np.ones(self.n_outputs)
-        return self.assembled(features, Samples(codes, np.ones(features.n_weights), one, one), self.outputs, form)
+        return self.assembled(features, Samples(codes, np.ones(features.n_weights), one, one), self.outputs)
 
-    def assembled(self, features: SmallMap, samples: Samples, outputs: Outputs, form: Form) -> QuantizedPredictor:
+    def assembled(self, features: SmallMap, samples: Samples, outputs: Outputs) -> QuantizedPredictor:
         """Assemble a model of samples in integer arithmetic."""
-        codes, scale = samples.codes, samples.scale
-        order = lay_out(features, (codes != zero_code(form.grid)).any(axis=0), scale).order
-        basis = LinearBasis.of_columns(
-            Basis(self.input_map, features, reach=LINEAR_REACH), order, np.zeros(self.n_outputs)
-        )
-        none = np.zeros((1, 1))
-        weights = Weights(np.ascontiguousarray(codes.T[order]), form.grid, samples.unit, none, scale[order, None])
-        return assemble(without_unused(basis), weights, outputs, "integer")
+        basis = LinearBasis.of_columns(Basis(self.input_map, features, reach=LINEAR_REACH), np.zeros(self.n_outputs))
+        spread = samples.scale[:, None]
+        return assemble(basis, samples.codes.T, self.grid, samples.unit, outputs, "integer", spread=spread)
 
 
 def points_between(x: FloatArray, n_points: int, rng: np.random.Generator) -> FloatArray:
@@ -175,6 +155,7 @@ class TargetTask(Task):
         weight: FloatArray | None,
         settings: SearchSettings,
         feature_names: tuple[str, ...],
+        grid: FloatArray,
     ) -> TargetTask:
         """Standardise the data and learn the kernel."""
         one_dimensional = y.ndim == 1
@@ -192,7 +173,7 @@ class TargetTask(Task):
             input_map=input_map,
             inputs=inputs,
             y=standardised,
-            weight=weight,
+            weight=merged,
             outputs=Outputs(
                 scale=scale,
                 offset=mean,
@@ -203,6 +184,7 @@ class TargetTask(Task):
                 feature_names=feature_names,
             ),
             hyperparameters=hyperparameters,
+            grid=grid,
             seed=_seed(settings.rng),
             n_threads=settings.n_threads,
         )
@@ -243,23 +225,19 @@ class TargetTask(Task):
         return self.y - functions.mean(axis=2), functions.var(axis=2) + model.noise / self.outputs.scale**2
 
     def _mean(self, values: FloatArray) -> float:
-        weight = self.rows(np.arange(len(self.y)))[2]
-        return float(weight @ values.mean(axis=1) / weight.sum())
+        return float(self.weight @ values.mean(axis=1) / self.weight.sum())
 
-    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
+    def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
         """Draw samples at the noise and prior variance of largest evidence."""
-        statistics = self.statistics(features)
+        statistics = collect_statistics(features, *self.examples(len(self.y)), n_threads=self.n_threads)
         rotated = decorrelate(statistics)
         problems = [
             DrawProblem(statistics.target(k), *self._evident(rotated.target(k))) for k in range(statistics.n_outputs)
         ]
-        counts = [form.n_samples for form in forms]
         rng = np.random.default_rng(self.seed)
-        drawn = accurate_samples(problems, counts, forms[0].grid, features.pairs, rng, self.n_threads)
-        return [
-            self.assembled(features, own, replace(self.outputs, noise=own.noise * self.outputs.scale**2), form)
-            for own, form in zip(drawn, forms, strict=True)
-        ]
+        drawn = accurate_samples(problems, counts, self.grid, features.pairs, rng, self.n_threads)
+        units = self.outputs.scale**2
+        return [self.assembled(features, own, replace(self.outputs, noise=own.noise * units)) for own in drawn]
 
     def _evident(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Return the noise variance and the prior variance of largest evidence."""
@@ -299,6 +277,7 @@ class LabelTask(Task):
         weight: FloatArray | None,
         settings: SearchSettings,
         feature_names: tuple[str, ...],
+        grid: FloatArray,
     ) -> LabelTask:
         """Fit the classifier of random frequencies and derive the working responses."""
         fits = settings.classifier
@@ -326,6 +305,7 @@ class LabelTask(Task):
             weight=given * curvature / mean,
             outputs=Outputs.of_logits(reference.intercept, classes, x.shape[1], feature_names),
             hyperparameters=replace(reference.hyperparameters, noise_variance=1 / (LOGIT_UNIT**2 * mean)),
+            grid=grid,
             seed=_seed(settings.rng),
             n_threads=settings.n_threads,
             index=index,
@@ -351,7 +331,7 @@ class LabelTask(Task):
         right = p[np.arange(len(p)), self.index]
         return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
 
-    def cast(self, features: SmallMap, forms: Sequence[Form]) -> list[QuantizedPredictor]:
+    def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
         """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
         phi = np.ascontiguousarray(features.transform(self.inputs))
         form_of_phi = {"features": "precomputed", "n_basis_functions": phi.shape[1], "seed": self.seed}
@@ -362,11 +342,10 @@ class LabelTask(Task):
             precision = phi.T @ (phi * (self.row_weight * p[:, k] * (1 - p[:, k]))[:, None])
             precision[np.diag_indices_from(precision)] += 1 / scale**2
             problems.append(gaussian_problem(precision, scale * posterior.coefficients, float(scale**2)))
-        counts = [form.n_samples for form in forms]
         rng = np.random.default_rng(self.seed)
-        drawn = draw_samples(problems, counts, forms[0].grid, features.pairs, rng, self.n_threads)
+        drawn = draw_samples(problems, counts, self.grid, features.pairs, rng, self.n_threads)
         outputs = replace(self.outputs, offset=fit.intercept)
-        return [self.assembled(features, own, outputs, form) for own, form in zip(drawn, forms, strict=True)]
+        return [self.assembled(features, own, outputs) for own in drawn]
 
 
 def _probabilities(z: FloatArray) -> FloatArray:
