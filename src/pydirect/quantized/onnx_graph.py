@@ -31,32 +31,23 @@ from pydirect.quantized.c_header import require_inputs
 from pydirect.quantized.codes import pack_codes
 from pydirect.quantized.fitted import LinearBasis
 from pydirect.quantized.model import QuantizedModel
-from pydirect.quantized.program import smallest_integers
+from pydirect.quantized.program import leaves, smallest_integers
 
 # The first operator set with four-bit integers, and its file version: later ones are refused by current runtimes.
 OPSET = 21
 IR_VERSION = 10
-OPERATORS: dict[Any, str] = {
-    np.add: "Add",
-    np.subtract: "Sub",
-    np.multiply: "Mul",
-    np.true_divide: "Div",
-    np.matmul: "MatMul",
-    np.negative: "Neg",
-    np.absolute: "Abs",
-    np.sign: "Sign",
-    np.sqrt: "Sqrt",
-    np.floor: "Floor",
-    np.exp: "Exp",
-    np.cos: "Cos",
-    np.sin: "Sin",
-    np.bitwise_and: "BitwiseAnd",
-    np.greater: "Greater",
-    np.greater_equal: "GreaterOrEqual",
-    np.less: "Less",
-    np.equal: "Equal",
+# Operators have the names of NumPy's functions, but for these.
+OPERATORS = {
+    "subtract": "Sub",
+    "multiply": "Mul",
+    "divide": "Div",
+    "matmul": "MatMul",
+    "negative": "Neg",
+    "absolute": "Abs",
+    "bitwise_and": "BitwiseAnd",
+    "greater_equal": "GreaterOrEqual",
 }
-COMPARISONS = ("Greater", "GreaterOrEqual", "Less", "Equal")
+COMPARISONS: tuple[Any, ...] = (np.greater, np.greater_equal, np.less, np.equal)
 REDUCTIONS: dict[Any, str] = {np.sum: "ReduceSum", np.mean: "ReduceMean", np.max: "ReduceMax"}
 
 
@@ -155,18 +146,17 @@ class Graph:
 
     def apply(self, ufunc: Any, *inputs: Any) -> Traced:
         """Add a function of NumPy's, with its conversions; a float keeps its precision beside any constant."""
-        if ufunc is np.left_shift:
-            return self.apply(np.multiply, inputs[0], np.int64(1) << np.asarray(inputs[1], dtype=np.int64))
-        if ufunc is np.right_shift:  # of what is not negative: division truncates
-            return self.apply(np.true_divide, inputs[0], np.int64(1) << np.asarray(inputs[1], dtype=np.int64))
+        if ufunc in (np.left_shift, np.right_shift):  # division truncates, and what is shifted is not negative
+            power = np.int64(1) << np.asarray(inputs[1], dtype=np.int64)
+            return self.apply(np.multiply if ufunc is np.left_shift else np.true_divide, inputs[0], power)
         # Not Min and Max: onnxruntime's of int64 and a constant beyond 32 bits return the constant.
         if ufunc is np.minimum:
             return self.where(self.apply(np.greater, *inputs), inputs[1], inputs[0])
         if ufunc is np.maximum:
             return self.where(self.apply(np.less, *inputs), inputs[1], inputs[0])
         dtype = self._common(inputs)
-        kind = OPERATORS[ufunc]
-        found = np.bool_ if kind in COMPARISONS else dtype
+        kind = OPERATORS.get(ufunc.__name__, ufunc.__name__.capitalize())
+        found = np.bool_ if ufunc in COMPARISONS else dtype
         return self.op(kind, *(self.cast(value, dtype) for value in inputs), dtype=found)
 
     def _common(self, inputs: Sequence[Any]) -> np.dtype[Any]:
@@ -187,10 +177,8 @@ class Graph:
         )
 
     def clip(self, v: Traced, low: Any, high: Any) -> Traced:
-        """See `numpy.clip`."""
-        if v.dtype.kind == "f":
-            return self.op("Clip", v, self.cast(low, v.dtype), self.cast(high, v.dtype))
-        return self.apply(np.minimum, self.apply(np.maximum, v, low), high)
+        """See `numpy.clip`; of floats."""
+        return self.op("Clip", v, self.cast(low, v.dtype), self.cast(high, v.dtype))
 
     def take(self, v: Traced, index: ArrayLike, axis: int) -> Traced:
         """See `numpy.take`."""
@@ -212,23 +200,24 @@ class Graph:
         """See `numpy.transpose`."""
         return self.op("Transpose", v, perm=list(axes))
 
-    def model(self, inputs: dict[str, Any], outputs: dict[str, Any], producer: str, doc: str) -> Any:
-        """Return the checked model; inputs are given as (dtype, shape), outputs as (value, shape)."""
+    def model(self, inputs: dict[str, tuple[Traced, int]], outputs: dict[str, tuple[Traced, int]], doc: str) -> Any:
+        """Return the checked model of values by name, each with its number of columns."""
         helper = self.onnx.helper
-
-        def info(name: str, dtype: Any, shape: list[Any]) -> Any:
-            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
-
         for name, (value, _) in outputs.items():
             self.op("Identity", value, output=name)
-        before = [info(name, *own) for name, own in inputs.items()]
-        after = [info(name, value.dtype, shape) for name, (value, shape) in outputs.items()]
+        before, after = (
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), ["n_rows", n])
+                for name, (value, n) in ends.items()
+            ]
+            for ends in (inputs, outputs)
+        )
         model = helper.make_model(
             helper.make_graph(self.nodes, "pydirect", before, after, self.initialisers),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="pydirect",
-            producer_version=producer,
+            producer_version=__version__,
             doc_string=doc,
         )
         self.onnx.checker.check_model(model, full_check=True)
@@ -254,13 +243,6 @@ def float_functions(model: QuantizedModel, graph: Graph, x: Any) -> tuple[Any, A
     if centre.any():
         middle = phi @ (centre * model.scale) + middle
     return middle, np.reshape(sums, (-1, n_outputs, n_samples)) * model.scale[:, None], noise
-
-
-def float_moments(model: QuantizedModel, middle: Any, parts: Any, noise: Any) -> tuple[Any, Any]:
-    """Return mean and standard deviation, (n_rows, n_outputs) each; deviations are those of the parts alone."""
-    mean = np.mean(parts, axis=2)
-    deviation = parts - mean[:, :, None]
-    return mean + middle, np.sqrt(np.mean(deviation * deviation, axis=2) + noise) * model.calibration
 
 
 def probabilities(functions: Any) -> Any:
@@ -345,11 +327,7 @@ def _features(features: Any, inputs: Any) -> Any:
         raise TypeError(f"features must be of a kind that graphs know, got {type(features).__name__}")
     parts = []
     if isinstance(features, ForestFeatures) and features.n_trees:
-        shape = (-1, features.n_trees, features.depth)
-        right = np.take(inputs, features.columns.ravel(), axis=1) > features.thresholds.ravel()
-        bits = np.reshape(right.astype(np.int64), shape) * (1 << np.arange(features.depth, dtype=np.int64)[::-1])
-        chosen = np.sum(bits, axis=2)[:, :, None] == np.arange(1 << features.depth, dtype=np.int64)
-        parts.append(np.reshape(chosen.astype(np.int64), (-1, features.n_leaves)) * features.amplitude)
+        parts.append(leaves(inputs, features.columns, features.thresholds) * features.amplitude)
     elif isinstance(features, FourierFeatures) and features.n_frequencies:
         phase = inputs @ features.frequencies
         parts = [np.cos(phase) * features.amplitudes, np.sin(phase) * features.amplitudes]
@@ -438,7 +416,7 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> None:
         When the file cannot be written.
     """
     require_inputs(model)
-    graph, shape = Graph(), ["n_rows", model.n_outputs]
+    graph = Graph()
     if model.arithmetic == "integer":
         program, x = model.program, Traced(graph, "x", np.float32)
         program.prove()  # 64 bits here and 32 elsewhere agree
@@ -449,13 +427,15 @@ def to_onnx(model: QuantizedModel, path: str | Path) -> None:
     else:
         x = Traced(graph, "x", np.float64)
         middle, parts, noise = float_functions(model, graph, x)
-        outputs = dict(zip(("mean", "std"), float_moments(model, middle, parts, noise), strict=True))
+        mean = np.mean(parts, axis=2)
+        deviation = parts - mean[:, :, None]
+        outputs = {"mean": mean + middle}
+        outputs["std"] = np.sqrt(np.mean(deviation * deviation, axis=2) + noise) * model.calibration
         functions = parts + middle[:, :, None]
-    named = {name: (value, shape) for name, value in outputs.items()}
+    named = {name: (value, model.n_outputs) for name, value in outputs.items()}
     if model.classes is not None:
         chosen = probabilities_of_two if model.n_outputs == 1 else probabilities
-        named["probabilities"] = chosen(functions), ["n_rows", len(model.classes)]
-    inputs = {"x": (x.dtype, ["n_rows", model.n_features_in])}
-    made = graph.model(inputs, named, __version__, f"{model.n_samples} posterior samples")
+        named["probabilities"] = chosen(functions), len(model.classes)
+    made = graph.model({"x": (x, model.n_features_in)}, named, f"{model.n_samples} posterior samples")
     with atomic_open(path) as file:
         file.write(made.SerializeToString())
