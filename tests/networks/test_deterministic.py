@@ -419,16 +419,6 @@ def expected_log_likelihood(network, theta, y):
     return -NetworkObjective(network, X, y)(theta, kl_weight=0.0)[0]
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_the_gradient_is_that_of_finite_differences(n_classes, covariance):
-    network, theta, y = network_and_theta(n_classes, covariance=covariance)
-    objective = NetworkObjective(network, X, y)
-    gradient, h = objective(theta)[1], 1e-6
-    slopes = [objective(theta + s)[0] - objective(theta - s)[0] for s in h * np.eye(len(theta))]
-    np.testing.assert_allclose(gradient, np.array(slopes) / (2 * h), atol=1e-7)
-
-
 @pytest.mark.parametrize("spread", [0.05, 0.7, 3.0])
 def test_it_bounds_the_expectation_and_is_tight_where_variances_are_small(spread):
     network, theta, y = network_and_theta(spread=spread)

@@ -9,7 +9,7 @@ from pydirect import DirectClassifier, DirectRegressor
 from pydirect.features.maps import ForestFeatures
 from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.compile import INPUT_UNIT
-from pydirect.quantized.fit_quantized import _candidates, _fits
+from pydirect.quantized.fit_quantized import _candidates
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import ONE, AccumulatorOverflowError
 from pydirect.quantized.proposals import RIDGE, growing_forest
@@ -119,7 +119,7 @@ def test_headers_of_forests_of_classes_name_them_and_give_their_probabilities(ta
     ]
     own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"), unit_levels(15))
     (model,) = own.cast(growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [2])
-    assert model.program.forest.n_leaves == 3 * 8
+    assert model.program.n_leaves == 3 * 8
     model.to_c(tmp_path / "model.h", prefix="m")
     rows = c.far_and_near(x)
     c.check_integers(model.on_device(), c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows), rows)
@@ -164,16 +164,3 @@ def test_more_room_only_adds_candidates(task):
     small, large, limited = (_candidates(part, held, (1, 2), m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)
     assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
-
-
-@pytest.mark.parametrize(
-    "limit", [{"max_flash": 1500}, {"max_stack": 160, "max_flash": 3000}, {"max_instructions": 2500}]
-)
-def test_models_keep_to_what_a_part_has(data, limit):
-    from pydirect import fit_quantized
-
-    x, y = data(120)
-    model = fit_quantized(DirectRegressor(), x, y, **limit)
-    assert _fits(model, limit)
-    report = model.report()
-    assert all(report[name.removeprefix("max_")] <= most for name, most in limit.items())

@@ -80,16 +80,6 @@ def test_classifiers_keep_their_probabilities(data, fit, n_classes):
             assert logit.shape == std.shape == ((80,) if n_classes == 2 else (80, 3))
 
 
-def test_intervals_of_a_level_next_to_one_are_finite(data, raw):
-    x, _ = data()
-    model = raw.quantize(8)
-    for own in (model, model.with_arithmetic("integer")):
-        lower, upper = own.predict_interval(x[:3], np.nextafter(1.0, 0.0))
-        mean, std = own.predict(x[:3], return_std=True)
-        np.testing.assert_allclose(upper - mean, 8.2924 * std, rtol=1e-3)
-        np.testing.assert_allclose(mean - lower, 8.2924 * std, rtol=1e-3)
-
-
 def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(data, fit, tmp_path):
     pandas = pytest.importorskip("pandas")
     x, y = data(60)

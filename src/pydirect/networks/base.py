@@ -158,6 +158,7 @@ class VariationalNetwork(ABC):
     """
 
     inferences: ClassVar[tuple[str, ...]]  # names of ways to find the expected log-likelihood, the default first
+    activation = "relu"  # of the hidden units, unless a subclass has others
 
     n_inputs: int
     hidden_layer_sizes: Annotated[Any, As(tuple[int, ...])]  # units of each hidden layer, first to last
@@ -197,11 +198,6 @@ class VariationalNetwork(ABC):
     def inference(self, name: str) -> Inference:
         """Return one of `inferences` by its name, or raise ValueError: there is none, or none with a gradient."""
         return INFERENCES[as_choice(name, "inference", self.inferences)]
-
-    @property
-    def activation(self) -> str:
-        """Activation function of the hidden units."""
-        return "relu"
 
     # ------------------------------------------------------------------------------------------------------ parameters
 

@@ -103,8 +103,6 @@ class DeterministicNetwork(VariationalNetwork):
             raise ValueError(f"layer must be at most {self.n_layers - 1}, got {layer}")
         return self._compiled.moments(self.as_theta(theta), x, index, True, resolve_n_threads(n_threads))
 
-    # -------------------------------------------------------------------------------------------------------- helpers
-
     @property
     def _propagation(self) -> tuple[str, bool, str]:
         return self.activation, self.covariance == "full", self.kernel

@@ -102,11 +102,10 @@ class LinearBasis:
 
     def weights_of_functions(self, matrix: FloatArray) -> FloatArray:
         """Return the weights with which `combined` gives basis functions times `matrix`, (n_basis_functions, n)."""
-        among_all = np.zeros(
-            (self.features.n_weights if self.vectors is None else self.vectors.shape[1], matrix.shape[1])
-        )
+        vectors = self.vectors
+        among_all = np.zeros((self.features.n_weights if vectors is None else vectors.shape[1], matrix.shape[1]))
         among_all[self.order] = matrix
-        return self.features.weights_of_functions(among_all if self.vectors is None else self.vectors @ among_all)
+        return self.features.weights_of_functions(among_all if vectors is None else vectors @ among_all)
 
     def _missing(self, inputs: FloatArray, phi: FloatArray, rotated: FloatArray | None) -> FloatArray:
         """Return the variance of f* that the basis functions lack, (n_rows, n_outputs); `rotated`: Φ in directions."""

@@ -13,7 +13,6 @@ from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, Binds, Shape
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import (
-    BasisLayout,
     build_program,
     lay_out,
 )
@@ -126,8 +125,8 @@ class QuantizedModel(Outputs):
     # --- integers
 
     @cached_property
-    def layout(self) -> BasisLayout:
-        """Order of the program's basis functions.
+    def program(self) -> IntegerProgram:
+        """The model as an integer program.
 
         Raises
         ------
@@ -146,18 +145,8 @@ class QuantizedModel(Outputs):
             )
         spread = np.zeros(self.basis.features.n_weights)
         spread[self.basis.order] = self.spread[:, 0]
-        return lay_out(self.basis.features.map, spread != 0, spread)
-
-    @cached_property
-    def program(self) -> IntegerProgram:
-        """The model as an integer program.
-
-        Raises
-        ------
-        IntegerArithmeticError
-            When there is no integer-only form, with the reason.
-        """
-        return build_program(self.basis.features, self.layout, self.codes, self.levels, self.n_samples, self)
+        layout = lay_out(self.basis.features.map, spread != 0, spread)
+        return build_program(self.basis.features, layout, self.codes, self.levels, self.n_samples, self)
 
     def with_arithmetic(self, arithmetic: str) -> Self:
         """Return the same model with predictions in ``"float"`` or in ``"integer"`` arithmetic.

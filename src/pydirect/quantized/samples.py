@@ -36,26 +36,22 @@ def choose_samples(posterior: Any, n_samples: int, method: str, rng: np.random.G
     levels in place of a single one.
     """
     if isinstance(posterior, SequentialPosterior):
-        return _kept_draws(posterior, n_samples, method)
+        if method == "most_probable" or (method == "moments" and n_samples == 1):
+            return posterior.most_probable()[None, :]
+        if n_samples <= posterior.n_draws:
+            return posterior.codes[:n_samples]
+        if posterior.sampler is not None:
+            return posterior.draw(n_samples).codes
+        raise ValueError(
+            f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
+            f"{n_samples}: fit with more n_draws"
+        )
     weights = posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights
     if method == "most_probable":
         return np.asarray(weights.most_probable())[None, :]
     if method == "draw":
         return np.asarray(weights.sample_indices(n_samples, rng))
     return matched_samples(weights, n_samples, rng)
-
-
-def _kept_draws(posterior: SequentialPosterior, n_samples: int, method: str) -> Codes:
-    if method == "most_probable" or (method == "moments" and n_samples == 1):
-        return posterior.most_probable()[None, :]
-    if n_samples <= posterior.n_draws:
-        return posterior.codes[:n_samples]
-    if posterior.sampler is not None:
-        return posterior.draw(n_samples).codes
-    raise ValueError(
-        f"n_samples must be at most {posterior.n_draws}, the number of draws that the posterior keeps, got "
-        f"{n_samples}: fit with more n_draws"
-    )
 
 
 def matched_samples(weights: FactorizedCategorical, n_samples: int, rng: np.random.Generator) -> Codes:
@@ -223,20 +219,14 @@ def draw_samples(
 
     seeded = zip(problems, seeds.tolist(), strict=True)
     posteriors = with_common_scales([partial(fit, problem, seed) for problem, seed in seeded])
-    return [_samples(problems, posteriors, n_samples, rng) for n_samples in counts]
-
-
-def _samples(
-    problems: Sequence[DrawProblem], posteriors: Sequence[SequentialPosterior], n_samples: int, rng: np.random.Generator
-) -> Samples:
-    codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
-    lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
-    return Samples(
-        np.vstack(codes),
-        np.ldexp(1.0, posteriors[0].level_exponents.astype(np.int64)),
-        np.array([p.step for p in posteriors]),
-        np.array([problem.noise for problem in problems]) + lacking,
-    )
+    scale, unit = np.ldexp(1.0, posteriors[0].level_exponents.astype(np.int64)), np.array([p.step for p in posteriors])
+    found = []
+    for n_samples in counts:
+        codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
+        lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
+        noise = np.array([p.noise for p in problems]) + lacking
+        found.append(Samples(np.vstack(codes), scale, unit, noise))
+    return found
 
 
 def accurate_samples(
