@@ -72,6 +72,7 @@ class SequentialPolicy:
         The prior scale follows, as large weights that cancel are beyond a lattice, and no noise is more than all there
         is.
         """
+        noise = max(noise, NOISE_FLOOR)  # a given one, too: own scales of levels have a range
         ties, scales = self.ties, "own" if self.level_scales == "auto" else self.level_scales
         best = self._fit_at(target, seed, prior_sd, noise, scales, ties)
         if loses_evidence(best) and ties is not None:
