@@ -87,10 +87,10 @@ def select_batch(
     with threads(model.n_threads), single_blas_thread():  # the same bits for any number of threads
         room = min(model.n_basis_functions - fitted.basis.n_weights, MORE_LANDMARKS)
         basis = _with_more_landmarks(fitted.basis, x if others is None else np.vstack([x, others]), room, rng)
-        outputs = [Reductions(fitted, basis, k, x, others) for k in range(len(fitted.posteriors))]
+        outputs = [reductions(fitted, basis, k, x, others) for k in range(len(fitted.posteriors))]
 
         def gains(chosen: list[int]) -> FloatArray:
-            every.append(np.sum([own.gains(chosen) for own in outputs], axis=0))
+            every.append(np.sum([own(chosen) for own in outputs], axis=0))
             return np.asarray(every[-1] / cost)
 
         indices = best_one_by_one(n, len(cost), gains)
@@ -121,54 +121,45 @@ def _with_more_landmarks(basis: Basis, rows: FloatArray, room: int, rng: np.rand
     return replace(basis, map=NystroemFeatures.at(landmarks, basis.map.residual_kernel))
 
 
-class Reductions:
-    """By how much a measurement at each candidate lowers the variance of an output over the targets.
+def reductions(
+    model: FittedRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None
+) -> Callable[[list[int]], FloatArray]:
+    """Return by how much a measurement at each candidate lowers the variance of an output over the targets.
 
-    Rows of candidates and of targets are of Φ, in units in which the covariance of the weights is I before the first
-    measurement, and I − Σuuᵀ after some.
+    A function of the rows chosen so far, which is called after each of them; (n_candidates,). Φ is in units in which
+    the covariance of the weights is I, and f in those in which its prior scale is one.
     """
+    posterior, scale = model.posteriors[k], float(model.latent.prior_scale[k])
+    root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
+    known = slice(model.basis.n_weights)
+    root[known, known] = posterior.covariance_root()
+    project, n_threads = basis.projection(root), resolve_n_threads()
 
-    def __init__(self, model: FittedRegressor, basis: Basis, k: int, x: FloatArray, targets: FloatArray | None) -> None:
-        posterior, scale = model.posteriors[k], float(model.latent.prior_scale[k])
-        root = np.sqrt(posterior.prior_variance) * np.eye(basis.n_weights)
-        known = slice(model.basis.n_weights)
-        root[known, known] = posterior.covariance_root()
-        project, n_threads = basis.projection(root), resolve_n_threads()
+    def blockwise(function: Callable[[FloatArray], FloatArray], rows: FloatArray, n_threads: int) -> FloatArray:
+        blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
+        return np.concatenate(list(ordered_map(function, blocks, n_threads)))
 
-        def blockwise(function: Callable[[FloatArray], FloatArray], rows: FloatArray, n_threads: int) -> FloatArray:
-            blocks = (rows[begin : begin + BLOCK_ROWS] for begin in range(0, len(rows), BLOCK_ROWS))
-            return np.concatenate(list(ordered_map(function, blocks, n_threads)))
+    def whitened(rows: FloatArray) -> FloatArray:
+        return blockwise(lambda block: project(basis.inputs(block), 1), rows, n_threads if basis.map.parallel else 1)
 
-        def whitened(rows: FloatArray) -> FloatArray:
-            n = n_threads if basis.map.parallel else 1
-            return blockwise(lambda block: project(basis.inputs(block), 1), rows, n)
+    rows = whitened(x)
+    aims = rows if targets is None else whitened(targets)
+    # FᵀF is the mean of φφᵀ over targets: F has as many rows as they, or is triangular.
+    factor = (aims if len(aims) < aims.shape[1] else np.linalg.qr(aims, "r")) / np.sqrt(len(aims))
+    cross = blockwise(lambda block: block @ factor.T, rows, n_threads)  # covariances of candidates and rows of F
+    noise = np.full(len(x), 1 / posterior.noise.precision) if model.noise is None else model.expected_noise(x)[:, k]
+    n, noise = len(x), np.append(noise / scale**2, np.zeros(len(factor)))
+    variance = np.append(np.square(rows).sum(axis=1), np.square(factor).sum(axis=1))
+    joint = Candidates(np.zeros(len(noise)), variance, lambda j: np.append(rows @ rows[j], factor @ rows[j]), noise)
+    unit = (model.units.calibration * model.units.scale[k] * scale) ** 2
 
-        self.rows = whitened(x)
-        aims = self.rows if targets is None else whitened(targets)
-        # FᵀF is the mean of φφᵀ over targets: F has as many rows as they, or is triangular.
-        self.factor = (aims if len(aims) < aims.shape[1] else np.linalg.qr(aims, "r")) / np.sqrt(len(aims))
-        # In units of the prior variance of the weights.
-        constant = np.full(len(x), 1 / posterior.noise.precision)
-        self.noise = (constant if model.noise is None else model.expected_noise(x)[:, k]) / scale**2
-        self.unit = (model.units.calibration * model.units.scale[k] * scale) ** 2
-        self.variance = np.square(self.rows).sum(axis=1)
-        self.squares = blockwise(lambda block: np.square(block @ self.factor.T).sum(axis=1), self.rows, n_threads)
-        self.steps = np.empty((0, basis.n_weights))  # u of the measurements so far
+    def gains(chosen: list[int]) -> FloatArray:
+        for row in chosen[-1:]:
+            step = joint.measure(row).steps[-1]
+            np.subtract(cross, np.outer(step[:n], step[n:]), out=cross)
+        return np.asarray(unit * np.einsum("ij,ij->i", cross, cross) / (noise + joint.variance)[:n])
 
-    def gains(self, chosen: list[int]) -> FloatArray:
-        """Return the reduction of every candidate, (n_candidates,), after one more is chosen, if any is."""
-        for i in chosen[-1:]:
-            u = self._spread(self.rows[i]) / np.sqrt(self.noise[i] + self.variance[i])
-            effect = self.factor @ u
-            along, pull = self.rows @ u, self.rows @ self._spread(self.factor.T @ effect)
-            self.squares = np.maximum(self.squares + along * (along * (effect @ effect) - 2 * pull), 0.0)
-            self.variance = np.maximum(self.variance - along**2, 0.0)
-            self.steps = np.vstack([self.steps, u])
-        return np.asarray(self.unit * self.squares / (self.noise + self.variance))
-
-    def _spread(self, vector: FloatArray) -> FloatArray:
-        """Return the covariance of the weights times a vector."""
-        return vector - self.steps.T @ (self.steps @ vector)
+    return gains
 
 
 # --- the joint distribution of f at candidates
@@ -194,7 +185,7 @@ class Candidates:
         self.mean, self.variance = mean.copy(), variance.copy()
         self.noise_variance = np.broadcast_to(np.asarray(noise_variance, dtype=np.float64), mean.shape)
         self._column = column
-        self._steps: list[FloatArray] = []
+        self.steps: list[FloatArray] = []
 
     @classmethod
     def of(cls, model: DirectRegressor, X: ArrayLike) -> Self:
@@ -231,7 +222,7 @@ class Candidates:
     def covariances(self, row: int) -> FloatArray:
         """Return covariances of f between all rows and one, given the measurements so far, (n_rows,)."""
         found = self._column(row)
-        for step in self._steps:
+        for step in self.steps:
             found = found - step * step[row]
         found[row] = self.variance[row]
         return found
@@ -247,7 +238,7 @@ class Candidates:
         if y is not None:
             self.mean += column * ((as_number(y, "y") - self.mean[row]) / total)
         step = column / np.sqrt(total)
-        self._steps.append(step)
+        self.steps.append(step)
         self.variance = np.maximum(self.variance - step**2, 0.0)
         return self
 

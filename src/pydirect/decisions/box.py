@@ -225,49 +225,44 @@ class BoxSearch:
     """
 
     def __init__(self, box: Box, n_objectives: int, n_constraints: int, rng: np.random.Generator) -> None:
-        self.box, self.rng = box, rng
-        self._objectives = [LearnedFunction(box.tied) for _ in range(n_objectives)]
-        limits = [LearnedFunction(box.tied, is_constraint=True) for _ in range(n_constraints + 1)]
-        self._constraints, self._failure = limits[:-1], limits[-1]
-        self._rows, self._values = np.empty((0, box.n_columns)), np.empty((0, n_objectives))
-        self._violations = np.empty((0, n_constraints))
+        self.box, self.rng, self._n_objectives = box, rng, n_objectives
+        # Objectives, constraints, and failures as one more constraint.
+        n_functions = n_objectives + n_constraints + 1
+        self._functions = [LearnedFunction(box.tied, is_constraint=k >= n_objectives) for k in range(n_functions)]
+        self._rows, self._values = np.empty((0, box.n_columns)), np.empty((0, n_functions))
         self._trees: Trees = []
         self._next_patterns = 0
 
     @property
+    def _objectives(self) -> FloatArray:
+        return self._values[:, : self._n_objectives]
+
+    @property
     def n_known(self) -> int:
         """Number of rows whose objectives are known."""
-        return int((~np.isnan(self._values).any(axis=1)).sum())
+        return int((~np.isnan(self._objectives).any(axis=1)).sum())
 
     def tell(self, rows: FloatArray, values: FloatArray, violations: FloatArray, failed: NDArray[np.bool_]) -> None:
         """Add rows that were tried: their objectives and constraints, a column each, NaN if unknown."""
-        inputs = self.box.inputs(rows)
-        functions = (*self._objectives, *self._constraints, self._failure)
-        for function, own in zip(functions, (*values.T, *violations.T, np.where(failed, 1.0, -1.0)), strict=True):
+        inputs, values = self.box.inputs(rows), np.column_stack([values, violations, np.where(failed, 1.0, -1.0)])
+        for function, own in zip(self._functions, values.T, strict=True):
             function.add(inputs, own)
         self._rows, self._values = np.vstack([self._rows, rows]), np.vstack([self._values, values])
-        self._violations = np.vstack([self._violations, violations])
 
     def ask(self, pending: FloatArray) -> FloatArray:
         """Return the row to try next, (n_columns,), complete, while others are `pending`, (n_pending, n_columns)."""
         if len(self._rows) >= self._next_patterns:
             self._trees = applicability(self._rows)
             self._next_patterns = len(self._rows) + 1 + len(self._rows) // 10
-        unknown = np.full(len(pending), np.nan)
-        inputs = self.box.inputs(pending)
-
-        def surrogate(function: LearnedFunction) -> Surrogate:
-            return function.surrogate(self.rng).learned(inputs, unknown, self.rng)
-
-        objectives = [surrogate(function) for function in self._objectives]
-        failure = [self._failure] if (self._failure.values > 0).any() else []
+        unknown, inputs, m = np.full(len(pending), np.nan), self.box.inputs(pending), self._n_objectives
+        used = self._functions if (self._values[:, -1] > 0).any() else self._functions[:-1]
+        surrogates = [function.surrogate(self.rng).learned(inputs, unknown, self.rng) for function in used]
         terms: list[tuple[Term, Sequence[Surrogate]]] = []
-        for function in (*self._constraints, *failure):
-            own = surrogate(function)
+        for function, own in zip(used[m:], surrogates[m:], strict=True):
             terms.append((partial(feasibility, threshold=float(function.units(np.zeros(1))[0])), [own]))
-        aim, leading = self._aim(objectives)
+        aim, leading = self._aim(surrogates[:m])
         if aim is not None:
-            terms.append((aim, objectives))
+            terms.append((aim, surrogates[:m]))
         if not terms:
             return self.box.snapped(self.rng.random((1, self.box.n_columns)))[0]
         good = self._rows[leading]  # what does not apply is filled in by chance
@@ -276,12 +271,12 @@ class BoxSearch:
 
     def _aim(self, surrogates: Sequence[Surrogate]) -> tuple[Term | None, NDArray[np.intp]]:
         """Return the term of the objectives, None while nothing is feasible, and the rows near which to look."""
-        feasible = (self._violations <= 0).all(axis=1) & ~np.isnan(self._values).any(axis=1)
-        rows = np.flatnonzero(feasible)
+        violations = self._values[:, self._n_objectives : -1]
+        rows = np.flatnonzero((violations <= 0).all(axis=1) & ~np.isnan(self._objectives).any(axis=1))
         if not len(rows):
-            violation = np.maximum(self._violations, 0.0).sum(axis=1)
+            violation = np.maximum(violations, 0.0).sum(axis=1)
             return None, np.argsort(np.nan_to_num(violation, nan=np.inf), kind="stable")[:N_GOOD]
-        values = np.stack([f.units(own) for f, own in zip(self._objectives, self._values[rows].T, strict=True)])
+        values = np.stack([f.units(own) for f, own in zip(self._functions, self._objectives[rows].T, strict=False)])
         reference, direction = np.zeros(1), np.ones(1)
         if len(values) > 1:
             direction = np.abs(self.rng.standard_normal(len(values)))

@@ -12,9 +12,8 @@ and the posterior of all weights follows by one update of rank one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -70,13 +69,10 @@ def fit_kernel(
     """Return the hyperparameters of largest posterior density and their θ, from that of an earlier search if given."""
     with single_blas_thread(), np.errstate(under="ignore"):
         likelihood = SmoothLikelihood(x, y, tied)
-        start = likelihood.start
-        if earlier is not None:
-            starts = [earlier, start]
-        else:
-            starts = [start, start.copy(), start.copy()]
-            starts[1][2 : 2 + likelihood.d] -= 1.2  # shorter length-scales
-            starts[2][0] = np.log(0.3)  # more noise
+        short, noisy = likelihood.start.copy(), likelihood.start.copy()
+        short[2 : 2 + likelihood.d] -= 1.2  # shorter length-scales
+        noisy[0] = np.log(0.3)
+        starts = [likelihood.start, short, noisy] if earlier is None else [earlier, likelihood.start]
         runs = race(likelihood, [RaceRun("", theta, smoothness=SMOOTHNESS) for theta in starts])
         best = descend(likelihood, min(runs, key=lambda run: run.value), 40, Patience(6, 0.0005))
         kernel = replace(likelihood.at(SMOOTHNESS).unpack(best.theta), isotropic_amplitude=0.0, linear_amplitude=0.0)
@@ -145,6 +141,7 @@ class Surrogate:
         return self._moments(x)[:2]
 
     def _moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, standard deviation, and k(x, Z)M, (n_rows, n_landmarks)."""
         others, weights, matrix = self._prepared
         with single_blas_thread():
             k, prior = self.kernel.covariance(x, others), self.kernel.diagonal(x)
@@ -175,45 +172,35 @@ GROWTH = 1.1
 # Values whose squares can be summed; larger ones count as infinite.
 LARGEST = 1e150
 
-Units = Callable[[FloatArray], FloatArray]
 
-
-def standardised(values: FloatArray) -> Units:
-    """Return units of a function that is maximised: standardised, the worse half brought to a normal's quantiles.
+def standardised(seen: FloatArray, values: FloatArray) -> FloatArray:
+    """Return values of a function that is maximised, standardised as those `seen`, with the worse half as a normal's.
 
     How bad bad values are tells nothing of where the best ones are, but would set the scale (the half-rank warping of
     Song et al. 2024, The Vizier Gaussian process bandit algorithm, section 3.1.1). Order is kept; values between known
     ones follow by interpolation.
     """
-    finite = values[np.abs(values) <= LARGEST]
-    values = np.clip(values, finite.min(initial=0.0), finite.max(initial=0.0))
-    middle = float(np.median(values))
-    spread = float(np.sqrt(np.mean((values[values >= middle] - middle) ** 2)))
-    quantiles = spread * ndtri((rankdata(values) - 0.5) / len(values))
-    warped = np.where(values >= middle, values, middle + np.minimum(quantiles, 0.0))
-    known, index = np.unique(values, return_index=True)
-    return partial(_standardised, known=known, warped=warped[index], mean=warped.mean(), scale=warped.std() or 1.0)
-
-
-def _standardised(values: FloatArray, known: FloatArray, warped: FloatArray, mean: float, scale: float) -> FloatArray:
+    finite = seen[np.abs(seen) <= LARGEST]
+    seen = np.clip(seen, finite.min(initial=0.0), finite.max(initial=0.0))
+    middle = float(np.median(seen))
+    spread = float(np.sqrt(np.mean((seen[seen >= middle] - middle) ** 2)))
+    quantiles = spread * ndtri((rankdata(seen) - 0.5) / len(seen))
+    warped = np.where(seen >= middle, seen, middle + np.minimum(quantiles, 0.0))
+    known, index = np.unique(seen, return_index=True)
     beyond = np.where(np.abs(values) <= LARGEST, np.maximum(values - known[-1], 0.0), 0.0)
-    return np.asarray((np.interp(values, known, warped) + beyond - mean) / scale)
+    return np.asarray((np.interp(values, known, warped[index]) + beyond - warped.mean()) / (warped.std() or 1.0))
 
 
-def signed(values: FloatArray) -> Units:
-    """Return units of a constraint, feasible up to zero: standardised arsinh(c), c in units of their size.
+def signed(seen: FloatArray, values: FloatArray) -> FloatArray:
+    """Return values of a constraint, feasible up to zero: arsinh(c), c in units of their size, standardised as `seen`.
 
     Large violations are compressed, as by the bilog transform of Eriksson & Poloczek (2021, Scalable constrained
     Bayesian optimization, section 3), but without its kink at zero.
     """
-    apart = np.abs(values[np.isfinite(values) & (values != 0)])
+    apart = np.abs(seen[np.isfinite(seen) & (seen != 0)])
     size = float(np.median(apart)) if len(apart) else 1.0
-    own = _signed(values, size, 0.0, 1.0)
-    return partial(_signed, size=size, mean=own.mean(), scale=own.std() or 1.0)
-
-
-def _signed(values: FloatArray, size: float, mean: float, scale: float) -> FloatArray:
-    return np.asarray((np.arcsinh(np.nan_to_num(values / size, posinf=1e100, neginf=-1e100)) - mean) / scale)
+    known, found = (np.arcsinh(np.nan_to_num(c / size, posinf=1e100, neginf=-1e100)) for c in (seen, values))
+    return np.asarray((found - known.mean()) / (known.std() or 1.0))
 
 
 class LearnedFunction:
@@ -223,11 +210,10 @@ class LearnedFunction:
     one. With more than `MAX_LANDMARKS` rows the surrogate is built anew whenever a third as many have become landmarks.
     """
 
-    units: Units
-
     def __init__(self, tied: NDArray[np.intp], *, is_constraint: bool = False) -> None:
         self._tied, self._is_constraint = tied, is_constraint
         self._x, self.values = np.empty((0, len(tied))), np.empty(0)
+        self._seen = self.values  # when the surrogate was built
         self._theta: FloatArray | None = None
         self._next_search, self._n_used = 0, 0
         self._surrogate: Surrogate | None = None
@@ -236,6 +222,10 @@ class LearnedFunction:
         """Add rows x, (n_rows, n_inputs), and values, (n_rows,), of which NaN are unknown."""
         known = ~np.isnan(values)
         self._x, self.values = np.vstack([self._x, x[known]]), np.append(self.values, values[known])
+
+    def units(self, values: FloatArray) -> FloatArray:
+        """Return values in the units of the surrogate."""
+        return (signed if self._is_constraint else standardised)(self._seen, values)
 
     def surrogate(self, rng: np.random.Generator) -> Surrogate:
         """Return the surrogate of all rows so far."""
@@ -254,7 +244,7 @@ class LearnedFunction:
         if n > MAX_LANDMARKS:
             first, rest = np.split(chosen, [MAX_LANDMARKS // 2])
             chosen = np.append(first, rng.choice(rest, MAX_LANDMARKS - len(first), replace=False))
-        self.units = (signed if self._is_constraint else standardised)(self.values)
+        self._seen = self.values
         y = self.units(self.values)
         if n >= self._next_search:
             self._kernel, self._theta = fit_kernel(self._x[chosen], y[chosen], self._tied, self._theta)
