@@ -1,7 +1,7 @@
 """Brute-force oracles for tests: posteriors, ELBOs and predictions by enumeration.
 
-Every weight vector of a small hypothesis space is listed and summed over. Only NumPy is used, not the algebra, kernels
-or optimisers of the package. Useful in tests of your own priors, features and models.
+Every weight vector of a small hypothesis space is listed and summed over, without the algebra, kernels or optimisers of
+the package. Useful in tests of your own priors, features and models.
 """
 
 from __future__ import annotations

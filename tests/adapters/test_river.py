@@ -66,14 +66,6 @@ def test_predictions_are_those_of_the_stream():
         assert (found.mu, found.sigma) == pytest.approx((mean[i], std[i]), rel=1e-9)
 
 
-def test_the_distribution_is_of_the_target():
-    x, y = rows_of(400)
-    model = learned(small(), records(x[:200]), y[:200])
-    errors = [y[i] - model.predict_one(row) for i, row in enumerate(records(x), 0) if i >= 200]
-    sigma = model.predict_one(records(x)[300], with_dist=True).sigma
-    assert sigma == pytest.approx(np.std(errors), rel=0.3)
-
-
 def test_the_first_predictions_are_standard_normal_and_then_the_first_target():
     model = small()
     found = model.predict_one({"a": 1.0}, with_dist=True)

@@ -58,24 +58,14 @@ def test_ctrl_c_says_how_to_resume(tmp_path, capsys, run, monkeypatch, small_blo
         return self
 
     monkeypatch.setattr(RunningStatistics, "merge", merge)
-    command = [
-        "fit",
-        data,
-        "--stream",
-        "--target",
-        "y0",
-        "-o",
-        tmp_path / "m.pydirect",
-        "--set",
-        "features=linear",
-        "--quiet",
-    ]
-    assert run(*command, "--checkpoint", checkpoint) == 130
+    options = ["--set", "features=linear", "--quiet", "--checkpoint", checkpoint]
+    command = ["fit", data, "--stream", "--target", "y0", "-o", tmp_path / "m.pydirect", *options]
+    assert run(*command) == 130
     error = capsys.readouterr().err
     assert "interrupted after 256 rows of 900; the first 256 rows are in" in error
     assert "repeat the call to resume from there" in error
     monkeypatch.setattr(RunningStatistics, "merge", original)
-    assert run(*command, "--checkpoint", checkpoint) == 0
+    assert run(*command) == 0
     assert pydirect.load(tmp_path / "m.pydirect").total_weight_ == N
 
 

@@ -198,14 +198,6 @@ def test_models_saved_in_python(tmp_path, data, capsys, make_columns, read_csv, 
     assert_refused("predict", path, data, message="does not know the names of its columns")
 
 
-def test_models_of_the_command_line_know_their_columns_in_python(model, data, capsys, read_csv, run):
-    pd = pytest.importorskip("pandas")
-    frame = pd.read_csv(data)[["x", "colour", "z"]]
-    assert run("predict", model, data) == 0
-    result = read_csv(capsys.readouterr().out)
-    np.testing.assert_allclose(pydirect.load(model).predict(frame), result["prediction"], rtol=1e-10)
-
-
 def test_numbers_that_are_categories(tmp_path, capsys, run, write_csv, make_columns):
     columns = make_columns()
     codes = np.select([columns["colour"] == c for c in ("red", "green")], ["007", "12"], "3")

@@ -3,7 +3,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pydirect import DirectRegressor, Nystroem
-from pydirect.decisions import Candidates, greedy_batch, log_expected_improvement
+from pydirect.decisions import Candidates, greedy_batch
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (50, 2))
@@ -79,16 +79,6 @@ def test_measuring_is_refitting_with_one_more_row():
     assert_allclose(candidates.mean[:8], (model.y_mean_[0] + gain @ (np.append(Y, 2.0) - model.y_mean_[0]))[:8], 1e-3)
     variance = t * kernel.diagonal(new) - np.einsum("ij,ij->i", gain, cross)
     assert_allclose(candidates.variance[:8], variance[:8], rtol=1e-3)
-
-
-def test_a_greedy_batch_moves_on():
-    model = DirectRegressor(noise="constant").fit(X, Y)
-    grid = np.stack(np.meshgrid(*[np.linspace(-2, 2, 15)] * 2), axis=-1).reshape(-1, 2)
-    mean, std, _ = model.predict_parts(grid)
-    best = model.predict(X).max()
-    chosen = greedy_batch(Candidates.of(model, grid), 5, lambda m, s: log_expected_improvement(m, s, best))
-    assert chosen[0] == np.argmax(log_expected_improvement(mean, std, best))
-    assert len(set(chosen)) == 5
 
 
 def test_a_greedy_batch_spreads_over_what_is_unknown():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from pydirect import testing
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoisePosterior
@@ -160,12 +159,6 @@ def test_the_standard_error_is_that_of_the_mean():
     mean, error = monte_carlo_mean(samples)
     np.testing.assert_allclose(error, [0.01, 0.05], rtol=0.03)
     assert (np.abs(mean) < 4.5 * error).all()
-
-
-def test_every_public_oracle_is_documented():
-    for name in testing.__all__:
-        assert hasattr(testing, name)
-        assert name.isupper() or getattr(testing, name).__doc__
 
 
 # The package against the oracles

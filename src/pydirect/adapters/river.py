@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from pydirect._validation import FloatArray
 from pydirect._warnings import ignored
 from pydirect.estimators.direct_stream import DirectStreamRegressor
 from pydirect.tables.columns import TableWarning
@@ -83,8 +82,10 @@ class RiverRegressor(base.MiniBatchRegressor):
 
         Before a row has been learned that is 0, or the standard normal distribution.
         """
-        row = self._row(x) if self._has_learned else None
-        mean, std = self.stream.predict_one(row[0]) if row is not None else np.ravel(self._predicted([x])).tolist()
+        mean, std = 0.0, 1.0
+        if self._has_learned:
+            with ignored(TableWarning):  # rows of river may lack any key
+                mean, std = self.stream.predict_one(self._table([x])[0])
         if not with_dist:
             return mean
         found: Any = proba.Gaussian()  # type: ignore[no-untyped-call]
@@ -94,44 +95,28 @@ class RiverRegressor(base.MiniBatchRegressor):
 
     def predict_many(self, X: Any) -> Any:
         """Predict the rows of a data frame: a series of means."""
-        mean, _ = self._predicted(_dictionaries(X))
+        rows = _dictionaries(X)
+        with ignored(TableWarning):
+            mean = self.stream.predict(self._table(rows)) if self._has_learned else np.zeros(len(rows))
         return utils.dataframe.to_native_series(mean, name=None, like=utils.dataframe.into_frame(X))
 
     # --- rows
 
     def _learn(self, rows: list[Mapping[Hashable, Any]], y: list[float], t: Iterable[datetime | float] | None) -> None:
-        table = self._row(rows[0]) if len(rows) == 1 else None
-        if table is None:
-            new = {key for row in rows for key in row}.difference(self.columns)
-            if new and self._has_learned:
-                self.stream.add_columns(len(new))
-            # In an order that does not depend on that in the rows.
-            self.columns += sorted(new, key=lambda key: (type(key).__name__, str(key)))
-            table = self._table(rows)
+        new = {key for row in rows for key in row}.difference(self.columns)
+        if new and self._has_learned:
+            self.stream.add_columns(len(new))
+        # In an order that does not depend on that in the rows.
+        self.columns += sorted(new, key=lambda key: (type(key).__name__, str(key)))
         times = None if t is None else np.array([_utc(when) for when in t])
-        self.stream.partial_fit(table, np.array(y, dtype=np.float64), times=times)
-
-    def _predicted(self, rows: list[Mapping[Hashable, Any]]) -> tuple[FloatArray, FloatArray]:
-        """Return means and deviations of the targets, (n_rows,) each."""
-        if not self._has_learned:
-            return np.zeros(len(rows)), np.ones(len(rows))
-        with ignored(TableWarning):  # rows of river may lack any key
-            mean, std = self.stream.predict(self._table(rows), return_std=True)
-        return mean, std
-
-    def _row(self, x: Mapping[Hashable, Any]) -> FloatArray | None:
-        """Return a row of floats for just the known keys, (1, n_columns); None where there is more to look at."""
-        values = [x.get(key) for key in self.columns]
-        if len(values) != len(x) or any(type(value) is not float for value in values):
-            return None
-        return np.array([values])
+        self.stream.partial_fit(self._table(rows), np.array(y, dtype=np.float64), times=times)
 
     def _table(self, rows: list[Mapping[Hashable, Any]]) -> Any:
         """Return the columns of known keys, NaN where a row lacks one; numbers, or objects if there is text."""
         table = [[np.nan if (v := row.get(key)) is None else v for key in self.columns] for row in rows]
         for values in table:
             for key, value in zip(self.columns, values, strict=True):
-                if not isinstance(value, KINDS):
+                if type(value) is not float and not isinstance(value, KINDS):
                     raise TypeError(f"{key!r} must be a number, a boolean or text, got {type(value).__name__}")
         text = any(isinstance(value, str) for row in table for value in row)
         return np.array(table, dtype=object if text else np.float64)

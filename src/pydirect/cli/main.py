@@ -167,10 +167,10 @@ def _run(command: str, args: argparse.Namespace) -> None:
 
 def _check_files(args: argparse.Namespace) -> None:
     """Raise before the work, rather than after it, if its results cannot be written."""
-    given = {name: getattr(args, name, None) for name in ("model", "data", "output", "plot", "checkpoint")}
-    paths = {name: path for name, path in given.items() if isinstance(path, Path)}
-    for name in paths.keys() & {"output", "plot", "checkpoint"}:
-        path, folder = paths[name], paths[name].absolute().parent
+    names = ("model", "data", "output", "plot", "checkpoint")
+    paths = {name: path for name in names if isinstance(path := getattr(args, name, None), Path)}
+    for path in (paths[name] for name in names[2:] if name in paths):
+        folder = path.absolute().parent
         if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise ValueError(f"{path}: expected a file in an existing directory where files may be written")
         if [other.resolve() for other in paths.values()].count(path.resolve()) > 1:

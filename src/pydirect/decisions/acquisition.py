@@ -107,17 +107,15 @@ def log_probability_of_feasibility(
     mean, std, low, high = _moments(mean, std, lower, upper)
     if not (low <= high).all():
         raise ValueError(f"lower must not be above upper, got {lower!r} and {upper!r}")
-    certain = std == 0
-    scale = np.where(certain, 1.0, std)
+    scale = np.where(std == 0, 1.0, std)
     below, above = (low - mean) / scale, (high - mean) / scale
     # Both in the left tail, where logs of probabilities have digits.
     flip = below > -above
     below, above = np.where(flip, -above, below), np.where(flip, -below, above)
     with np.errstate(divide="ignore", invalid="ignore"):
-        largest, smaller = log_ndtr(above), log_ndtr(below)
-        found = largest + np.log1p(-np.exp(np.minimum(smaller - largest, 0.0)))
-        inside = np.log(((low <= mean) & (mean <= high)).astype(np.float64))
-    return np.where(certain, inside, found)
+        found = log_ndtr(above) + np.log1p(-np.exp(np.minimum(log_ndtr(below) - log_ndtr(above), 0.0)))
+    certain = np.where((low <= mean) & (mean <= high), 0.0, -np.inf)
+    return np.where(std == 0, certain, found)
 
 
 # --- from draws
@@ -257,7 +255,7 @@ def _volume(points: FloatArray) -> float:
     if points.shape[1] == 1 or not len(points):
         return float(points.max(initial=0.0))
     points = points[np.argsort(-points[:, -1])]
-    depths = points[:, -1] - np.append(points[1:, -1], 0.0)
+    depths = -np.diff(points[:, -1], append=0.0)
     return sum(float(depth) * _volume(points[: k + 1, :-1]) for k, depth in enumerate(depths) if depth > 0)
 
 
@@ -294,11 +292,10 @@ def _free_boxes(points: FloatArray, reference: FloatArray) -> tuple[FloatArray, 
     points = np.maximum(points, reference)
     if len(reference) == 1:
         return np.array([[points.max(initial=reference[0])]]), np.array([[np.inf]])
-    edges = np.unique(np.append(points[:, -1], [reference[-1], np.inf]))
+    points = points[pareto_front(points)] if len(points) else points
     lower, upper = [], []
-    for low, high in pairwise(edges):
-        above = points[points[:, -1] >= high, :-1]
-        inner = _free_boxes(above[pareto_front(above)] if len(above) else above, reference[:-1])
+    for low, high in pairwise(np.unique(np.append(points[:, -1], [reference[-1], np.inf]))):
+        inner = _free_boxes(points[points[:, -1] >= high, :-1], reference[:-1])
         lower.append(np.column_stack([inner[0], np.full(len(inner[0]), low)]))
         upper.append(np.column_stack([inner[1], np.full(len(inner[1]), high)]))
     return np.vstack(lower), np.vstack(upper)
