@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from pydirect import _core
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
@@ -30,7 +29,7 @@ class Density:
     constant: float = 0.0
     centre: float = 0.0
     scale: float = 1.0
-    # Coefficients of 1, w − centre, (w − centre)², …, one tuple between any two knots.
+    # Coefficients of 1, w − centre, (w − centre)², …, as many between any two knots.
     pieces: tuple[tuple[float, ...], ...] = ((0.0,),)
     knots: tuple[float, ...] = ()  # ascending, relative to the centre
     powers: tuple[tuple[float, float], ...] = ()  # (r, factor) of Σ factor w^r, positive integers r first
@@ -55,38 +54,29 @@ class Density:
     @property
     def degree(self) -> int:
         """Highest power of a polynomial."""
-        return max(len(piece) for piece in self.pieces) - 1
+        return len(self.pieces[0]) - 1
 
     @property
     def tail_powers(self) -> tuple[float, ...]:
         """Powers of abs(w) whose means must exist for the mean of the log-density to exist."""
         if self.kind == "powers":
             return tuple(r for r, _ in self.powers)
-        tails = (self.pieces[0], self.pieces[-1]) if self.kind == "polynomial" else ((0.0, 1.0),)
-        return tuple(float(k) for k in range(1, len(max(tails, key=len))) if any(k < len(t) and t[k] for t in tails))
+        tails = ((0.0, 1.0),) if self.kind == "logistic" else (self.pieces[0], self.pieces[-1])
+        return tuple(float(k) for k in range(1, len(tails[0])) if any(tail[k] for tail in tails))
 
     def tails_fall(self, left: bool) -> bool:
         """Whether a polynomial tends to −∞ as w → ∞ and, if `left`, as w → −∞."""
-        ends = [(self.pieces[-1], 1.0), (self.pieces[0], -1.0)][: 1 + left]
-        leading = [(max((k for k, c in enumerate(p) if c != 0.0), default=0), p, sign) for p, sign in ends]
-        return all(k > 0 and p[k] * sign**k < 0.0 for k, p, sign in leading)
+        right, reflected = self.pieces[-1], tuple((-1) ** k * c for k, c in enumerate(self.pieces[0]))
+        ends = [np.trim_zeros(end, "b") for end in ((right, reflected) if left else (right,))]
+        return all(len(end) > 1 and end[-1] < 0.0 for end in ends)
 
     def compiled(self) -> _core.LogDensity:
         """Return the terms as the compiled module takes them, without `constant`."""
-        return _core.LogDensity(
-            self.kind,
-            self.centre,
-            self.scale,
-            math.log(self.scale),
-            [[*piece, *[0.0] * (self.degree + 1 - len(piece))] for piece in self.pieces],
-            list(self.knots),
-            [r for r, _ in self.powers],
-            [factor for _, factor in self.powers],
-            self.n_logs,
-            self.log_factor,
-            self.log_square_factor,
-            self.log_centre,
-        )
+        exponents, factors = [r for r, _ in self.powers], [factor for _, factor in self.powers]
+        pieces, knots = [list(piece) for piece in self.pieces], list(self.knots)
+        logs = self.n_logs, self.log_factor, self.log_square_factor, self.log_centre
+        scale = self.scale, math.log(self.scale)
+        return _core.LogDensity(self.kind, self.centre, *scale, pieces, knots, exponents, factors, *logs)
 
     def as_powers(self) -> Density | None:
         """Return the same density on w > 0 as a sum of powers of w, or None where it is not one."""
@@ -104,10 +94,9 @@ class Density:
             return self
         if self.kind != "powers" or self.n_logs or any(r != int(r) or r < 1 for r, _ in self.powers):
             return None
-        c = np.zeros(int(max(r for r, _ in self.powers)) + 1)
-        for r, factor in self.powers:
-            c[int(r)] = factor
-        return Density("polynomial", self.support, self.constant, pieces=(tuple(c.tolist()),), name=self.name)
+        factors = {int(r): factor for r, factor in self.powers}
+        piece = tuple(factors.get(r, 0.0) for r in range(max(factors) + 1))
+        return Density("polynomial", self.support, self.constant, pieces=(piece,), name=self.name)
 
 
 @dataclass(frozen=True)
@@ -141,12 +130,19 @@ class UserDensity:
         return log_p, as_float_array(self.slope(seen), "slope(w)", w.shape)
 
 
-def normal(mean: float = 0.0, scale: float = 1.0) -> Density:
-    """N(mean, scale²)."""
+def _quadratic(mean: float, constant: float, precision: float) -> Density:
+    return Density("polynomial", "real", constant - LOG_ROOT_2PI, mean, pieces=((0.0, 0.0, -0.5 * precision),))
+
+
+def _powers(constant: float, *powers: tuple[float, float], log_factor: float = 0.0, **terms: Any) -> Density:
+    return Density("powers", "positive", constant, powers=powers, log_factor=log_factor, **terms)
+
+
+def _normal(mean: float = 0.0, scale: float = 1.0) -> Density:
     return _quadratic(mean, -math.log(scale), scale**-2)
 
 
-def scale_mixture(mean: float = 0.0, log_scale_mean: float = 0.0, log_scale_deviation: float = 0.0) -> Density:
+def _scale_mixture(mean: float = 0.0, log_scale_mean: float = 0.0, log_scale_deviation: float = 0.0) -> Density:
     """Mean log-density of N(mean, s²) over an auxiliary scale s, log s ~ N(log_scale_mean, log_scale_deviation²).
 
     The conditional form of a horseshoe: s = τ λ, and of log-normal τ and λ the means and variances of the logs add up.
@@ -156,71 +152,29 @@ def scale_mixture(mean: float = 0.0, log_scale_mean: float = 0.0, log_scale_devi
     return _quadratic(mean, -log_scale_mean, math.exp(-2 * log_scale_mean + 2 * log_scale_deviation**2))
 
 
-def lognormal(mean: float = 0.0, scale: float = 1.0) -> Density:
-    """Density of exp v for v ~ N(mean, scale²)."""
-    of_log = normal(mean, scale)
-    return replace(
-        _powers(of_log.constant, log_factor=-1.0),
-        log_square_factor=-0.5 / scale**2,
-        log_centre=mean,
-        of_log=of_log,
-    )
+def _lognormal(mean: float = 0.0, scale: float = 1.0) -> Density:
+    of_log, square = _normal(mean, scale), -0.5 / scale**2
+    return _powers(of_log.constant, log_factor=-1.0, log_square_factor=square, log_centre=mean, of_log=of_log)
 
 
-def exponential(rate: float = 1.0) -> Density:
-    """Exponential density."""
-    return _powers(math.log(rate), (1.0, -rate))
-
-
-def gamma(shape: float, rate: float = 1.0) -> Density:
-    """Gamma: Erlang for an integer shape, χ² of 2 · shape degrees of freedom at rate ½."""
-    return _powers(shape * math.log(rate) - float(gammaln(shape)), (1.0, -rate), log_factor=shape - 1)
-
-
-def inverse_gamma(shape: float, scale: float = 1.0) -> Density:
-    """1/w is Gamma of the given shape and of rate `scale`."""
-    return _powers(shape * math.log(scale) - float(gammaln(shape)), (-1.0, -scale), log_factor=-shape - 1)
-
-
-def rayleigh(scale: float = 1.0) -> Density:
-    """Rayleigh density."""
-    return _powers(-2 * math.log(scale), (2.0, -0.5 / scale**2), log_factor=1.0)
-
-
-def weibull(shape: float, scale: float = 1.0) -> Density:
-    """Weibull density."""
-    constant = math.log(shape) - shape * math.log(scale)
-    return _powers(constant, (shape, -(scale**-shape)), log_factor=shape - 1)
-
-
-def wald(mean: float = 1.0, shape: float = 1.0) -> Density:
+def _wald(mean: float = 1.0, shape: float = 1.0) -> Density:
     """Inverse Gaussian density."""
     as_number(mean, "mean", above=0.0)
     constant = 0.5 * math.log(shape) - LOG_ROOT_2PI + shape / mean
     return _powers(constant, (1.0, -shape / (2 * mean * mean)), (-1.0, -shape / 2), log_factor=-1.5)
 
 
-def pareto(exponent: float = 1.0) -> Density:
-    """Pareto on w > 1: exponent · w^(−exponent − 1)."""
+def _pareto(exponent: float = 1.0) -> Density:
+    """On w > 1: exponent · w^(−exponent − 1)."""
     constant = math.log(exponent)
     of_log = Density("polynomial", "positive", constant, pieces=((0.0, -exponent),), name="pareto")
-    return replace(_powers(constant, log_factor=-exponent - 1), support="above one", of_log=of_log)
+    return Density("powers", "above one", constant, log_factor=-exponent - 1, of_log=of_log)
 
 
-def logistic(location: float = 0.0, scale: float = 1.0) -> Density:
-    """Logistic density, whose mean logarithm cannot be computed from finitely many sums."""
-    return Density("logistic", "real", 0.0, location, scale)
-
-
-def laplace(location: float = 0.0, diversity: float = 1.0) -> Density:
-    """Density proportional to exp(−|w − location| / diversity)."""
-    return generalized_error(location, diversity, 1.0)
-
-
-def generalized_error(location: float = 0.0, scale: float = 1.0, exponent: float = 2.0) -> Density:
+def _generalized_error(location: float = 0.0, scale: float = 1.0, exponent: float = 2.0) -> Density:
     """Density ∝ exp(−|(w − location)/scale|^exponent), an integer up to 16, or any for w > 0 and a location of 0."""
     factor = -(scale**-exponent)
-    constant = math.log(exponent) - math.log(2 * scale) - float(gammaln(1 / exponent))
+    constant = math.log(exponent) - math.log(2 * scale) - math.lgamma(1 / exponent)
     if exponent == int(exponent) and exponent <= HIGHEST_DEGREE:
         right, left = ((*[0.0] * int(exponent), sign * factor) for sign in (1.0, (-1.0) ** int(exponent)))
         pieces, knots = ((right,), ()) if exponent % 2 == 0 else ((left, right), (0.0,))
@@ -232,7 +186,7 @@ def generalized_error(location: float = 0.0, scale: float = 1.0, exponent: float
     return _powers(constant, (exponent, factor))
 
 
-def huber(location: float = 0.0, scale: float = 1.0, threshold: float = 1.345) -> Density:
+def _huber(location: float = 0.0, scale: float = 1.0, threshold: float = 1.345) -> Density:
     """Normal within `threshold` scales of the location, exponential tails beyond."""
     s, k = scale, threshold
     mass = math.sqrt(2 * math.pi) * math.erf(k / math.sqrt(2)) + 2 / k * math.exp(-k * k / 2)
@@ -241,51 +195,50 @@ def huber(location: float = 0.0, scale: float = 1.0, threshold: float = 1.345) -
     return Density("polynomial", "real", -math.log(s * mass), location, pieces=pieces, knots=(-k * s, k * s))
 
 
-def polynomial(pieces: Sequence[Sequence[float]], centre: float = 0.0, knots: Sequence[float] = ()) -> Density:
+def _polynomial(pieces: Sequence[Sequence[float]], centre: float = 0.0, knots: Sequence[float] = ()) -> Density:
     """Log-density that is a (piecewise) polynomial in w − centre and tends to −∞; it need not be normalised.
 
     Coefficients of 1, w − centre, …, one row more than there are knots. These ascend, relative to the centre; the
     log-density should be continuous there.
     """
-    rows = [tuple(as_float_array(piece, f"pieces[{i}]", ("degree + 1",)).tolist()) for i, piece in enumerate(pieces)]
+    rows = [as_float_array(piece, f"pieces[{i}]", ("degree + 1",)).tolist() for i, piece in enumerate(pieces)]
     ends = as_float_array(knots, "knots", ("n_knots",)).tolist() if len(knots) else []
-    degree = max(map(len, rows), default=0) - 1
-    if not 1 <= degree <= HIGHEST_DEGREE:
-        raise ValueError(f"pieces must be of a degree from 1 to {HIGHEST_DEGREE}, got {degree}")
+    length = max(map(len, rows), default=0)
+    if not 1 < length <= HIGHEST_DEGREE + 1:
+        raise ValueError(f"pieces must be of a degree from 1 to {HIGHEST_DEGREE}, got {length - 1}")
     if len(rows) != len(ends) + 1:
         raise ValueError(f"pieces must be one more than the {len(ends)} knots, got {len(rows)}")
     if sorted(set(ends)) != ends:
         raise ValueError(f"knots must ascend, got {ends}")
-    return Density("polynomial", "real", 0.0, centre, pieces=tuple(rows), knots=tuple(ends))
+    padded = tuple((*row, *[0.0] * (length - len(row))) for row in rows)
+    return Density("polynomial", "real", 0.0, centre, pieces=padded, knots=tuple(ends))
 
 
-def _quadratic(mean: float, constant: float, precision: float) -> Density:
-    return Density("polynomial", "real", constant - LOG_ROOT_2PI, mean, pieces=((0.0, 0.0, -0.5 * precision),))
-
-
-def _powers(constant: float, *powers: tuple[float, float], log_factor: float = 0.0) -> Density:
-    return Density("powers", "positive", constant, powers=powers, log_factor=log_factor)
-
-
+# Densities by name, as functions of their parameters. Gamma is Erlang for an integer shape, χ² of 2 · shape degrees of
+# freedom at rate ½; of an inverse gamma w, 1/w is gamma. The mean logarithm of the logistic density cannot be computed
+# from finitely many sums.
 PRIORS: dict[str, Callable[..., Density]] = {
-    law.__name__: law
-    for law in (
-        normal,
-        scale_mixture,
-        lognormal,
-        exponential,
-        gamma,
-        inverse_gamma,
-        rayleigh,
-        weibull,
-        wald,
-        pareto,
-        logistic,
-        laplace,
-        generalized_error,
-        huber,
-        polynomial,
-    )
+    "normal": _normal,
+    "scale_mixture": _scale_mixture,
+    "lognormal": _lognormal,
+    "exponential": lambda rate=1.0: _powers(math.log(rate), (1.0, -rate)),
+    "gamma": lambda shape, rate=1.0: _powers(
+        shape * math.log(rate) - math.lgamma(shape), (1.0, -rate), log_factor=shape - 1
+    ),
+    "inverse_gamma": lambda shape, scale=1.0: _powers(
+        shape * math.log(scale) - math.lgamma(shape), (-1.0, -scale), log_factor=-shape - 1
+    ),
+    "rayleigh": lambda scale=1.0: _powers(-2 * math.log(scale), (2.0, -0.5 / scale**2), log_factor=1.0),
+    "weibull": lambda shape, scale=1.0: _powers(
+        math.log(shape) - shape * math.log(scale), (shape, -(scale**-shape)), log_factor=shape - 1
+    ),
+    "wald": _wald,
+    "pareto": _pareto,
+    "logistic": lambda location=0.0, scale=1.0: Density("logistic", "real", 0.0, location, scale),
+    "laplace": lambda location=0.0, diversity=1.0: _generalized_error(location, diversity, 1.0),
+    "generalized_error": _generalized_error,
+    "huber": _huber,
+    "polynomial": _polynomial,
 }
 
 
@@ -297,8 +250,9 @@ def as_prior(value: Any) -> Density | UserDensity:
     if not isinstance(name, str):
         raise TypeError(f"prior must be a density, a name or a tuple (name, parameter, ...), got {value!r}")
     law = PRIORS[as_choice(name, "prior", tuple(PRIORS))]
-    names = tuple(inspect.signature(law).parameters)
-    if len(given) > len(names):
+    parameters = inspect.signature(law).parameters
+    names, n_needed = tuple(parameters), sum(p.default is inspect.Parameter.empty for p in parameters.values())
+    if not n_needed <= len(given) <= len(names):
         raise ValueError(f"prior must be given as ({', '.join((repr(name), *names))}), got {value}")
     for parameter, number in zip(names, given, strict=False):
         if parameter not in ("pieces", "knots"):

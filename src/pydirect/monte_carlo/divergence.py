@@ -7,7 +7,8 @@ expected powers are known neither does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from math import factorial
 from typing import Any
 
@@ -35,8 +36,8 @@ PARAMETERIZATIONS = ("natural", "log", "softplus")
 BLOCK_SIZE = 2**18
 # Laws whose means of powers can be drawn without drawing ξ, and those powers.
 DIRECT_POWERS = {"normal": (1.0, 2.0), "exponential": (1.0,), "gamma": (1.0,), "wald": (1.0,), "rayleigh": (2.0,)}
-# −E log p(w) − log σ and its derivatives with respect to location and scale.
-Value = tuple[float, FloatArray | None, FloatArray]
+# From location and scale, arrays for the derivatives by them and a number of threads to −E log p(w) − log σ.
+Estimate = Callable[[FloatArray | None, FloatArray, FloatArray | None, FloatArray, int], float]
 
 
 class InadmissiblePairError(ValueError):
@@ -136,7 +137,6 @@ class MonteCarloDivergence:
         if not as_flag(allow_inadmissible, "allow_inadmissible"):
             self._check_admissible()
         self._computation = self._computation_of_mode()
-        self.sums_: FloatArray | None = None
         self._draw()
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ class MonteCarloDivergence:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_compiled", "_sorted")}
+        return {name: value for name, value in vars(self).items() if name != "_estimate"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -160,7 +160,7 @@ class MonteCarloDivergence:
     @property
     def required_sums(self) -> tuple[float | str, ...]:
         """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
-        return () if self._terms is None or self._computation not in ("sums", "ranks") else self._terms.sums
+        return self._terms.sums if self._terms and self._computation in ("sums", "ranks") else ()
 
     def _check_admissible(self) -> None:
         """Raise unless KL(q ‖ p) is finite."""
@@ -180,50 +180,46 @@ class MonteCarloDivergence:
                 raise InadmissiblePairError(
                     f"{p.name} needs powers of the log_gamma posterior's weights, which exist for some scales only"
                 )
-        elif not self._exponentiated:  # a log-normal law has all powers
-            for r in powers:
-                if not has_moment(q, r):
-                    raise InadmissiblePairError(
-                        f"{p.name} needs E |xi|^{r:g}, which is infinite for the {q.name} posterior: so is the "
-                        "divergence"
-                    )
+            return
+        # A log-normal law has all powers.
+        lacking = [] if self._exponentiated else [r for r in powers if not has_moment(q, r)]
+        if lacking:
+            raise InadmissiblePairError(
+                f"{p.name} needs E |xi|^{lacking[0]:g}, which is infinite for the {q.name} posterior: so is the "
+                "divergence"
+            )
 
     def _computation_of_mode(self) -> str:
-        """How this mode computes the divergence, or its estimate where it is infinite; see `_evaluate`."""
-        terms, q = self._terms, self.posterior
-        if self.mode == "shared" and q.name == "radial":
+        """How this mode computes the divergence, or its estimate where it is infinite; see `_draw`."""
+        terms, q, mode = self._terms, self.posterior, self.mode
+        if mode == "shared" and q.name == "radial":
             raise InadmissiblePairError("the radial posterior couples all weights: its draws cannot be shared by them")
-        exact = self.mode == "exact"
-        if exact and q.name == "lognormal" and self._exponentiated and terms is not None and terms.kind == "powers":
+        if mode == "exact" and q.name == "lognormal" and self._exponentiated and terms and terms.kind == "powers":
             return "closed form"
-        reason = ""
-        if terms is None:
-            reason = "a prior of your own is evaluated draw by draw"
-        elif self._exponentiated:
-            reason = f"no finite set of sums holds {self.prior.name} and exponentials of draws"
-        elif terms.kind == "logistic":
-            reason = "no finite set of sums holds a logistic log-density"
-        if reason and self.mode != "naive":
-            raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {self.mode!r}")
-        if terms is None or self.mode == "naive":
+        if mode == "naive":
             return "draws"
-        if terms.knots:
-            if exact and q.name == "normal":
-                return "closed form"
-            if self.mode in ("exact", "direct"):
-                shared = "" if q.name == "radial" else "'shared', "
-                raise InadmissiblePairError(
-                    f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
-                    f"{shared}'independent', 'fixed' or 'naive', got {self.mode!r}"
-                )
-            return "ranks"
+        if terms is None or self._exponentiated or terms.kind == "logistic":
+            reason = f"no finite set of sums holds {self.prior.name} and exponentials of draws"
+            if terms is None:
+                reason = "a prior of your own is evaluated draw by draw"
+            elif not self._exponentiated:
+                reason = "no finite set of sums holds a logistic log-density"
+            raise InadmissiblePairError(f"{reason}: mode must be 'naive', got {mode!r}")
+        if terms.knots and mode == "exact" and q.name == "normal":
+            return "closed form"
+        if terms.knots and mode in ("exact", "direct"):
+            shared = "" if q.name == "radial" else "'shared', "
+            raise InadmissiblePairError(
+                f"a log-density of {len(terms.pieces)} pieces must have draws to sort: mode must be "
+                f"{shared}'independent', 'fixed' or 'naive', got {mode!r}"
+            )
         known = DIRECT_POWERS.get("radial" if q.name == "radial" else q.law, ())
-        if self.mode == "direct" and not set(terms.sums) <= set(known):
+        if mode == "direct" and not set(terms.sums) <= set(known):
             raise InadmissiblePairError(
                 "mode 'direct' must draw the law of the sums, which is not known for "
                 f"{terms.sums} of the {q.name} posterior"
             )
-        return "sums"
+        return "ranks" if terms.knots else "sums"
 
     @property
     def _exponentiated(self) -> bool:
@@ -239,9 +235,9 @@ class MonteCarloDivergence:
         )
         scale, chain = self._scale(array[-1])
         gradient = np.empty_like(array)
-        location = array[0] if self.posterior.has_location else None
+        location, slope = (array[0], gradient[0]) if self.posterior.has_location else (None, None)
         with np.errstate(over="ignore", invalid="ignore"):
-            value = self._evaluate(location, scale, gradient)
+            value = self._estimate(location, scale, slope, gradient[-1], resolve_n_threads(self.n_threads))
         gradient[-1] *= chain
         constant = self._terms.constant if self._terms is not None else 0.0
         return float(value - self.posterior.base_entropy(self.group_size) - self.group_size * constant), gradient
@@ -258,44 +254,31 @@ class MonteCarloDivergence:
             raise ValueError(f"scales must be positive and finite, got parameters from {raw.min()} to {raw.max()}")
         return scale, scale if self.parameterization == "log" else expit(raw)
 
-    def _evaluate(self, location: FloatArray | None, scale: FloatArray, gradient: FloatArray) -> float:
-        """Return the divergence but for its constants; write its derivatives into the gradient."""
-        threads = resolve_n_threads(self.n_threads)
-        slopes = None if location is None else gradient[0], gradient[-1], threads
-        if self._computation == "closed form":
-            assert self._terms is not None and location is not None
-            of_weights = of_lognormal_weights if self._exponentiated else of_normal_weights
-            value, gradient[0], gradient[-1] = of_weights(self._terms, location, scale)
-        elif isinstance(self.prior, UserDensity):
-            value, by_location, gradient[-1] = self._draw_by_draw(self.prior, location, scale, threads)
-            if by_location is not None:
-                gradient[0] = by_location
-        elif self._computation == "ranks":
-            assert self._compiled is not None and self._sorted is not None
-            value = self._sorted.divergence(self._compiled, location, scale, *slopes)
-        elif self._computation == "sums":
-            assert self._compiled is not None and self.sums_ is not None
-            value = self._compiled.divergence_from_sums(location, scale, self.sums_, *slopes)
-        else:
-            assert self._compiled is not None
-            draws = self._base_draws()
-            value = self._compiled.divergence_from_draws(draws, self._exponentiated, location, scale, *slopes)
-        return float(value)
+    def _closed_form(self, location: FloatArray | None, scale: FloatArray, *rest: Any) -> float:
+        location_slope, scale_slope, _ = rest
+        assert self._terms is not None and location is not None
+        of_weights = of_lognormal_weights if self._exponentiated else of_normal_weights
+        value, location_slope[:], scale_slope[:] = of_weights(self._terms, location, scale)
+        return value
 
-    def _draw_by_draw(self, prior: UserDensity, location: FloatArray | None, scale: FloatArray, threads: int) -> Value:
+    def _draw_by_draw(self, location: FloatArray | None, scale: FloatArray, *rest: Any) -> float:
         """Average over draws of w = μ + σ ξ (or θ ξ), or of its exponential."""
+        location_slope, scale_slope, threads = rest
+        assert isinstance(self.prior, UserDensity)
         value, slope, product = 0.0, np.zeros_like(scale), np.zeros_like(scale)
         for xi in self._blocks(threads):
             v = scale * xi if location is None else location + scale * xi
             w = np.exp(v) if self._exponentiated else v
-            log_p, slopes = prior.log_density_and_slope(w)
+            log_p, slopes = self.prior.log_density_and_slope(w)
             if self._exponentiated:  # the density of v = log w
                 log_p, slopes = log_p + v, slopes * w + 1
             value += float(log_p.sum())
             slope += slopes.sum(axis=0)
             product += (slopes * xi).sum(axis=0)
-        n = self.n_samples
-        return -np.log(scale).sum() - value / n, None if location is None else -slope / n, -1 / scale - product / n
+        if location_slope is not None:
+            location_slope[:] = -slope / self.n_samples
+        scale_slope[:] = -1 / scale - product / self.n_samples
+        return float(-np.log(scale).sum() - value / self.n_samples)
 
     # --- draws
 
@@ -323,26 +306,29 @@ class MonteCarloDivergence:
             yield self._base_draws(n_draws=min(size, self.n_samples - begin), first_draw=begin).draws(threads)
 
     def _draw(self) -> None:
-        """Compute the sums, or sort the draws, of this epoch."""
-        self._compiled, self._sorted = None if self._terms is None else self._terms.compiled(), None
-        threads = resolve_n_threads(self.n_threads)
+        """Compute the sums, or sort the draws, of this epoch; set how the divergence is found of them."""
+        self.sums_: FloatArray | None = None
+        self._estimate: Estimate = self._closed_form if self._computation == "closed form" else self._draw_by_draw
+        if self._terms is None or self._computation == "closed form":
+            return
+        compiled, draws, threads = self._terms.compiled(), self._base_draws(), resolve_n_threads(self.n_threads)
         if self._computation == "ranks":
-            assert self._terms is not None
-            self._sorted = _core.SortedDraws(self._base_draws(), self._terms.degree, threads)
-        elif self._computation == "sums":
-            self.sums_ = np.ascontiguousarray(self._sums(threads))
+            self._estimate = partial(_core.SortedDraws(draws, self._terms.degree, threads).divergence, compiled)
+        elif self._computation == "draws":
+            self._estimate = partial(compiled.divergence_from_draws, draws, self._exponentiated)
+        else:
+            sums = self.sums_ = np.ascontiguousarray(self._sums(self._terms, threads))
+            self._estimate = lambda location, scale, *rest: compiled.divergence_from_sums(location, scale, sums, *rest)
 
-    def _sums(self, threads: int) -> FloatArray:
+    def _sums(self, terms: Density, threads: int) -> FloatArray:
         """Means of powers and logs, (n_sums, group_size), or (n_sums, 1) where all weights share them."""
-        assert self._terms is not None
         q, n = self.posterior, self.n_samples
-        powers = [r for r in self._terms.sums if not isinstance(r, str)]
-        n_logs = self._terms.n_logs if self._terms.kind == "powers" else 0
+        powers = [r for r in terms.sums if not isinstance(r, str)]
         if self.mode == "exact":
-            moments = [q.moment(r, self.group_size) for r in powers]
-            return np.array([*moments, *(q.log_moments()[:n_logs] if n_logs else ())])[:, None]
+            logs = q.log_moments()[: terms.n_logs] if terms.n_logs else ()
+            return np.array([*(q.moment(r, self.group_size) for r in powers), *logs])[:, None]
         if self.mode != "direct":
-            return np.asarray(self._base_draws().mean_powers(powers, n_logs, threads))
+            return np.asarray(self._base_draws().mean_powers(powers, terms.n_logs, threads))
         if q.law == "normal":
             return np.asarray(self._base_draws().mean_powers_of_normals(threads))[: len(powers)]
         # The mean of n Wald variables of mean one is another one, with n times their shape; ξ is a gamma variable, or

@@ -61,9 +61,8 @@ class PosteriorFamily:
     @property
     def support(self) -> str:
         """Support of the weights, one of `SUPPORTS`."""
-        if self.name == "log_gamma":
-            return "above one"
-        return "positive" if self.name in SCALING or self.name == "lognormal" else "real"
+        other = "real" if self.has_location else "positive"
+        return {"log_gamma": "above one", "lognormal": "positive"}.get(self.name, other)
 
     @property
     def _k(self) -> float:
