@@ -77,6 +77,17 @@ def test_later_fits_forget_the_noisy_sums():
     assert not hasattr(model.fit_statistics(model.new_statistics().update(X, Y)), "noisy_statistics_")
 
 
+def test_targets_of_any_size_are_moved_to_their_bounds():
+    far, near = Y[:50].copy(), Y[:50].copy()
+    far[:2], near[:2] = (1e300, -1e95), BOUNDS[::-1]
+    first, second = (
+        public_map().private_statistics(X[:50], y, y_bounds=BOUNDS, budget=PrivacyBudget(1.0, 1e-6), random_state=0)
+        for y in (far, near)
+    )
+    np.testing.assert_allclose(first.c, second.c, rtol=1e-12)
+    assert first.yty == pytest.approx(second.yty, rel=1e-12)
+
+
 def test_what_is_not_private_is_refused_and_costs_nothing():
     budget = PrivacyBudget(1.0, 1e-6)
     options = {"y_bounds": BOUNDS, "budget": budget}

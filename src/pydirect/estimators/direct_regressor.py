@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -43,7 +44,6 @@ from pydirect.estimators.regression import (
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
-from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
 from pydirect.fitted.predictor import check_target_size
 from pydirect.fitted.regression import OF_FUNCTIONS, FittedRegressor
@@ -291,7 +291,9 @@ class DirectRegressor(Regressor):
                     sums = collect([plan], sums.basis, rows, progress, of_kernel=False)
                     model = infer(plan, units, sums, later)
             self._accept(model, progress.seconds)
-            self._buffer_rows(plan, read)
+            if len(read.table) <= self._most_buffered(plan):  # for `partial_fit` and `forget` to go on from
+                self._rows_of_fit = RowBuffer.of(read.table, read.y, read.weight)
+                self._rows_of_fit.n_learned = len(self._rows_of_fit)
             self._warn_if_unfinished()
         return self
 
@@ -312,12 +314,6 @@ class DirectRegressor(Regressor):
                 f"local must be 'auto' or False where only sums over rows are kept, got {plan.local}; use fit"
             )
         return plan
-
-    @property
-    def search_(self) -> HyperparameterSearch | None:
-        """What the search of the kernel's hyperparameters has tried; None if there was none."""
-        check_is_fitted(self, "features_")
-        return self.features_.search
 
     def _begin(self) -> None:
         super()._begin()
@@ -344,15 +340,14 @@ class DirectRegressor(Regressor):
     def _restored(self) -> None:
         super()._restored()
         self.features_, self._one_dimensional = self.model_.basis, self._units.one_dimensional
-        k, buffer = self._units.n_outputs, self._buffered()
-        outputs = [1] if hasattr(self, "noisy_statistics_") else []
-        if self._sums is not None:
-            self.statistics_ = self._sums.with_features(self.features_)
-            outputs.append(self._sums.n_outputs)
-        if buffer is not None:
-            outputs.append(buffer.rows.y.shape[1])
-        if set(outputs) - {k}:
-            raise ValueError(f"rows and sums must be of {k} outputs")
+        outputs = {1} if hasattr(self, "noisy_statistics_") else set[int]()
+        if hasattr(self, "statistics_"):
+            self.statistics_ = self.statistics_.with_features(self.features_)
+            outputs.add(self.statistics_.n_outputs)
+        if hasattr(self, "buffered_rows_"):
+            outputs.add(self.buffered_rows_.rows.y.shape[1])
+        if outputs - {self._units.n_outputs}:
+            raise ValueError(f"rows and sums must be of {self._units.n_outputs} outputs")
 
     # --- the feature map
 
@@ -380,10 +375,8 @@ class DirectRegressor(Regressor):
             plan = self._plan()
             if y is None:
                 if plan.features.learns_kernel or plan.transform not in (None, "auto"):
-                    raise ValueError(
-                        "y must be given when the kernel's hyperparameters or the targets' transform are learned from "
-                        "it"
-                    )
+                    what = "the kernel's hyperparameters or the targets' transform"
+                    raise ValueError(f"y must be given when {what} are learned from it")
                 y = np.zeros(len(self._validated(X)))
             given = self._encoded(self._read_targets(X, y, sample_weight))
             self._fix_features(plan, given)
@@ -436,6 +429,11 @@ class DirectRegressor(Regressor):
 
     # --- sums over rows
 
+    def _require_map(self, plan: RegressionPlan) -> None:
+        """Raise unless there is a feature map of these parameters."""
+        check_is_fitted(self, "features_")
+        require_same_features(self.features, plan.features, self.features_)
+
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:
         """Return empty statistics, to be updated with rows of X and y on any machine and given to `fit_statistics`.
 
@@ -456,9 +454,8 @@ class DirectRegressor(Regressor):
         ValueError
             If a parameter that the feature map depends on has changed since it was fitted.
         """
-        check_is_fitted(self, "features_")
         plan = self._plan()
-        require_same_features(self.features, plan.features, self.features_)
+        self._require_map(plan)
         return RunningStatistics.empty(self.features_, n_outputs, block_dtype=plan.block_dtype)
 
     def fit_statistics(self, statistics: RunningStatistics | NoisyStatistics) -> Self:
@@ -481,9 +478,8 @@ class DirectRegressor(Regressor):
         ValueError
             If the statistics are of another feature map, or empty.
         """
-        check_is_fitted(self, "features_")
         plan = self._sums_plan()
-        require_same_features(self.features, plan.features, self.features_)
+        self._require_map(plan)
         if isinstance(statistics, NoisyStatistics):
             if not plan.is_gaussian:
                 raise ValueError("posterior must be 'gaussian' for sums with noise")
@@ -529,32 +525,6 @@ class DirectRegressor(Regressor):
                 FeatureMapWarning,
             )
 
-    def _sums_of(
-        self, plan: RegressionPlan, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[FloatArray, RunningStatistics]:
-        """Return rows, encoded, and sums over them."""
-        before = plan.block_dtype if self._sums is None else self._sums.block_dtype
-        if before != plan.block_dtype:
-            raise ValueError(
-                f"features__block_dtype must be {before!r}, as for the earlier rows, got {plan.block_dtype!r}"
-            )
-        rows = self._read_more(X, y, sample_weight)
-        x, statistics = self.columns_.encode(rows.table), self.new_statistics(rows.y.shape[1])
-        return x, statistics.update(x, rows.y, rows.weight, n_threads=resolve_n_threads())
-
-    def _read_more(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, first: bool = False) -> TableRows:
-        rows = self._read_targets(X, y, sample_weight, more=not first)
-        buffer, n_outputs = self._buffered(), rows.y.shape[1]
-        if buffer is not None:
-            n_outputs = buffer.rows.y.shape[1]
-        elif self._sums is not None:
-            n_outputs = self._sums.n_outputs
-        else:
-            self._one_dimensional = rows.one_dimensional
-        if rows.y.shape[1] != n_outputs:
-            raise ValueError(f"y must have {n_outputs} outputs, as before, got {rows.y.shape[1]}")
-        return rows
-
     # --- growing and shrinking
 
     @takes_rows
@@ -589,24 +559,7 @@ class DirectRegressor(Regressor):
         FeatureMapWarning
             If a column is constant in the rows that fix the feature map, or later rows are far from them.
         """
-        with self._whole() as progress:
-            plan = self._sums_plan()
-            self._require_earlier_rows(plan)
-            buffer = self._buffered()
-            if buffer is None and hasattr(self, "features_"):
-                x, part = self._sums_of(plan, X, y, sample_weight)
-                self._fit_to(plan, self.statistics_.copy().merge(part) if self._sums else part, progress)
-                self._warn_if_moved(x)
-            else:
-                rows = self._read_more(X, y, sample_weight, first=buffer is None)
-                if buffer is None:
-                    buffer = RowBuffer.of(rows.table, rows.y, rows.weight)
-                else:
-                    buffer = buffer.copy()
-                    buffer.append(buffer.coded(rows.table, rows.y, rows.weight))
-                self._fit_to_buffer(plan, buffer, progress)
-        self._warn_if_unfinished()
-        return self
+        return self._with_rows(X, y, sample_weight, forget=False)
 
     @takes_rows
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -625,46 +578,59 @@ class DirectRegressor(Regressor):
         ValueError
             If the rows cannot have been among those seen, or none would be left; nothing is then forgotten.
         """
-        plan, buffer = self._sums_plan(), self._buffered()
+        return self._with_rows(X, y, sample_weight, forget=True)
+
+    def _with_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, forget: bool) -> Self:
+        """Fit to the rows so far, buffered or summed, and to some more, or without some of them."""
         with self._whole() as progress:
-            if buffer is None:
+            plan = self._sums_plan()
+            sums: RunningStatistics | None = getattr(self, "statistics_", None)
+            buffer: RowBuffer | None = getattr(self, "buffered_rows_", self._rows_of_fit)
+            if forget and buffer is None:
                 check_is_fitted(self, "statistics_", msg="This %(name)s has no statistics: call partial_fit first.")
-                left = self.statistics_.copy().subtract(self._sums_of(plan, X, y, sample_weight)[1])
-                if not left.n_samples:
-                    raise ValueError("X must leave some of the rows seen, got all of them")
-                self._fit_to(plan, left, progress)
+            self._require_earlier_rows(plan, known=sums is not None or buffer is not None)
+            summed = buffer is None and hasattr(self, "features_")
+            if summed and sums is not None and sums.block_dtype != plan.block_dtype:
+                own, now = sums.block_dtype, plan.block_dtype
+                raise ValueError(f"features__block_dtype must be {own!r}, as for the earlier rows, got {now!r}")
+            rows = self._read_targets(X, y, sample_weight, more=summed or buffer is not None)
+            if not hasattr(self, "model_"):
+                self._one_dimensional = rows.one_dimensional
+            elif rows.y.shape[1] != self._units.n_outputs:
+                raise ValueError(f"y must have {self._units.n_outputs} outputs, as before, got {rows.y.shape[1]}")
+            if summed:
+                x, part = self.columns_.encode(rows.table), self.new_statistics(rows.y.shape[1])
+                part.update(x, rows.y, rows.weight, n_threads=resolve_n_threads())
+                if sums is not None:
+                    part = sums.copy().subtract(part) if forget else sums.copy().merge(part)
+                    if forget and not part.n_samples:
+                        raise ValueError("X must leave some of the rows seen, got all of them")
+                self._fit_to(plan, part, progress)
+                if not forget:
+                    self._warn_if_moved(x)
             else:
-                rows, buffer = self._read_more(X, y, sample_weight), buffer.copy()
-                buffer.subtract(buffer.coded(rows.table, rows.y, rows.weight))
-                self._fit_to_buffer(plan, buffer, progress, learn=True)
+                if buffer is None:
+                    buffer = RowBuffer.of(rows.table, rows.y, rows.weight)
+                else:
+                    buffer = buffer.copy()
+                    change = buffer.subtract if forget else buffer.append
+                    change(buffer.coded(rows.table, rows.y, rows.weight))
+                self._fit_to_buffer(plan, buffer, progress, learn=forget)
         self._warn_if_unfinished()
         return self
 
-    def _require_earlier_rows(self, plan: RegressionPlan) -> None:
-        if hasattr(self, "model_") and self._sums is None and self._buffered() is None:
+    def _require_earlier_rows(self, plan: RegressionPlan, known: bool) -> None:
+        if hasattr(self, "model_") and not known:
             raise ValueError(
                 "the earlier rows must be known to go on, but files hold none of a fit, fit_many and searches keep "
                 f"none, and fit no more than {self._most_buffered(plan):,}: begin with partial_fit or fit_stream, give "
                 "statistics to fit_statistics, or drop the earlier rows by fit_features"
             )
 
-    @property
-    def _sums(self) -> RunningStatistics | None:
-        return getattr(self, "statistics_", None)
-
-    def _buffered(self) -> RowBuffer | None:
-        return getattr(self, "buffered_rows_", self._rows_of_fit)
-
     def _most_buffered(self, plan: RegressionPlan) -> int:
         return max(plan.features.n_functions, plan.features.max_search_rows)
 
-    def _buffer_rows(self, plan: RegressionPlan, rows: TableRows) -> None:
-        """Keep the rows of a fit while they are few, for `partial_fit` and `forget` to go on from."""
-        if len(rows.table) <= self._most_buffered(plan):
-            self._rows_of_fit = RowBuffer.of(rows.table, rows.y, rows.weight)
-            self._rows_of_fit.n_learned = len(self._rows_of_fit)
-
-    def _fit_to_buffer(self, plan: RegressionPlan, buffer: RowBuffer, progress: Progress, learn: bool = False) -> None:
+    def _fit_to_buffer(self, plan: RegressionPlan, buffer: RowBuffer, progress: Progress, learn: bool) -> None:
         """Fit to buffered rows; hyperparameters are learned again as rows grow."""
         many = len(buffer) > self._most_buffered(plan)
         earlier: Basis | None = getattr(self, "features_", None)
@@ -676,8 +642,8 @@ class DirectRegressor(Regressor):
             given = self._encoded(TableRows(buffer.table, rows.y, weight, self._one_dimensional))
             known = None if earlier is None else earlier.target_transform
             self._fix_features(plan, given, None if learn else earlier, known)
-        search = None if earlier is None else earlier.search
-        learn |= self.features_.search is not None and not _same_search(self.features_.search, search)
+        found, before = self.features_.search, None if earlier is None else earlier.search
+        learn |= found is not None and (before is None or found.scores is not before.scores)
         with progress.stage("statistics"):
             statistics = self.new_statistics(rows.y.shape[1])
             statistics.update(given.x, given.y, weight, n_threads=resolve_n_threads())
@@ -757,8 +723,7 @@ class DirectRegressor(Regressor):
             as_flag(keep_features, "keep_features")
             as_flag(drop_missing, "drop_missing")
             if keep_features:
-                check_is_fitted(self, "features_")
-                require_same_features(self.features, plan.features, self.features_)
+                self._require_map(plan)
             run: StreamRun | DaskRun
             if is_dask(X):
                 if checkpoint is not None or drop_missing:
@@ -785,12 +750,11 @@ class DirectRegressor(Regressor):
     def _collected(
         self, plan: RegressionPlan, run: StreamRun | DaskRun, sample_rows: int, keep_features: bool
     ) -> RunningStatistics:
-        if isinstance(run, StreamRun) and (saved := run.saved(Basis)) is not None:
+        saved = run.saved(Basis) if isinstance(run, StreamRun) else None
+        if saved is not None:
+            assert isinstance(run, StreamRun)
             self._restore_features(plan, run, saved, keep_features)
-            self._require_columns(run.shape[0], run.names)
-            run.encode(self.columns_)
-            return run.collected(saved.statistics, saved.n_rows)
-        if keep_features:
+        elif keep_features:
             self._one_dimensional = run.one_dimensional
         else:
             sample = run.sample(sample_rows, int(plan.generators()[0].integers(2**63)))
@@ -798,6 +762,8 @@ class DirectRegressor(Regressor):
                 self._fix_features_by(plan, sample, run)
         self._require_columns(run.shape[0], run.names)
         run.encode(self.columns_)
+        if isinstance(run, StreamRun) and saved is not None:
+            return run.collected(saved.statistics, saved.n_rows)
         return run.collected(self.new_statistics(run.shape[1]))
 
     def _fix_features_by(self, plan: RegressionPlan, rows: Rows, run: StreamRun | DaskRun) -> None:
@@ -818,9 +784,8 @@ class DirectRegressor(Regressor):
         if saved.statistics.block_dtype != plan.block_dtype:
             changed.append("features__block_dtype")
         if changed:
-            raise FileFormatError(
-                path, f"the checkpoint is of a model with other parameters: {', '.join(changed)} changed"
-            )
+            which = ", ".join(changed)
+            raise FileFormatError(path, f"the checkpoint is of a model with other parameters: {which} changed")
         if keep_features and basis != self.features_:
             raise FileFormatError(path, "the checkpoint is of other features than those to be kept")
         if basis.columns is None:
@@ -885,17 +850,19 @@ class DirectRegressor(Regressor):
         require_public_map(
             getattr(self, "features_", None), hasattr(self, "model_") and not hasattr(self, "noisy_statistics_")
         )
-        require_same_features(self.features, self._plan().features, self.features_)
+        self._require_map(self._plan())
         as_instance(budget, "budget", PrivacyBudget)
-        bound = norm_bound_of(self.features_) if norm_bound is None else as_number(norm_bound, "norm_bound", above=0.0)
-        rows = self._read_targets(X, y, None, more=True)
-        if rows.y.shape[1] != 1:
-            raise ValueError(f"y must be one target in a private release, got {rows.y.shape[1]}: release each alone")
-        bounds, rng, x = as_bounds(y_bounds, "y_bounds"), as_generator(random_state), self.columns_.encode(rows.table)
+        norm_bound = norm_bound_of(self.features_) if norm_bound is None else norm_bound
+        bound, (low, high) = as_number(norm_bound, "norm_bound", above=0.0), as_bounds(y_bounds, "y_bounds")
+        given, y = self._validated(X, y, multi_output=True, y_numeric=True, reset=False)
+        # What is refused must not depend on how large a private target is, which the release moves to its bound.
+        targets = np.asarray(y, dtype=np.float64).reshape(len(given), -1)
+        if targets.shape[1] != 1:
+            raise ValueError(f"y must be one target in a private release, got {targets.shape[1]}: release each alone")
+        rng, x = as_generator(random_state), self.columns_.encode(self._as_table(given))
         mu = budget.spend(epsilon)  # last: nothing is spent on what is refused
-        return NoisyStatistics.release(
-            self.features_, x, rows.y[:, 0], y_bounds=bounds, norm_bound=bound, mu=mu, rng=rng
-        )
+        own: dict[str, Any] = {"y_bounds": (low, high), "norm_bound": bound, "mu": mu}
+        return NoisyStatistics.release(self.features_, x, targets[:, 0], **own, rng=rng)
 
     # --- results
 
@@ -914,10 +881,8 @@ class DirectRegressor(Regressor):
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    @property
-    def target_transform_(self) -> TargetTransform | None:
-        return self.features_.target_transform
-
+    search_ = property(attrgetter("features_.search"))
+    target_transform_ = property(attrgetter("features_.target_transform"))
     noise_model_ = of_model("noise")
     local_ = of_model("local")
 
@@ -1057,8 +1022,3 @@ class DirectRegressor(Regressor):
         if state["buffered_rows_"] is not None:  # whose sums these are
             state["statistics_"] = None
         return state
-
-
-def _same_search(found: HyperparameterSearch, earlier: HyperparameterSearch | None) -> bool:
-    """Whether a search was taken over, but for the columns that it names."""
-    return earlier is not None and found.scores is earlier.scores

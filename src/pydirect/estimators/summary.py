@@ -24,14 +24,12 @@ class Summary(str):
     """What a fit found, line by line; notebooks show a table."""
 
     def _repr_html_(self) -> str:
-        rows = []
+        rows = ""
         for line in self.splitlines():
-            head, colon, rest = line.partition(": ")
-            cells = (head, rest) if colon and len(head) < 60 else ("", line)
-            rows.append(
-                "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
-            )
-        return f"<table>{''.join(rows)}</table>"
+            name, colon, rest = line.partition(": ")
+            cells = (name, rest) if colon and len(name) < 60 else ("", line)
+            rows += "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        return f"<table>{rows}</table>"
 
 
 MOST_NAMES = 6
@@ -47,47 +45,71 @@ REASONS = {
 }
 
 
-def words_of_inputs(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
-    """Say which columns were encoded, which matter, and how smooth the function is; `columns` encode the table."""
-    lines = [] if columns is None else words_of_columns(columns)
-    if basis.hyperparameters is None:
-        return [*lines, *([] if basis.kernel is None else [str(basis.kernel)])]
-    names = column_names(basis, columns)
-    if basis.search is not None:
-        lines += words_of_search(basis.search, names)
-    if columns is not None and len(names) == columns.n_encoded:  # the categories of a column share a length-scale
-        own = columns.names or [f"column {j}" for j in range(columns.n_columns)]
-        names = [own[j] if 0 <= j < len(own) else names[k] for k, j in enumerate(columns.groups)]
-    return [*lines, words_of_kernel(basis, basis.hyperparameters, names)]
+# --- parts of sentences
+
+
+def counted(n: float, noun: str) -> str:
+    """Say how many: "1 row", "2.5 rows"."""
+    return f"{n:.6g} {noun}{'' if n == 1 else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with commas, at most `MOST_NAMES` of them."""
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+
+
+def _named(names: Sequence[str] | None, n_columns: int) -> list[str]:
+    """Return the names of columns, or their numbers."""
+    return [f"column {j}" for j in range(n_columns)] if names is None else list(names)
+
+
+def _said(*sentences: Any) -> list[str]:
+    """Return the sentences whose conditions hold: what does not is false or empty."""
+    return [sentence for sentence in sentences if sentence]
 
 
 def column_names(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
     """Return the names of the encoded columns."""
     if columns is not None and columns.n_encoded == basis.n_features_in and columns.names is not None:
         return columns.names_out
-    return [f"column {j}" for j in range(basis.n_features_in)] if basis.names is None else list(basis.names)
+    return _named(basis.names, basis.n_features_in)
+
+
+# --- inputs
+
+
+def words_of_inputs(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
+    """Say which columns were encoded, which matter, and how smooth the function is; `columns` encode the table."""
+    lines = [] if columns is None else words_of_columns(columns)
+    if basis.hyperparameters is None:
+        return lines + _said(basis.kernel and str(basis.kernel))
+    names = column_names(basis, columns)
+    if basis.search is not None:
+        lines += words_of_search(basis.search, names)
+    if columns is not None and len(names) == columns.n_encoded:  # the categories of a column share a length-scale
+        own = _named(columns.names or None, columns.n_columns)
+        names = [own[j] if 0 <= j < len(own) else names[k] for k, j in enumerate(columns.groups)]
+    return [*lines, words_of_kernel(basis, basis.hyperparameters, names)]
 
 
 def words_of_columns(columns: ColumnEncoding) -> list[str]:
     """Say which columns of a table are categories, and which lacked numbers."""
-    names = [f"column {j}" for j in range(columns.n_columns)] if columns.names is None else list(columns.names)
-    lines = []
+    names = _named(columns.names, columns.n_columns)
     categories = [f"{names[j]} ({len(found)})" for j, found in enumerate(columns.categories) if found is not None]
-    if categories:
-        lines.append(f"Categories, one column of 0 and 1 each: {_listed(categories)}.")
-    for calendar in columns.calendars:
-        seasons = f", {_listed(calendar.seasons)}" if calendar.seasons else ""
-        lines.append(f"Dates: {names[calendar.column]} as time in {calendar.unit}{seasons}.")
-    if columns.lacking:
-        told = f"; that they are missing is told of {_listed([names[j] for j in columns.indicators])}"
-        lines.append(
-            f"Missing numbers of {_listed([names[j] for j in columns.lacking])} are imputed from the other columns"
-            f"{told if columns.indicators else ''}."
-        )
-    if columns.numbering:
-        which = _listed([names[j] for j in columns.numbering])
-        lines.append(f"A different integer in every row: {which}. Leave out what only numbers the rows.")
-    return lines
+    lacking, told, numbering = (
+        _listed([names[j] for j in own]) for own in (columns.lacking, columns.indicators, columns.numbering)
+    )
+    dates = [
+        f"Dates: {names[own.column]} as time in {own.unit}{f', {_listed(own.seasons)}' if own.seasons else ''}."
+        for own in columns.calendars
+    ]
+    told = told and f"; that they are missing is told of {told}"
+    return _said(
+        categories and f"Categories, one column of 0 and 1 each: {_listed(categories)}.",
+        *dates,
+        lacking and f"Missing numbers of {lacking} are imputed from the other columns{told}.",
+        numbering and f"A different integer in every row: {numbering}. Leave out what only numbers the rows.",
+    )
 
 
 def words_of_search(search: HyperparameterSearch, names: Sequence[str]) -> list[str]:
@@ -98,44 +120,36 @@ def words_of_search(search: HyperparameterSearch, names: Sequence[str]) -> list[
         found = [names[j] for j in search.columns[order] if j in search.relevant]
         which = f"{len(found)} relevant: {_listed(found)}" if found else "none that stands out"
         lines.append(f"The screen of {len(search.columns)} columns found {which}.")
-    starts, values = (
-        (search.nearest_starts, search.nearest_values)
-        if search.nearest_starts
-        else (search.starts, search.start_values)
-    )
+    starts, values = search.nearest_starts, search.nearest_values
+    if not starts:
+        starts, values = search.starts, search.start_values
     best, *others = np.sort(values)[::-1]
     if others:
-        name = starts[int(values.argmax())]
-        lines.append(
-            f"Of {len(starts)} starts of the search “{name}” was best, {best - others[0]:.3g} nats before the next."
-        )
+        name, gain = starts[int(values.argmax())], best - others[0]
+        lines.append(f"Of {len(starts)} starts of the search “{name}” was best, {gain:.3g} nats before the next.")
     return lines
 
 
 def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence[str]) -> str:
     """Say how smooth the kernel is, why, and along which columns the function changes fastest."""
-    inputs = basis.input_map
+    inputs, search, why = basis.input_map, basis.search, ""
     scales, of = _words_of_scales(inputs, kernel.length_scales, names)
-    why = ""
-    if basis.search is not None and basis.search.smoothness_values.size:
-        values = basis.search.smoothness_values
+    if search is not None and search.smoothness_values.size:
         chosen = SMOOTHNESS.index(kernel.smoothness)
-        others = np.delete(values, chosen)
-        gain = values[chosen] - others[np.isfinite(others)].max(initial=-np.inf)
-        if np.isfinite(gain) and gain > 0:
-            why = f", {gain:.3g} nats before the next"
-    told = (
-        f"Kernel: Matérn of smoothness {HALVES[kernel.smoothness]}{why}; length-scales in standard deviations{of}: "
-        f"{scales}."
-    )
+        others = np.delete(search.smoothness_values, chosen)
+        gain = search.smoothness_values[chosen] - others[np.isfinite(others)].max(initial=-np.inf)
+        why = f", {gain:.3g} nats before the next" if np.isfinite(gain) and gain > 0 else ""
+    smooth = f"Kernel: Matérn of smoothness {HALVES[kernel.smoothness]}{why}"
+    told = f"{smooth}; length-scales in standard deviations{of}: {scales}."
     if kernel.product_amplitude > 0:
         with np.errstate(divide="ignore"):
             scales, of = _words_of_scales(inputs, 1 / kernel.product_rates, names)
         pairs = kernel.product_order == PAIRS
-        gain = None if basis.search is None else basis.search.pairs_gain if pairs else basis.search.product_gain
+        gain = None if search is None else search.pairs_gain if pairs else search.product_gain
         by = "" if gain is None else f", which gains {gain:.3g} nats"
-        what = "rough part changes along single columns, as steps do"
-        what = "sum of functions of two columns each" if pairs else what
+        what = (
+            "sum of functions of two columns each" if pairs else "rough part changes along single columns, as steps do"
+        )
         told += f" A {what}{by}: {kernel.product_amplitude:.2g} of the variance of y; length-scales{of}: {scales}."
     return told
 
@@ -154,24 +168,7 @@ def _words_of_scales(inputs: InputMap, length_scales: FloatArray, names: Sequenc
     return scales, f", the shortest of {len(found)}" if len(found) > MOST_NAMES else ""
 
 
-def words_of_constant_noise(untried: str | None) -> str:
-    """Say that the noise has one variance, and who predicts another where none was compared, because of `untried`."""
-    if untried is None:
-        return "Noise: one variance for all rows; leave-one-out scores favour no other."
-    return (
-        f"Noise: one variance for all rows; others are not compared {untried}. If it varies, noise='varying' "
-        "with posterior='gaussian' or DVIRegressor has likelier predictions."
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names with commas, at most `MOST_NAMES` of them."""
-    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
-
-
-def counted(n: float, noun: str) -> str:
-    """Say how many: "1 row", "2.5 rows"."""
-    return f"{n:.6g} {noun}{'' if n == 1 else 's'}"
+# --- models
 
 
 def lines_of_model(model: Any) -> list[str]:
@@ -188,54 +185,44 @@ def lines_of_model(model: Any) -> list[str]:
 
 def lines_of_regressor(model: Any) -> list[str]:
     """Everything that a regression found."""
-    lines, fitted = lines_of_model(model), model.model_
-    if (
-        sums_are_of_kernel(model.features_, model._plan().block_dtype)
-        and model.total_weight_ >= model.features_.n_weights
-    ):
-        lines.append("Sums over rows were of kernel functions, whitened once: rounding is small beside the noise.")
+    fitted = model.model_
+    whitened = sums_are_of_kernel(model.features_, model._plan().block_dtype)
     if fitted.effective_rows < 2:
-        lines.append("Standard deviations mean nothing: a single row does not tell how far targets vary.")
+        noise = ["Standard deviations mean nothing: a single row does not tell how far targets vary."]
     elif fitted.noise is not None:
-        lines += fitted.noise.words()
-    elif model.noise == "auto" and fitted.local is None:
-        lines.append(words_of_constant_noise(fitted.untried))
-    if fitted.local_gain is not None:
-        lines.append(words_of_local(fitted))
-    if fitted.units.active is not None:
-        lines.append(words_of_scale(fitted))
-    return lines
+        noise = fitted.noise.words()
+    else:
+        noise = _said(model.noise == "auto" and fitted.local is None and words_of_constant_noise(fitted.untried))
+    return lines_of_model(model) + _said(
+        whitened
+        and model.total_weight_ >= model.features_.n_weights
+        and "Sums over rows were of kernel functions, whitened once: rounding is small beside the noise.",
+        *noise,
+        fitted.local_gain is not None and words_of_local(fitted),
+        fitted.units.active is not None and words_of_scale(fitted),
+    )
 
 
-def words_of_scale(fitted: FittedRegressor) -> str:
-    """Say which scale of the targets is modelled, why, and what it is worth."""
-    units = fitted.units
-    assert units.active is not None
-    why = dict.fromkeys(REASONS[name] for name in units.active.names if name in REASONS)
-    line = f"It models {units.active}, and predicts in the units of y"
-    if why:
-        line += f": {', '.join(why)}"
-    if units.gain is not None:
-        gains = ", ".join(f"{gain:.2f}" for gain in units.gain)
-        line += f". Leave-one-out scores chose that, by {gains} nats a row over y itself; target_transform=None keeps y"
-    means = () if units.spread is None else units.spread[units.spread < 1]
-    if len(means):
-        line += ". Means are drawn towards medians, which are closer to rows left out"
-    return line + "."
+def lines_of_stream(model: Any) -> list[str]:
+    """Where a stream stands."""
+    stream = model.model_
+    basis, active, moved = stream.basis, stream.units.active, stream.level_moved_at
+    rows = f"{counted(stream.n_seen, 'row')} seen, {counted(stream.n_samples, 'row')} of them count"
+    first = f"{type(model).__name__}: {rows}, {counted(model.n_features_in_, 'column')}."
+    if basis is None:
+        return [first, "A constant: there are too few rows for more."]
+    return _said(
+        first,
+        f"{basis.n_weights} {basis.map.kind} basis functions.",
+        active is not None and f"y is modelled as {active}.",
+        moved and f"The level of y last moved after {moved[-1]} rows; earlier rows moved along.",
+        stream.score_weight
+        and f"Mean log density of the latest rows, before each was learned: {stream.log_score:.3f} nats.",
+        *words_of_inputs(basis, stream.columns),
+    )
 
 
-def words_of_local(fitted: FittedRegressor) -> str:
-    """Say what a local process was worth."""
-    process, gain = fitted.local, fitted.local_gain
-    assert gain is not None
-    if process is None:
-        change = f"{'gained' if gain > 0 else 'lost'} {abs(gain):.3g} nats a row by it"
-        if gain > SMALLEST_GAIN:
-            change += ", with larger errors" if fitted.noise is None else ", less than by noise of their own"
-        return f"Local process: off; leave-one-out scores would have {change}."
-    scale = "a scale for each place" if (process.pooling < 1).any() else "one scale"
-    gained = f"leave-one-out scores gained {gain:.3g} nats a row"
-    return f"Local process on the residuals of {process.k} neighbours, with {scale}: {gained}."
+# --- what fits found
 
 
 def words_of_posterior(posterior: Any) -> str:
@@ -248,20 +235,39 @@ def words_of_posterior(posterior: Any) -> str:
     return f"Inference {state} after {counted(posterior.n_iter, 'iteration')}{kind}."
 
 
-def lines_of_stream(model: Any) -> list[str]:
-    """Where a stream stands."""
-    stream = model.model_
-    lines = [
-        f"{type(model).__name__}: {counted(stream.n_seen, 'row')} seen, {counted(stream.n_samples, 'row')} of them "
-        f"count, {counted(model.n_features_in_, 'column')}."
-    ]
-    if stream.basis is None:
-        return [*lines, "A constant: there are too few rows for more."]
-    lines.append(f"{stream.basis.n_weights} {stream.basis.map.kind} basis functions.")
-    if stream.units.active is not None:
-        lines.append(f"y is modelled as {stream.units.active}.")
-    if stream.level_moved_at:
-        lines.append(f"The level of y last moved after {stream.level_moved_at[-1]} rows; earlier rows moved along.")
-    if stream.score_weight:
-        lines.append(f"Mean log density of the latest rows, before each was learned: {stream.log_score:.3f} nats.")
-    return lines + words_of_inputs(stream.basis, stream.columns)
+def words_of_constant_noise(untried: str | None) -> str:
+    """Say that the noise has one variance, and who predicts another where none was compared, because of `untried`."""
+    if untried is None:
+        return "Noise: one variance for all rows; leave-one-out scores favour no other."
+    return (
+        f"Noise: one variance for all rows; others are not compared {untried}. If it varies, noise='varying' "
+        "with posterior='gaussian' or DVIRegressor has likelier predictions."
+    )
+
+
+def words_of_local(fitted: FittedRegressor) -> str:
+    """Say what a local process was worth."""
+    process, gain = fitted.local, fitted.local_gain
+    assert gain is not None
+    if process is not None:
+        scale = "a scale for each place" if (process.pooling < 1).any() else "one scale"
+        gained = f"leave-one-out scores gained {gain:.3g} nats a row"
+        return f"Local process on the residuals of {process.k} neighbours, with {scale}: {gained}."
+    change = f"{'gained' if gain > 0 else 'lost'} {abs(gain):.3g} nats a row by it"
+    if gain > SMALLEST_GAIN:
+        change += ", with larger errors" if fitted.noise is None else ", less than by noise of their own"
+    return f"Local process: off; leave-one-out scores would have {change}."
+
+
+def words_of_scale(fitted: FittedRegressor) -> str:
+    """Say which scale of the targets is modelled, why, and what it is worth."""
+    units, spread = fitted.units, fitted.units.spread
+    assert units.active is not None
+    why = ", ".join(dict.fromkeys(REASONS[name] for name in units.active.names if name in REASONS))
+    line = f"It models {units.active}, and predicts in the units of y{why and f': {why}'}"
+    if units.gain is not None:
+        gains = ", ".join(f"{gain:.2f}" for gain in units.gain)
+        line += f". Leave-one-out scores chose that, by {gains} nats a row over y itself; target_transform=None keeps y"
+    if spread is not None and (spread < 1).any():
+        line += ". Means are drawn towards medians, which are closer to rows left out"
+    return line + "."
