@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_breast_cancer
@@ -55,12 +55,8 @@ class Boosting:
         return np.sort([model.predict(X) for model in self.models], axis=0)
 
 
-class Result(NamedTuple):
-    """Ends of the intervals of all rows, (n_rows,), predicted without the fold of the row, and the seconds of a fit."""
-
-    lower: FloatArray
-    upper: FloatArray
-    seconds: float
+# Ends of the intervals of all rows, (2, n_rows), predicted without the fold of the row, and the seconds of a fit.
+Result = tuple[FloatArray, float]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -109,14 +105,14 @@ def _cross_validated(name: str, model: Any, X: FloatArray, y: FloatArray) -> Res
                 raise KeyboardInterrupt
             ends[:, test] = pydirect.predict_interval(model, X[test], LEVEL)
     print(f" {N_FOLDS * seconds:.1f} s", file=sys.stderr, flush=True)
-    return Result(ends[0], ends[1], seconds)
+    return ends, seconds
 
 
 def _table(results: dict[str, Result], y: FloatArray, size: FloatArray) -> list[str]:
     low, high = np.quantile(size, [1 / 3, 2 / 3])
     parts = (np.full(len(y), True), size <= low, size >= high)
     rows: list[tuple[str, ...]] = [HEADER]
-    for name, (lower, upper, seconds) in results.items():
+    for name, ((lower, upper), seconds) in results.items():
         held = (f"{coverage(y[part], lower[part], upper[part]):.1%}" for part in parts)
         score = interval_score(y, lower, upper, LEVEL)
         rows.append((name, *held, f"{np.mean(upper - lower):.1f}", f"{score:.1f}", f"{seconds:.2f}"))
@@ -133,14 +129,13 @@ def _draw(results: dict[str, Result], y: FloatArray, size: FloatArray, path: Pat
 
     figure = Figure(figsize=(12.0, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    name, ours = next(iter(results.items()))
-    intervals = PredictionIntervalDisplay(
-        y, np.mean(ours[:2], axis=0), *ours[:2], level=LEVEL, feature=(f"{SIZE}, {name}", size)
-    )
+    name, ((lower, upper), _) = next(iter(results.items()))
+    feature = f"{SIZE}, {name}", size
+    intervals = PredictionIntervalDisplay(y, 0.5 * (lower + upper), lower, upper, level=LEVEL, feature=feature)
     intervals.plot(left, kind="feature", target_name=TARGET, max_points=250)
     order, mean = np.argsort(size, kind="stable"), np.full(RUNNING, 1 / RUNNING)
-    for (name, result), color in zip(results.items(), SERIES, strict=False):
-        inside = ((result.lower <= y) & (y <= result.upper))[order]
+    for (name, ((lower, upper), _)), color in zip(results.items(), SERIES, strict=False):
+        inside = ((lower <= y) & (y <= upper))[order]
         running, at = (np.convolve(values, mean, mode="valid") for values in (inside, size[order]))
         right.plot(at, running, color=color, lw=1.8, label=name)
     right.axhline(LEVEL, color=INK, lw=1, ls=":")

@@ -141,8 +141,7 @@ def _read(args: argparse.Namespace, file: TableFile, arguments: dict[str, str], 
         raise ValueError("no columns are left to predict from")
     X, (given, lacks) = file.table(inputs, args.category), arguments_of(file, arguments)
     columns = [file.labels(name) if classes else file.numbers(name).tolist() for name in args.target]
-    for own in columns:
-        lacks |= absent(own)
+    lacks = np.any([lacks, *map(absent, columns)], axis=0)
     if lacks.any() and not args.drop_missing:
         what = f"{' or '.join(map(repr, [*args.target, *arguments.values()]))}, first data row {np.argmax(lacks) + 1}"
         raise ValueError(f"{args.data}: {lacks.sum()} rows lack {what}; --drop-missing leaves them out")

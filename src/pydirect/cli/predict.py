@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,10 +266,12 @@ def _with_gaps(values: NDArray[Any], used: NDArray[np.bool_]) -> NDArray[Any]:
 
 def _write(columns: Columns, path: Path | None) -> None:
     if path is None:
-        sys.stdout.writelines(_csv_blocks(columns))
+        _write_csv(columns, sys.stdout)
     elif path.suffix != ".parquet":
         with atomic_open(path) as file:
-            file.writelines(block.encode("utf-8") for block in _csv_blocks(columns))
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            _write_csv(columns, text)
+            text.detach()
     else:
         pyarrow = arrow()
         with atomic_open(path) as file:
@@ -277,14 +279,9 @@ def _write(columns: Columns, path: Path | None) -> None:
             pyarrow.parquet.write_table(pyarrow.table(gaps_as_nulls), file)
 
 
-def _csv_blocks(columns: Columns) -> Iterator[str]:
-    """Yield CSV text, with enough digits to read the same numbers back."""
-    arrays = list(columns.values())
-    for begin in range(0, len(arrays[0]), _ROWS_PER_BLOCK):
-        block = io.StringIO()  # text may need quotes; csv writes floats by their repr
-        writer = csv.writer(block, lineterminator="\n")
-        if not begin:
-            writer.writerow(columns)
-        rows = zip(*(array[begin : begin + _ROWS_PER_BLOCK].tolist() for array in arrays), strict=True)
-        writer.writerows(["" if value != value else value for value in row] for row in rows)
-        yield block.getvalue()
+def _write_csv(columns: Columns, file: TextIO) -> None:
+    """Write CSV, with enough digits to read the same numbers back: csv writes floats by their repr."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*(values.tolist() for values in columns.values()), strict=True):
+        writer.writerow(["" if value != value else value for value in row])

@@ -73,13 +73,14 @@ class TableFile:
         if isinstance(column, np.ndarray):
             return column
         found = as_text(column)
-        wrong = [not reads_as_number(value) for value in found.values]
-        code = found.codes[np.array([*wrong, False])[found.codes]][:1]
-        value = found.values[int(code[0])] if len(code) else found.values[0]
-        row = int(np.argmax(found.codes == found.values.index(value))) + 1
-        few = isinstance(column, Text) and 2 * sum(wrong) <= len(wrong)  # of its values are no numbers
+        wrong = np.array([*(not reads_as_number(value) for value in found.values), False])
+        row = int(np.argmax(wrong[found.codes] if wrong.any() else found.codes == 0))
+        value = found.values[found.codes[row]]
+        few = isinstance(column, Text) and 2 * wrong.sum() < len(wrong)  # of its values are no numbers
         hint = f"; --missing-value {shlex.quote(value)} takes it for missing" if few else ""
-        raise ValueError(f"{self.path}: column {name!r}: expected {expected}, got {value!r} in data row {row}{hint}")
+        raise ValueError(
+            f"{self.path}: column {name!r}: expected {expected}, got {value!r} in data row {row + 1}{hint}"
+        )
 
     def labels(self, name: str) -> list[Any]:
         """Return labels of classes or groups: text, booleans, integers if all are whole, or floats; None if missing."""

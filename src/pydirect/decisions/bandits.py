@@ -72,13 +72,14 @@ class ContextualBandit(BaseEstimator):
             self._check_parameters()
             self._rng = as_generator(self.random_state)
             self.n_features_in_: int = rows.shape[1]
-            self.rewards_ = RewardPosteriors.prior(*self._sizes())
+            self.rewards_ = self._prior()
         return rows
 
-    def _sizes(self) -> tuple[int, int]:
-        """Return the number of models of rewards, and of their weights."""
-        n_models = len(self.arms) if isinstance(self, LinearBandit) else 1
-        return n_models, self._phi(np.zeros((1, self.n_features_in_))).shape[1]
+    def _prior(self) -> RewardPosteriors:
+        """Return the prior of the weights of all models of rewards: one for each arm, or one."""
+        return RewardPosteriors.prior(
+            len(getattr(self, "arms", "1")), self._phi(np.zeros((1, self.n_features_in_))).shape[1]
+        )
 
     def _phi(self, rows: FloatArray) -> FloatArray:
         """Return Φ, (n_rows, n_weights): the features, and a column of ones."""
@@ -171,8 +172,8 @@ class ContextualBandit(BaseEstimator):
             bandit = cls(**parameters)
             bandit._check_parameters()
             bandit.n_features_in_, bandit.rewards_ = saved.n_features_in, saved.rewards
-            if saved.rewards.means.shape != bandit._sizes():
-                raise ValueError(f"rewards must be of {bandit._sizes()} arms and weights")
+            if saved.rewards.means.shape != (expected := bandit._prior().means.shape):
+                raise ValueError(f"rewards must be of {expected} arms and weights")
             bandit._rng = np.random.default_rng()
             bandit._rng.bit_generator.state = document.header["rng"]
         return bandit
@@ -239,8 +240,7 @@ class LinearBandit(ContextualBandit):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        self._numbers = {arm: number for number, arm in enumerate(self.arms)}
-        if len(self.arms) < 2 or len(self._numbers) < len(self.arms):
+        if len({*self.arms}) < max(2, len(self.arms)):
             raise ValueError(f"arms must be two or more different ones, got {list(self.arms)!r}")
 
     def decide(self, X: ArrayLike) -> Any:
@@ -279,13 +279,12 @@ class LinearBandit(ContextualBandit):
             The bandit itself.
         """
         rows = self._rows(np.atleast_2d(X), "X")
-        named = [arms] if np.ndim(X) == 1 else list(arms)
-        unknown = [arm for arm in named if arm not in self._numbers]
-        if unknown:
+        named, numbers = [arms] if np.ndim(X) == 1 else list(arms), {arm: k for k, arm in enumerate(self.arms)}
+        if unknown := [arm for arm in named if arm not in numbers]:
             raise ValueError(f"arms must be among {list(self.arms)!r}, got {unknown[0]!r}")
         if len(named) != len(rows):
             raise ValueError(f"arms must be {len(rows)}, one per row of X, got {len(named)}")
-        return self._learn(rows, np.array([self._numbers[arm] for arm in named], dtype=np.intp), rewards)
+        return self._learn(rows, np.array([numbers[arm] for arm in named], dtype=np.intp), rewards)
 
     def add_arm(self, arm: Hashable) -> Self:
         """Add an arm of which nothing is known yet.
@@ -304,7 +303,6 @@ class LinearBandit(ContextualBandit):
             raise ValueError(f"arm must be a new one, got {arm!r}")
         self.arms = [*self.arms, arm]
         if hasattr(self, "rewards_"):
-            self._numbers[arm] = len(self._numbers)
             self.rewards_.add_arm()
         return self
 
