@@ -73,10 +73,10 @@ class Density:
     def compiled(self) -> _core.LogDensity:
         """Return the terms as the compiled module takes them, without `constant`."""
         exponents, factors = [r for r, _ in self.powers], [factor for _, factor in self.powers]
-        pieces, knots = [list(piece) for piece in self.pieces], list(self.knots)
+        shape = self.kind, self.centre, self.scale, math.log(self.scale), [list(piece) for piece in self.pieces]
         logs = self.n_logs, self.log_factor, self.log_square_factor, self.log_centre
-        scale = self.scale, math.log(self.scale)
-        return _core.LogDensity(self.kind, self.centre, *scale, pieces, knots, exponents, factors, *logs)
+        terms = (*shape, list(self.knots), exponents, factors, *logs)
+        return _core.LogDensity(*terms)
 
     def as_powers(self) -> Density | None:
         """Return the same density on w > 0 as a sum of powers of w, or None where it is not one."""
