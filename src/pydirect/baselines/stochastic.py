@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,52 +40,47 @@ def log_softmax(logits: FloatArray) -> FloatArray:
 # Squared errors of weight vectors, from statistics or from rows
 
 
-@dataclass(frozen=True)
-class SquaredErrors:
-    """‖y − Φw‖² of weights (n_draws, n_weights), or unbiased estimates of it, and what gives their gradients.
+# Weights (n_draws, n_weights) to errors, (n_draws,), and what returns their gradients, (n_draws, n_weights).
+SquaredErrors = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, Callable[[], FloatArray]]]
+
+
+def squared_errors(
+    statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
+) -> SquaredErrors:
+    """Return what gives ‖y − Φw‖² of weights, or unbiased estimates of it, after a check that rows are of the sums.
 
     From statistics ``yᵀy − 2wᵀc + wᵀAw``, O(b²) per draw whatever the number of rows. From rows ``n/m Σ_i (y_i −
-    φ_iᵀw)²`` over m of them drawn afresh at every call, O(mb) per draw; all draws see the same rows.
+    φ_iᵀw)²`` over m of them drawn afresh at every call, O(mb) per draw; all draws see the same rows. If m is the number
+    of rows, all of them are used, in order.
     """
 
-    statistics: TargetStatistics
-    rows: tuple[FloatArray, FloatArray] | None  # (n_rows, n_weights) and (n_rows,)
-    batch_size: int  # m; if it is the number of rows, all of them are used, in order
+    def from_statistics(weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Callable[[], FloatArray]]:
+        errors, slopes = statistics.squared_error_and_gradient(weights)
+        return np.asarray(errors), lambda: slopes
 
-    @classmethod
-    def of(
-        cls, statistics: TargetStatistics, rows: tuple[ArrayLike, ArrayLike] | None, batch_size: int | None
-    ) -> SquaredErrors:
-        """Check that rows are those of the statistics."""
-        if rows is None:
-            if batch_size is not None:
-                raise ValueError("batch_size must be None without rows: statistics are of all of them")
-            return cls(statistics, None, 0)
-        if not isinstance(rows, tuple | list) or len(rows) != 2:
-            raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
-        phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
-        y = as_float_array(rows[1], "y", (len(phi),))
-        if len(phi) != statistics.n_samples:
-            raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {len(phi)}")
-        if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
-            raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
-        size = len(phi) if batch_size is None else as_count(batch_size, "batch_size")
-        if size > len(phi):
-            raise ValueError(f"batch_size must be at most the number of rows, {len(phi)}, got {size}")
-        return cls(statistics, (phi, y), size)
+    if rows is None:
+        if batch_size is not None:
+            raise ValueError("batch_size must be None without rows: statistics are of all of them")
+        return from_statistics
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise TypeError(f"rows must be a tuple (phi, y), got {type(rows).__name__}")
+    phi = as_float_array(rows[0], "phi", ("n_rows", statistics.n_weights))
+    y, n = as_float_array(rows[1], "y", (len(phi),)), len(phi)
+    if n != statistics.n_samples:
+        raise ValueError(f"rows must be those of the statistics, {statistics.n_samples:g}, got {n}")
+    if not np.isclose(y @ y, statistics.yty, rtol=1e-6):
+        raise ValueError(f"rows must be those of the statistics, with yty={statistics.yty:g}, got {y @ y:g}")
+    size = n if batch_size is None else as_count(batch_size, "batch_size")
+    if size > n:
+        raise ValueError(f"batch_size must be at most the number of rows, {n}, got {size}")
 
-    def __call__(self, weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Callable[[], FloatArray]]:
-        """Errors, (n_draws,), and what returns their gradients, (n_draws, n_weights)."""
-        if self.rows is None:
-            errors, slopes = self.statistics.squared_error_and_gradient(weights)
-            return np.asarray(errors), lambda: slopes
-        phi, y = self.rows
-        scale = len(y) / self.batch_size
-        if scale > 1.0:
-            chosen = rng.choice(len(y), self.batch_size, replace=False, shuffle=False)
-            phi, y = phi[chosen], y[chosen]
-        residuals = y - weights @ phi.T
-        return scale * np.square(residuals).sum(axis=1), lambda: -2.0 * scale * (residuals @ phi)
+    def from_rows(weights: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Callable[[], FloatArray]]:
+        chosen = rng.choice(n, size, replace=False, shuffle=False) if size < n else slice(None)
+        some, scale = phi[chosen], n / size
+        residuals = y[chosen] - weights @ some.T
+        return scale * np.square(residuals).sum(axis=1), lambda: -2.0 * scale * (residuals @ some)
+
+    return from_rows
 
 
 # Factorised posteriors: where they start, KL(q ‖ p) and R = E_q ‖y − Φw‖² with their gradients
@@ -183,7 +178,15 @@ class GaussianRegression:
         return GaussianPosterior(rotation, theta[0].copy(), variance, self.prior_variance, noise, Outcome(elbo))
 
 
-Weights = CategoricalWeights | GaussianRegression
+class GradientStep(NamedTuple):
+    """Where an estimator is asked for R and its gradient, and what it may use."""
+
+    weights: CategoricalWeights | GaussianRegression
+    theta: FloatArray
+    errors: SquaredErrors
+    rng: np.random.Generator
+    progress: float = 0.0  # share of the steps that are done
+
 
 # Estimators of R and its gradient in the parameters of q(w)
 
@@ -198,11 +201,9 @@ class Exact:
 
     discrete: ClassVar[bool | None] = None
 
-    def error(
-        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
-    ) -> tuple[float, FloatArray]:
+    def error(self, at: GradientStep) -> tuple[float, FloatArray]:
         """Return R and its gradient, from statistics."""
-        return weights.error(theta)
+        return at.weights.error(at.theta)
 
 
 @dataclass
@@ -221,19 +222,18 @@ class Reinforce:
         as_choice(self.control, "control", CONTROLS)
         as_count(self.n_samples, "n_samples", 2 if self.control == "leave_one_out" else 1)
 
-    def error(
-        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
-    ) -> tuple[float, FloatArray]:
+    def error(self, at: GradientStep) -> tuple[float, FloatArray]:
         """Estimate R and its gradient."""
-        assert isinstance(weights, CategoricalWeights)
-        q, n = weights.distribution(theta), self.n_samples
-        indices = q.sample_indices(n, rng)
-        drawn = errors(q.values(indices), rng)[0]
+        assert isinstance(at.weights, CategoricalWeights)
+        q, n = at.weights.distribution(at.theta), self.n_samples
+        indices = q.sample_indices(n, at.rng)
+        drawn = at.errors(q.values(indices), at.rng)[0]
         baseline: FloatArray | float = 0.0
         if self.control == "leave_one_out":
             baseline = (drawn.sum() - drawn) / (n - 1)
         elif self.control == "moving_average":
-            baseline = float(errors(q.sample(n, rng), rng)[0].mean()) if self._average is None else self._average
+            last = self._average
+            baseline = float(at.errors(q.sample(n, at.rng), at.rng)[0].mean()) if last is None else last
             self._average = AVERAGE_DECAY * baseline + (1.0 - AVERAGE_DECAY) * float(drawn.mean())
         shares = (drawn - baseline) / n
         sums = np.zeros((*q.q.shape, 1))
@@ -262,17 +262,15 @@ class Concrete:
         if self.final_temperature is not None:
             as_number(self.final_temperature, "final_temperature", above=0.0)
 
-    def error(
-        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
-    ) -> tuple[float, FloatArray]:
+    def error(self, at: GradientStep) -> tuple[float, FloatArray]:
         """Estimate the relaxed R and its gradient."""
-        assert isinstance(weights, CategoricalWeights)
+        assert isinstance(at.weights, CategoricalWeights)
         last = self.temperature if self.final_temperature is None else self.final_temperature
-        temperature = self.temperature ** (1.0 - progress) * last**progress
-        levels = np.broadcast_to(weights.model.levels, theta.shape)
-        z = np.exp(log_softmax((theta + rng.gumbel(size=(self.n_samples, *theta.shape))) / temperature))
+        temperature = self.temperature ** (1.0 - at.progress) * last**at.progress
+        levels = np.broadcast_to(at.weights.model.levels, at.theta.shape)
+        z = np.exp(log_softmax((at.theta + at.rng.gumbel(size=(self.n_samples, *levels.shape))) / temperature))
         relaxed = np.einsum("tjk,jk->tj", z, levels)
-        drawn, slopes = errors(relaxed, rng)
+        drawn, slopes = at.errors(relaxed, at.rng)
         # ∂w_j / ∂θ_jk = z_jk (w̄_jk − w_j) / temperature
         z *= levels - relaxed[:, :, None]
         gradient = np.einsum("tj,tjk->jk", slopes(), z) / (temperature * self.n_samples)
@@ -289,13 +287,11 @@ class Reparameterization:
     def __post_init__(self) -> None:
         as_count(self.n_samples, "n_samples")
 
-    def error(
-        self, weights: Weights, theta: FloatArray, errors: SquaredErrors, rng: np.random.Generator, progress: float
-    ) -> tuple[float, FloatArray]:
+    def error(self, at: GradientStep) -> tuple[float, FloatArray]:
         """Estimate R and its gradient."""
-        mean, std = theta[0], np.exp(theta[1])
-        epsilon = rng.standard_normal((self.n_samples, mean.size))
-        drawn, slopes = errors(mean + std * epsilon, rng)
+        mean, std = at.theta[0], np.exp(at.theta[1])
+        epsilon = at.rng.standard_normal((self.n_samples, mean.size))
+        drawn, slopes = at.errors(mean + std * epsilon, at.rng)
         found = slopes()
         by_std = std * np.einsum("tj,tj->j", found, epsilon) / self.n_samples
         return float(drawn.mean()), np.stack([found.mean(axis=0), by_std])
@@ -323,12 +319,13 @@ class StochasticELBO:
         as_instance(model, "model", MeanFieldRegression, GaussianRegression)
         as_instance(estimator, "estimator", Exact, Reinforce, Concrete, Reparameterization)
         self._weights = CategoricalWeights(model) if isinstance(model, MeanFieldRegression) else model
-        if estimator.discrete not in (None, isinstance(self._weights, CategoricalWeights)):
-            expected = "discrete" if estimator.discrete else "continuous"
+        discrete = isinstance(self._weights, CategoricalWeights)
+        if estimator.discrete not in (None, discrete):
+            expected = "continuous" if discrete else "discrete"
             raise ValueError(f"{type(estimator).__name__} must be given a model of {expected} weights")
         self.model = model
         self.estimator: Estimator = replace(estimator)  # averages of its own
-        self._errors = SquaredErrors.of(model.statistics, rows, batch_size)
+        self._errors = squared_errors(model.statistics, rows, batch_size)
         start = self._weights.start
         self._shape = start.shape
         self.start: FloatArray = np.concatenate([start.ravel(), log_softmax(model.noise.log_prior)])
@@ -341,14 +338,14 @@ class StochasticELBO:
 
     def exact_gradient(self, parameters: ArrayLike) -> FloatArray:
         """Gradient of `elbo`, (n_parameters,)."""
-        theta, log_q_noise = self._unpack(parameters)
-        return self._gradient(theta, log_q_noise, self._weights.error(theta))
+        return self._gradient(parameters, self._weights.error)
 
     def gradient(self, parameters: ArrayLike, rng: np.random.Generator, progress: float = 0.0) -> FloatArray:
         """Return one estimate of the gradient, (n_parameters,)."""
-        theta, log_q_noise = self._unpack(parameters)
-        error = self.estimator.error(self._weights, theta, self._errors, rng, progress)
-        return self._gradient(theta, log_q_noise, error)
+        return self._gradient(
+            parameters,
+            lambda theta: self.estimator.error(GradientStep(self._weights, theta, self._errors, rng, progress)),
+        )
 
     def gradient_variance(self, parameters: ArrayLike, rng: np.random.Generator, n_repeats: int = 100) -> FloatArray:
         """Variance of every entry of `gradient` at one point, from repetitions; (n_parameters,)."""
@@ -368,12 +365,13 @@ class StochasticELBO:
         split = int(np.prod(self._shape))
         return parameters[:split].reshape(self._shape), log_softmax(parameters[split:])
 
-    def _gradient(self, theta: FloatArray, log_q_noise: FloatArray, error: tuple[float, FloatArray]) -> FloatArray:
+    def _gradient(self, parameters: ArrayLike, error: Callable[[FloatArray], tuple[float, FloatArray]]) -> FloatArray:
         """Gradient from R and its own: ``−τ/2 ∇R − ∇KL``, and ``∂ELBO/∂q_σ`` through the softmax."""
-        q_noise, noise = np.exp(log_q_noise), self.model.noise
-        slope = noise.log_joint(error[0], self.model.statistics.n_samples) - log_q_noise
-        of_weights = -0.5 * noise.precision(q_noise) * error[1] - self._weights.kl(theta)[1]
-        return np.concatenate([of_weights.ravel(), through_softmax(q_noise, slope)])
+        theta, log_q_noise = self._unpack(parameters)
+        (value, slope), q_noise, noise = error(theta), np.exp(log_q_noise), self.model.noise
+        of_weights = -0.5 * noise.precision(q_noise) * slope - self._weights.kl(theta)[1]
+        of_noise = noise.log_joint(value, self.model.statistics.n_samples) - log_q_noise
+        return np.concatenate([of_weights.ravel(), through_softmax(q_noise, of_noise)])
 
 
 @dataclass
