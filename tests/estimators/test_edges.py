@@ -385,6 +385,21 @@ def test_one_gross_target_is_warned_of_and_hardly_moves_student_t():
     DirectRegressor("linear", target_transform="log").fit(x, np.exp(rng.standard_normal(300)))
 
 
+def test_gross_targets_choose_student_t_noise_unless_a_scale_explains_them():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-2, 2, (200, 2))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(200)
+    plain = DirectRegressor().fit(x, y)
+    y[7] += 1000.0
+    with pytest.warns(TargetWarning, match="noise is taken as Student-t's"):
+        robust = DirectRegressor().fit(x, y)
+    assert "student_t" in robust.noise_choice_ and robust.target_transform_ is None
+    assert np.abs(robust.predict(x) - plain.predict(x)).max() < 0.1
+    skewed = np.exp(2.5 * (x[:, 0] + 0.5 * rng.standard_normal(200)))
+    skewed[x[:, 0].argmax()] *= 20
+    assert DirectRegressor("linear").fit(x, skewed).target_transform_.names == ("log",)
+
+
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e5])
 @pytest.mark.parametrize("learn", ["fit", "partial_fit"])
 def test_deviations_of_a_single_training_row_have_its_unit(unit, learn):

@@ -40,6 +40,7 @@ from pydirect.estimators.regression import (
     lost_digits,
     merged,
     warn_of_outliers,
+    with_noise,
 )
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.features.basis import Basis
@@ -112,7 +113,7 @@ class DirectRegressor(Regressor):
         targets farther than 20 median absolute deviations from the median count as that far. ``"auto"`` is
         ``"constant"``, but `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails
         where leave-one-out residuals do not look like Gaussian noise of constant variance, and scores favour it, also
-        over a local process.
+        over a local process; and with ``target_transform="auto"`` Student-t noise where a few targets are gross errors.
     target_transform : str, TargetScale, TargetTransform, transformer, list of them or None, default="auto"
         The scale on which y is modelled. ``"auto"``, the default, chooses in `fit` of 80 rows or more, by leave-one-out
         density in y's units, among y itself and those of roots, logarithm (positive y), log-odds (between 0 and 1) and
@@ -269,7 +270,7 @@ class DirectRegressor(Regressor):
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
         TargetWarning
-            If a few gross targets carry most of the targets' squares.
+            If a few gross targets carry most of the targets' squares, with the noise that is taken.
         """
         with self._whole() as progress:
             plan = self._plan()
@@ -277,6 +278,7 @@ class DirectRegressor(Regressor):
             (given,) = merged([self._encoded(read)])
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
+                plan = with_noise(plan, choice)
                 units, rows = fit_units(plan, given, choice=choice)
                 warn_of_outliers(plan, units, rows.y)
                 plan = coarse_first(plan, len(rows.x))

@@ -16,7 +16,7 @@ from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
 from pydirect.estimators.choices import content
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged
+from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged, with_noise
 from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.tables.table import Table
 
@@ -96,7 +96,8 @@ def fit_many(
             if scale_key not in chosen:
                 chosen[scale_key] = choose_scale(plan, *merged([trial._encoded(read)]))
             choices[k] = choice = chosen[scale_key]
-            plans[k] = replace(plan, transform=None if choice is None or choice.transform is None else choice.transform)
+            transform = None if choice is None or choice.transform is None else choice.transform
+            plans[k] = replace(with_noise(plan, choice), transform=transform)
         # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
         needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
         groups.setdefault((key, str(plans[k].transform), target_key if needed else ""), []).append(k)

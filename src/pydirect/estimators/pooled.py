@@ -30,7 +30,15 @@ from pydirect.estimators.pool_parts import (
     forest_of_classes,
     random_folds,
 )
-from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, fit_units, merged, warn_of_outliers
+from pydirect.estimators.regression import (
+    GivenRows,
+    choose_scale,
+    fit_together,
+    fit_units,
+    merged,
+    warn_of_outliers,
+    with_noise,
+)
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
@@ -235,6 +243,7 @@ class PooledRegressor(Pool, Regressor):
     def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
         (given,) = merged([given])
         choice = choose_scale(plan, given)
+        plan = with_noise(plan, choice)
         units, rows = fit_units(plan, given, choice=choice)
         warn_of_outliers(plan, units, rows.y)
         if plan.transform == "auto":  # once, for the refits too

@@ -51,7 +51,7 @@ from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
-from pydirect.noise.student_t import fit_student_t, warn_of_gross
+from pydirect.noise.student_t import DEGREES, fit_student_t, gross_targets, warn_of_gross, within_reach
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
@@ -133,7 +133,8 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
 def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     """Before stage 1: the targets' scales, by models small enough to try several, of which each is an output.
 
-    Few rows learn a kernel of y itself first, which is then that of the fit unless another scale promises more.
+    Few rows learn a kernel of y itself first, which is then that of the fit unless another scale promises more. Where a
+    few targets are gross, y itself with Student-t noise may be likelier than any scale.
     """
     if plan.transform != "auto" or not plan.is_gaussian or plan.noise not in ("auto", "constant", "varying"):
         return None
@@ -143,12 +144,17 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
         [scale for scale in candidates(own) if scale.allows(all_of_it)]
         for own, all_of_it in zip(y.T, given.y.T, strict=True)
     ]
-    if not any(tried):
+    gross = plan.noise == "auto" and len(tried) == 1 and bool(gross_targets(y)[0][0])
+    if not any(tried) and not gross:
         return None
     small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
     few = features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1
     found = [small.chosen(own, scales, few) for own, scales in zip(y.T, tried, strict=True)]
     scales, gains, spreads, bases = zip(*found, strict=True)
+    if gross and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN:
+        effect = "noise is taken as Student-t's, which they hardly move"
+        warn_of_gross(y, "use noise='constant' if they are to count in full", effect)
+        return ScaleChoice(None, noise="student_t")
     if all(scale is IDENTITY for scale in scales):
         return ScaleChoice(None, basis=bases[0]) if few else None
     return ScaleChoice(TargetTransform(scales), np.array(gains), np.array(spreads), bases[0])
@@ -178,9 +184,9 @@ class _SmallFit:
         return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
 
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
-        """Learn one kernel from few rows of an output's targets, as they are and on several scales."""
+        """Learn one kernel from few rows of an output's targets on several scales."""
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
-        rows = replace(self.rows, y=Units.fit(on_scales(y, [IDENTITY, *scales]), self.rows.weight, False)[1])
+        rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
         return fit_basis(self.features, rows, self.given.columns, search, self.rng, resolve_n_threads())
 
     def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
@@ -199,12 +205,12 @@ class _SmallFit:
         plan = replace(
             self.plan, features=self.features, transform=None, local=None, block_dtype="float64", noise=noise
         )
-        units, z = Units.fit(on_scales(y, scales), self.rows.weight, False)
+        units, z = Units.fit(on_scales(y, scales), self.rows.weight, False, None, plan.reach)
         rows = replace(self.rows, y=z)
         with ignored():
             sums = collect([plan], replace(basis, target_scale=units.scale), rows, Progress(0))
             fitted = infer(plan, units, sums, self.rng)
-            (left,) = left_out([fitted], rows, sums.rotated)
+            (left,) = left_out([fitted], rows, sums.rotated if fitted.basis is sums.basis else None)
         return fitted, OnScale.each(scales, left, y)
 
     def chosen(
@@ -216,13 +222,26 @@ class _SmallFit:
         """
         if not scales:
             return IDENTITY, 0.0, 1.0, None
-        whole, basis = self.kernel_of_scale(IDENTITY) if own_kernels else (None, self.kernel_of_all(y, scales))
-        plain, *others = self.fit(basis, y, [IDENTITY, *scales])[1]
+        every = [IDENTITY, *scales]
+        whole, basis = self.kernel_of_scale(IDENTITY) if own_kernels else (None, self.kernel_of_all(y, every))
+        plain, *others = self.fit(basis, y, every)[1]
         tried: list[_Tried] = [(other, basis, None) for other in others]
         if own_kernels:
             promised = promising(plain, others, self.rows.weight)
             tried = [] if promised is None else [self.by_own_kernel(y, promised)]
         return self.favoured(y, (plain, basis, whole), tried)
+
+    def gain_of_student_t(self, y: FloatArray, scale: TargetScale) -> float:
+        """Return the nats per row by which y itself with Student-t noise is likelier than on a scale."""
+        densities, within = [], within_reach(y[:, None])[:, 0]
+        for each, noise, near in ((IDENTITY, "student_t", within), (scale, "auto", y)):
+            basis = self.kernel_of_all(near, [each])
+            fitted, (on,) = self.fit(basis, y, [each], noise)
+            densities.append(on.mean_log_density(fitted, y, self.rows.weight))
+        beyond = y != within  # their densities fall by this power of the distance
+        distance = np.abs(np.stack([y, within]) - np.median(y))[:, beyond]
+        lost = (DEGREES + 1) * float(np.log(distance[0] / distance[1]).sum()) / len(y)
+        return densities[0] - lost - densities[1]
 
     def by_own_kernel(self, y: FloatArray, scale: TargetScale) -> _Tried:
         """Predict by a kernel of the targets on a scale."""
@@ -249,6 +268,11 @@ class _SmallFit:
             )
             gain = other - own
         return (on.scale, gain, spread, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, 1.0, plain[2])
+
+
+def with_noise(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPlan:
+    """Return the plan with the noise that was chosen with the targets' scale."""
+    return plan if choice is None or choice.noise is None else replace(plan, noise=choice.noise)
 
 
 def fit_units(

@@ -112,13 +112,15 @@ def _half_smallest(y: FloatArray) -> float:
 class ScaleChoice:
     """Scales that leave-one-out scores favoured, their gains in nats a row, and spreads of the mean; (n_outputs,).
 
-    ``basis`` is the feature map of the targets on them, where it has been learned meanwhile.
+    ``basis`` is the feature map of the targets on them, where it has been learned meanwhile; ``noise`` is that of gross
+    targets.
     """
 
     transform: TargetTransform | None
     gain: FloatArray | None = None
     spread: FloatArray | None = None
     basis: Basis | None = None
+    noise: str | None = None
 
 
 @dataclass(frozen=True)

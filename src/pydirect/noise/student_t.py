@@ -45,18 +45,23 @@ class TargetWarning(UserWarning):
     """A few targets are so far from all others that they may ruin a fit."""
 
 
-def warn_of_gross(y: FloatArray, remedy: str) -> bool:
-    """Warn where a few gross targets (n_rows, n_outputs) carry most of the targets' squares; return whether they do."""
+def gross_targets(y: FloatArray) -> tuple[NDArray[np.bool_], NDArray[np.intp], FloatArray]:
+    """Return whether a few gross targets (n_rows, n_outputs) carry most of the squares, how many they are, and what."""
     distance = np.abs(y - np.median(y, axis=0))
     distance = distance / np.maximum(distance.max(axis=0), TINY)  # squares stay finite
     median = np.median(distance, axis=0)
     far = (distance > REACH * median) & (median > 0)
     n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
-    gross = (share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER)
+    return (share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER), n_far, share
+
+
+def warn_of_gross(y: FloatArray, remedy: str, effect: str = "they may ruin the fit") -> bool:
+    """Warn of gross targets (n_rows, n_outputs) as `gross_targets` finds them; return whether there are any."""
+    gross, n_far, share = gross_targets(y)
     for k in np.flatnonzero(gross):
         warn(
-            f"{n_far[k]} of {len(far)} targets are farther than {REACH:g} median absolute deviations from the median, "
-            f"and {share[k]:.1%} of all squares about it are theirs: they may ruin the fit. Look at them, or {remedy}",
+            f"{n_far[k]} of {len(y)} targets are farther than {REACH:g} median absolute deviations from the median, "
+            f"and {share[k]:.1%} of all squares about it are theirs: {effect}. Look at them, or {remedy}",
             TargetWarning,
         )
     return bool(gross.any())
