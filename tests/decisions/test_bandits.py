@@ -225,29 +225,31 @@ def test_a_clone_knows_nothing():
     assert not hasattr(clone(bandit), "rewards_")
 
 
-def test_bad_input_is_refused():
-    x, rewards, _ = rounds(5)
-    for arms in (["a"], ["a", "b", "a"]):
-        with pytest.raises(ValueError, match="arms must be two or more different ones"):
-            LinearBandit(arms).decide(x)
-    bandit = LinearBandit(["a", "b"])
-    with pytest.raises(ValueError, match=r"arms must be among \['a', 'b'\], got 'c'"):
-        bandit.learn(x, ["a", "b", "c", "a", "b"], rewards[:, 0])
-    with pytest.raises(ValueError, match="arms must be 5, one per row of X, got 2"):
-        bandit.learn(x, ["a", "b"], rewards[:, 0])
-    with pytest.raises(ValueError, match=r"rewards must have shape \(5,\), got \(4,\)"):
-        bandit.learn(x, ["a"] * 5, rewards[:4, 0])
-    with pytest.raises(ValueError, match=r"X must have shape \(n_rows, 3\)"):
-        bandit.decide(x[:, :2])
-    with pytest.raises(ValueError, match="X must be finite, got nan"):
-        bandit.decide(np.full((1, 3), np.nan))
-    with pytest.raises(ValueError, match=r"rewards must be at most 1e\+\d+ in magnitude, got 1e\+200"):
-        bandit.learn(x[0], "a", 1e200)
-    with pytest.raises(ValueError, match="policy must be one of 'ucb', 'thompson', got 'best'"):
-        LinearBandit(["a", "b"], policy="best").decide(x)
-    with pytest.raises(ValueError, match="half_life must be above 0"):
-        SharedBandit(half_life=0).learn(x, rewards[:, 0])
-    with pytest.raises(TypeError, match="features must be 'linear' or have a method transform, got 3"):
-        SharedBandit(features=3).learn(x, rewards[:, 0])
-    with pytest.raises(ValueError, match=r"candidates must have shape .*, got \(3,\)"):
-        SharedBandit().decide(x[0])
+X, Y = np.random.default_rng(0).normal(size=(5, 3)), np.arange(5.0)
+TWO = LinearBandit(["a", "b"]).learn(X, [*"abaab"], Y)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: LinearBandit(["a"]).decide(X), ValueError, "arms must be two or more different ones"),
+        (lambda: LinearBandit(["a", "b", "a"]).decide(X), ValueError, "arms must be two or more different ones"),
+        (lambda: TWO.learn(X, [*"abcab"], Y), ValueError, r"arms must be among \['a', 'b'\], got 'c'"),
+        (lambda: TWO.learn(X, ["a", "b"], Y), ValueError, "arms must be 5, one per row of X, got 2"),
+        (lambda: TWO.learn(X, ["a"] * 5, Y[:4]), ValueError, r"rewards must have shape \(5,\), got \(4,\)"),
+        (lambda: TWO.decide(X[:, :2]), ValueError, r"X must have shape \(n_rows, 3\)"),
+        (lambda: TWO.decide(np.full((1, 3), np.nan)), ValueError, "X must be finite, got nan"),
+        (lambda: TWO.learn(X[0], "a", 1e200), ValueError, r"rewards must be at most 1e\+\d+ in magnitude, got 1e\+200"),
+        (lambda: SharedBandit(policy="best").decide(X), ValueError, "policy must be one of 'ucb', 'thompson'"),
+        (lambda: SharedBandit(half_life=0).learn(X, Y), ValueError, "half_life must be above 0"),
+        (
+            lambda: SharedBandit(features=3).learn(X, Y),
+            TypeError,
+            "features must be 'linear' or have a method transform",
+        ),
+        (lambda: SharedBandit().decide(X[0]), ValueError, r"candidates must have shape .*, got \(3,\)"),
+    ],
+)
+def test_bad_input_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

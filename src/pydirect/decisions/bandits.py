@@ -77,9 +77,8 @@ class ContextualBandit(BaseEstimator):
 
     def _prior(self) -> RewardPosteriors:
         """Return the prior of the weights of all models of rewards: one for each arm, or one."""
-        return RewardPosteriors.prior(
-            len(getattr(self, "arms", "1")), self._phi(np.zeros((1, self.n_features_in_))).shape[1]
-        )
+        n_models, phi = len(getattr(self, "arms", (None,))), self._phi(np.zeros((1, self.n_features_in_)))
+        return RewardPosteriors.prior(n_models, phi.shape[1])
 
     def _phi(self, rows: FloatArray) -> FloatArray:
         """Return Φ, (n_rows, n_weights): the features, and a column of ones."""
