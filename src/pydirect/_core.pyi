@@ -271,22 +271,6 @@ def expected_sigmoid(
     n_threads: int,
 ) -> None: ...
 
-# Exponential moments of rows. n rows; q, offsets and gradient are (n_levels, padded), first (padded,), log_terms,
-# factor and weight (n,).
-
-def exponential_terms(
-    phi: _Double,
-    factor: _Double,
-    weight: _Double,
-    q: _Double,
-    first: _Double,
-    offsets: _Double,
-    evenly_spaced: bool,
-    log_terms: _Double,
-    gradient: _Double | None,
-    n_threads: int,
-) -> None: ...
-
 # Mean field
 
 LEVEL_PADDING: Final[int]

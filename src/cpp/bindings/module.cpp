@@ -4,7 +4,6 @@ namespace pydirect {
 void bind_runtime(pybind11::module_&);
 void bind_dense(pybind11::module_&);
 void bind_expectations(pybind11::module_&);
-void bind_exponential(pybind11::module_&);
 void bind_factorisation(pybind11::module_&);
 void bind_fourier(pybind11::module_&);
 void bind_gaussian_network(pybind11::module_&);
@@ -34,7 +33,6 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_gaussian_network(m);
   pydirect::bind_dense(m);
   pydirect::bind_expectations(m);
-  pydirect::bind_exponential(m);
   pydirect::bind_factorisation(m);
   pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);

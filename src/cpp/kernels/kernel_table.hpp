@@ -7,7 +7,6 @@
 #include "kernels/divergence.hpp"
 #include "kernels/draws.hpp"
 #include "kernels/expectations.hpp"
-#include "kernels/exponential.hpp"
 #include "kernels/factorisation.hpp"
 #include "kernels/fourier.hpp"
 #include "kernels/gaussian_process.hpp"
@@ -35,7 +34,6 @@ struct KernelTable {
   UnitMomentKernels unit_moments;
   UnitCovarianceKernels unit_covariance;
   ExpectationKernels expectations;
-  ExponentialKernels exponential;
   DrawKernels draws;
   DivergenceKernels divergence;
   FactorisationKernels factorisation;

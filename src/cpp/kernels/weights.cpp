@@ -9,7 +9,6 @@ namespace PYDIRECT_ISA {
 #include "kernels/tilt-inl.hpp"
 #include "kernels/mixture-inl.hpp"
 #include "kernels/expectations-inl.hpp"
-#include "kernels/exponential-inl.hpp"
 #include "kernels/moment_table-inl.hpp"
 #include "kernels/quadratic-inl.hpp"
 #include "kernels/sequential-inl.hpp"
@@ -24,7 +23,6 @@ PYDIRECT_FILL(weights) {
   PYDIRECT_ISA::fill(table.tilt);
   PYDIRECT_ISA::fill(table.mixture);
   PYDIRECT_ISA::fill(table.expectations);
-  PYDIRECT_ISA::fill(table.exponential);
   PYDIRECT_ISA::fill(table.moment_table);
   PYDIRECT_ISA::fill(table.quadratic);
   PYDIRECT_ISA::fill(table.sequential_of_float);
