@@ -60,20 +60,19 @@ def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
     x, y = boxes(300, np.random.default_rng(1), n_classes)
     boosted = HistGradientBoostingClassifier(max_iter=12, early_stopping=False).fit(x, y)
     n_outputs = 1 if n_classes == 2 else n_classes
-    trees = Trees.boosted(boosted._predictors, n_outputs, 4)
+    trees = Trees.boosted(boosted._predictors, boosted._baseline_prediction.ravel(), 4)
     trees.check()
-    score = trees(x) + boosted._baseline_prediction
-    np.testing.assert_allclose(score.squeeze(), boosted.decision_function(x), rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(trees.steps(x)[:, -1], trees(x), rtol=1e-12, atol=1e-12)
+    assert trees.values(x).shape == (300, 12, n_outputs)
+    np.testing.assert_allclose(trees(x).squeeze(), boosted.decision_function(x), rtol=1e-12, atol=1e-12)
     forest = RandomForestClassifier(9, random_state=0).fit(x, y)
-    votes = Trees.forest(forest.estimators_, n_classes, 4)
+    votes = Trees.forest(forest.estimators_, 4)
     votes.check()
     np.testing.assert_allclose(votes(x), forest.predict_proba(x), rtol=1e-12, atol=1e-12)
 
 
 def test_trees_that_lead_backwards_are_refused():
     x, y = boxes(100, np.random.default_rng(1))
-    trees = Trees.forest(RandomForestClassifier(1, random_state=0).fit(x, y).estimators_, 2, 4)
+    trees = Trees.forest(RandomForestClassifier(1, random_state=0).fit(x, y).estimators_, 4)
     left = trees.left.copy()
     left[1] = 0
     with pytest.raises(ValueError, match="later ones"):
@@ -281,12 +280,12 @@ def test_rows_in_every_bag_have_no_votes():
     np.testing.assert_allclose(log_p[7], -np.log(3))
 
 
-@pytest.mark.parametrize(("kind", "part"), [(PooledClassifier, "boosted_classes"), (PooledRegressor, "boosted_means")])
-def test_an_interrupted_pool_is_its_kernel_model(kind, part, monkeypatch):
+@pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])
+def test_an_interrupted_pool_is_its_kernel_model(kind, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pooled, part, interrupted)
+    monkeypatch.setattr(pooled, "boosted", interrupted)
     x, y = targets(120, np.random.default_rng(0))
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = kind(features=Nystroem(length_scale=1.0)).fit(x, (y > 1).astype(int))

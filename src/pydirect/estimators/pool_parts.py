@@ -27,90 +27,62 @@ LEARNING_RATE = 0.1  # 0.06 and 300 rounds gained nothing
 N_TREES, MOST_TREE_ROWS = 200, 20_000
 
 
-def folds_of(index: NDArray[np.intp], rng: np.random.Generator) -> NDArray[np.intp]:
+def folds_of(index: NDArray[np.intp], rng: np.random.Generator, n_folds: int = N_FOLDS) -> NDArray[np.intp]:
     """The fold of every row, (n_rows,), classes in equal shares; −1 of the only row of a class, which all need."""
     order, count, found = rng.permutation(len(index)), np.bincount(index), np.full(len(index), -1)
     by_class = order[np.argsort(index[order], kind="stable")]
     several = by_class[count[index[by_class]] > 1]
-    found[several] = np.arange(len(several)) % N_FOLDS
+    found[several] = np.arange(len(several)) % n_folds
     return found
 
 
-def random_folds(n_rows: int, n_folds: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """The fold of every row, (n_rows,)."""
-    found = np.empty(n_rows, dtype=np.intp)
-    found[rng.permutation(n_rows)] = np.arange(n_rows) % n_folds
-    return found
-
-
-def boosted_classes(
-    x: FloatArray, index: NDArray[np.intp], weight: FloatArray, folds: NDArray[np.intp], rng: np.random.Generator
-) -> tuple[Trees, FloatArray]:
-    """Gradient-boosted trees for classes, and log probabilities (n_rows, n_classes) of rows out of their fold."""
-    n_classes = int(index.max()) + 1
-    smallest = int(np.clip(len(x) / 100, 3, 20))
-    model = HistGradientBoostingClassifier(min_samples_leaf=smallest, learning_rate=LEARNING_RATE, **BOOSTING)
-
-    def loss(score: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-        own = np.take_along_axis(log_probability_of(score), index[rows, None, None], axis=2)
-        return -(weight[rows] @ own[:, :, 0])
-
-    trees, score = _boosted(model, x, index, weight, folds, loss, n_classes if n_classes > 2 else 1, rng)
-    return trees, log_probability_of(score)
-
-
-def boosted_means(
-    x: FloatArray, y: FloatArray, weight: FloatArray, folds: NDArray[np.intp], rng: np.random.Generator
-) -> tuple[Trees, FloatArray]:
-    """Gradient-boosted trees for a target (n_rows,), and predictions (n_rows,) of rows out of their fold."""
-    model = HistGradientBoostingRegressor(min_samples_leaf=20, learning_rate=LEARNING_RATE, **BOOSTING)
-
-    def loss(score: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
-        return weight[rows] @ (score[:, :, 0] - y[rows, None]) ** 2
-
-    trees, score = _boosted(model, x, y, weight, folds, loss, 1, rng)
-    return trees, score[:, 0]
-
-
-def _boosted(
-    boosting: HistGradientBoostingClassifier | HistGradientBoostingRegressor,
+def boosted(
     x: FloatArray,
     y: NDArray[Any],
     weight: FloatArray,
     folds: NDArray[np.intp],
-    loss: Any,
-    n_outputs: int,
     rng: np.random.Generator,
+    n_classes: int | None = None,
 ) -> tuple[Trees, FloatArray]:
-    """Boost every fold's other rows for one number of rounds, that of the least loss out of fold; the mean of these."""
+    """Gradient-boosted trees, and their scores (n_rows, n_outputs) of rows out of their fold.
+
+    Of `y`, targets or numbers of classes. Every fold's other rows have a model, all of one number of rounds, that of
+    the least loss out of fold; the trees are the mean of these models.
+    """
     seed = int(rng.integers(2**31))
+    kind = HistGradientBoostingRegressor if n_classes is None else HistGradientBoostingClassifier
+    smallest = 20 if n_classes is None else int(np.clip(len(x) / 100, 3, 20))
+    boosting = kind(min_samples_leaf=smallest, learning_rate=LEARNING_RATE, **BOOSTING)
     models = [clone(boosting).set_params(random_state=seed + k) for k in range(N_FOLDS)]
-    score, best = np.zeros((len(x), n_outputs)), (np.inf, 0)
+    score, best = np.zeros((len(x), 1 if n_classes in (None, 2) else n_classes)), (np.inf, 0)
     found = np.zeros_like(score)
+
+    def loss(path: FloatArray, rows: NDArray[np.intp]) -> FloatArray:
+        """Losses of scores after every round, (n_rows, n_rounds, n_outputs)."""
+        if n_classes is None:
+            return weight[rows] @ (path[:, :, 0] - y[rows, None]) ** 2
+        return -weight[rows] @ np.take_along_axis(log_probability_of(path), y[rows, None, None], axis=2)[:, :, 0]
+
     for done in range(0, MOST_ROUNDS, CHUNK):
-        losses, steps = np.zeros(CHUNK), []
+        losses, paths = np.zeros(CHUNK), []
         for k, own in enumerate(models):
             train, rows = np.flatnonzero(folds != k), np.flatnonzero(folds == k)
             own.set_params(max_iter=done + CHUNK).fit(x[train], y[train], weight[train])
             rounds, base = _grown(own)
-            new = Trees.boosted(rounds[done:], n_outputs, x.shape[1])
-            if not done:
-                score[rows] = base
-            path = score[rows, None] + new.steps(x[rows])
+            new = Trees.boosted(rounds[done:], np.zeros_like(base), x.shape[1]).values(x[rows])
+            path = (score[rows] if done else base)[..., None, :] + np.cumsum(new, axis=1)
             losses += loss(path, rows)
-            steps.append((rows, path))
+            paths.append((rows, path))
         least = int(np.argmin(losses))
-        for rows, path in steps:
-            score[rows] = path[:, -1]
-            if losses[least] < best[0]:
-                found[rows] = path[:, least]
         if losses[least] >= best[0]:
             break
         best = (float(losses[least]), done + least + 1)
+        for rows, path in paths:
+            score[rows], found[rows] = path[:, -1], path[:, least]
     grown = [_grown(own) for own in models]
-    parts = [Trees.boosted(rounds[: best[1]], n_outputs, x.shape[1]) for rounds, _ in grown]
     base = np.mean([base for _, base in grown], axis=0)
-    return Trees.joined(base, x.shape[1], parts, 1 / N_FOLDS), found
+    every = [own for rounds, _ in grown for own in rounds[: best[1]]]
+    return Trees.boosted(every, base, x.shape[1], 1 / N_FOLDS), found
 
 
 def _grown(boosting: HistGradientBoostingClassifier | HistGradientBoostingRegressor) -> tuple[list[Any], FloatArray]:
@@ -123,7 +95,6 @@ def forest_of_classes(
     x: FloatArray, index: NDArray[np.intp], weight: FloatArray, rng: np.random.Generator
 ) -> tuple[Trees, FloatArray]:
     """A random forest, and log probabilities (n_rows, n_classes) of rows out of their bags."""
-    n_classes = int(index.max()) + 1
     forest = RandomForestClassifier(
         N_TREES,
         min_samples_leaf=2,
@@ -135,5 +106,5 @@ def forest_of_classes(
         warnings.simplefilter("ignore", UserWarning)  # of rows that are in every bag
         forest.fit(x, index, weight)
     votes = np.nan_to_num(forest.oob_decision_function_)
-    votes[votes.sum(axis=1) == 0] = 1 / n_classes  # of rows that are in every bag
-    return Trees.forest(forest.estimators_, n_classes, x.shape[1]), log_of_votes(votes)
+    votes[votes.sum(axis=1) == 0] = 1 / votes.shape[1]  # of rows that are in every bag
+    return Trees.forest(forest.estimators_, x.shape[1]), log_of_votes(votes)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -22,14 +21,7 @@ from pydirect.estimators.classification import ClassificationPlan, check_class_w
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import LabelsLeftOut, fit_labels
-from pydirect.estimators.pool_parts import (
-    N_FOLDS,
-    boosted_classes,
-    boosted_means,
-    folds_of,
-    forest_of_classes,
-    random_folds,
-)
+from pydirect.estimators.pool_parts import boosted, folds_of, forest_of_classes
 from pydirect.estimators.regression import (
     GivenRows,
     choose_scale,
@@ -42,10 +34,10 @@ from pydirect.estimators.regression import (
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.classification import FittedClassifier, quantiles_of
+from pydirect.fitted.classification import quantiles_of
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.logistic.pool import pool_weights, pooled_log_probability
+from pydirect.logistic.pool import log_probability_of, pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
 # Rows from which there are trees with trees="auto", and at all.
@@ -59,13 +51,48 @@ SPREADS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
 
 @dataclass(eq=False, repr=False)
 class Pool(Estimator):
-    """What pools share: the feature map is the kernel model's."""
+    """What pools share: the feature map is the kernel model's, and trees grow beside it where there are rows enough."""
 
     features: Any = "auto"
     n_basis_functions: int = 1000
     trees: Any = "auto"
 
     features_ = of_model("basis")
+
+    @property
+    def weights_(self) -> dict[str, Any]:
+        return dict(zip(self.model_.names, self.model_.part_weights, strict=True))
+
+    def _of_parts(self, errors: Any) -> dict[str, Any]:
+        """Errors of left-out rows, of each part and of the pool; none without trees."""
+        return dict(zip((*self.model_.names, "pool"), errors, strict=True)) if len(errors) else {}
+
+    def _check_trees(self, features: str) -> None:
+        if not isinstance(self.trees, bool | np.bool_) and not (isinstance(self.trees, str) and self.trees == "auto"):
+            raise ValueError(f"trees must be 'auto', True or False, got {shown(self.trees)}")
+        if features in GIVEN_MAPS:
+            message = f"features must be built in and take columns for trees to see the same, got {features!r}"
+            raise ValueError(message)
+
+    def _grow(self, n_rows: int, pool: Callable[[], Any]) -> None:
+        """Put a pool in the place of the kernel model, which Ctrl-C leaves alone, flagged."""
+        if not self.trees or n_rows < (LEAST_ROWS if isinstance(self.trees, str) else FEWEST_ROWS):
+            return
+        try:
+            self.model_ = pool()
+        except KeyboardInterrupt:
+            for posterior in self.posteriors_:
+                posterior.outcome.interrupted, posterior.outcome.converged = True, False
+
+    def _words_of_pool(self, measure: str, errors: dict[str, Any], more: str) -> list[str]:
+        if not errors:
+            return [*lines_of_model(self), "Pool: the kernel model alone."]
+        weights, (*parts, pool) = self.weights_.values(), map(_numbers, errors.values())
+        found = [
+            f"Part {name}: weight {_numbers(weight)}, left-out {measure} {error}."
+            for name, weight, error in zip(errors, weights, parts, strict=False)
+        ]
+        return [*lines_of_model(self), *found, f"Pool: left-out {measure} {pool}{more}."]
 
 
 @described_by(DirectClassifier)
@@ -132,7 +159,7 @@ class PooledClassifier(Pool, Classifier):
         self._check_columns()
         check_class_weight(self.class_weight)
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
-        _check_pool(self.trees, features.kind)
+        self._check_trees(features.kind)
         check_common(self)
         given = self.class_weight, as_count(self.max_iter, "max_iter"), self.random_state
         return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", *given)
@@ -144,13 +171,11 @@ class PooledClassifier(Pool, Classifier):
         moves = labels.log_factors  # of the pool's odds, not of its parts'
         plan, labels = replace(plan, class_weight=None), replace(labels, log_factors=np.empty(0))
         kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
-        order, none = np.argsort(labels.classes), np.empty(0)
-        sets = kernel.left_out_probability
-        pool = FittedClassPool(kernel, None, None, np.ones(1), ("kernel",), order, none, sets, np.zeros(len(order)))
-        if left is not None and _grows(self.trees, len(rows.x)):
-            with _or_the_kernel_alone(kernel.posteriors):
-                pool = _class_pool(kernel, left, rows, index, order, rng, progress)
-        self.model_ = replace(pool, moves=moves[order], left_out_probability=none) if len(moves) else pool
+        pool = self.model_ = FittedClassPool.alone(kernel, np.argsort(labels.classes))
+        if left is not None:
+            self._grow(len(rows.x), lambda: _class_pool(pool, left, rows, index, rng, progress))
+        if len(moves):
+            self.model_ = replace(self.model_, moves=moves[pool.order], left_out_probability=np.empty(0))
         return {}
 
     predict_set = predict_set
@@ -158,23 +183,13 @@ class PooledClassifier(Pool, Classifier):
     classes_, left_out_probability_ = of_model("classes"), of_model("left_out_probability")
 
     @property
-    def weights_(self) -> dict[str, float]:
-        return dict(zip(self.model_.names, self.model_.weights.tolist(), strict=True))
-
-    @property
     def left_out_log_loss_(self) -> dict[str, float]:
-        losses = self.model_.left_out_log_loss.tolist()
-        return dict(zip((*self.model_.names, "pool"), losses, strict=True)) if losses else {}
+        return self._of_parts(self.model_.left_out_log_loss.tolist())
 
     def _words(self) -> list[str]:
-        losses, lines = self.left_out_log_loss_, lines_of_model(self)
-        if not losses:
-            return [*lines, "Pool: the kernel model alone."]
-        for name, weight in self.weights_.items():
-            lines.append(f"Part {name}: weight {weight:.2f}, left-out log loss {losses[name]:.4f}.")
-        gain = losses["kernel"] - losses["pool"]
-        lines.append(f"Pool: left-out log loss {losses['pool']:.4f}, {gain:.4f} less than the kernel model's.")
-        return lines
+        losses = self.left_out_log_loss_
+        gain = losses["kernel"] - losses["pool"] if losses else 0.0
+        return self._words_of_pool("log loss", losses, f", {gain:.3g} less than the kernel model's")
 
 
 @described_by(DirectRegressor)
@@ -237,7 +252,7 @@ class PooledRegressor(Pool, Regressor):
     def _plan(self) -> RegressionPlan:
         self._check_columns()
         plan = regression_plan(self)
-        _check_pool(self.trees, plan.features.kind)
+        self._check_trees(plan.features.kind)
         return plan
 
     def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
@@ -250,72 +265,59 @@ class PooledRegressor(Pool, Regressor):
             plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
         ((kernel, _),) = fit_together([plan], [given], progress, choices=[choice])
         self.model_ = FittedMeanPool.alone(kernel)
-        if _grows(self.trees, len(given.x)):
-            with _or_the_kernel_alone(kernel.posteriors):
-                self.model_ = _mean_pool(plan, kernel, given, progress)
+        self._grow(len(given.x), lambda: _mean_pool(plan, kernel, given, progress))
         return {}
 
     @property
-    def weights_(self) -> dict[str, FloatArray]:
-        weight = self.model_.weight
-        return {"kernel": 1 - weight, "boosted trees": weight}
-
-    @property
     def left_out_rmse_(self) -> dict[str, FloatArray]:
-        return dict(zip(("kernel", "boosted trees", "pool"), self.model_.left_out_rmse, strict=False))
+        return self._of_parts(self.model_.left_out_rmse)
 
     def _words(self) -> list[str]:
-        lines, errors = lines_of_model(self), self.left_out_rmse_
-        if not errors:
-            return [*lines, "Pool: the kernel model alone."]
-        for name, weight in self.weights_.items():
-            lines.append(f"Part {name}: weight {_numbers(weight)}, left-out RMSE {_numbers(errors[name])}.")
         where = "moved to its mean" if self.model_.moves else "the kernel model's own"
-        lines.append(f"Pool: left-out RMSE {_numbers(errors['pool'])}; the distribution is {where}.")
-        return lines
+        return self._words_of_pool("RMSE", self.left_out_rmse_, f"; the distribution is {where}")
 
 
 def _class_pool(
-    kernel: FittedClassifier,
+    pool: FittedClassPool,
     left: LabelsLeftOut,
     rows: TrainingRows,
     index: NDArray[np.intp],
-    order: NDArray[np.intp],
     rng: np.random.Generator,
     progress: Progress,
 ) -> FittedClassPool:
     """Trees beside the kernel model, and the weights of all."""
     assert rows.weight is not None
-    forest, folds, found = None, folds_of(index, rng), {"kernel": left.classes()}
+    n_classes, folds, found = len(pool.order), folds_of(index, rng), {"kernel": left.classes()}
     with progress.stage("boosted trees"):
-        boosted, found["boosted trees"] = boosted_classes(rows.x, index, rows.weight, folds, rng)
-    if len(order) > 2:
+        trees, score = boosted(rows.x, index, rows.weight, folds, rng, n_classes)
+        pool, found["boosted trees"] = replace(pool, boosted=trees), log_probability_of(score)
+    if n_classes > 2:
         with progress.stage("forest"):
             forest, found["forest"] = forest_of_classes(rows.x, index, rows.weight, rng)
-    scored = (left.weight > 0) & (folds >= 0)
+            pool = replace(pool, forest=forest)
+    scored = left.scored & (folds >= 0)
     log_p, labels, mass = np.stack([own[scored] for own in found.values()]), index[scored], left.weight[scored]
     weights = pool_weights(log_p, labels, mass)
-    every = [*log_p, pooled_log_probability(weights, log_p)]
-    losses = [-float(mass @ own[np.arange(len(own)), labels] / mass.sum()) for own in every]
-    sets, moves = quantiles_of(every[-1][np.arange(len(labels)), labels], mass), np.zeros(len(order))
-    return FittedClassPool(kernel, boosted, forest, weights, tuple(found), order, np.array(losses), sets, moves)
+    of_labels = np.stack([*log_p, pooled_log_probability(weights, log_p)])[:, np.arange(len(labels)), labels]
+    losses, sets = -(of_labels @ mass) / mass.sum(), quantiles_of(of_labels[-1], mass)
+    return replace(pool, weights=weights, names=tuple(found), left_out_log_loss=losses, left_out_probability=sets)
 
 
 def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, progress: Progress) -> FittedMeanPool:
     """Boosted trees, and weights of the means by rows left out of both parts."""
     x, y, rng, weight = given.x, given.y, plan.generators()[1], as_weights(given.weight, len(given.x))
-    folds, thirds = random_folds(len(x), N_FOLDS, rng), random_folds(len(x), N_REFITS, rng)
+    alike = np.zeros(len(x), dtype=np.intp)
+    folds, thirds = folds_of(alike, rng), folds_of(alike, rng, N_REFITS)
     with progress.stage("boosted trees"):
-        found = [boosted_means(x, own, weight, folds, rng) for own in y.T]
-        trees, of_trees = tuple(own for own, _ in found), np.stack([own for _, own in found], axis=1)
-    of_kernel, density = np.full_like(y, np.nan), []
+        trees, scores = zip(*(boosted(x, own, weight, folds, rng) for own in y.T), strict=True)
+    of_trees, of_kernel, refits = np.hstack(scores), np.full_like(y, np.nan), []
     with progress.stage("left out"), ignored():
         for fold in range(N_REFITS if len(x) <= MOST_REFITTED_ROWS else 1):
             out = thirds == fold
             few = replace(given, x=x[~out], y=y[~out], weight=None if given.weight is None else given.weight[~out])
             ((refitted, _),) = fit_together([plan], [few], Progress(0))
             of_kernel[out] = refitted.predict(x[out], with_std=False)[0].reshape(out.sum(), -1)
-            density.append((refitted, out))
+            refits.append((refitted, out))
     known = np.isfinite(of_kernel[:, 0])
     used, errors, difference = weight[known], (y - of_kernel)[known], (of_trees - of_kernel)[known]
     # ‖r_K − w (r_K − r_T)‖² is least at this w, cut to [0, 1].
@@ -330,41 +332,19 @@ def _mean_pool(plan: RegressionPlan, kernel: FittedRegressor, given: GivenRows, 
     def gain(spread: float) -> float:
         """Nats by which left-out targets are likelier where distributions are moved and their deviations multiplied."""
         total = 0.0
-        for refitted, out in density:
+        for refitted, out in refits:
             own = of_kernel[out] + (y[out] - of_kernel[out] - shifts[out]) / spread
             moved = refitted.log_density(x[out], own) - np.log(spread)
             change = np.reshape(moved - refitted.log_density(x[out], y[out]), (len(own), -1))
             total += float((weight[out] @ change).sum())
         return total
 
-    best = max(SPREADS, key=gain)
-    return (
-        pool
-        if gain(best) <= 0
-        else replace(pool, kernel=kernel.calibrated(best * kernel.units.calibration), moves=True)
-    )
+    gains = [gain(spread) for spread in SPREADS]
+    if max(gains) <= 0:
+        return pool
+    best = SPREADS[int(np.argmax(gains))]
+    return replace(pool, kernel=kernel.calibrated(best * kernel.units.calibration), moves=True)
 
 
-def _check_pool(trees: Any, features: str) -> None:
-    if not isinstance(trees, bool | np.bool_) and not (isinstance(trees, str) and trees == "auto"):
-        raise ValueError(f"trees must be 'auto', True or False, got {shown(trees)}")
-    if features in GIVEN_MAPS:
-        raise ValueError(f"features must be built in and take columns for trees to see the same, got {features!r}")
-
-
-def _grows(trees: Any, n_rows: int) -> bool:
-    return n_rows >= LEAST_ROWS if isinstance(trees, str) else bool(trees) and n_rows >= FEWEST_ROWS
-
-
-@contextmanager
-def _or_the_kernel_alone(posteriors: Sequence[Any]) -> Iterator[None]:
-    """Let Ctrl-C leave the kernel model as all of a pool, flagged."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        for posterior in posteriors:
-            posterior.outcome.interrupted, posterior.outcome.converged = True, False
-
-
-def _numbers(values: FloatArray) -> str:
-    return ", ".join(f"{value:.3g}" for value in values)
+def _numbers(values: Any) -> str:
+    return ", ".join(f"{value:.3g}" for value in np.atleast_1d(values))

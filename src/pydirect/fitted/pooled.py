@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,17 @@ class FittedClassPool:
     n_samples, elbo_units = of_kernel("n_samples"), of_kernel("elbo_units")
 
     __repr__ = short_repr
+
+    @classmethod
+    def alone(cls, kernel: FittedClassifier, order: NDArray[np.intp]) -> Self:
+        """Return a kernel model as a pool of its own, with the order of classes that trees would have."""
+        none, sets = np.empty(0), kernel.left_out_probability
+        return cls(kernel, None, None, np.ones(1), ("kernel",), order, none, sets, np.zeros(len(order)))
+
+    @property
+    def part_weights(self) -> list[float]:
+        """Weight of each part."""
+        return self.weights.tolist()
 
     def check(self) -> None:
         """Raise unless all parts are of the same classes and columns."""
@@ -91,11 +102,11 @@ class FittedMeanPool(Predictor):
     kernel: FittedRegressor
     trees: Annotated[tuple[Trees, ...], Shape("n_trees*")]
     weight: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)]
-    left_out_rmse: Annotated[
-        FloatArray, Shape("n_errors*", "n_outputs"), AtLeast(0.0)
-    ]  # of the parts, then of the pool
+    # Of the parts, then of the pool.
+    left_out_rmse: Annotated[FloatArray, Shape("n_errors*", "n_outputs"), AtLeast(0.0)]
     moves: bool = False
 
+    names: ClassVar = ("kernel", "boosted trees")
     units, basis, n_columns = of_kernel("units"), of_kernel("basis"), of_kernel("n_columns")
     posteriors, n_samples = of_kernel("posteriors"), of_kernel("n_samples")
     elbo_units, mean_noise = of_kernel("elbo_units"), of_kernel("mean_noise")
@@ -120,6 +131,11 @@ class FittedMeanPool(Predictor):
         """Return the model with this factor of all predictive deviations."""
         return replace(self, kernel=self.kernel.calibrated(factor))
 
+    @property
+    def part_weights(self) -> tuple[FloatArray, FloatArray]:
+        """Weight of each part in the mean of every output."""
+        return 1 - self.weight, self.weight
+
     def trees_at(self, x: FloatArray) -> FloatArray:
         """Predictions of the trees, (n_rows, n_outputs), in y's units."""
         return np.concatenate([own(x) for own in self.trees], axis=1)
@@ -133,12 +149,10 @@ class FittedMeanPool(Predictor):
         kernel = mean.reshape(len(x), -1)
         return self.units.shape(kernel + self.weight * (self.trees_at(x) - kernel)), std
 
-    def _shift(self, x: FloatArray) -> FloatArray | float:
+    def _shift(self, x: FloatArray) -> FloatArray:
         """What the mean is moved by, standardised, (n_rows, n_outputs)."""
-        if not self.moves or not self.weight.any():
-            return 0.0
-        found = np.empty((len(x), self.units.n_outputs))
-        for rows in self.blocks(x):
+        found = np.zeros((len(x), self.units.n_outputs))
+        for rows in self.blocks(x) if self.moves else ():
             of_trees = (self.trees_at(x[rows]) - self.units.location) / self.units.scale
             found[rows] = self.weight * (of_trees - self.kernel.latent_moments(x[rows], with_variance=False)[0])
         return found
@@ -154,13 +168,12 @@ class FittedMeanPool(Predictor):
         return self._moved(self.kernel.components(x), x)
 
     def _moved(self, components: list[Components], x: FloatArray) -> list[Components]:
-        shift = np.broadcast_to(self._shift(x), (len(x), len(components)))
-        return [(weights, means + shift[:, k, None], v) for k, (weights, means, v) in enumerate(components)]
+        shifts = self._shift(x).T
+        return [(w, means + own[:, None], v) for (w, means, v), own in zip(components, shifts, strict=True)]
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean, variance, noise = self.kernel.variance_parts(x)
         return mean + self._shift(x), variance, noise
 
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
-        shift = np.broadcast_to(self._shift(x), (len(x), self.units.n_outputs))
-        return self.kernel.latent_draws(x, n_samples, rng) + shift[:, :, None]
+        return self.kernel.latent_draws(x, n_samples, rng) + self._shift(x)[:, :, None]
