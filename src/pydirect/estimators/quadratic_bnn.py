@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,12 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
-from pydirect._validation import (
-    FloatArray,
-    as_flag,
-    as_sample_weight,
-    column_names,
-)
+from pydirect._validation import FloatArray, as_flag, as_sample_weight, column_names
 from pydirect._warnings import ignored
 from pydirect.distributions.noise import NoiseGridWarning
 from pydirect.estimators._estimator import of_model
@@ -32,14 +27,14 @@ from pydirect.fitted.networks import FittedQuadraticNetwork, quadratic_inputs
 from pydirect.fitted.predictor import Units
 from pydirect.quadratic.coreset import NetworkCoreset, merged_tree, n_moments
 from pydirect.quadratic.network import NetworkPosterior, NetworkShape
-from pydirect.quadratic.training import check_options, fit_quadratic_network
+from pydirect.quadratic.training import QuadraticOptions, fit_quadratic_network
 from pydirect.streams.dask import is_dask
 from pydirect.streams.rows import READ_ROWS, Source, StreamError, StreamInterrupt, chunks
 from pydirect.streams.sources import as_source
 from pydirect.tables.encoding import ColumnEncoding
 
-# Arguments of `fit_quadratic_network` that are parameters of the estimator, and those of least effort.
-OPTIONS = "prior prior_scale fit_prior_scale n_levels n_restarts n_regrids optimizer engine max_iter".split()
+# Parameters that are arguments of `fit_quadratic_network`, and those of least effort.
+OPTIONS = [option.name for option in fields(QuadraticOptions)]
 ONE_ITERATION = {"n_restarts": 1, "n_regrids": 0, "max_iter": 1}
 
 
@@ -178,7 +173,7 @@ class QuadraticBNNRegressor(Regressor):
             When the data or a parameter is not as described, the coreset would be too large, with its size, or there
             is none of an earlier fit.
         """
-        depth, progress = self._plan().depth, Progress(self.verbose)
+        depth = self._plan().depth
         earlier = getattr(self, "coreset_", getattr(self, "_coreset_of_fit", None))
         if earlier is None and hasattr(self, "model_"):
             raise ValueError(
@@ -186,20 +181,20 @@ class QuadraticBNNRegressor(Regressor):
                 "none of a fit: begin with partial_fit or fit_stream, whose coreset files keep"
             )
         x, target = validate_data(self, X, y, dtype=np.float64, y_numeric=True, reset=earlier is None)
+        rows = x, np.asarray(target, dtype=np.float64)
         weight = as_sample_weight(sample_weight, len(x))
-        targets = np.asarray(target, dtype=np.float64)
+        if earlier is not None and depth > earlier.depth:
+            raise ValueError(
+                f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got {depth}"
+            )
+        progress = Progress(self.verbose)
         with self._threads():
             if earlier is None:
                 columns, starts = ColumnEncoding.of_numbers(x.shape[1], column_names(X)), []
-                coreset = NetworkCoreset.from_data(x, targets, depth, True, sample_weight=weight)
-            elif depth > earlier.depth:
-                raise ValueError(
-                    f"hidden_layer_sizes must hold at most {earlier.depth} widths, as when partial_fit began, got "
-                    f"{depth}"
-                )
+                coreset = NetworkCoreset.from_data(*rows, depth, True, sample_weight=weight)
             else:
                 columns, starts = self.columns_, self.posteriors_
-                coreset = earlier.update(x, targets, sample_weight=weight)
+                coreset = earlier.update(*rows, sample_weight=weight)
             model = self._train(coreset.x, coreset.y[:, None], coreset.weight, True, progress, starts)
         return self._accept(columns, model, coreset, progress)
 
@@ -237,13 +232,12 @@ class QuadraticBNNRegressor(Regressor):
         as_flag(drop_missing, "drop_missing")
         if is_dask(X):
             raise TypeError("X must not be a Dask collection, which only DirectRegressor sums: give a path or blocks")
-        source = as_source(X, y, sample_weight)
-        progress = Progress(self.verbose)
+        source, progress = as_source(X, y, sample_weight), Progress(self.verbose)
         with self._threads():
             coreset = coreset_of_stream(source, depth, drop_missing, progress)
-            n_columns, names = coreset.x.shape[1], source.names
             targets = coreset.y.reshape(len(coreset.y), -1)
             model = self._train(coreset.x, targets, coreset.weight, source.one_dimensional, progress)
+        n_columns, names = coreset.x.shape[1], source.names
         self._set_input_names(n_columns, names)
         return self._accept(ColumnEncoding.of_numbers(n_columns, names), model, coreset, progress)
 
@@ -264,8 +258,11 @@ class QuadraticBNNRegressor(Regressor):
         as_flag(self.whiten, "whiten")
         self._check_columns()
         check_common(self)
-        check_options(**{name: getattr(self, name) for name in OPTIONS})
+        QuadraticOptions(**self._options())
         return NetworkShape(1, self.hidden_layer_sizes, self.bias)
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in OPTIONS}
 
     def _train(
         self,
@@ -282,8 +279,8 @@ class QuadraticBNNRegressor(Regressor):
         with progress.stage("inputs"):
             input_map = InputMap.fit(x, weight, rank=False)
             values = input_map.transform(x)
-            whitening = InputRotation.whitening(values, weight) if self.whiten else None
-            rotation = whitening or InputRotation.identity(values.shape[1])
+            rotation = InputRotation.whitening(values, weight) if self.whiten else None
+            rotation = rotation or InputRotation.identity(values.shape[1])
             inputs = quadratic_inputs(input_map, rotation, shape.largest_input, x)
         if inputs.shape[1] == 0 and not self.bias:
             raise ValueError("X must have a column that varies when bias=False")
@@ -302,7 +299,7 @@ class QuadraticBNNRegressor(Regressor):
                     start=start if fits else None,
                     random_state=rng,
                     progress=report_of("round", self.verbose),
-                    **{name: getattr(self, name) for name in OPTIONS} | least,
+                    **self._options() | least,
                 )
 
         posteriors = fit_each(itertools.zip_longest(z.T, starts), progress, fit, ONE_ITERATION)
@@ -341,20 +338,18 @@ def coreset_of_stream(source: Source, depth: int, drop_missing: bool, progress: 
 
     def parts(report: Any) -> Iterator[NetworkCoreset]:
         nonlocal row
-        for end, rows in chunks(source, 0, READ_ROWS, drop_missing):
+        for row, rows in chunks(source, 0, READ_ROWS, drop_missing):
             counted = rows if rows.weight is None else rows[rows.weight > 0]
             if len(counted):
                 target = counted.y[:, 0] if source.one_dimensional else counted.y
                 yield NetworkCoreset.from_data(counted.x, target, depth, True, sample_weight=counted.weight)
-            row = end
-            report(end)
+            report(row)
 
     try:
         with progress.stage("coreset"), progress.stream(source.n_rows) as report:
-            found = parts(report)
-            first = next(found, None)
-            if first is None:
-                raise StreamError("no row with positive weight is left")
-            return merged_tree(itertools.chain([first], found))
+            found = merged_tree(parts(report))
     except KeyboardInterrupt:
         raise StreamInterrupt(f"interrupted after {row:,} rows: none of them is kept") from None
+    if found is None:
+        raise StreamError("no row with positive weight is left")
+    return found

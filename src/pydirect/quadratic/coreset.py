@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import ceil, comb, log2
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_float_array, as_sample_weight, as_target
+from pydirect._validation import FloatArray, as_count, as_float_array, as_instance, as_sample_weight, as_target
 from pydirect.persistence.schema import AnyFinite, AtLeast, Positive, Shape
 
 # Size of the largest block of features: it stays in the cache until it is summed.
@@ -103,19 +104,12 @@ class MomentFeatures:
         else:
             table = variables.T[:, :, None] ** np.arange(degree + 1.0)
         table = np.ascontiguousarray(np.moveaxis(table, 2, 0))  # (degree + 1, n_variables, n_rows)
-        out = np.empty((self.n_features, len(x)))
+        of_square, of_network = (_products(table, k, not self.bias) for k in (degree, self.degree))
         # The total weight is a moment: among the polynomials with a bias, on its own without.
-        n_square = 0 if self.bias else 1
-        out[:n_square] = 1.0
-        n_square = _products(table, 2 * self.degree, not self.bias, out, n_square)
-        end = _products(table, self.degree, not self.bias, out, n_square)
-        first = out[n_square:end]
-        targets = ((y - self.y_centre) / self.y_scale).T
-        for k, target in reversed(list(enumerate(targets))):
-            begin = n_square + k * (len(first) + 1)
-            np.multiply(first, target, out=out[begin : begin + len(first)])
-            np.square(target, out=out[begin + len(first)])
-        return out
+        parts = [of_square] if self.bias else [np.ones((1, len(x))), of_square]
+        for target in ((y - self.y_centre) / self.y_scale).T:
+            parts += [of_network * target, np.square(target)[None]]
+        return np.concatenate(parts)
 
 
 def _centre_and_scale(values: FloatArray, shift: bool) -> tuple[FloatArray, FloatArray]:
@@ -126,22 +120,14 @@ def _centre_and_scale(values: FloatArray, shift: bool) -> tuple[FloatArray, Floa
     return centre, np.where(scale > 0, scale, 1.0)
 
 
-def _products(table: FloatArray, degree: int, homogeneous: bool, out: FloatArray, row: int) -> int:
-    """Write Π_i table[α_i, i] for all |α| ≤ degree (= degree, if homogeneous) from `row` on; return the next row."""
-    n_variables = table.shape[1]
-
-    def visit(i: int, degree: int, product: FloatArray | float) -> None:
-        nonlocal row
-        if i < n_variables - 1:
-            for k in range(degree + 1):
-                visit(i + 1, degree - k, product if k == 0 else table[k, i] * product)
-            return
-        for k in range(degree if homogeneous else 0, degree + 1):
-            np.multiply(table[k, i], product, out=out[row])
-            row += 1
-
-    visit(0, degree, 1.0)
-    return row
+def _products(table: FloatArray, degree: int, homogeneous: bool) -> FloatArray:
+    """Π_i table[α_i, i] for all |α| ≤ degree (= degree, if homogeneous), (n_products, n_rows)."""
+    found = [(np.ones(table.shape[2]), degree)]  # of the variables so far, and the degree that is left
+    *others, last = range(table.shape[1])
+    for i in others:
+        found = [(product * table[k, i], left - k) for product, left in found for k in range(left + 1)]
+    chosen = [(product, k) for product, left in found for k in range(left if homogeneous else 0, left + 1)]
+    return np.stack([product * table[k, last] for product, k in chosen])
 
 
 def recombining_factor(columns: FloatArray) -> FloatArray:
@@ -199,8 +185,7 @@ class NetworkCoreset:
 
     def merge(self, other: NetworkCoreset) -> NetworkCoreset:
         """Return the coreset of both sets of data together."""
-        if not isinstance(other, NetworkCoreset):
-            raise TypeError(f"other must be a NetworkCoreset, got {type(other).__name__}")
+        as_instance(other, "other", NetworkCoreset)
         own, others = (
             f"depth {c.depth}, bias {c.bias}, {c.x.shape[1]} inputs and targets of shape {('n', *c.y.shape[1:])}"
             for c in (self, other)
@@ -210,16 +195,15 @@ class NetworkCoreset:
         x, y, weight = (np.concatenate([getattr(c, name) for c in (self, other)]) for name in ("x", "y", "weight"))
         merged = self.from_data(x, y, self.depth, self.bias, weight)
         # The true number of rows, not the rounded sum of new weights.
-        n_samples = self.n_samples + other.n_samples
-        return replace(merged, n_samples=n_samples)
+        return replace(merged, n_samples=self.n_samples + other.n_samples)
 
     def update(self, x: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> NetworkCoreset:
         """Return the coreset of this one's data and more data together; arguments as in `from_data`."""
         return self.merge(self.from_data(x, y, self.depth, self.bias, sample_weight))
 
 
-def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
-    """Return the coreset of the data of all parts (at least one), merged in pairs of equal height as they come.
+def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset | None:
+    """Return the coreset of the data of all parts, merged in pairs of equal height as they come; None of no parts.
 
     One part at most is buffered per height, and no row goes through more mergers than the tree is high: rounding errors
     do not add up along the stream.
@@ -230,18 +214,11 @@ def merged_tree(parts: Iterable[NetworkCoreset]) -> NetworkCoreset:
         while held and held[-1][0] == height:
             coreset, height = held.pop()[1].merge(coreset), height + 1
         held.append((height, coreset))
-    total = held.pop()[1]
-    while held:
-        total = held.pop()[1].merge(total)
-    return total
+    return reduce(lambda total, earlier: earlier.merge(total), reversed([part for _, part in held])) if held else None
 
 
 def _reduce(
-    x: FloatArray,
-    y: FloatArray,
-    weight: FloatArray,
-    depth: int,
-    bias: bool,
+    x: FloatArray, y: FloatArray, weight: FloatArray, depth: int, bias: bool
 ) -> tuple[NDArray[np.intp], FloatArray]:
     """Return the rows of a coreset and their weights."""
     rows = np.flatnonzero(weight)
@@ -261,7 +238,8 @@ def _reduce(
     weight = weight / scale
     # Groups of rows are recombined as if they were rows; what survives is split into smaller groups.
     while len(rows) > size:
-        starts = np.arange(min(2 * size, len(rows))) * len(rows) // min(2 * size, len(rows))
+        n_groups = min(2 * size, len(rows))
+        starts = np.arange(n_groups) * len(rows) // n_groups
         columns = features.group_sums(x, y, rows, weight, starts)
         factor = recombining_factor(columns)
         weight = weight * np.repeat(factor, np.diff(starts, append=len(rows)))

@@ -22,6 +22,7 @@ from pydirect._validation import (
     as_flag,
     as_float_array,
     as_generator,
+    as_instance,
     as_number,
     as_sample_weight,
 )
@@ -51,6 +52,17 @@ LOWEST_LOGIT = -40.0
 SMALLEST_SCALE = 1e-8
 # An iteration that raises the ELBO by less than this fraction of it is the last.
 RELATIVE_RISE = 1e-6
+OPTIMIZERS = ("lbfgs", "coordinate_ascent")
+# The spacing of fewer levels is too coarse to estimate a posterior's spread.
+FEWEST_LEVELS = 5
+LARGEST_PRIOR_SCALE = 1e6
+# Number of tables (n_weights, n_levels) held by a run and by an optimiser, and the limit on their total size.
+TABLES_OF_A_RUN, TABLES_OF_AN_OPTIMISER = 5, 32
+MAX_TABLE_BYTES = 4 * 2**30
+# engine="auto" builds a coreset of at most this many rows from data of at least this many times as many.
+LARGEST_CORESET, CORESET_GAIN = 600, 10
+# Noise variances, relative to targets of variance one.
+NOISE_LEVELS = np.logspace(-7, 1, 97)
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,38 @@ class Run:
 
 
 @dataclass(frozen=True)
+class QuadraticOptions:
+    """Options of `fit_quadratic_network` that are parameters of the estimator too; raises unless they go together."""
+
+    prior: Prior | str
+    prior_scale: float
+    fit_prior_scale: bool
+    n_levels: int
+    n_restarts: int
+    n_regrids: int
+    optimizer: str
+    engine: str
+    max_iter: int
+
+    def __post_init__(self) -> None:
+        as_number(self.prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
+        as_flag(self.fit_prior_scale, "fit_prior_scale")
+        as_choice(self.optimizer, "optimizer", OPTIMIZERS)
+        as_choice(self.engine, "engine", NETWORK_ENGINES)
+        as_count(self.n_restarts, "n_restarts")
+        as_count(self.max_iter, "max_iter")
+        as_level_count(self.n_levels)
+        has_density, anew = isinstance(as_prior(self.prior), DensityPrior), as_count(self.n_regrids, "n_regrids", 0) > 0
+        wanted = "for levels to be placed anew"
+        if anew and not has_density:
+            raise ValueError(f"prior must have a density {wanted}; use n_regrids=0 for one with atoms")
+        if anew and self.n_levels < FEWEST_LEVELS:
+            raise ValueError(
+                f"n_levels must be at least {FEWEST_LEVELS} {wanted}, got {self.n_levels}; use n_regrids=0"
+            )
+
+
+@dataclass(frozen=True)
 class Problem:
     """What all runs share."""
 
@@ -78,15 +122,12 @@ class Problem:
     prior: Prior
     n_samples: float
     noise: NoiseGrid
-    optimizer: str
-    max_iter: int
+    options: QuadraticOptions
     stop: threading.Event  # set when the user interrupts
 
     def model(self, engine: Any, run: Run, n_threads: int) -> QuadraticNetwork:
         """Return the model with the levels and priors of a run."""
-        return QuadraticNetwork(
-            self.shape, engine, self.n_samples, run.levels, run.log_prior, self.noise, n_threads=n_threads
-        )
+        return QuadraticNetwork(self.shape, engine, self.n_samples, run.levels, run.log_prior, self.noise, n_threads)
 
     def by_layer(self, values: FloatArray) -> FloatArray:
         """Repeat the value of each layer over its weights, as a column."""
@@ -96,8 +137,10 @@ class Problem:
 # --- starts
 
 
-def start_at_random(problem: Problem, scale: FloatArray, n_levels: int, rng: np.random.Generator) -> Run:
+def start_at_random(problem: Problem, rng: np.random.Generator) -> Run:
     """Draw a start: levels shared by the weights of a layer, and for every weight a bump of q around a random mean."""
+    n_levels = problem.options.n_levels
+    scale = np.array([problem.options.prior_scale / np.sqrt(fan_in) for _, fan_in in problem.shape.layers])
     column = problem.by_layer(scale)
     unit = np.broadcast_to(evenly_spaced_levels(n_levels, FIRST_REACH), (problem.shape.n_weights, n_levels))
     means = START_SPREAD * rng.standard_normal((problem.shape.n_weights, 1))
@@ -106,10 +149,10 @@ def start_at_random(problem: Problem, scale: FloatArray, n_levels: int, rng: np.
     return Run(scale, unit * column, log_prior, logits)
 
 
-def start_from(problem: Problem, start: NetworkPosterior, n_levels: int) -> Run:
+def start_from(problem: Problem, start: NetworkPosterior) -> Run:
     """Start from an earlier posterior."""
-    if not isinstance(start, NetworkPosterior):
-        raise TypeError(f"start must be a NetworkPosterior, got {type(start).__name__}")
+    as_instance(start, "start", NetworkPosterior)
+    n_levels = problem.options.n_levels
     if start.shape != problem.shape or start.q.shape[1] != n_levels:
         raise ValueError(
             f"start must have shape {problem.shape} and {n_levels} levels, got {start.shape} and {start.q.shape[1]}"
@@ -122,14 +165,13 @@ def start_from(problem: Problem, start: NetworkPosterior, n_levels: int) -> Run:
 # --- rounds
 
 
-def place_levels_anew(problem: Problem, run: Run, fit_prior_scale: bool) -> Run:
+def place_levels_anew(problem: Problem, run: Run) -> Run:
     """Place levels evenly around each weight's posterior, no closer than the old ones; masses density × spacing."""
     assert isinstance(problem.prior, DensityPrior)
-    weights = FactorizedCategorical(run.levels, run.q)
+    weights, scale = FactorizedCategorical(run.levels, run.q), run.scale
     spacing = np.ptp(run.levels, axis=1) / (run.levels.shape[1] - 1)
     spread = np.maximum(weights.std, 0.5 * spacing)[:, None]
-    scale = run.scale
-    if fit_prior_scale:
+    if problem.options.fit_prior_scale:
         scale = np.array([_prior_scale(problem.prior, weights, part) for part in problem.shape.slices])
     unit = np.linspace(-LATER_REACH, LATER_REACH, run.levels.shape[1])
     column = problem.by_layer(scale)
@@ -139,9 +181,8 @@ def place_levels_anew(problem: Problem, run: Run, fit_prior_scale: bool) -> Run:
     return Run(scale, levels, log_prior, logits, Outcome(-np.inf, run.outcome.trace))
 
 
-def _prior_scale(prior: Prior, weights: FactorizedCategorical, layer: slice) -> float:
+def _prior_scale(prior: DensityPrior, weights: FactorizedCategorical, layer: slice) -> float:
     """Return the scale s of a layer's prior that maximises ``Σ_j E log p(w_j / s) − log s`` (empirical Bayes)."""
-    assert isinstance(prior, DensityPrior)
     levels, q = weights.levels[layer], weights.q[layer]
     root_mean_square = float(np.sqrt(np.mean(weights.variance[layer] + weights.mean[layer] ** 2)))
 
@@ -158,7 +199,7 @@ def improve(problem: Problem, engines: queue.SimpleQueue[Any], n_threads: int, r
         return run
     engine = engines.get()
     try:
-        optimise = _by_lbfgs if problem.optimizer == "lbfgs" else _by_coordinates
+        optimise = _by_lbfgs if problem.options.optimizer == "lbfgs" else _by_coordinates
         logits, outcome = optimise(problem, problem.model(engine, run, n_threads), run)
     finally:
         engines.put(engine)
@@ -178,7 +219,7 @@ def _by_lbfgs(problem: Problem, model: QuadraticNetwork, run: Run) -> tuple[Floa
 
     allowed = np.isfinite(run.log_prior)
     start = padded(np.where(allowed, run.logits, 0.0)).ravel()
-    theta, outcome = lbfgs(objective, start, problem.max_iter, relative_rise=RELATIVE_RISE)
+    theta, outcome = lbfgs(objective, start, problem.options.max_iter, relative_rise=RELATIVE_RISE)
     logits = theta.reshape(problem.shape.n_weights, -1)[:, : run.levels.shape[1]]
     return np.where(allowed, logits, -np.inf), outcome
 
@@ -188,7 +229,7 @@ def _by_coordinates(problem: Problem, model: QuadraticNetwork, run: Run) -> tupl
     q, outcome, trace = run.q, Outcome(), []
     try:
         _, noise = model.noise_posterior(model.expected_squared_error(q))
-        for outcome.n_iter in range(1, problem.max_iter + 1):
+        for outcome.n_iter in range(1, problem.options.max_iter + 1):
             error = model.sweep(q, noise.precision)
             fit, noise = model.noise_posterior(error)
             trace.append(fit - FactorizedCategorical(run.levels, q).kl(run.log_prior))
@@ -201,19 +242,6 @@ def _by_coordinates(problem: Problem, model: QuadraticNetwork, run: Run) -> tupl
     outcome.trace = np.array(trace)
     with np.errstate(divide="ignore"):
         return np.log(q), outcome
-
-
-OPTIMIZERS = ("lbfgs", "coordinate_ascent")
-# The spacing of fewer levels is too coarse to estimate a posterior's spread.
-FEWEST_LEVELS = 5
-LARGEST_PRIOR_SCALE = 1e6
-# Number of tables (n_weights, n_levels) held by a run and by an optimiser, and the limit on their total size.
-TABLES_OF_A_RUN, TABLES_OF_AN_OPTIMISER = 5, 32
-MAX_TABLE_BYTES = 4 * 2**30
-# engine="auto" builds a coreset of at most this many rows from data of at least this many times as many.
-LARGEST_CORESET, CORESET_GAIN = 600, 10
-# Noise variances, relative to targets of variance one.
-NOISE_LEVELS = np.logspace(-7, 1, 97)
 
 
 def fit_quadratic_network(
@@ -316,18 +344,16 @@ def fit_quadratic_network(
     weight = as_sample_weight(sample_weight, len(x))
     shape = NetworkShape(x.shape[1], hidden_layer_sizes, bias)
     noise = NoiseGrid.of(noise_levels)
-    check_options(prior, prior_scale, fit_prior_scale, n_levels, n_restarts, n_regrids, optimizer, engine, max_iter)
-    prior = as_prior(prior)
-    n_threads = resolve_n_threads(n_threads)
-    rng = as_generator(random_state)
-
+    options = QuadraticOptions(
+        prior, prior_scale, fit_prior_scale, n_levels, n_restarts, n_regrids, optimizer, engine, max_iter
+    )
+    n_threads, rng = resolve_n_threads(n_threads), as_generator(random_state)
     n_samples = float(len(x)) if weight is None else float(weight.sum())
-    problem = Problem(shape, prior, n_samples, noise, optimizer, max_iter, threading.Event())
+    problem = Problem(shape, as_prior(prior), n_samples, noise, options, threading.Event())
     _check_memory(shape, n_levels, n_restarts, n_threads)
-    scale = np.array([prior_scale / np.sqrt(fan_in) for _, fan_in in shape.layers])
-    runs = [start_at_random(problem, scale, n_levels, rng) for _ in range(n_restarts)]
+    runs = [start_at_random(problem, rng) for _ in range(n_restarts)]
     if start is not None:
-        runs.insert(0, start_from(problem, start, n_levels))
+        runs.insert(0, start_from(problem, start))
 
     engine, rows = _prepare(engine, shape, x, y, weight)
     kind = "datum" if engine == "coreset" else engine
@@ -336,15 +362,14 @@ def fit_quadratic_network(
     for _ in range(n_workers):
         engines.put(make_engine(kind, shape, *rows))
 
-    sizes = [len(runs)]  # of rounds, each of which drops the weaker half of the one before
-    for _ in range(n_regrids):
-        sizes.append((sizes[-1] + 1) // 2)
+    # Each round drops the weaker half of the one before.
+    sizes = [-(-len(runs) // 2**k) for k in range(n_regrids + 1)]
     best = runs[0]  # of the last round in which any run was trained
     try:
         for k, size in enumerate(sizes):
             if k > 0:
                 runs = sorted(runs, key=lambda run: -run.outcome.elbo)[:size]
-                runs = [place_levels_anew(problem, run, fit_prior_scale) for run in runs]
+                runs = [place_levels_anew(problem, run) for run in runs]
             inner = max(1, n_threads // min(n_workers, size))
             runs = for_each(partial(improve, problem, engines, inner), runs, n_workers, problem.stop)
             trained = [run for run in runs if run.outcome.elbo > -np.inf]
@@ -356,39 +381,9 @@ def fit_quadratic_network(
     except KeyboardInterrupt:
         problem.stop.set()
     if best.outcome.elbo == -np.inf and not problem.stop.is_set():
-        raise ValueError(
-            "x and y must be of order one, got magnitudes up to "
-            f"{np.abs(x).max(initial=0.0):.3g} and {np.abs(y).max():.3g}, where the ELBO is not finite"
-        )
+        size_of = f"{np.abs(x).max(initial=0.0):.3g} and {np.abs(y).max():.3g}, where the ELBO is not finite"
+        raise ValueError(f"x and y must be of order one, got magnitudes up to {size_of}")
     return _posterior(problem, best, engines.get(), engine)
-
-
-def check_options(
-    prior: Prior | str,
-    prior_scale: float,
-    fit_prior_scale: bool,
-    n_levels: int,
-    n_restarts: int,
-    n_regrids: int,
-    optimizer: str,
-    engine: str,
-    max_iter: int,
-) -> None:
-    """Raise unless these arguments of `fit_quadratic_network` go together."""
-    as_number(prior_scale, "prior_scale", above=0.0, at_most=LARGEST_PRIOR_SCALE)
-    as_flag(fit_prior_scale, "fit_prior_scale")
-    as_choice(optimizer, "optimizer", OPTIMIZERS)
-    as_choice(engine, "engine", NETWORK_ENGINES)
-    as_count(n_restarts, "n_restarts")
-    as_count(max_iter, "max_iter")
-    as_level_count(n_levels)
-    has_density, anew = isinstance(as_prior(prior), DensityPrior), as_count(n_regrids, "n_regrids", 0) > 0
-    if anew and not has_density:
-        raise ValueError("prior must have a density for levels to be placed anew; use n_regrids=0 for one with atoms")
-    if anew and n_levels < FEWEST_LEVELS:
-        raise ValueError(
-            f"n_levels must be at least {FEWEST_LEVELS} for levels to be placed anew, got {n_levels}; use n_regrids=0"
-        )
 
 
 def _check_memory(shape: NetworkShape, n_levels: int, n_runs: int, n_threads: int) -> None:
@@ -412,13 +407,12 @@ def _prepare(
         x, y, weight = np.ascontiguousarray(x[used]), y[used], weight[used]
     if engine == "coreset" and shape.depth > 2:
         raise ValueError(f"engine must serve {shape.depth} hidden layers, got 'coreset'")
-    wanted = engine == "coreset"
-    if engine == "auto" and shape.n_inputs > 0:  # fewer rows in every step may be worth the construction of a coreset
+    if engine in ("auto", "coreset") and shape.n_inputs > 0:
         size = n_moments(shape.n_inputs, shape.depth, shape.bias)
-        wanted = size <= LARGEST_CORESET and len(x) >= CORESET_GAIN * size
-    if wanted and shape.n_inputs > 0:
-        coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
-        return "coreset", (coreset.x, coreset.y, coreset.weight)
+        # Fewer rows in every step may be worth the construction of a coreset.
+        if engine == "coreset" or (size <= LARGEST_CORESET and len(x) >= CORESET_GAIN * size):
+            coreset = NetworkCoreset.from_data(x, y, shape.depth, shape.bias, sample_weight=weight)
+            return "coreset", (coreset.x, coreset.y, coreset.weight)
     return choose_engine(shape, len(x), "auto" if engine == "coreset" else engine), (x, y, weight)
 
 
