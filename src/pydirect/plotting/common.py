@@ -39,9 +39,14 @@ class Display:
             panel.spines[["top", "right"]].set_visible(False)
         return self.ax_
 
-    def _finished(self, ax: Any, legend: str, n_columns: int = 2, **style: Any) -> Self:
-        """Finish the axes, set them, and return the display."""
-        finish(ax, legend, n_columns, **style)
+    def _heat(self, panel: Any, across: FloatArray, up: FloatArray, values: FloatArray, **style: Any) -> None:
+        """Draw values (n_up, n_across) on a panel as colours, with their bar."""
+        self.figure_.colorbar(panel.pcolormesh(across, up, values, shading="nearest", **style), ax=panel)
+
+    def _finished(self, ax: Any, legend: str, n_columns: int = 2, markerscale: float = 1.0, **labels: Any) -> Self:
+        """Label and finish the axes, set them, and return the display."""
+        ax.set(**labels)
+        finish(ax, legend, n_columns, markerscale=markerscale)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -70,12 +75,33 @@ def vector(name: str, value: ArrayLike, size: int | None = None) -> FloatArray:
     return array
 
 
-def draw_bars(
-    ax: Any, names: Sequence[str], values: ArrayLike, shift: float = 0.0, height: float = 0.72, **style: Any
-) -> None:
-    """Draw named horizontal bars, the first on top, moved down by a part of their distance."""
-    ax.barh(np.arange(len(names)) + shift, values, height=height, **style)
+def vectors(size: int | None = None, /, **values: ArrayLike) -> list[FloatArray]:
+    """Return vectors of finite numbers, of a size or that of the first, or raise."""
+    size = np.size(next(iter(values.values()))) if size is None else size
+    return [vector(name, value, size) for name, value in values.items()]
+
+
+def draw_steps(ax: Any, names: Sequence[str], begin: FloatArray, steps: FloatArray) -> None:
+    """Draw named horizontal bars, the first on top: those that go up in one colour, those that go down in another."""
+    for sign, color, label in ((1, VERMILION, "raises"), (-1, BLUE, "lowers")):
+        own = np.flatnonzero(np.sign(steps) == sign)
+        if len(own):
+            ax.barh(own, steps[own], left=begin[own], height=0.72, color=color, label=label)
+    ax.use_sticky_edges = False
     label_bars(ax, names)
+
+
+def draw_bars(ax: Any, names: Sequence[str], values: ArrayLike, **style: Any) -> None:
+    """Draw named horizontal bars, the first on top."""
+    ax.barh(np.arange(len(names)), values, height=0.72, **style)
+    label_bars(ax, names)
+
+
+def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:
+    """Name horizontal bars, the first on top."""
+    short = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in names]
+    ax.set_yticks(range(len(short)), short, fontsize="small")
+    ax.set_ylim(len(short) - 0.4, -0.6)
 
 
 def largest(sizes: FloatArray, most: int, name: str) -> NDArray[np.intp]:
@@ -89,13 +115,6 @@ def say_if_fewer(ax: Any, shown: int, n: int, what: str, **style: Any) -> None:
         ax.set_title(f"{shown} of {n} {what}", fontsize="medium", **style)
 
 
-def label_bars(ax: Any, names: Sequence[str], longest: int = 28) -> None:
-    """Name horizontal bars, the first on top."""
-    short = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in names]
-    ax.set_yticks(range(len(short)), short, fontsize="small")
-    ax.set_ylim(len(short) - 0.4, -0.6)
-
-
 def series_names(names: Sequence[str] | None, count: int, kind: str) -> list[str]:
     """Return the names of `count` lines, which are numbered by default; raise if there are others."""
     if names is None:
@@ -105,6 +124,6 @@ def series_names(names: Sequence[str] | None, count: int, kind: str) -> list[str
     return list(names)
 
 
-def evenly(order: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """Return at most `count` evenly spaced places among rows in an order."""
-    return np.unique(np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int))
+def evenly(n_rows: int, count: int) -> NDArray[np.intp]:
+    """Return at most `count` evenly spaced places among rows."""
+    return np.unique(np.linspace(0, n_rows - 1, min(count, n_rows)).round().astype(int))

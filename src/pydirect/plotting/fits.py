@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, Self
 
 import numpy as np
@@ -19,8 +20,10 @@ from pydirect.plotting.common import (
     Display,
     finish,
     fitted,
+    largest,
     series_names,
     vector,
+    vectors,
 )
 from pydirect.predictive.gaussian_mixture import finite_array
 
@@ -45,31 +48,29 @@ class ELBODisplay(Display):
     def from_estimator(cls, estimator: Any, *, names: Sequence[str] | None = None, **kwargs: Any) -> Self:
         """Plot `elbo_trace_` of a fitted estimator or a list of them, with one line per output or class."""
         fits = list(estimator) if isinstance(estimator, (list, tuple)) else [estimator]
-        traces, converged, lines = [], [], []
+        traces: list[ArrayLike] = []
+        converged, lines = [], []
         for fit, name in zip(fits, _names(names, len(fits)), strict=True):
             trace = fitted(fit, "elbo_trace_")
-            outputs = list(trace) if isinstance(trace, (list, tuple)) else [trace]
+            outputs = trace if isinstance(trace, (list, tuple)) else [trace]
             traces += outputs
             converged += list(np.broadcast_to(fitted(fit, "converged_"), len(outputs)))
-            own = [f"class {c}" for c in fit.classes_] if hasattr(fit, "classes_") else None
-            parts = own or [f"output {k}" for k in range(len(outputs))]
+            parts = [f"class {c}" for c in getattr(fit, "classes_", ())] or series_names(None, len(outputs), "output")
             lines += [name] if len(outputs) == 1 else [f"{name}, {part}" for part in parts]
         return cls(traces, converged=converged, names=lines).plot(**kwargs)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the traces."""
         ax = self._axes(ax, (6.0, 4.0))
-        for i, (trace, converged, name) in enumerate(zip(self.traces, self.converged, self.names, strict=True)):
+        for trace, converged, name, color in zip(self.traces, self.converged, self.names, cycle(SERIES), strict=False):
             label, marker = (name, "o") if converged else (f"{name}, not converged", "X")
-            style = {"color": SERIES[i % len(SERIES)], "marker": marker, "markevery": [-1], "ms": 7}
+            style = {"color": color, "marker": marker, "markevery": [-1], "ms": 7}
             ax.plot(np.arange(1, trace.size + 1), trace, lw=1.6, label=label, **style)
         ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        ax.set(xlabel="iteration", ylabel="ELBO (nats)")
         ax.ticklabel_format(axis="y", useOffset=False, style="plain")
         low, high = ax.get_ylim()
         spare = max(1e-6 * abs(low) - 0.5 * (high - low), 0.0)  # do not enlarge the rounding of a flat trace
-        ax.set_ylim(low - spare, high + spare)
-        return self._finished(ax, "best")
+        return self._finished(ax, "best", xlabel="iteration", ylabel="ELBO (nats)", ylim=(low - spare, high + spare))
 
 
 class PosteriorDisplay(Display):
@@ -80,7 +81,7 @@ class PosteriorDisplay(Display):
         if self.q.ndim != 2 or levels.shape not in (self.q.shape, self.q.shape[1:]) or self.q.size == 0:
             raise ValueError(f"levels must have the shape of q or of its rows, got {levels.shape} for {self.q.shape}")
         self.levels = np.broadcast_to(levels, self.q.shape)
-        self.mean, self.std = vector("mean", mean, len(self.q)), vector("std", std, len(self.q))
+        self.mean, self.std = vectors(len(self.q), mean=mean, std=std)
         # A level of linspace may miss zero by rounding.
         zero = np.abs(self.levels) <= 1e-12 * np.abs(self.levels).max()
         self.zero_fraction = float(np.mean(np.sum(self.q * zero, axis=1))) if zero.any() else None
@@ -104,7 +105,7 @@ class PosteriorDisplay(Display):
         if n_weights < 1 or (ax is not None and np.size(ax) != 2):
             raise ValueError(f"ax must be a pair of axes and n_weights positive, got {np.size(ax)} and {n_weights}")
         left, right = self._panels(ax, (10.0, 4.0), ncols=2, width_ratios=(3, 2))
-        self._draw_levels(left, np.argsort(-np.abs(self.mean), kind="stable")[:n_weights])
+        self._draw_levels(left, largest(self.mean, n_weights, "n_weights"))
         self._draw_means(right)
         return self
 
@@ -112,7 +113,10 @@ class PosteriorDisplay(Display):
         highest = self.q[chosen].max()
         for column, weight in enumerate(chosen):
             order = np.argsort(self.levels[weight])
-            cells, q = _edges(self.levels[weight][order]), self.q[weight][order]
+            levels, q = self.levels[weight, order], self.q[weight, order]
+            # Cells end half-way between neighbours.
+            gaps = np.diff(levels) if levels.size > 1 else np.array([0.1 * max(abs(float(levels[0])), 1.0)])
+            cells = np.r_[levels[0] - 0.5 * gaps[0], 0.5 * (levels[:-1] + levels[1:]), levels[-1] + 0.5 * gaps[-1]]
             heat = ax.pcolormesh([column - 0.5, column + 0.5], cells, q[:, None], cmap="Blues", vmin=0.0, vmax=highest)
         style = {"fmt": "o", "ms": 3, "lw": 1, "color": VERMILION}
         ax.errorbar(range(chosen.size), self.mean[chosen], self.std[chosen], label="mean ± standard deviation", **style)
@@ -130,14 +134,6 @@ class PosteriorDisplay(Display):
             ax.yaxis.get_major_locator().set_params(integer=True)
         zeros = "no level at zero" if self.zero_fraction is None else f"expected zeros {self.zero_fraction:.1%}"
         ax.set_title(f"{self.mean.size} weights, {zeros}", fontsize="medium")
-
-
-def _edges(levels: FloatArray) -> FloatArray:
-    """Return the edges of cells around sorted levels, half-way between neighbours."""
-    gaps = np.diff(levels) if levels.size > 1 else np.array([0.1 * max(abs(float(levels[0])), 1.0)])
-    return np.concatenate(
-        [levels[:1] - 0.5 * gaps[:1], 0.5 * (levels[:-1] + levels[1:]), levels[-1:] + 0.5 * gaps[-1:]]
-    )
 
 
 def _names(names: Sequence[str] | None, count: int) -> list[str]:
@@ -165,12 +161,11 @@ class LogScoreDisplay(Display):
     def plot(self, ax: Any = None) -> Self:
         """Draw one line per model; `ax`: matplotlib Axes, by default new ones."""
         ax = self._axes(ax, (7.0, 3.6))
-        for k, (scores, name) in enumerate(zip(self.scores, self.names, strict=True)):
-            ax.plot(scores, color=SERIES[k % len(SERIES)], lw=1.5, label=name)
+        for scores, name, color in zip(self.scores, self.names, cycle(SERIES), strict=False):
+            ax.plot(scores, color=color, lw=1.5, label=name)
         for change in self.changes:
             ax.axvline(change, color=INK, lw=0.8, ls=":")
-        ax.set(xlabel="row", ylabel="running log score (nats per row)")
-        return self._finished(ax, "above")
+        return self._finished(ax, "above", xlabel="row", ylabel="running log score (nats per row)")
 
 
 def running_mean(values: ArrayLike, half_life: float) -> FloatArray:

@@ -15,15 +15,15 @@ from pydirect.explain.shapley import ShapleyValues, shapley_values
 from pydirect.plotting.common import (
     BLUE,
     INK,
-    VERMILION,
     Display,
     draw_bars,
+    draw_steps,
     evenly,
     fitted,
     label_bars,
     largest,
     say_if_fewer,
-    vector,
+    vectors,
 )
 
 
@@ -67,7 +67,7 @@ class ShapleyDisplay(Display):
             return self._draw_bars(ax, max_columns, target_name)
         if not 0 <= as_count(row, "row", 0) < len(self.values):
             raise ValueError(f"row must be below {len(self.values)}, the number of rows explained, got {row}")
-        return self._draw_waterfall(ax, row, max_columns, target_name)
+        return self._draw_waterfall(ax, row, as_count(max_columns, "max_columns"), target_name)
 
     def _explained(self) -> str:
         classes, of = self.shapley.classes, self.shapley.of
@@ -81,35 +81,28 @@ class ShapleyDisplay(Display):
         ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
         label = f"mean over {len(self.values)} rows"
         draw_bars(ax, [self.shapley.names[j] for j in order], size[order], color=BLUE, label=label)
-        ax.set_xlabel(f"mean absolute contribution to the {target_name}")
         say_if_fewer(ax, len(order), len(size), "columns")
-        return self._finished(ax, "lower right")
+        return self._finished(ax, "lower right", xlabel=f"mean absolute contribution to the {target_name}")
 
     def _draw_waterfall(self, ax: Any, row: int, max_columns: int, target_name: str) -> Self:
-        values = self.values[row]
-        as_count(max_columns, "max_columns")
+        values, names = self.values[row], self.shapley.names
         order = largest(values, len(values), "columns")
-        shown = order if len(order) <= max_columns else order[: max_columns - 1]
-        rest = order[len(shown) :]
-        steps, labels = values[shown], [self._named(row, j) for j in shown]
+        n = len(order) if len(order) <= max_columns else max_columns - 1
+        shown, rest = order[:n], order[n:]
+        labels = [f"{names[j]} = {_short(self.shapley.data[row, j])}" for j in shown]
+        steps = values[shown]
         if len(rest):
             steps, labels = np.append(steps, values[rest].sum()), [*labels, f"{len(rest)} other columns"]
         ends = self.base + np.cumsum(steps[::-1])[::-1]  # the smallest comes first, at the bottom
         ax = self._axes(ax, (6.4, 0.36 * len(steps) + 1.5))
-        _draw_steps(ax, labels, ends - steps, steps)
+        draw_steps(ax, labels, ends - steps, steps)
         if self.spread is not None:
             what = "its standard deviation" if self.shapley.std is not None else "its standard error"
-            at, spread = np.arange(len(shown)), self.spread[row, shown]
-            ax.errorbar(ends[: len(shown)], at, xerr=spread, fmt="none", ecolor=INK, lw=1, capsize=2, label=what)
+            style = {"fmt": "none", "ecolor": INK, "lw": 1, "capsize": 2, "label": what}
+            ax.errorbar(ends[:n], np.arange(n), xerr=self.spread[row, shown], **style)
         ax.axvline(self.base, color="0.6", lw=1, ls=":", label=f"average {self.base:.4g}")
         ax.axvline(self.prediction[row], color=INK, lw=1, ls="--", label=f"this row {self.prediction[row]:.4g}")
-        ax.set_xlabel(target_name)
-        return self._finished(ax, "above")
-
-    def _named(self, row: int, column: int) -> str:
-        value = self.shapley.data[row, column]
-        shown = f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
-        return f"{self.shapley.names[column]} = {shown}"
+        return self._finished(ax, "above", xlabel=target_name)
 
 
 class RowInfluenceDisplay(Display):
@@ -144,10 +137,9 @@ class RowInfluenceDisplay(Display):
         """Draw the rows of largest effects."""
         order = largest(self.effects, max_rows, "max_rows")
         ax = self._axes(ax, (6.0, max(2.0, 0.34 * len(order) + 1.0)))
-        _draw_steps(ax, [self.labels[i] for i in order], np.zeros(len(order)), self.effects[order])
+        draw_steps(ax, [self.labels[i] for i in order], np.zeros(len(order)), self.effects[order])
         ax.axvline(0.0, color=INK, lw=0.8)
-        ax.set_xlabel(f"effect of a training row on the {target_name}")
-        return self._finished(ax, "best")
+        return self._finished(ax, "best", xlabel=f"effect of a training row on the {target_name}")
 
 
 class RandomEffectsDisplay(Display):
@@ -161,7 +153,7 @@ class RandomEffectsDisplay(Display):
         self, groups: Sequence[Any], mean: ArrayLike, std: ArrayLike, *, level: float = 0.9, name: str = "intercept"
     ) -> None:
         self.groups, self.level, self.name = list(map(str, groups)), level, name
-        self.mean, self.std = vector("mean", mean, len(self.groups)), vector("std", std, len(self.groups))
+        self.mean, self.std = vectors(len(self.groups), mean=mean, std=std)
         if not self.groups or not 0 < level < 1:
             raise ValueError(f"groups must not be empty and level be in (0, 1), got {len(self.groups)} and {level}")
 
@@ -180,30 +172,22 @@ class RandomEffectsDisplay(Display):
         - `max_groups`: Largest number of groups drawn, evenly spaced in their order if there are more.
         """
         order = np.argsort(-self.mean, kind="stable")
-        order = order[evenly(order, as_count(max_groups, "max_groups"))]
+        order = order[evenly(len(order), as_count(max_groups, "max_groups"))]
         ax = self._axes(ax, (6.0, max(2.4, 0.2 * len(order) + 1.2)))
         reach = norm.ppf(0.5 + 0.5 * self.level) * self.std
         apart = np.abs(self.mean) > reach
         for own, color, label in ((~apart, "0.55", "with zero"), (apart, BLUE, "without zero")):
             at = np.flatnonzero(own[order])
-            rows, style = order[at], {"fmt": "o", "color": color, "ms": 4, "lw": 1.6}
-            style["label"] = f"{self.level:.0%} intervals {label}: {own.sum()} groups"
-            ax.errorbar(self.mean[rows], at, xerr=reach[rows], **style)
+            rows, label = order[at], f"{self.level:.0%} intervals {label}: {own.sum()} groups"
+            ax.errorbar(self.mean[rows], at, xerr=reach[rows], fmt="o", color=color, ms=4, lw=1.6, label=label)
         ax.axvline(0.0, color=INK, lw=0.8)
         label_bars(ax, [self.groups[i] for i in order])
-        ax.set_xlabel(f"{self.name} of the group ({target_name})")
         say_if_fewer(ax, len(order), len(self.groups), "groups", loc="right")
-        return self._finished(ax, "above", 1)
+        return self._finished(ax, "above", 1, xlabel=f"{self.name} of the group ({target_name})")
 
 
-def _draw_steps(ax: Any, names: Sequence[str], begin: FloatArray, steps: FloatArray) -> None:
-    """Draw horizontal bars, the first on top: those that go up in one colour, those that go down in another."""
-    for sign, color, label in ((1, VERMILION, "raises"), (-1, BLUE, "lowers")):
-        own = np.flatnonzero(np.sign(steps) == sign)
-        if len(own):
-            ax.barh(own, steps[own], left=begin[own], height=0.72, color=color, label=label)
-    ax.use_sticky_edges = False
-    label_bars(ax, names)
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _of_output(values: FloatArray, output: int, n_axes: int) -> FloatArray:

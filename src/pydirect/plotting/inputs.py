@@ -23,9 +23,11 @@ from pydirect.plotting.common import (
     draw_bars,
     evenly,
     fitted,
+    label_bars,
     largest,
     say_if_fewer,
     vector,
+    vectors,
 )
 from pydirect.predictive.gaussian_mixture import finite_array
 from pydirect.tables.dates import Dates
@@ -59,14 +61,14 @@ class RelevanceDisplay(Display):
         if kernel is None:
             raise TypeError(f"features_ must have a kernel with length-scales, got {basis.kernel or basis.map.kind}")
         n = inputs.n_standardised
-        relevance = np.zeros((n, 1 if inputs.n_outputs == n else 2))
         rates = 1 / kernel.length_scales
         if kernel.product_amplitude > 0:
             rates = np.maximum(rates, kernel.product_rates)
-        relevance[:, 0] = rates[:n]
+        relevance = rates[:n, None]
         if inputs.n_outputs > n:
-            scored = np.isin(inputs.kept, getattr(inputs, "scored", inputs.kept))
-            relevance[scored, 1] = rates[n:]
+            ranks = np.zeros(n)
+            ranks[np.isin(inputs.kept, getattr(inputs, "scored", inputs.kept))] = rates[n:]
+            relevance = np.column_stack([rates[:n], ranks])
         names = column_names(basis, fitted(estimator, "columns_"))
         return cls([names[j] for j in inputs.kept], relevance).plot(**kwargs)
 
@@ -77,14 +79,14 @@ class RelevanceDisplay(Display):
         """
         order = largest(self.relevance.max(axis=1), max_columns, "max_columns")
         ax = self._axes(ax, (5.4, max(2.4, 0.28 * len(order) + 1.2)))
-        names, kinds = [self.names[j] for j in order], self.relevance.shape[1]
+        kinds = self.relevance.shape[1]
         height = 0.8 / kinds
-        for k, (color, label) in enumerate(zip((BLUE, SERIES[5])[:kinds], ("value", "rank"), strict=False)):
-            at = height * (k - (kinds - 1) / 2)
-            draw_bars(ax, names, self.relevance[order, k], at, 0.9 * height, color=color, label=f"of the {label}")
-        ax.set_xlabel("inverse length-scale (per standard deviation)")
+        for k, (color, label) in enumerate(((BLUE, "of the value"), (SERIES[5], "of the rank"))[:kinds]):
+            at = np.arange(len(order)) + height * (k - (kinds - 1) / 2)
+            ax.barh(at, self.relevance[order, k], 0.9 * height, color=color, label=label)
+        label_bars(ax, [self.names[j] for j in order])
         say_if_fewer(ax, len(order), len(self.names), "columns")
-        return self._finished(ax, "above")
+        return self._finished(ax, "above", xlabel="inverse length-scale (per standard deviation)")
 
 
 class NoiseDisplay(Display):
@@ -95,8 +97,7 @@ class NoiseDisplay(Display):
     ) -> None:
         self.name, self.values = feature[0], vector("feature", feature[1])
         n = self.values.size
-        self.aleatoric_std = vector("aleatoric_std", aleatoric_std, n)
-        self.epistemic_std = vector("epistemic_std", epistemic_std, n)
+        self.aleatoric_std, self.epistemic_std = vectors(n, aleatoric_std=aleatoric_std, epistemic_std=epistemic_std)
         self.errors = None if errors is None else vector("errors", errors, n)
 
     @classmethod
@@ -121,7 +122,7 @@ class NoiseDisplay(Display):
         """
         ax = self._axes(ax, (6.4, 4.2))
         order = np.argsort(self.values, kind="stable")
-        rows = order[evenly(order, max_points)]
+        rows = order[evenly(order.size, max_points)]
         x, size = self.values[rows], 10.0 if rows.size <= 300 else 5.0
         tallest = max(self.aleatoric_std.max(), self.epistemic_std.max())
         if self.errors is not None:
@@ -130,8 +131,8 @@ class NoiseDisplay(Display):
             tallest = max(tallest, float(np.quantile(np.abs(self.errors), 0.99)))
         ax.scatter(x, self.aleatoric_std[rows], s=size, color=BLUE, lw=0, label="of the noise", zorder=3)
         ax.scatter(x, self.epistemic_std[rows], s=size, color=VERMILION, lw=0, label="of the function", zorder=2)
-        ax.set(xlabel=self.name, ylabel=f"standard deviation of {target_name}", ylim=(0.0, 1.08 * tallest or 1.0))
-        return self._finished(ax, "above", 3, markerscale=2.5)
+        ax.set_ylim(0.0, 1.08 * tallest or 1.0)
+        return self._finished(ax, "above", 3, 2.5, xlabel=self.name, ylabel=f"standard deviation of {target_name}")
 
 
 class EffectDisplay(Display):
@@ -152,10 +153,10 @@ class EffectDisplay(Display):
     ) -> None:
         if not effects or not 0 < level < 1:
             raise ValueError(f"effects must not be empty and level be in (0, 1), got {len(effects)} and {level}")
-        self.level, self.limits, self.effects = level, limits, []
-        for name, values, mean, std in effects:
-            n = len(values)
-            self.effects.append((name, np.asarray(values), vector("mean", mean, n), vector("std", std, n)))
+        self.level, self.limits = level, limits
+        self.effects: list[tuple[Any, ...]] = [
+            (name, np.asarray(values), *vectors(len(values), mean=mean, std=std)) for name, values, mean, std in effects
+        ]
         self.rows = [None] * len(self.effects) if rows is None else list(rows)
 
     @classmethod
@@ -180,7 +181,7 @@ class EffectDisplay(Display):
         """
         (averages, what), table = _averages_of(estimator, output), Table.of(X)
         limits = (0.0, 1.0) if hasattr(estimator, "sample_proba") else ANY
-        few = table.rows(evenly(np.arange(len(table)), max_rows))
+        few = table.rows(evenly(len(table), max_rows))
         if features is None:
             chosen = _largest_effects(averages, few)
         else:
@@ -199,39 +200,40 @@ class EffectDisplay(Display):
         if ax is not None and np.size(ax) != n:
             raise ValueError(f"ax must be {n} axes, got {np.size(ax)}")
         columns = 2 if n == 4 else min(n, 3)
-        size = (1.2 + 3.2 * columns, 0.6 + 2.9 * -(-n // columns))
-        for spare in self._panels(ax, size, ncols=columns, nrows=-(-n // columns), sharey=ax is None)[n:]:
+        height = -(-n // columns)
+        size = (1.2 + 3.2 * columns, 0.6 + 2.9 * height)
+        panels = self._panels(ax, size, ncols=columns, nrows=height, sharey=ax is None)
+        self.ax_ = panels[:n]
+        for spare in panels[n:]:
             spare.remove()
-        self.ax_ = self.ax_[:n]
-        width = float(norm.ppf(0.5 + 0.5 * self.level))
-        for k, (panel, (name, values, mean, std), rows) in enumerate(
-            zip(self.ax_, self.effects, self.rows, strict=True)
-        ):
-            label = {"label": f"{self.level:.0%} interval of the function"}
-            low, high = np.clip((mean - width * std, mean + width * std), *self.limits)
-            if values.dtype.kind in "fM" and len(values) > 2:
-                panel.fill_between(values, low, high, color=BAND, lw=0, **label)
-                panel.plot(values, mean, color=BLUE, lw=1.8, label="average prediction")
-                if rows is not None:
-                    ticks = np.quantile(rows, np.linspace(0.1, 0.9, 9))
-                    panel.plot(ticks, np.zeros(9), "|", color=INK, ms=7, transform=panel.get_xaxis_transform())
-            else:
-                at = np.arange(len(values))
-                panel.errorbar(
-                    at, mean, (mean - low, high - mean), fmt="o", color=BLUE, ecolor=SERIES[5], ms=5, lw=2, **label
-                )
-                names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
-                panel.set_xticks(at, names, rotation=45 if len(values) > 4 else 0, fontsize="small")
-                panel.set_xlim(-0.6, len(values) - 0.4)
-            if values.dtype.kind == "M":
-                panel.tick_params("x", rotation=45, labelsize="small")
-            panel.set(xlabel=name, ylabel=target_name if k % columns == 0 else "")
+        for k, panel in enumerate(self.ax_):
+            self._draw(panel, k)
+            panel.set(xlabel=self.effects[k][0], ylabel=target_name if k % columns == 0 else "")
         if ax is None:  # one legend for all panels
             legend = {"loc": "outside upper left", "frameon": False, "ncols": 2}
             self.figure_.legend(*self.ax_[0].get_legend_handles_labels(), **legend)
         else:
             self.ax_[0].legend(frameon=False, fontsize="small")
         return self
+
+    def _draw(self, panel: Any, k: int) -> None:
+        (_, values, mean, std), rows = self.effects[k], self.rows[k]
+        label, reach = f"{self.level:.0%} interval of the function", float(norm.ppf(0.5 + 0.5 * self.level)) * std
+        low, high = np.clip((mean - reach, mean + reach), *self.limits)
+        if values.dtype.kind in "fM" and len(values) > 2:
+            panel.fill_between(values, low, high, color=BAND, lw=0, label=label)
+            panel.plot(values, mean, color=BLUE, lw=1.8, label="average prediction")
+            if rows is not None:
+                deciles = np.quantile(rows, np.linspace(0.1, 0.9, 9))
+                panel.plot(deciles, np.zeros(9), "|", color=INK, ms=7, transform=panel.get_xaxis_transform())
+        else:
+            style = {"fmt": "o", "color": BLUE, "ecolor": SERIES[5], "ms": 5, "lw": 2, "label": label}
+            panel.errorbar(range(len(values)), mean, (mean - low, high - mean), **style)
+            names = [f"{value:g}" if values.dtype.kind == "f" else str(value) for value in values]
+            panel.set_xticks(range(len(values)), names, rotation=45 if len(values) > 4 else 0, fontsize="small")
+            panel.set_xlim(-0.6, len(values) - 0.4)
+        if values.dtype.kind == "M":
+            panel.tick_params("x", rotation=45, labelsize="small")
 
 
 class MapDisplay(Display):
@@ -279,9 +281,8 @@ class MapDisplay(Display):
         panels = self._panels(ax, (9.0, 3.6), ncols=2)
         shown = (self.mean, target_name, "viridis"), (self.std, "standard deviation", "magma_r")
         for panel, (values, title, colors) in zip(panels, shown, strict=True):
-            drawn = panel.pcolormesh(self.longitude, self.latitude, values, cmap=colors, shading="nearest")
             panel.set(title=title, xlabel="longitude", ylabel="latitude")
-            self.figure_.colorbar(drawn, ax=panel)
+            self._heat(panel, self.longitude, self.latitude, values, cmap=colors)
         if self.rows is not None:
             panels[1].plot(*self.rows.T, ".", color=INK, ms=2)
         return self
@@ -307,18 +308,17 @@ class SharesDisplay(Display):
         - `max_bars`: Largest number of bars.
         """
         pairs = self.effects.pairs
-        first, *second = self._panels(ax, (4.8 + 4.4 * bool(pairs), 3.4), ncols=1 + bool(pairs))
+        panels = self._panels(ax, (4.8 + 4.4 * bool(pairs), 3.4), ncols=1 + bool(pairs))
         shown = sorted((*self.effects.main, *pairs), key=lambda effect: -effect.share)[:max_bars]
         colors = [BLUE if len(effect.columns) == 1 else VERMILION for effect in shown]
         names, spread = [" × ".join(effect.columns) for effect in shown], [effect.share_std for effect in shown]
-        draw_bars(first, names, [effect.share for effect in shown], color=colors, xerr=spread, ecolor=INK)
-        first.set(xlabel="share of the variance of f", xlim=(0, None))
-        for panel in second:
+        draw_bars(panels[0], names, [effect.share for effect in shown], color=colors, xerr=spread, ecolor=INK)
+        panels[0].set(xlabel="share of the variance of f", xlim=(0, None))
+        if pairs:
             (u, v), mean = pairs[0].values, pairs[0].mean
             reach = float(np.abs(mean).max()) or 1.0
-            drawn = panel.pcolormesh(u, v, mean.T, cmap="RdBu_r", vmin=-reach, vmax=reach, shading="nearest")
-            panel.set(xlabel=pairs[0].columns[0], ylabel=pairs[0].columns[1], title="interaction")
-            self.figure_.colorbar(drawn, ax=panel)
+            panels[1].set(xlabel=pairs[0].columns[0], ylabel=pairs[0].columns[1], title="interaction")
+            self._heat(panels[1], u, v, mean.T, cmap="RdBu_r", vmin=-reach, vmax=reach)
         return self
 
 
@@ -341,7 +341,8 @@ def name_of(table: Table, column: int) -> str:
 
 def named_numbers(table: Table, feature: int | str) -> tuple[str, FloatArray]:
     """Return the name and the numbers of a column that is given by its index or name."""
-    name, values = name_of(table, number_of(table, feature)), table.columns[number_of(table, feature)]
+    column = number_of(table, feature)
+    name, values = name_of(table, column), table.columns[column]
     if not isinstance(values, np.ndarray):
         raise TypeError(f"{name} must hold numbers, got a column of {type(values).__name__.lower()}")
     return name, values
@@ -394,7 +395,7 @@ def _grid(column: Column, resolution: int) -> Column:
     known = values[np.isfinite(values)]
     grid = np.unique(known)
     if isinstance(column, Dates):
-        return replace(column, seconds=grid[evenly(np.arange(len(grid)), resolution)])
+        return replace(column, seconds=grid[evenly(len(grid), resolution)])
     if len(grid) <= resolution:
         return grid
     return np.linspace(np.quantile(known, 0.05), np.quantile(known, 0.95), resolution)
@@ -418,7 +419,7 @@ def _moved(averages: AveragesOf, table: Table, column: int, grid: Column) -> Flo
 
 def _largest_effects(averages: AveragesOf, table: Table) -> list[int]:
     """Return the columns whose values move the average prediction most, in the order of the table."""
-    rows = table.rows(evenly(np.arange(len(table)), FEW_ROWS))
+    rows = table.rows(evenly(len(table), FEW_ROWS))
     grids = [_grid(column, FEW_VALUES) for column in table.columns]
     moves = [np.ptp(_moved(averages, rows, j, grid)[0]) if len(grid) else 0.0 for j, grid in enumerate(grids)]
     return sorted(np.argsort(moves)[::-1][:MOST_COLUMNS].tolist())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import cycle
 from typing import Any, Self
 
 import numpy as np
@@ -30,11 +31,14 @@ from pydirect.plotting.common import (
     fitted,
     series_names,
     vector,
+    vectors,
 )
 from pydirect.plotting.inputs import named_numbers
 from pydirect.predictive.gaussian_mixture import finite_array
 from pydirect.predictive.transformed import Distribution
 from pydirect.tables.table import Table
+
+UNIT_SQUARE: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, 1), "aspect": "equal"}
 
 
 class PredictionIntervalDisplay(Display):
@@ -48,10 +52,9 @@ class PredictionIntervalDisplay(Display):
     def __init__(
         self, y_true: ArrayLike, mean: ArrayLike, lower: ArrayLike, upper: ArrayLike, level: float, feature: Any = None
     ) -> None:
-        self.y_true, n = vector("y_true", y_true), np.size(y_true)
-        self.mean, self.level = vector("mean", mean, n), level
-        self.lower, self.upper = vector("lower", lower, n), vector("upper", upper, n)
-        self.feature = None if feature is None else (feature[0], vector("feature", feature[1], n))
+        self.y_true, self.mean, self.lower, self.upper = vectors(y_true=y_true, mean=mean, lower=lower, upper=upper)
+        self.level = level
+        self.feature = None if feature is None else (feature[0], vector("feature", feature[1], self.y_true.size))
 
     @classmethod
     def from_predictions(
@@ -78,8 +81,7 @@ class PredictionIntervalDisplay(Display):
         - `max_points`: Largest number of rows drawn, evenly spaced if there are more.
         """
         as_choice(kind, "kind", ("sorted", "actual_vs_predicted", "feature"))
-        names = {"sorted": "row, in order of prediction", "actual_vs_predicted": f"predicted {target_name}"}
-        name, at = names.get(kind), self.mean
+        name, at = "row, in order of prediction" if kind == "sorted" else f"predicted {target_name}", self.mean
         if kind == "feature":
             if self.feature is None:
                 raise ValueError('feature must be given for kind="feature", got None')
@@ -87,20 +89,19 @@ class PredictionIntervalDisplay(Display):
         ax = self._axes(ax, (6.4, 4.4))
         # Sorted by observation, even calibrated predictions would look too high on the left and too low on the right.
         order = np.argsort(at, kind="stable")
-        shown = evenly(order, max_points)
+        shown = evenly(order.size, max_points)
         rows = order[shown]
         across = shown + 1 if kind == "sorted" else at[rows]
         covered = (self.lower <= self.y_true) & (self.y_true <= self.upper)
-        y, inside = self.y_true[rows], covered[rows]
         label = f"{self.level:.0%} interval: {covered.mean():.1%} of {order.size} inside"
         width, size = float(np.clip(250.0 / rows.size, 0.8, 5.0)), 14.0 if rows.size <= 150 else 7.0
         ax.vlines(across, self.lower[rows], self.upper[rows], color=BAND, lw=width, label=label)
         ax.plot(across, self.mean[rows], "_" if kind == "feature" else "-", color=BLUE, lw=1.5, label="prediction")
-        outside = {"s": 2.2 * size, "color": VERMILION, "marker": "D", "label": "observed outside"}
-        ax.scatter(across[inside], y[inside], s=size, color=INK, lw=0, label="observed inside", zorder=3)
-        ax.scatter(across[~inside], y[~inside], lw=0, zorder=4, **outside)
-        ax.set(xlabel=name, ylabel=target_name)
-        return self._finished(ax, "above")
+        inside = {"s": size, "color": INK, "label": "observed inside", "zorder": 3}
+        outside = {"s": 2.2 * size, "color": VERMILION, "marker": "D", "label": "observed outside", "zorder": 4}
+        for own, style in ((covered[rows], inside), (~covered[rows], outside)):
+            ax.scatter(across[own], self.y_true[rows[own]], lw=0, **style)
+        return self._finished(ax, "above", xlabel=name, ylabel=target_name)
 
 
 class CalibrationDisplay(Display):
@@ -151,22 +152,21 @@ class CalibrationDisplay(Display):
         """
         as_choice(kind, "kind", ("coverage", "pit"))
         ax = self._axes(ax, (4.6, 4.6) if kind == "coverage" else (5.4, 4.0))
-        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
-        style = {"color": SERIES[len(earlier) % len(SERIES)], "lw": 1.8, "label": self.name, "gid": "pydirect"}
-        n = self.pit.size
-        if not earlier:
+        first, style = _curve(ax)
+        style, n = style | {"label": self.name}, self.pit.size
+        if first:
             _draw_calibrated(ax, n, bins if kind == "pit" else None)
         if kind == "coverage":
             levels = np.linspace(0.0, 1.0, 101)
             needed = np.sort(np.abs(2.0 * self.pit - 1.0))
             ax.plot(levels, np.searchsorted(needed, levels, side="right") / n, **style)
-            ax.set(xlabel="nominal coverage", ylabel="observed coverage", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        else:
-            counts, edges = np.histogram(self.pit, bins=bins, range=(0.0, 1.0))
-            ax.stairs(counts * bins / n, edges, baseline=None, **style)
-            ax.set(xlabel="PIT: predicted probability of less than observed", ylabel="density", xlim=(0, 1))
-            ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n))
-        return self._finished(ax, "best" if kind == "coverage" else "above")
+            ax.set(**UNIT_SQUARE)
+            return self._finished(ax, "best", xlabel="nominal coverage", ylabel="observed coverage")
+        counts, edges = np.histogram(self.pit, bins=bins, range=(0.0, 1.0))
+        ax.stairs(counts * bins / n, edges, baseline=None, **style)
+        ax.set(xlim=(0, 1), ylim=(0.0, max(ax.get_ylim()[1], 1.05 * counts.max() * bins / n)))
+        name = "PIT: predicted probability of less than observed"
+        return self._finished(ax, "above", xlabel=name, ylabel="density")
 
 
 class ReliabilityDisplay(Display):
@@ -205,22 +205,22 @@ class ReliabilityDisplay(Display):
         each row counts once per class.
         """
         ax = self._axes(ax, (4.6, 4.6))
-        earlier = [artist for artist in ax.get_children() if artist.get_gid() == "pydirect"]
-        if not earlier:
+        first, style = _curve(ax)
+        if first:
             ax.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="calibrated")
         predicted, observed, count = reliability_curve(self.y_true, self.probability, n_bins=n_bins)
         error = 2 * np.sqrt(predicted * (1 - predicted) / count)
-        color = SERIES[len(earlier) % len(SERIES)]
-        label = f"{self.name}, calibration error {self.calibration_error:.1%}"
-        bars = None if earlier else "2 SE; row counts"
+        color, label = style["color"], f"{self.name}, calibration error {self.calibration_error:.1%}"
+        bars = "2 SE; row counts" if first else None
         ax.vlines(predicted, observed - error, observed + error, color=color, lw=1, alpha=0.6, label=bars)
-        ax.plot(predicted, observed, "o-", color=color, lw=1.8, ms=5, label=label, gid="pydirect")
+        ax.plot(predicted, observed, "o-", ms=5, label=label, **style)
         paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
         for x, y, n in zip(predicted, observed, count, strict=True):
             beside = {"xytext": (5, -9) if y > 0.5 else (5, 5), "textcoords": "offset points"}
             ax.annotate(f"{n:.0f}", (x, y), color=color, fontsize="x-small", bbox=paper, zorder=4, **beside)
-        ax.set(xlabel="predicted probability", ylabel="observed frequency", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        return self._finished(ax, "above", 1)
+        return self._finished(
+            ax, "above", 1, xlabel="predicted probability", ylabel="observed frequency", **UNIT_SQUARE
+        )
 
 
 class SurvivalDisplay(Display):
@@ -259,14 +259,18 @@ class SurvivalDisplay(Display):
     def plot(self, ax: Any = None, *, time_name: str = "time") -> Self:
         """Draw the curves."""
         ax = self._axes(ax, (6.0, 4.0))
-        for k, name in enumerate(self.names):
-            color = SERIES[k % len(SERIES)]
+        for k, (name, color) in enumerate(zip(self.names, cycle(SERIES), strict=False)):
             ax.fill_between(self.times, *self.ends[:, k], color=color, alpha=0.2, lw=0)
             ax.plot(self.times, self.survival[k], color=color, lw=1.8, label=name)
         ax.fill_between([], [], [], color="0.8", lw=0, label=f"{self.level:.0%} interval of the function")
-        ends = {"xlim": (self.times.min(), self.times.max()), "ylim": (0.0, 1.02)}
-        ax.set(xlabel=time_name, ylabel="probability that the event is later", **ends)
-        return self._finished(ax, "above")
+        ax.set(xlim=(self.times.min(), self.times.max()), ylim=(0.0, 1.02))
+        return self._finished(ax, "above", xlabel=time_name, ylabel="probability that the event is later")
+
+
+def _curve(ax: Any) -> tuple[bool, dict[str, Any]]:
+    """Return whether axes have no curve of a display yet, and the style of one more."""
+    earlier = sum(artist.get_gid() == "pydirect" for artist in ax.get_children())
+    return earlier == 0, {"color": SERIES[earlier % len(SERIES)], "lw": 1.8, "gid": "pydirect"}
 
 
 def _draw_calibrated(ax: Any, n: int, bins: int | None) -> None:
