@@ -22,11 +22,13 @@ import re
 import secrets
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 class FileFormatError(ValueError):
@@ -151,13 +153,13 @@ FORMAT_VERSION = 1
 MAX_JSON_BYTES = 16 * 2**20
 _MAX_DEPTH = 64
 # The closing quote is optional so that an unterminated string is consumed in one step, without backtracking.
-_JSON_NESTING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_JSON_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
 
 
-def encode_header(kind: str, header: dict[str, Any]) -> bytes:
+def _encode_header(kind: str, header: dict[str, Any]) -> bytes:
     """Return the JSON text of a file, or raise if the header cannot be stored."""
     if not isinstance(header, dict):
         raise TypeError(f"header: expected a dict, got {type(header).__name__}")
@@ -191,11 +193,13 @@ def _plain(value: Any, where: str, depth: int) -> Any:
 # ---------------------------------------------------------------------------------------------------------- reading
 
 
-def parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
+def _parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[str, Any]]:
     """Return kind and header from a JSON text, or raise if it is not valid or of a later version."""
     # Counted before parsing: the parser recurses, and the file must not decide how deep.
-    if _nesting(text) > _MAX_DEPTH + 1:
-        raise CorruptFileError(path, f"the header is nested deeper than {_MAX_DEPTH} levels")
+    symbols = np.frombuffer(_JSON_STRING.sub(b"", text), dtype="S1")
+    steps = np.isin(symbols, (b"[", b"{")).astype(np.int8) - np.isin(symbols, (b"]", b"}"))
+    if np.cumsum(steps, dtype=np.int32).max(initial=0) > _MAX_DEPTH + 1:
+        raise ValueError(f"the header is nested deeper than {_MAX_DEPTH} levels")
     try:
         document = json.loads(
             text.decode("ascii"),
@@ -204,30 +208,16 @@ def parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[s
             object_pairs_hook=_parse_object,
         )
     except ValueError as error:
-        raise CorruptFileError(path, f"the header is not valid: {error}") from None
+        raise ValueError(f"the header is not valid: {error}") from None
     version = document.get("format_version") if isinstance(document, dict) else None
     if type(version) is int and version > FORMAT_VERSION:
-        raise VersionError(
-            path, f"written by a later version of pydirect (file format {version}, readable up to {FORMAT_VERSION})"
-        )
+        later = f"file format {version}, readable up to {FORMAT_VERSION}"
+        raise VersionError(path, f"written by a later version of pydirect ({later})")
     match document:
         case {"format_version": int(), "kind": str(kind), "header": dict(header)} if len(document) == 3 and kind:
             if type(version) is int and version == FORMAT_VERSION:
                 return kind, header
-    raise CorruptFileError(path, "the header is not valid: expected format_version, kind and header")
-
-
-def _nesting(text: bytes) -> int:
-    """Return the depth of nested brackets in a JSON text, outside of strings."""
-    depth = deepest = 0
-    for match in _JSON_NESTING.finditer(text):
-        first = match.group()[:1]
-        if first in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif first in b"]}":
-            depth -= 1
-    return deepest
+    raise ValueError("the header is not valid: expected format_version, kind and header")
 
 
 def _parse_float(literal: str) -> float:
@@ -247,7 +237,7 @@ def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _HEADER = "header.json"
 _START = b"PK\x03\x04"
 _DIGEST_CHARACTERS = 64
-_ARRAY_NAME = re.compile(r"[\w.\-]{1,1000}", re.ASCII)
+_MEMBER_NAME = re.compile(r"[\w.\-]{1,1000}\.npy", re.ASCII)
 _INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _REAL = ["float16", "float32", "float64", "complex64", "complex128"]
 _DTYPES = {name: np.dtype(name).newbyteorder("<") for name in ["bool", *_INTEGERS, *_REAL]}
@@ -308,7 +298,7 @@ def write(
     if not isinstance(kind, str) or not kind:
         raise TypeError(f"kind: expected a non-empty str, got {kind!r}")
     prepared = _storable(arrays)
-    text = encode_header(kind, header)
+    text = _encode_header(kind, header)
     with atomic_open(path) as file:
         _write_all(file, text, prepared)
 
@@ -338,7 +328,7 @@ def _storable(arrays: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         raise TypeError(f"arrays: expected a dict of ndarray, got {type(arrays).__name__}")
     result = {}
     for name, array in (arrays or {}).items():
-        if not isinstance(name, str) or not _ARRAY_NAME.fullmatch(name):
+        if not isinstance(name, str) or not _MEMBER_NAME.fullmatch(f"{name}.npy"):
             raise TypeError(f"arrays: expected names of letters, digits, '_', '.' and '-', got {name!r}")
         # A masked array would silently lose its mask.
         if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
@@ -375,14 +365,9 @@ def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None
         names = (kind,) if isinstance(kind, str) else kind
         if names is not None and found not in names:
             raise KindError(path, f"expected a file of kind {' or '.join(map(repr, names))}, got {found!r}")
-        size = os.fstat(file.fileno()).st_size - _DIGEST_CHARACTERS
-        if _digest(file, size) != archive.comment:
-            raise CorruptFileError(path, "altered: the file does not match its checksum")
-        arrays = {}
-        for info in archive.infolist()[1:]:
-            with archive.open(info) as member:
-                arrays[info.filename.removesuffix(".npy")] = _read_array(member, info, path)
-        return Document(found, header, arrays)
+        if _digest(file, os.fstat(file.fileno()).st_size - _DIGEST_CHARACTERS) != archive.comment:
+            raise ValueError("the file does not match its checksum")
+        return Document(found, header, _of_arrays(archive, _read_array))
 
 
 @contextlib.contextmanager
@@ -403,12 +388,7 @@ def describe(path: str | os.PathLike[str]) -> Description:
     """
     with _opened(path) as (file, archive):
         kind, header = _header(archive, path)
-        arrays = {}
-        for info in archive.infolist()[1:]:
-            with archive.open(info) as member:
-                shape, _, dtype = _read_layout(member, info, path)
-            nbytes = math.prod(shape) * dtype.itemsize
-            arrays[info.filename.removesuffix(".npy")] = ArrayInfo(dtype.name, shape, nbytes)
+        arrays = _of_arrays(archive, _array_info)
         return Description(kind, header, arrays, FORMAT_VERSION, os.fstat(file.fileno()).st_size)
 
 
@@ -439,53 +419,69 @@ def _header(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> tuple[str
     """Return kind and header of an archive whose members have possible names and places."""
     size, members = os.stat(path).st_size, archive.infolist()
     names = [info.filename for info in members]
-    if not names or names[0] != _HEADER or len(archive.comment) != _DIGEST_CHARACTERS:
-        raise CorruptFileError(path, "truncated or altered: the header or the checksum is missing")
+    if names[:1] != [_HEADER] or len(archive.comment) != _DIGEST_CHARACTERS:
+        raise ValueError("the header or the checksum is missing")
     for info in members:
-        name = info.filename.removesuffix(".npy")
-        if info is not members[0] and (name == info.filename or not _ARRAY_NAME.fullmatch(name)):
-            raise CorruptFileError(path, f"altered: {info.filename!r} is not the name of an array")
+        if info is not members[0] and not _MEMBER_NAME.fullmatch(info.filename):
+            raise ValueError(f"{info.filename!r} is not the name of an array")
         stored = info.compress_type == zipfile.ZIP_STORED and info.compress_size == info.file_size
         if not stored or info.flag_bits or info.header_offset + info.file_size > size:
-            raise CorruptFileError(path, f"altered: member {info.filename!r} is not stored as it should be")
+            raise ValueError(f"member {info.filename!r} is not stored as it should be")
     if len(set(names)) != len(names):
-        raise CorruptFileError(path, "altered: an array occurs twice")
+        raise ValueError("an array occurs twice")
     if members[0].file_size > MAX_JSON_BYTES:
-        raise CorruptFileError(path, f"altered: the header has more than {MAX_JSON_BYTES} bytes")
-    return parse_header(archive.read(_HEADER), path)
+        raise ValueError(f"the header has more than {MAX_JSON_BYTES} bytes")
+    return _parse_header(archive.read(_HEADER), path)
 
 
-def _read_layout(
-    member: Any, info: zipfile.ZipInfo, path: str | os.PathLike[str]
-) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _of_arrays(archive: zipfile.ZipFile, make: Callable[[Any, int], T]) -> dict[str, T]:
+    """Return what is made of each array's file and its size, by the names of the arrays."""
+    found = {}
+    for info in archive.infolist()[1:]:
+        name = info.filename.removesuffix(".npy")
+        with archive.open(info) as member:
+            try:
+                found[name] = make(member, info.file_size)
+            except ValueError as error:
+                raise ValueError(f"array {name!r}: {error}") from None
+    return found
+
+
+def _read_layout(member: Any, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Return shape, Fortran order and dtype of an array, in front of its data, whose size fits."""
     # Parsed here, not by NumPy, which evaluates literals of any depth and warns of old dialects.
     prefix, length = member.read(8), int.from_bytes(member.read(2), "little")
     found = _LAYOUT.fullmatch(member.read(length)) if prefix == _NPY_PREFIX else None
     if found is None:
-        raise CorruptFileError(path, f"array {info.filename!r}: its description is not valid")
+        raise ValueError("its description is not valid")
     dtype, fortran_order = _DESCRIPTIONS.get(found[1].decode()), found[2] == b"True"
     if dtype is None:
-        raise CorruptFileError(path, f"array {info.filename!r}: unknown dtype {found[1].decode()!r}")
+        raise ValueError(f"unknown dtype {found[1].decode()!r}")
     shape = tuple(map(int, found[3].replace(b",", b" ").split()))
     if len(shape) > _MAX_NDIM:
-        raise CorruptFileError(path, f"array {info.filename!r}: impossible shape")
+        raise ValueError("impossible shape")
     # NumPy refuses an empty array whose other lengths overflow, such as (0, 2**62, 2**62).
     addressable = math.prod(max(length, 1) for length in shape) * dtype.itemsize <= _MAX_ARRAY_BYTES
-    nbytes = info.file_size - member.tell()
+    nbytes = size - member.tell()
     if math.prod(shape) * dtype.itemsize != nbytes or not addressable:
-        raise CorruptFileError(path, f"array {info.filename!r}: {nbytes} bytes do not fit shape {shape} of {dtype}")
+        raise ValueError(f"{nbytes} bytes do not fit shape {shape} of {dtype}")
     return shape, fortran_order, dtype
 
 
-def _read_array(member: Any, info: zipfile.ZipInfo, path: str | os.PathLike[str]) -> np.ndarray:
-    shape, fortran_order, dtype = _read_layout(member, info, path)
+def _array_info(member: Any, size: int) -> ArrayInfo:
+    shape, _, dtype = _read_layout(member, size)
+    return ArrayInfo(dtype.name, shape, math.prod(shape) * dtype.itemsize)
+
+
+def _read_array(member: Any, size: int) -> np.ndarray:
+    shape, fortran_order, dtype = _read_layout(member, size)
     array = np.empty(shape, dtype=dtype, order="F" if fortran_order else "C")
     raw = array.reshape(-1, order="A").view(np.uint8)
     for start in range(0, len(raw), _BLOCK):
-        if member.readinto(raw[start : start + _BLOCK].data) != len(raw[start : start + _BLOCK]):
-            raise CorruptFileError(path, f"truncated inside array {info.filename!r}")
+        block = raw[start : start + _BLOCK]
+        if member.readinto(block.data) != len(block):
+            raise ValueError("its data end too early")
     # NumPy does not check the bytes of booleans; values other than 0 and 1 would give wrong counts later.
     if dtype.kind == "b" and raw.max(initial=0) > 1:
-        raise CorruptFileError(path, f"array {info.filename!r}: a boolean is neither 0 nor 1")
+        raise ValueError("a boolean is neither 0 nor 1")
     return array.astype(dtype.newbyteorder("="), copy=False)
