@@ -127,6 +127,10 @@ def check_model(model: Any, path: Path) -> None:
     assert stable_header(again) == stable_header(document), difference(stable_header(document), stable_header(again))
     d = getattr(model, "n_features_in_", None) or model.n_features_in
     rows = NEW[:, :d] if d <= 2 else np.ones((3, d))
+    categories = getattr(getattr(model, "columns_", None), "categories", ())
+    if of_text := [j for j, own in enumerate(categories) if own is not None]:
+        rows = rows.astype(object)
+        rows[:, of_text] = "a"
     with np.errstate(all="ignore"):
         if hasattr(model, "predict_proba"):
             probabilities = model.predict_proba(rows)

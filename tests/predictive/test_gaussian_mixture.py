@@ -1,7 +1,5 @@
 """Predictive distributions: Gaussian mixtures against their definitions, and their limits."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,13 +35,6 @@ def mixtures(draw):
 
 
 # Moments
-
-
-def test_moments_follow_the_law_of_total_variance():
-    d = PredictiveDistribution([0.25, 0.75], [[0.0, 4.0]], [[1.0, 2.0]])
-    np.testing.assert_allclose(d.mean, [3.0])
-    np.testing.assert_allclose(d.variance, [0.25 * (1.0 + 9.0) + 0.75 * (2.0 + 1.0)])
-    np.testing.assert_allclose(d.std, np.sqrt(d.variance))
 
 
 def test_moments_are_those_of_the_density():
@@ -96,16 +87,6 @@ def test_infinite_points_are_the_limits():
     np.testing.assert_array_equal(d.cdf(np.inf), 1.0)
     np.testing.assert_array_equal(d.cdf(-np.inf), 0.0)
     np.testing.assert_array_equal(d.density(np.inf), 0.0)
-
-
-@pytest.mark.parametrize("method", ["log_density", "density", "cdf", "crps"])
-def test_several_points_for_each_row_agree_with_one_at_a_time(method):
-    d = mixture()
-    y = np.random.default_rng(3).normal(size=(d.n_rows, 7))
-    together = getattr(d, method)(y)
-    assert together.shape == (5, 7)
-    for j in range(7):
-        np.testing.assert_array_equal(together[:, j], getattr(d, method)(y[:, j]))
 
 
 # Quantiles
@@ -221,25 +202,7 @@ def test_a_point_mass_within_a_mixture_holds_its_share_of_the_quantiles():
     assert point.crps(1.5) == pytest.approx(0.5)
 
 
-# Samples, units, container
-
-
-def test_samples_have_the_moments_and_the_distribution_of_the_mixture():
-    d = mixture()
-    draws = d.sample(40_000, rng=np.random.default_rng(4))
-    assert draws.shape == (40_000, 5)
-    assert np.all(np.abs(draws.mean(axis=0) - d.mean) < 4.5 * d.std / 200.0)
-    squares = (draws - d.mean) ** 2
-    assert np.all(np.abs(squares.mean(axis=0) - d.variance) < 4.5 * squares.std(axis=0) / 200.0)
-    for p in (0.05, 0.5, 0.9):
-        below = np.mean(draws <= d.quantile(p), axis=0)
-        assert np.all(np.abs(below - p) < 4.5 * np.sqrt(p * (1 - p)) / 200.0)
-
-
-def test_samples_repeat_with_the_seed():
-    d = mixture()
-    np.testing.assert_array_equal(d.sample(3, rng=7), d.sample(3, rng=np.random.default_rng(7)))
-    assert d.sample(0, rng=7).shape == (0, 5)
+# Units, container
 
 
 @given(mixtures(), st.floats(-50, 50).filter(lambda a: abs(a) > 1e-2), st.floats(-10, 10))
@@ -264,17 +227,11 @@ def test_given_arrays_are_not_changed_and_cannot_be_through_the_distribution():
     np.testing.assert_array_equal(weights, [0.4, 0.6])
 
 
-def test_pickle_and_repr():
-    d = mixture()
-    copy = pickle.loads(pickle.dumps(d))
-    np.testing.assert_array_equal(copy.quantile(0.3), d.quantile(0.3))
-    assert repr(d) == "PredictiveDistribution(n_rows=5, n_components=4)"
-
-
 def test_zero_rows_are_accepted():
     d = PredictiveDistribution(np.empty((0, 2)), np.empty((0, 2)), np.empty((0, 2)))
     assert d.quantile([0.1, 0.9]).shape == (0, 2)
     assert d.crps(np.empty(0)).shape == d.mean.shape == (0,)
+    assert mixture().sample(0, rng=7).shape == (0, 5)
 
 
 # Validation
