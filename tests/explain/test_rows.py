@@ -1,14 +1,15 @@
-"""Predictions of training rows without themselves are those of refits; intervals from them cover."""
+"""What rows did to predictions, their own and others, is what refits without them say; intervals cover."""
 
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from pydirect import DirectRegressor, Nystroem, fit_many
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential, fit_many, load
 from pydirect.estimators import LocalProcessWarning
-from pydirect.explain import LeftOutRows, compare_left_out
+from pydirect.explain import LeftOutRows, RowInfluence, compare_left_out
 from pydirect.explain import rows as rows_module
+from pydirect.statistics import PrivacyBudget
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((60, 3)), RNG.standard_normal((25, 3))
@@ -176,33 +177,10 @@ def test_rows_of_sums_are_predicted_as_those_of_a_fit():
     )
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        (
-            {"posterior": "sequential"},
-            "with posterior='sequential': fit with posterior='gaussian'",
-        ),
-        ({"noise": "varying"}, "fit with noise='constant'"),
-    ],
-)
-def test_models_without_a_formula_refuse(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        fit(**parameters)
-
-
 def test_a_local_process_is_left_out_with_a_warning():
     with pytest.warns(LocalProcessWarning, match="rows without themselves leave out the model's local process"):
         left = fit(local=5, noise="constant")
     np.testing.assert_array_equal(left.residuals, fit(local=False, noise="constant").residuals)
-
-
-def test_other_rows_are_refused():
-    model = DirectRegressor(n_basis_functions=24).fit(X, Y)
-    with pytest.raises(ValueError, match="X must be the rows of the fit, 60 by their weights, got 59"):
-        LeftOutRows(model, X[1:], Y[1:])
-    with pytest.raises(ValueError, match="X, y and sample_weight must be those of the fit"):
-        LeftOutRows(model, X, Y + 1)
 
 
 def test_levels_that_residuals_do_not_resolve_are_refused():
@@ -230,3 +208,157 @@ def test_number_of_threads_does_not_change_them():
     np.testing.assert_array_equal(one.residuals, two.residuals)
     np.testing.assert_array_equal(one.log_density, two.log_density)
     np.testing.assert_array_equal(one.predict_interval(NEW), two.predict_interval(NEW))
+
+
+# --- influence
+
+GIVEN = np.random.default_rng(3).integers(0, 4, 60).astype(float)
+PLACES = 1.5 * NEW[:8]
+OPTIONS = {"features": Nystroem(max_search_rows=60), "n_basis_functions": 24}
+
+
+def refit(model, rows, weight, targets, k):
+    """Mean and deviation of y at PLACES by a refit to some rows, all else held, one output."""
+    own = Refit(model, X[rows], targets[rows, k], weight[rows], k)
+    mean, variance = own.moments(PLACES)
+    std = np.sqrt(variance + model.posteriors_[k].noise.variance)
+    return model.y_mean_[k] + model.y_scale_[k] * mean, model.calibration_scale_ * model.y_scale_[k] * std
+
+
+INFLUENCES = {
+    "landmarks": ({}, Y, None),
+    "counts": ({"features": Fourier(max_search_rows=60)}, Y, GIVEN),
+    "two outputs": ({}, TWO, GIVEN),
+    "linear": ({"features": "linear", "noise": 0.1}, Y, None),
+    "more functions than rows": ({"features": Polynomial(6)}, Y, None),
+}
+
+
+@pytest.mark.parametrize("case", INFLUENCES, ids=str)
+def test_effects_are_those_of_refits_without_the_rows(case):
+    parameters, targets, counts = INFLUENCES[case]
+    model = DirectRegressor(**{**OPTIONS, **parameters}).fit(X, targets, counts)
+    model.calibrate(X, targets)
+    weight, columns = np.ones(60) if counts is None else counts, targets.reshape(60, -1)
+    influence = RowInfluence(model, X, targets, counts)
+    each, everything = influence.leave_one_out(PLACES), np.arange(60)
+    groups = {"few": [2, 5, 7], "most": np.arange(50), "mask": everything < 30}
+    together = {name: influence.leave_out(rows, PLACES) for name, rows in groups.items()}
+    assert each.mean.shape == each.std.shape == (8, 60, *targets.shape[1:])
+    assert influence.leverage_.shape == influence.residual_.shape == influence.cooks_distance_.shape == targets.shape
+    for k in range(columns.shape[1]):
+        unit = 1e-8 * model.y_scale_[k]
+        whole = refit(model, everything, weight, columns, k)
+        for i in range(0, 60, 6):
+            rest = refit(model, everything != i, weight, columns, k)
+            for effect, before, after in zip((each.mean, each.std), whole, rest, strict=True):
+                np.testing.assert_allclose(effect.reshape(8, 60, -1)[:, i, k], before - after, rtol=0, atol=unit)
+        for name, rows in groups.items():
+            rest = refit(model, np.delete(everything, rows), weight, columns, k)
+            found = together[name].mean, together[name].std
+            for effect, before, after in zip(found, whole, rest, strict=True):
+                np.testing.assert_allclose(effect.reshape(8, -1)[:, k], before - after, rtol=0, atol=unit)
+
+
+def test_rows_predict_themselves_as_leave_one_out_residuals_say():
+    model = DirectRegressor(**OPTIONS).fit(X, TWO)
+    influence = RowInfluence(model, X, TWO)
+    own = np.diagonal(influence.leave_one_out(X).mean).T
+    np.testing.assert_allclose(influence.residual_ + own, LeftOutRows(model, X, TWO).residuals, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(influence.leverage_ * (influence.residual_ + own), own, rtol=1e-7, atol=1e-9)
+
+
+def test_an_outlier_has_the_largest_distance_and_a_row_of_weight_zero_none():
+    y, weight = X @ [1.0, 2.0, 0.0] + 0.1 * RNG.standard_normal(60), np.ones(60)
+    y[17] += 5.0
+    weight[3] = 0.0
+    influence = RowInfluence(DirectRegressor("linear").fit(X, y, weight), X, y, weight)
+    assert influence.cooks_distance_.argmax() == 17
+    assert influence.cooks_distance_[3] == 0.0 and not influence.leave_one_out(PLACES).mean[:, 3].any()
+
+
+def test_a_loaded_model_has_the_same_rows(tmp_path):
+    model = DirectRegressor(**OPTIONS).fit(X, Y, GIVEN)
+    model.save(tmp_path / "model.pydirect")
+    loaded = load(tmp_path / "model.pydirect")
+    ways = (RowInfluence(each, X, Y, GIVEN).leave_one_out(PLACES) for each in (model, loaded))
+    np.testing.assert_allclose(*(found.mean for found in ways), rtol=1e-9, atol=1e-12)
+
+
+def test_of_a_stream_some_rows_are_enough():
+    model = DirectRegressor(Fourier(max_search_rows=60), n_basis_functions=24, noise="constant")
+    model.fit_stream([(X[:40], Y[:40]), (X[40:], Y[40:])])
+    whole, few = RowInfluence(model, X, Y), RowInfluence(model, X[5:9], Y[5:9])
+    np.testing.assert_allclose(
+        few.leave_one_out(PLACES).mean, whole.leave_one_out(PLACES).mean[:, 5:9], rtol=0, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        few.leave_out([0, 1, 2, 3], PLACES).std, whole.leave_out([5, 6, 7, 8], PLACES).std, rtol=0, atol=1e-9
+    )
+    np.testing.assert_allclose(few.leverage_, whole.leverage_[5:9], rtol=1e-9)
+
+
+def test_of_rows_that_were_added_in_blocks_some_are_enough():
+    weight = GIVEN + 1
+    model = DirectRegressor(**OPTIONS)
+    for block in (slice(0, 40), slice(40, 60)):
+        model.partial_fit(X[block], Y[block], sample_weight=weight[block])
+    effects = RowInfluence(model, X[:4], Y[:4], weight[:4]).leave_one_out(PLACES)
+    whole, rest = (refit(model, rows, weight, Y[:, None], 0) for rows in (np.arange(60), np.arange(1, 60)))
+    for effect, before, after in zip((effects.mean, effects.std), whole, rest, strict=True):
+        np.testing.assert_allclose(effect[:, 0], before - after, rtol=0, atol=1e-8)
+    with pytest.raises(ValueError, match=r"X must be rows that the model was fitted to, .*: row 1 is none of them"):
+        RowInfluence(model, X[:4], Y[:4], [1.0, 1e6, 1.0, 1.0])
+
+
+REFUSED = {
+    "posterior='gaussian'": {"posterior": Sequential(n_levels=15)},
+    "noise='constant'": {"noise": "varying"},
+    "target_transform=None": {"target_transform": "log"},
+    "local=False": {"local": 5},
+}
+
+
+@pytest.mark.parametrize("remedy", REFUSED)
+def test_models_without_an_exact_form_are_refused(remedy):
+    y = np.exp(Y)
+    model = DirectRegressor(**OPTIONS, **REFUSED[remedy]).fit(X, y)
+    with pytest.raises(ValueError, match=f"^effects of rows have no exact form .*{remedy}"):
+        RowInfluence(model, X, y)
+    if remedy in ("posterior='gaussian'", "noise='constant'"):
+        with pytest.raises(ValueError, match=f"fit with {remedy}"):
+            LeftOutRows(model, X, y)
+
+
+def test_sums_with_noise_tell_nothing_of_rows():
+    model = DirectRegressor("linear").fit_features(np.array([[-3.0] * 3, [3.0] * 3]), np.array([-4.0, 4.0]))
+    release = model.private_statistics(X, Y, y_bounds=(-4.0, 4.0), budget=PrivacyBudget(10.0, 1e-5), random_state=0)
+    with pytest.raises(ValueError, match="where only sums with noise are known: fit to the rows"):
+        RowInfluence(model.fit_statistics(release), X, Y)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.arange(0), "rows must be one or more, all different"),
+        ([0.5], r"rows must be indices below 60 or a mask of all rows, got \[0.5\]"),
+        ([60], r"rows must be indices below 60 or a mask of all rows, got \[60\]"),
+        ([3, 3], r"rows must be one or more, all different, got \[3, 3\]"),
+        (np.ones(5, dtype=bool), "rows must be indices below 60 or a mask of all rows"),
+    ],
+)
+def test_groups_that_are_none_are_refused(rows, message):
+    influence = RowInfluence(DirectRegressor("linear").fit(X, Y), X, Y)
+    with pytest.raises(ValueError, match=message):
+        influence.leave_out(rows, PLACES)
+
+
+@pytest.mark.parametrize(("view", "others"), [(LeftOutRows, Y + 1), (RowInfluence, Y[::-1])])
+def test_other_rows_are_refused(view, others):
+    model = DirectRegressor(n_basis_functions=24).fit(X, Y)
+    with pytest.raises(ValueError, match="X must be the rows of the fit, 60 by their weights, got 59"):
+        view(model, X[1:], Y[1:])
+    with pytest.raises(ValueError, match="X, y and sample_weight must be those of the fit, got others"):
+        view(model, X, others)
+    with pytest.raises(TypeError, match="model must be a DirectRegressor, got list"):
+        view([], X, Y)
