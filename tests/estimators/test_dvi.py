@@ -73,7 +73,7 @@ def test_input_dependent_noise_is_found(fitted):
 
 def test_quadrature_is_the_density_of_the_gaussian_outputs(fitted):
     """Against 200 000 draws of the outputs, within 4.5 standard errors."""
-    mean, covariance = (part[:3] for part in fitted.model_.output_moments(NEW)[0])
+    mean, covariance = (part[:3] for part in fitted.model_.outputs.moments(NEW)[0])
     covariance = covariance + np.array([[0.5, 0.25], [0.25, 0.6]])
     weights, means, variances = fitted.model_.quadrature_components(mean, covariance)
     draws = draw_outputs(mean, covariance, np.random.default_rng(0).standard_normal((200_000, 2)))

@@ -136,10 +136,10 @@ def test_adam_draws_networks_anew_where_the_divergence_keeps_its_draws(sampling,
     seeds, divergences = [], []
     evaluate, kl = NetworkObjective.evaluate, SampledNetwork.kl
 
-    def seen(self, theta, kl_weight, seed, n_threads):
+    def seen(self, theta, rows, kl_factor, seed, n_threads):
         assert self.inference.name == ("mcvi" if sampling == "weights" else "rmcvi") or self.n_draws == BOUND_DRAWS
         seeds.append(seed)
-        return evaluate(self, theta, kl_weight, seed, n_threads)
+        return evaluate(self, theta, rows, kl_factor, seed, n_threads)
 
     def kept(self, theta, seed=None, n_threads=1):
         result = kl(self, theta, seed, n_threads)

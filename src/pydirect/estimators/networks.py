@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,13 +49,13 @@ class NetworkPlan:
 
     def effort(self, n_iter: int, n_rows: int) -> dict[str, Any]:
         """How long a fit went on, and the field of the schedule that ended it, if one did."""
-        stages, schedule = self.schedule.optimizer.split("+"), self.schedule
+        schedule = self.schedule
         counted = {"adam": ("steps", schedule.steps(n_rows)), "lbfgs": ("iterations", schedule.max_iter)}
-        limit = "n_steps" if stages[-1] == "adam" else "max_iter"
-        if n_iter < sum(counted[stage][1] for stage in stages):  # no line search of L-BFGS found a better point
+        units, limits = zip(*(counted[stage] for stage in schedule.optimizer.split("+")), strict=True)
+        limit = "n_steps" if units[-1] == "steps" else "max_iter"
+        if n_iter < sum(limits):  # no line search of L-BFGS found a better point
             limit = ""
-        effort = f"{n_iter} {' and '.join(counted[stage][0] for stage in stages)}"
-        return {"limit": limit, "given": getattr(schedule, limit, None), "effort": effort}
+        return {"limit": limit, "given": getattr(schedule, limit, None), "effort": f"{n_iter} {' and '.join(units)}"}
 
 
 def fit_each(
@@ -93,20 +93,13 @@ def train(
     network = replace(plan.network, n_inputs=inputs.shape[1], n_targets=n_targets)
 
     def fit(column: FloatArray, least: dict[str, Any]) -> TrainedNetwork:
-        # Draws that are kept are others for every output.
-        seed = {"seed": int(rng.integers(2**31))} if isinstance(network, SampledNetwork) else {}
+        own = network
+        if isinstance(network, SampledNetwork):  # draws that are kept are others for every output
+            own = replace(network, seed=int(rng.integers(2**31)))
         options: dict[str, Any] = {"schedule": plan.schedule, "n_restarts": model.n_restarts} | least
-        return fit_network(
-            replace(network, **cast(Any, seed)),
-            inputs,
-            column,
-            sample_weight=weight,
-            inference=plan.inference,
-            n_draws=model.n_draws,
-            random_state=rng,
-            progress=report_of("start", model.verbose),
-            **options,
-        )
+        options |= {"inference": plan.inference, "n_draws": model.n_draws, "sample_weight": weight}
+        report = report_of("start", model.verbose)
+        return fit_network(own, inputs, column, random_state=rng, progress=report, **options)
 
     posteriors = fit_each(columns, progress, fit, ONE_STEP)
     return NetworkOutputs(input_map, tuple(posteriors), plan.n_predictive_draws)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from pydirect.fitted.regression import mean_noise
 from pydirect.logistic.likelihood import predictive_log_odds
 from pydirect.networks.base import (
     N_NODES,
+    TrainedNetwork,
     centred_moments,
     draw_outputs,
     log_mean_softmax,
@@ -49,7 +51,8 @@ Moments = list[tuple[FloatArray, FloatArray]]
 class NetworkOutputs:
     """Outputs of trained networks at encoded rows of X: one network per target, or one with an output per class.
 
-    ``n_draws`` stored draws of sampled networks give the moments of the outputs; 0 where moments are propagated.
+    ``n_draws`` stored draws of sampled networks give the moments of the outputs; 0 where moments are propagated. The
+    log of constant noise counts as a further output.
     """
 
     input_map: InputMap
@@ -83,13 +86,20 @@ class NetworkOutputs:
 
     def moments(self, x: FloatArray) -> Moments:
         """Mean (n_rows, n_outputs) and covariance (n_rows, n_outputs, n_outputs) of every network's outputs."""
-        if not self.n_draws:
+        if self.n_draws:
+            found = [moments_of_draws(drawn) for drawn in self._drawn(x)]
+        else:
             inputs, n_threads = self.inputs(x), resolve_n_threads()
-            return [p.moments(inputs, n_threads) for p in self.posteriors]
-        return [moments_of_draws(drawn) for drawn in self.drawn(x)]
+            found = [p.moments(inputs, n_threads) for p in self.posteriors]
+        means = with_log_noise(self.posteriors, [mean for mean, _ in found])
+        further = [(0, len(p.log_noise)) for p in self.posteriors]
+        return [(m, np.pad(s, ((0, 0), n, n))) for m, (_, s), n in zip(means, found, further, strict=True)]
 
     def drawn(self, x: FloatArray) -> list[FloatArray]:
         """Outputs of the stored draws of every network, (n_rows, n_outputs, n_draws)."""
+        return with_log_noise(self.posteriors, self._drawn(x))
+
+    def _drawn(self, x: FloatArray) -> list[FloatArray]:
         inputs, rng = self.inputs(x), np.random.default_rng(PREDICTIVE_SEED)
         sampled = [p for p in self.posteriors if isinstance(p, SampledPosterior)]
         return [p.forward(p.kept_weights(self.n_draws, rng), inputs) for p in sampled]
@@ -100,7 +110,8 @@ class NetworkOutputs:
 
         def draw(x: FloatArray) -> list[FloatArray]:
             inputs = self.inputs(x)
-            return [p.forward(weights, inputs) for p, weights in zip(self.posteriors, draws, strict=True)]
+            found = [p.forward(weights, inputs) for p, weights in zip(self.posteriors, draws, strict=True)]
+            return with_log_noise(self.posteriors, found)
 
         return draw
 
@@ -109,6 +120,14 @@ class NetworkOutputs:
         network = self.posteriors[0].network
         outputs = len(self.posteriors) * network.n_outputs * n_samples
         return int(network.n_inputs + 4 * max(network.hidden_layer_sizes) + 4 * outputs)
+
+
+def with_log_noise(posteriors: Sequence[TrainedNetwork], outputs: list[FloatArray]) -> list[FloatArray]:
+    """Append the log noise of every network, where it is constant, to its outputs (n_rows, n_outputs, ...)."""
+    return [
+        np.concatenate([f, np.full_like(f[:, :1], p.log_noise[0])], axis=1) if len(p.log_noise) else f
+        for p, f in zip(posteriors, outputs, strict=True)
+    ]
 
 
 def network_inputs(input_map: InputMap, x: FloatArray) -> FloatArray:
@@ -147,15 +166,12 @@ class FittedNetworkRegressor(Predictor):
 
     __repr__ = short_repr
     elbo_units = property(lost_in_units)
+    posteriors = property(attrgetter("outputs.posteriors"))
 
     def check(self) -> None:
         """Raise unless the networks have one target, and draws where they are wanted."""
         if self.posteriors[0].network.n_targets != 1 or "classification" in self.likelihood:
             raise ValueError("posteriors are not of networks for regression")
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        return self.outputs.posteriors
 
     @property
     def likelihood(self) -> str:
@@ -170,26 +186,10 @@ class FittedNetworkRegressor(Predictor):
 
     def with_mean_noise(self, x: FloatArray, weight: FloatArray) -> Self:
         """Return the model with the mean over rows of the expected noise variance."""
-        noise = by_blocks(self, x, lambda part: [(self.noise_from_moments(*m),) for m in self.output_moments(part)])[0]
+        noise = by_blocks(self, x, lambda part: [(self.noise_from_moments(*m),) for m in self.outputs.moments(part)])[0]
         return replace(self, mean_noise=np.average(noise, axis=0, weights=weight))
 
-    # --- outputs f and l, the second constant for constant noise
-
-    def output_moments(self, x: FloatArray) -> Moments:
-        """Mean (n_rows, 2) and covariance (n_rows, 2, 2) of f and l for every target."""
-        found = self.outputs.moments(x)
-        if self.likelihood == "homoscedastic":
-            found = [(self._with_noise(k, m), np.pad(s, ((0, 0), (0, 1), (0, 1)))) for k, (m, s) in enumerate(found)]
-        return found
-
-    def drawn(self, x: FloatArray) -> list[FloatArray]:
-        """Stored draws of f and l, (n_rows, 2, n_draws), for every target."""
-        found = self.outputs.drawn(x)
-        return [self._with_noise(k, f) for k, f in enumerate(found)] if self.likelihood == "homoscedastic" else found
-
-    def _with_noise(self, k: int, f: FloatArray) -> FloatArray:
-        """Append the constant log noise of output k to f along the second axis."""
-        return np.concatenate([f, np.full_like(f, self.posteriors[k].log_noise[0])], axis=1)
+    # --- noise, of outputs f and l
 
     def noise_from_moments(self, mean: FloatArray, covariance: FloatArray) -> FloatArray:
         """Expected noise variance, standardised, (n_rows,)."""
@@ -205,7 +205,7 @@ class FittedNetworkRegressor(Predictor):
     # --- moments
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
-        moments = by_blocks(self, x, lambda part: [(m[:, 0], s[:, 0, 0]) for m, s in self.output_moments(part)])
+        moments = by_blocks(self, x, lambda part: [(m[:, 0], s[:, 0, 0]) for m, s in self.outputs.moments(part)])
         return moments[0], moments[1] if with_variance else None
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -213,7 +213,7 @@ class FittedNetworkRegressor(Predictor):
             if self.outputs.n_draws:
                 drawn = self.components(x)
                 return [(means.mean(axis=1), means.var(axis=1), noise.mean(axis=1)) for _, means, noise in drawn]
-            return [(m[:, 0], s[:, 0, 0], self.noise_from_moments(m, s)) for m, s in self.output_moments(x)]
+            return [(m[:, 0], s[:, 0, 0], self.noise_from_moments(m, s)) for m, s in self.outputs.moments(x)]
 
         mean, epistemic, aleatoric = by_blocks(self, x, parts)
         return mean, epistemic, aleatoric
@@ -224,8 +224,8 @@ class FittedNetworkRegressor(Predictor):
         if self.outputs.n_draws:
             n_draws = self.outputs.n_draws
             weights = np.full(n_draws, 1.0 / n_draws)
-            return [(weights, drawn[:, 0], self.noise_variances(drawn[:, 1])) for drawn in self.drawn(x)]
-        return [self.quadrature_components(mean, covariance) for mean, covariance in self.output_moments(x)]
+            return [(weights, drawn[:, 0], self.noise_variances(drawn[:, 1])) for drawn in self.outputs.drawn(x)]
+        return [self.quadrature_components(mean, covariance) for mean, covariance in self.outputs.moments(x)]
 
     def quadrature_components(self, mean: FloatArray, covariance: FloatArray) -> Components:
         """Mix over Gauss-Hermite nodes of l; y | l is Gaussian about E f + c (l − E l), c = Σ_fl / Σ_ll."""
@@ -241,11 +241,10 @@ class FittedNetworkRegressor(Predictor):
         draw, factor = self.outputs.sampler(n_samples, rng), self.units.calibration
         for rows in self.blocks(x, self.outputs.width_of_draws(n_samples)):
             for k, drawn in enumerate(draw(x[rows])):
-                outputs = self._with_noise(k, drawn) if self.likelihood == "homoscedastic" else drawn
-                values[rows, k] = outputs[:, 0]
+                values[rows, k] = drawn[:, 0]
                 if noise:
-                    sd = np.sqrt(self.noise_variances(outputs[:, 1]))
-                    values[rows, k] += sd * rng.standard_normal(outputs[:, 0].shape)
+                    sd = np.sqrt(self.noise_variances(drawn[:, 1]))
+                    values[rows, k] += sd * rng.standard_normal(sd.shape)
         if factor != 1.0:
             mean = self.latent_moments(x, with_variance=False)[0][:, :, None]
             values = mean + factor * (values - mean)
@@ -276,10 +275,7 @@ class FittedNetworkClassifier(Digested):
             raise ValueError("the network must be one for classification")
 
     one_dimensional = True  # one network
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        return self.outputs.posteriors
+    posteriors = property(attrgetter("outputs.posteriors"))
 
     @property
     def elbo_units(self) -> FloatArray:

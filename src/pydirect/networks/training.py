@@ -19,7 +19,7 @@ from pydirect._threads import for_each, raise_if_set, resolve_n_threads, single_
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, as_instance, as_number
 from pydirect._warnings import warn
 from pydirect.monte_carlo.posteriors import as_seed
-from pydirect.networks.base import Evaluation, Inference, TrainedNetwork, VariationalNetwork
+from pydirect.networks.base import Evaluation, Inference, NetworkRows, TrainedNetwork, VariationalNetwork
 from pydirect.networks.deterministic import DeterministicPosterior
 from pydirect.networks.sampled import SampledNetwork, SampledPosterior
 from pydirect.optimize.gradient import adam, lbfgs
@@ -133,12 +133,15 @@ class NetworkObjective:
 
         The same `seed` gives the same draws, and the same bits for any number of threads.
         """
-        kl_weight = as_number(kl_weight, "kl_weight", at_least=0.0)
-        return self.evaluate(self.network.as_theta(theta), kl_weight, as_seed(seed), resolve_n_threads(n_threads))
+        kl_factor = as_number(kl_weight, "kl_weight", at_least=0.0) / self.n_total
+        theta, seed = self.network.as_theta(theta), as_seed(seed)
+        return self.evaluate(theta, self.rows, kl_factor, seed, resolve_n_threads(n_threads))
 
-    def evaluate(self, theta: FloatArray, kl_weight: float, seed: int, n_threads: int) -> tuple[float, FloatArray]:
-        """Evaluate F and its gradient, with arguments that an optimiser has validated."""
-        how = Evaluation(self.rows, self.inference, kl_weight / self.n_total, self.n_draws, seed, n_threads)
+    def evaluate(
+        self, theta: FloatArray, rows: NetworkRows, kl_factor: float, seed: int, n_threads: int
+    ) -> tuple[float, FloatArray]:
+        """Evaluate F and its gradient for some rows, with arguments that an optimiser has validated."""
+        how = Evaluation(rows, self.inference, kl_factor, self.n_draws, seed, n_threads)
         return self.network.negative_bound(theta, how)
 
     def bound(
@@ -150,19 +153,27 @@ class NetworkObjective:
         kl_weight: float = 1.0,
     ) -> tuple[float, FloatArray]:
         """−F and its gradient, `WORST` and zeros where they overflow; estimated without bias from a batch of rows."""
-        objective, share = self, 1.0
+        rows, share = self.rows, 1.0
         if batch is not None:
             # The mean over a batch is weighted by its own total: scale it to the batch's share of all weights.
             rows = self.rows.take(batch)
             share = rows.total / self.rows.total * (len(self.rows.x) / len(batch))
             if share == 0.0:
                 return 0.0, np.zeros_like(theta)
-            objective = copy.copy(self)
-            objective.rows, objective.n_total = rows, share * self.rows.total
-        value, gradient = objective.evaluate(theta, kl_weight, seed, n_threads)
-        if not np.isfinite(value):
-            return WORST, np.zeros_like(theta)
-        return -share * value, -share * gradient
+        value, gradient = self.evaluate(theta, rows, kl_weight / (share * self.n_total), seed, n_threads)
+        return (-share * value, -share * gradient) if np.isfinite(value) else (WORST, np.zeros_like(theta))
+
+    def of_rows_that_count(self) -> NetworkObjective:
+        """Return the same without rows of weight zero."""
+        rows = self.rows
+        used = np.arange(len(rows.x)) if rows.weight is None else np.flatnonzero(rows.weight)
+        mean_weight = 1.0 if rows.weight is None else float(rows.weight[used].mean())
+        if mean_weight < SMALLEST_MEAN_WEIGHT:
+            raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
+        found = copy.copy(self)
+        found.rows = rows.take(used)
+        found.n_total = found.rows.total
+        return found
 
 
 # Log standard deviations stay within these: line searches without bounds overflow.
@@ -264,7 +275,7 @@ def fit_network(
     as_instance(schedule, "schedule", TrainingSchedule)
     stages = schedule.stages(given.inference)
     n_threads, rng = resolve_n_threads(n_threads), as_generator(random_state)
-    training, total = Training(_of_rows_that_count(given), schedule, threading.Event()), given.rows.total
+    training, total = Training(given.of_rows_that_count(), schedule, threading.Event()), given.rows.total
     starts = [Start(network.initial_parameters(own), own) for own in rng.spawn(as_count(n_restarts, "n_restarts"))]
     # After Adam, L-BFGS takes the best of several starts alone to its optimum.
     shared = stages[: 1 if len(starts) > 1 else len(stages)]
@@ -282,14 +293,14 @@ def fit_network(
     if len(shared) < len(stages) and not training.stop.is_set():
         with single_blas_thread():
             best = training.climb(best, stages[1:], n_threads)
-    outcome, theta, interrupted = best.outcome, best.theta.copy(), training.stop.is_set()
+    outcome, theta = best.outcome, best.theta.copy()
     if outcome.elbo == WORST:
         size = f"max |x| = {np.abs(given.rows.x).max():g} and max |y| = {np.abs(given.rows.y).max():g}"
         raise ValueError(f"x and y must be of order one for the bound to be finite, got {size}")
     if given.inference.name == "map":
         theta[network.log_deviations] = -np.inf
     outcome = replace(outcome, elbo=total * outcome.elbo, trace=total * outcome.trace)
-    outcome = outcome.stopped() if interrupted else outcome
+    outcome = outcome.stopped() if training.stop.is_set() else outcome
     if not isinstance(network, SampledNetwork):
         return DeterministicPosterior(network, theta, outcome)
     fresh = _bound_of_fresh_draws(given, network, theta, n_threads)
@@ -302,19 +313,6 @@ def fit_network(
             stacklevel=2,
         )
     return SampledPosterior(network, theta, replace(outcome, elbo=fresh))
-
-
-def _of_rows_that_count(objective: NetworkObjective) -> NetworkObjective:
-    """Drop rows of weight zero."""
-    weight = objective.rows.weight
-    used = np.ones(len(objective.rows.x), dtype=bool) if weight is None else weight > 0
-    mean_weight = 1.0 if weight is None else float(weight[used].mean())
-    if mean_weight < SMALLEST_MEAN_WEIGHT:
-        raise ValueError(f"sample_weight must have a mean of at least {SMALLEST_MEAN_WEIGHT}, got {mean_weight}")
-    used_only = copy.copy(objective)
-    used_only.rows = objective.rows.take(np.flatnonzero(used))
-    used_only.n_total = used_only.rows.total
-    return used_only
 
 
 def _bound_of_fresh_draws(
@@ -357,10 +355,8 @@ class Training:
         """Run the stages in turn; after an interruption, return the best so far."""
         theta, outcome, seed = start.theta, replace(start.outcome), int(start.rng.integers(2**31))
         for stage in stages:
-            if stage == "adam":
-                found, own = self._adam(theta, start.rng, seed, n_threads)
-            else:
-                found, own = self._lbfgs(theta, seed, n_threads)
+            climb = self._adam if stage == "adam" else self._lbfgs
+            found, own = climb(theta, start.rng, seed, n_threads)
             bound = own.elbo if own.trace.size else outcome.elbo
             # An overflow is an improvement on bounds below WORST: neither accept it nor stop there.
             sound = bool(np.isfinite(found).all()) and bound != WORST
@@ -376,7 +372,9 @@ class Training:
             outcome.trace = np.array([outcome.elbo])
         return Start(theta, start.rng, outcome)
 
-    def _lbfgs(self, theta: FloatArray, seed: int, n_threads: int) -> tuple[FloatArray, Outcome]:
+    def _lbfgs(
+        self, theta: FloatArray, rng: np.random.Generator, seed: int, n_threads: int
+    ) -> tuple[FloatArray, Outcome]:
         def value_and_gradient(theta: FloatArray) -> tuple[float, FloatArray]:
             raise_if_set(self.stop)
             return self.objective.bound(theta, seed, n_threads)
