@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_number, as_weights
+from pydirect._validation import FloatArray, as_count, as_number, as_weights
 from pydirect.estimators._estimator import Estimator, of_model
+from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import OfLatent
@@ -30,6 +31,13 @@ class OfLabels(Estimator):
     n_basis_functions: int = 1000
 
     features_: Basis = field(init=False)
+
+    def _plan(self: Any) -> Any:
+        self._check_columns()
+        features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
+        check_common(self)
+        most = as_count(self.max_iter, "max_iter")
+        return RegressionPlan(features.growing(), Gaussian(), max_iter=most, random_state=self.random_state)
 
     def _restored(self) -> None:
         super()._restored()

@@ -28,8 +28,7 @@ class LabelMass:
     def look(self, rows: Rows) -> None:
         """Count checked rows."""
         mass = np.bincount(rows.y[:, 0].astype(np.intp), rows.weight, minlength=len(self.mass)).astype(np.float64)
-        mass[: len(self.mass)] += self.mass
-        self.mass = mass
+        self.mass = mass + np.pad(self.mass, (0, len(mass) - len(self.mass)))
         self.n_rows += len(rows)
 
 
@@ -60,10 +59,8 @@ class OneAgainstRest(DerivedSource):
         """Return rows of codes as rows of labels ±1; missing ones stay missing."""
         missing = np.isnan(rows.y[:, 0])
         code = np.where(missing, 0.0, rows.y[:, 0]).astype(np.intp)
-        labels = self.sign[code]
-        labels[missing] = np.nan
-        weight = self.factor[code] if rows.weight is None else rows.weight * self.factor[code]
-        return Rows(rows.x, labels, weight)
+        weight = self.factor[code] * (1.0 if rows.weight is None else rows.weight)
+        return Rows(rows.x, np.where(missing[:, None], np.nan, self.sign[code]), weight)
 
 
 def one_against_rest(
@@ -76,17 +73,15 @@ def one_against_rest(
     except TypeError:
         kinds = " and ".join(sorted({type(labels[code]).__name__ for code in present}))
         raise TypeError(f"y must hold labels that can be ordered, of one type, got {kinds}") from None
-    log_factors = np.empty(0)
-    if present:
-        factors = class_factors(plan.class_weight, np.array([labels[code] for code in present]), mass[present])
-        present = [code for code, used in zip(present, factors > 0, strict=True) if used]
-        log_factors = np.log(factors[factors > 0])  # of the odds, left for the end
     classes = np.array([labels[code] for code in present])
     require_classes(classes)
+    factors = class_factors(plan.class_weight, classes, mass[present])
+    used, classes = np.array(present)[factors > 0], classes[factors > 0]
+    require_classes(classes)
     factor, index = np.zeros(len(labels)), np.full(len(labels), -1.0)
-    factor[present], index[present] = 1.0, np.arange(len(present))
-    known = Labels.of(classes, mass[present], True, log_factors)
-    return known, OneAgainstRest(source, known.signs(index), factor, len(present) == 2)
+    factor[used], index[used] = 1.0, np.arange(len(used))
+    known = Labels.of(classes, mass[used], True, np.log(factors[factors > 0]))  # factors of the odds, for the end
+    return known, OneAgainstRest(source, known.signs(index), factor, len(used) == 2)
 
 
 def label_source(X: Any, y: Any, sample_weight: Any, text: Codebook | None) -> tuple[Source, LabelCodes]:

@@ -19,7 +19,7 @@ from pydirect.distributions.priors import as_prior
 from pydirect.estimators._classifier import require_classes
 from pydirect.estimators.choices import Gaussian, MeanField, Sequential, generator_of
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, choose_landmarks
+from pydirect.features.fitting import FIRST_SIZES, FeaturePlan, choose_landmarks
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows, distinct_rows
@@ -46,9 +46,7 @@ from pydirect.streams.rows import Rows
 
 # Standard deviation of the log prior variance about what the kernel's amplitudes say.
 KERNEL_LOG_VARIANCE_SD = 0.5
-# Numbers of landmarks that are tried before `n_basis_functions`, as long as the log loss of labels that are left out
-# falls by this fraction.
-SIZES = (128, 384)
+# Fraction by which the log loss of labels that are left out must fall for still more landmarks to be tried.
 WORTH_ADDING = 0.04
 # Multiply-adds of a pass over the rows beyond which there are no more landmarks.
 LARGEST_PASS = 3e10
@@ -251,16 +249,6 @@ def variance_prior(targets: Targets, basis: Basis, mean_square: float) -> Varian
     return VariancePrior.wide(mean_square, targets.typical_variance)
 
 
-def landmark_sizes(features: FeaturePlan) -> list[int]:
-    """Numbers of landmarks that are tried one after another."""
-    return [size for size in SIZES if size < features.n_functions] + [features.n_functions]
-
-
-def with_first_size(features: FeaturePlan) -> FeaturePlan:
-    """Begin with few landmarks, where the kernel is learned."""
-    return replace(features, first_size=landmark_sizes(features)[0]) if features.learns_kernel else features
-
-
 def add_landmarks(
     maker: ProblemMaker,
     basis: Basis,
@@ -276,13 +264,13 @@ def add_landmarks(
     problem = maker.of(basis)
     with maker.progress.stage("inference"):
         problem = problem.at_rest(max_iter)
-    sizes, kernel, rows, settled = landmark_sizes(features), basis.hyperparameters, maker.rows, False
+    kernel, rows, settled = basis.hyperparameters, maker.rows, False
     grows = features.learns_kernel and basis.map.residual_kernel is not None
-    for before, size in pairwise(sizes):
+    for before, size in pairwise(features.sizes):
         if not grows or problem.stop.is_set() or basis.n_weights < before or len(rows.x) * size**2 > LARGEST_PASS:
             break  # with fewer than were asked for, all rows are landmarks
         assert kernel is not None
-        if size > SIZES[-1]:
+        if size > FIRST_SIZES[-1]:
             problem, settled = settle(problem, basis), True
         try:
             with maker.progress.stage("features"):

@@ -36,7 +36,6 @@ from pydirect.estimators.classification import (
     class_weighted,
     infer_by_passes,
     read_labels,
-    with_first_size,
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import fit_labels
@@ -153,7 +152,10 @@ class DirectClassifier(Classifier, OfLabels):
         posterior = as_posterior(self.posterior)
         features, _ = feature_plan(self, posterior, rank_inputs=None)
         check_common(self)
+        check_class_weight(self.class_weight)
         bound = as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
+        if bound == "auto":
+            bound = "jaakkola" if isinstance(posterior, MeanField) else "softmax"
         if isinstance(posterior, MeanField):
             if bound == "softmax":
                 raise ValueError("bound must be 'jaakkola' or 'exponential' with posterior='mean_field', got 'softmax'")
@@ -161,19 +163,14 @@ class DirectClassifier(Classifier, OfLabels):
                 raise ValueError("prior must factorise over the weights of classes, got a MixturePrior")
             if posterior.n_components > 1:
                 raise ValueError(f"MeanField(n_components=...) must be 1 for classes, got {posterior.n_components}")
-        elif isinstance(posterior, Sequential) and bound not in ("auto", "softmax"):
+        elif isinstance(posterior, Sequential) and bound != "softmax":
             raise ValueError(
                 f"bound must be 'softmax' with posterior='sequential', got {bound!r}; use posterior='mean_field'"
             )
-        check_class_weight(self.class_weight)
-        if bound == "auto":
-            bound = "jaakkola" if isinstance(posterior, MeanField) else "softmax"
         if bound == "softmax":
-            features = with_first_size(features)
-        state = self.random_state
-        return ClassificationPlan(
-            features, posterior, bound, self.class_weight, as_count(self.max_iter, "max_iter"), state
-        )
+            features = features.growing()
+        most = as_count(self.max_iter, "max_iter")
+        return ClassificationPlan(features, posterior, bound, self.class_weight, most, self.random_state)
 
     def _learn(
         self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
@@ -248,7 +245,7 @@ class DirectClassifier(Classifier, OfLabels):
                 raise ValueError(f"bound must be 'softmax' for fit_stream, got {self.bound!r}")
             if keep_features:
                 check_is_fitted(self, "features_")
-                self._require_same_features(plan)
+                require_same_features(self.features, plan.features, self.features_)
             codes = Codebook(gaps=self._column_options().missing != "raise") if self._takes_tables() else None
             source, label_codes = label_source(X, y, sample_weight, codes)
             progress, count = Progress(self.verbose), LabelMass()
@@ -297,11 +294,6 @@ class DirectClassifier(Classifier, OfLabels):
             problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)
             raise_if_set(problem.stop)
         self.features_ = basis
-
-    def _require_same_features(self, plan: ClassificationPlan) -> None:
-        require_same_features(self.features, plan.features, self.features_)
-
-    # --- results
 
     # --- prediction
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +18,7 @@ from pydirect._warnings import warn
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import RegressionPlan
-from pydirect.estimators.direct_latent import DirectCensoredRegressor, LatentTargets, latent_of, latent_plan
+from pydirect.estimators.direct_latent import DirectCensoredRegressor, LatentTargets, fit_latent, latent_of
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
@@ -149,7 +150,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     def _plan(self) -> RegressionPlan:
         as_choice(self.family, "family", FAMILIES)
-        return latent_plan(self)
+        return super()._plan()
 
     def fit(
         self,
@@ -190,7 +191,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         UserWarning
             If counts are so heavy-tailed that the fit is worse than one rate for all rows, which is then predicted.
         """
-        with self._whole() as progress:
+        with self._whole():
             plan, (x, given) = self._plan(), self._validated(X, y, y_numeric=True)
             counts = as_counts(given, "y")
             log_exposure = _log_exposure(exposure, len(counts))
@@ -201,11 +202,8 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             total = float(weight @ counts) or 0.5 * min(1.0, float(weight.sum()))  # half a count where there is none
             intercept = float(np.log(total / (weight @ np.exp(log_exposure))))
             targets = CountTargets(POISSON, intercept, LOG_RATE_UNIT, self.family)
-            fitted = targets.fit(self, x, np.stack([counts, log_exposure], axis=1), weight, progress)
-            with progress.stage("inference"):
-                self._accept(self._settled(plan.max_iter, targets, *fitted))
-            self.fit_seconds_ = progress.seconds
-            self._warn_if_unfinished()
+            finish = partial(self._settled, plan.max_iter, targets)
+            fit_latent(self, x, np.stack([counts, log_exposure], axis=1), weight, targets, finish)
         return self
 
     def _settled(
@@ -214,13 +212,13 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """Choose the family, and weights that do not run away."""
         if self.family == "auto":
             problem = likelier_family(problem, max_iter)
-        fitted = _fitted_counts(problem, basis, rows, targets)
-        if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
-            return fitted
-        if self.family == "auto" and fitted.dispersion > 0:
-            poisson = with_dispersion(problem, 0.0).at_rest(max_iter)
-            fitted = _fitted_counts(poisson, basis, rows, targets)
-            if not _runs_away(poisson, fitted, rows):
+        tried = [problem]
+        if self.family == "auto" and problem.rotated.model.parameters.size:
+            tried.append(with_dispersion(problem, 0.0))
+        for k, own in enumerate(tried):
+            found = own.at_rest(max_iter) if k else own
+            fitted = _fitted_counts(found, basis, rows, targets)
+            if found.stop.is_set() or not _runs_away(found, fitted, rows):
                 return fitted
         warn(
             "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "

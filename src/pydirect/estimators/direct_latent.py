@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,7 +19,6 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import (
     FloatArray,
     as_choice,
-    as_count,
     as_float_array,
     as_instance,
     as_number,
@@ -28,8 +29,8 @@ from pydirect._validation import (
 from pydirect._warnings import warn
 from pydirect.estimators._classifier import Classifier, OfLabels, require_classes
 from pydirect.estimators._estimator import Estimator, of_model
-from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
-from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights, with_first_size
+from pydirect.estimators.choices import generator_of
+from pydirect.estimators.classification import ProblemMaker, add_landmarks, fitted_weights
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
@@ -54,18 +55,8 @@ from pydirect.metrics import concordance_index
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
 from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.table import as_text, column_of_array
 
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
-
-
-def latent_plan(self: Any) -> RegressionPlan:
-    """Return the plan of a model of one latent, or raise where its parameters are wrong."""
-    self._check_columns()
-    features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
-    check_common(self)
-    most = as_count(self.max_iter, "max_iter")
-    return RegressionPlan(with_first_size(features), Gaussian(), max_iter=most, random_state=self.random_state)
 
 
 @dataclass(frozen=True)
@@ -123,38 +114,47 @@ class LatentTargets:
             largest_log_amplitude=self.largest_log_amplitude(y, offset),
         )
 
-    def fit(
-        self, estimator: OfLabels, x: Any, y: FloatArray, weight: FloatArray, progress: Progress
-    ) -> tuple[LatentProblem, Basis, TrainingRows]:
-        """Encode validated rows and fit; return the fitted problem, its features, and the rows."""
-        plan, table, spread = estimator._plan(), estimator._as_table(x), self.spread(*self.parts(y))
-        columns = estimator.columns_ = estimator._fitted_columns(table, spread[:, None], weight)
-        # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
-        rows = TrainingRows(*distinct_rows(np.ascontiguousarray(columns.encode(table)), y, weight))
-        rng, names = generator_of(plan.random_state), estimator._feature_names() or None
-        search = partial(self.search, max_rows=plan.features.max_search_rows)
-        with progress.stage("features"):
-            basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
-        maker = ProblemMaker(rows, self, progress)
-        return *add_landmarks(maker, basis, plan.features, rng, plan.max_iter), rows
+
+def fit_latent(
+    self: OfLabels,
+    x: Any,
+    y: FloatArray,
+    weight: FloatArray,
+    targets: LatentTargets,
+    finish: Callable[[LatentProblem, Basis, TrainingRows], OfLatent],
+) -> None:
+    """Encode validated rows and fit; `finish` makes the model of the fitted problem, its features, and the rows."""
+    plan, progress, table = self._plan(), Progress(self.verbose), self._as_table(x)
+    self.columns_ = self._fitted_columns(table, targets.spread(*targets.parts(y))[:, None], weight)
+    # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
+    rows = TrainingRows(*distinct_rows(np.ascontiguousarray(self.columns_.encode(table)), y, weight))
+    rng, names = generator_of(plan.random_state), self._feature_names() or None
+    search = partial(targets.search, max_rows=plan.features.max_search_rows)
+    with progress.stage("features"):
+        basis = fit_basis(plan.features, rows, self.columns_, search, rng, resolve_n_threads(), names=names)
+    problem, basis = add_landmarks(ProblemMaker(rows, targets, progress), basis, plan.features, rng, plan.max_iter)
+    with progress.stage("inference"):
+        self._accept(finish(problem, basis, rows))
+    self.fit_seconds_ = progress.seconds
+    self._warn_if_unfinished()
+
+
+def fit_likelihood(
+    self: OfLabels, x: Any, y: FloatArray, weight: FloatArray, likelihood: LatentLikelihood, loss: float, **more: Any
+) -> None:
+    """Fit a model with a likelihood; `loss` is Σ log of the unit of y's densities, `more` what else the model has."""
+
+    def finish(problem: LatentProblem, basis: Basis, rows: TrainingRows) -> FittedLatent:
+        found, n_samples = problem.rotated, float(weight.sum())
+        known = latent_of(problem, basis), float(found.offset[0, 0]), found.model
+        return FittedLatent(*known, problem.log_loss + loss / n_samples, n_samples, loss, **more)
+
+    fit_latent(self, x, y, weight, LatentTargets(*likelihood.started(y[weight > 0], weight[weight > 0])), finish)
 
 
 def latent_of(problem: LatentProblem, basis: Basis) -> Latent:
     """Return the latent function that was found."""
     return Latent.of(basis, fitted_weights(problem), problem.mean_missing_variance)
-
-
-def fit_rows(
-    estimator: OfLabels, x: Any, y: FloatArray, weight: FloatArray, likelihood: LatentLikelihood
-) -> FittedLatent:
-    """Encode validated rows and fit."""
-    progress = Progress(estimator.verbose)
-    start = LatentTargets(*likelihood.started(y[weight > 0], weight[weight > 0]))
-    problem, basis, _ = start.fit(estimator, x, y, weight, progress)
-    with progress.stage("inference"):
-        latent, found = latent_of(problem, basis), problem.rotated
-    estimator.fit_seconds_ = progress.seconds
-    return FittedLatent(latent, float(found.offset[0, 0]), found.model, problem.log_loss, float(weight.sum()))
 
 
 @takes_rows
@@ -266,8 +266,6 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
         tags.regressor_tags.poor_score = True  # in nats
         return tags
 
-    _plan = latent_plan
-
     def _start(self) -> LatentLikelihood:
         """Return the likelihood to begin with."""
         if isinstance(self.likelihood, str):
@@ -333,14 +331,10 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
                 targets[:, 2] = as_float_array(known, "noise_variance", (len(x),))
                 if (targets[:, 2] < 0).any():
                     raise ValueError(f"noise_variance must not be negative, got {targets[:, 2].min():g}")
-            fitted = fit_rows(self, x, targets, weight, start)
+            fit_likelihood(self, x, targets, weight, start, float(weight @ log_unit))
             if known is None and isinstance(start, IntervalLikelihood):
                 some = np.isfinite(targets[:, :2]).any(axis=1) & (weight > 0)
                 warn_of_gross(start.guess(targets[some])[:, None], "fit without them")
-            loss = float(weight @ log_unit)
-            total_loss = fitted.left_out_log_loss + loss / fitted.n_samples
-            self._accept(replace(fitted, left_out_log_loss=total_loss, log_unit=loss))
-            self._warn_if_unfinished()
         return self
 
     def _state(self) -> dict[str, Any]:
@@ -598,16 +592,11 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     if seen.shape != given.shape or given.ndim != 1:
         raise ValueError(f"event must have one value for each time, got shapes {seen.shape} and {given.shape}")
     given = as_float_array(as_numbers(given, "times"), "times", ("n_rows",))
-    flags = column_of_array(seen.astype(object), "event")
-    if isinstance(flags, np.ndarray):
-        right = np.isin(flags, (0, 1))
-    else:
-        texts = as_text(flags)
-        right = np.array([*(value in ("True", "False", "0", "1") for value in texts.values), False])[texts.codes]
-    if not isinstance(flags, np.ndarray) or not right.all():
-        row = int(right.argmin())
-        raise ValueError(f"event must hold True or False, got {shown(seen[row])} in row {row}")
-    return np.column_stack([given, np.where(flags, given, np.inf)])
+    flags = seen.astype(object).tolist()
+    wrong = [row for row, flag in enumerate(flags) if not (isinstance(flag, Real | np.bool_) and flag in (0, 1))]
+    if wrong:
+        raise ValueError(f"event must hold True or False, got {shown(seen[wrong[0]])} in row {wrong[0]}")
+    return np.column_stack([given, np.where(seen.astype(bool), given, np.inf)])
 
 
 def order_of_dtype(y: Any, classes: NDArray[Any]) -> NDArray[Any]:
@@ -673,8 +662,6 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         tags.classifier_tags.poor_score = True  # of classes in no order
         return tags
 
-    _plan = latent_plan
-
     def _accept(self, model: OfLatent) -> None:
         super()._accept(model)
         self.classes_ = np.sort(self.order_)
@@ -700,11 +687,9 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
             order = order_of_dtype(y, classes) if self.order is None else np.asarray(self.order)
             if order.shape != classes.shape or not np.array_equal(np.sort(order), classes):
                 raise ValueError(f"order must hold the classes of y, {classes.tolist()}, got {shown(self.order)}")
-            place = np.zeros((len(given), 1))
+            place, start = np.zeros((len(given), 1)), OrdinalLikelihood(np.zeros(len(classes) - 1))
             place[weight > 0, 0] = np.argsort(order)[index]
-            fitted = fit_rows(self, table, place, weight, OrdinalLikelihood(np.zeros(len(classes) - 1)))
-            self._accept(replace(fitted, classes=order))
-            self._warn_if_unfinished()
+            fit_likelihood(self, table, place, weight, start, 0.0, classes=order)
         return self
 
     predict_latent = predict_latent

@@ -157,20 +157,17 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
                     first = fit_effects(linear, rows, z, labels, group, InitialHyperparameters(0.1))
                     own = first.effects_of_groups()[0] * z.unit
                     searched.insert(0, standard - np.einsum("nk,nk->n", z.at(encoded), own[group])[:, None])
-                search = partial(search_kernel, max_rows=plan.features.max_search_rows)
-                names, found = self._feature_names() or None, []
-                for y_searched in searched:
-                    unit = float(np.sqrt(np.average(y_searched[:, 0] ** 2, weights=weight))) or 1.0
-                    alone = replace(rows, y=y_searched / unit)
-                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names)
-                    found.append((basis, unit**2))
-            with progress.stage("inference"):
-                fits = []
-                for basis, square in found:
-                    noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
-                    initial = InitialHyperparameters(noise, None if basis.search is None else square)
+            search, fits = partial(search_kernel, max_rows=plan.features.max_search_rows), []
+            for y_searched in searched:
+                square, names = float(np.average(y_searched[:, 0] ** 2, weights=weight)) or 1.0, self._feature_names()
+                alone = replace(rows, y=y_searched / np.sqrt(square))
+                with progress.stage("features"):
+                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names or None)
+                noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
+                initial = InitialHyperparameters(noise, None if basis.search is None else square)
+                with progress.stage("inference"):
                     fits.append(fit_effects(basis, rows, z, labels, group, initial))
-                fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
+            fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
             self._accept(replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0])))
             self.fit_seconds_ = progress.seconds
         return self

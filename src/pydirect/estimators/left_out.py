@@ -94,16 +94,12 @@ class LabelsLeftOut:
         """Return the fits with another amplitude."""
         return LabelsLeftOut(tuple((own.amplified(amplitude, max_iter), weight) for own, weight in self.views))
 
-    def followed(self, problem: LatentProblem) -> LabelsLeftOut:
-        """Return the same of a problem with more landmarks, where rows left out are of the only fit."""
-        return replace(self, views=((problem, self.weight),)) if len(self.views) == 1 else self
-
     @cached_property
     def weight(self) -> FloatArray:
         """Weights of rows that are scored, (n_rows,), zero of all others."""
         return np.asarray(np.sum([weight for _, weight in self.views], axis=0))
 
-    @property
+    @cached_property
     def scored(self) -> NDArray[np.bool_]:
         """Rows that are scored, (n_rows,)."""
         return self.weight > 0
@@ -144,11 +140,6 @@ class LabelsLeftOut:
         power = sharpness_of(log_p, labels, weight)
         gain = (normalised(power * log_p) - log_p)[np.arange(len(labels)), labels]
         return replace(self, sharpness=power) if is_sure(gain, weight, STANDARD_ERRORS_OF_SHARPNESS) else self
-
-    def quantiles(self, index: NDArray[np.intp]) -> FloatArray:
-        """Quantiles of the probabilities of left-out labels, `index` by number."""
-        own = self.classes()[np.arange(len(index)), index]
-        return quantiles_of(own[self.scored], self.weight[self.scored])
 
 
 def is_sure(gain: FloatArray, weight: FloatArray, n_errors: float) -> bool:
@@ -193,29 +184,30 @@ def fit_labels(
         problem, basis = add_landmarks(maker, basis, plan.features, rng, plan.max_iter, settle)
     sets, sharpness = None, 1.0
     if left is not None:
-        left, index = left.followed(problem), class_numbers(rows.y)
+        index = class_numbers(rows.y)
+        if len(left.views) == 1:  # which may have more landmarks by now
+            left = LabelsLeftOut(((problem, left.weight),))
         if is_gaussian:
             problem, left = replace(problem, precision_factor=FACTORS[left.place]), left.sharpened(index)
         sharpness = left.sharpness
         if plan.class_weight is None:  # sets are of no use where class weights move the odds
-            sets = left.quantiles(index)
+            of_labels = left.classes()[np.arange(len(index)), index]
+            sets = quantiles_of(of_labels[left.scored], left.weight[left.scored])
     with progress.stage("inference"):
         return infer(plan, labels, problem, basis, rng, left_out=sets, sharpness=sharpness), left
 
 
 def best_amplitude(problem: LatentProblem, left: LabelsLeftOut, max_iter: int) -> tuple[LatentProblem, LabelsLeftOut]:
     """Return the fit, and the rows left out, with the largest amplitude that makes left-out labels surely likelier."""
-    best, found = left, 1.0
+    best = left
     for amplitude in AMPLITUDES:
-        if problem.stop.is_set():
+        if problem.stop.is_set() or not (tried := best.amplified(amplitude, max_iter)).is_better(best):
             break
-        tried = best.amplified(amplitude, max_iter)
-        if not tried.is_better(best):
-            break
-        best, found = tried, amplitude
-    if found == 1.0:
+        best = tried
+    if best is left:
         return problem, left
-    return best.views[0][0] if len(best.views) == 1 else problem.amplified(found, max_iter), best
+    found, *others = (own for own, _ in best.views)
+    return problem.amplified(found.amplitude, max_iter) if others else found, best
 
 
 def halves(index: NDArray[np.intp], rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ from pydirect.estimators._classifier import Classifier, predict_set
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, regression_plan
-from pydirect.estimators.classification import ClassificationPlan, check_class_weight, read_labels, with_first_size
+from pydirect.estimators.classification import ClassificationPlan, check_class_weight, read_labels
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import LabelsLeftOut, fit_labels
@@ -162,7 +162,7 @@ class PooledClassifier(Pool, Classifier):
         self._check_trees(features.kind)
         check_common(self)
         given = self.class_weight, as_count(self.max_iter, "max_iter"), self.random_state
-        return ClassificationPlan(with_first_size(features), Gaussian(), "softmax", *given)
+        return ClassificationPlan(features.growing(), Gaussian(), "softmax", *given)
 
     def _learn(
         self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress

@@ -33,6 +33,7 @@ KERNEL_MAPS, GIVEN_MAPS, OWN_KERNEL = ("nystroem", "fourier"), ("precomputed", "
 ROUNDING = 1e-9  # relative, of sums over rows
 # Rows from which every one of the first landmarks is chosen, and the share of the noise variance that hides the rest.
 CANDIDATES, HIDDEN = 2, 1e-3
+FIRST_SIZES = (128, 384)
 KernelSearch = Callable[[KernelRows, np.random.Generator], tuple[KernelHyperparameters, HyperparameterSearch]]
 
 
@@ -67,6 +68,15 @@ class FeaturePlan:
     @property
     def takes_tables(self) -> bool:
         return self.kind not in GIVEN_MAPS
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of landmarks that are tried one after another where more are added while labels become likelier."""
+        return [size for size in FIRST_SIZES if size < self.n_functions] + [self.n_functions]
+
+    def growing(self) -> FeaturePlan:
+        """Begin with the first of the sizes, where the kernel is learned."""
+        return replace(self, first_size=self.sizes[0]) if self.learns_kernel else self
 
 
 def fit_basis(
