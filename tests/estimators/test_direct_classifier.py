@@ -7,11 +7,8 @@ import warnings
 import numpy as np
 import pytest
 from scipy.special import log_softmax
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
 
 import pydirect
 from pydirect import (
@@ -22,6 +19,7 @@ from pydirect import (
     Nystroem,
     Sequential,
     SpikeAndSlabPrior,
+    TablePrior,
 )
 from pydirect.logistic.pool import sharpness_of
 from pydirect.metrics import expected_calibration_error, reliability_curve
@@ -209,15 +207,6 @@ def test_rare_classes_keep_their_rate():
     assert p.mean() == pytest.approx(y.mean(), rel=0.15) and p.max() < 0.2
 
 
-@pytest.mark.parametrize("frame", ["pandas", "polars"])
-def test_data_frames_are_accepted(frame):
-    module = pytest.importorskip(frame)
-    table = module.DataFrame({k: X[:, i] for i, k in enumerate("abc")})
-    model = DirectClassifier("linear").fit(table, Y)
-    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
-    np.testing.assert_array_equal(model.predict_proba(table), fit(features="linear").predict_proba(X))
-
-
 @pytest.mark.parametrize("case", ["constant column", "all columns constant", "two rows", "separable"])
 def test_unusual_data_give_sane_models(case):
     x, y = {
@@ -285,14 +274,6 @@ def test_basis_functions_are_added_while_left_out_labels_become_likelier():
     assert DirectClassifier(**options).fit(x, x[:, 0] > 0).features_.n_weights < 400
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_an_interrupted_fit_is_flagged_and_usable(interrupted_ascents, n_threads):
-    with pytest.warns(ConvergenceWarning, match="interrupted"):
-        model = fit(THREE, n_threads=n_threads)
-    assert model.interrupted_ and not model.converged_
-    assert np.isfinite(model.predict_proba(NEW)).all()
-
-
 @pytest.mark.parametrize(
     ("parameters", "error", "message"),
     [
@@ -307,6 +288,15 @@ def test_an_interrupted_fit_is_flagged_and_usable(interrupted_ascents, n_threads
         ({"posterior": MeanField(n_components=2)}, ValueError, r"MeanField\(n_components=...\) must be 1 for classes"),
         ({"posterior": Sequential(prior=HEAVY)}, ValueError, "prior must factorise"),
         ({"posterior": MeanField(prior=HEAVY)}, ValueError, "prior must factorise"),
+        (
+            {"posterior": "sequential", "bound": "exponential"},
+            ValueError,
+            "bound must be 'softmax' with posterior=",
+        ),
+        ({"posterior": Sequential(n_levels=4)}, ValueError, "n_levels must be odd with level_scales='own'"),
+        ({"posterior": Sequential(level_scales="mine")}, ValueError, "level_scales must be one of"),
+        ({"posterior": Sequential(n_draws=0)}, ValueError, "n_draws must be at least 2"),
+        ({"posterior": Sequential(prior=TablePrior(np.ones(15)))}, ValueError, "density unless level_scales='shared'"),
         ({"features": Nystroem(rank_inputs="no")}, TypeError, "rank_inputs must be True or False"),
         ({"verbose": "x"}, TypeError, "verbose must be an integer"),
         ({"class_weight": {"yes": 1.0, "no": 0.0}}, ValueError, "at least two classes, got one class, 'yes'"),
@@ -331,18 +321,7 @@ def test_labels_of_several_types_are_refused():
         DirectClassifier("linear").fit(X[:60], labels)
 
 
-def test_searches_and_clones_work():
-    search = GridSearchCV(DirectClassifier(), {"features": ["linear", "polynomial"]}, scoring="neg_log_loss", cv=3)
-    assert search.fit(X, THREE).best_score_ > -1.1
-    assert clone(fit(class_weight={"yes": 2.0}, features="linear")).class_weight == {"yes": 2.0}
-
-
 # Files
-
-
-def predictions(model):
-    logit = model.predict_logit(NEW, return_std=True)
-    return b"".join(a.tobytes() for a in (*logit, model.predict_proba(NEW), model.sample_proba(NEW, 3)))
 
 
 def test_class_weights_with_keys_of_any_type_are_saved(tmp_path):

@@ -125,17 +125,6 @@ def test_the_score_is_the_deviance_explained(poisson, data):
     assert (constant.predict(x) < 0.1).all()
 
 
-def test_tables_with_text_and_gaps(data):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    x, exposure, _ = data
-    kind = np.where(x[:, 0] > 0, "night", "day")
-    frame = pandas.DataFrame({"kind": kind, "x": np.where(np.arange(len(x)) % 9, x[:, 1], np.nan)})
-    y = np.random.default_rng(9).poisson(exposure * np.where(x[:, 0] > 0, 4.0, 0.5))
-    model = DirectCountRegressor(**SMALL).fit(frame, y, exposure=exposure)
-    assert model.score(frame, y, exposure=exposure) > 0.4
-    assert "kind (2)" in model.summary()
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -79,13 +79,6 @@ def test_the_model_is_that_of_rows_in_memory(to_the_end, small_blocks, y, parame
     assert stream.total_weight_ == pytest.approx(batch.total_weight_)
 
 
-def test_drawn_weights_reach_the_bound_of_rows_in_memory():
-    batch = DirectClassifier(**FAST, posterior="sequential").fit(X, TWO)
-    stream = DirectClassifier(**FAST, posterior="sequential").fit(X, TWO).fit_stream(X, TWO, keep_features=True)
-    assert stream.elbo_ == pytest.approx(batch.elbo_, abs=0.5)
-    np.testing.assert_allclose(stream.predict_proba(X), batch.predict_proba(X), atol=0.03)
-
-
 def test_every_source_and_number_of_threads_gives_the_same_bits(tmp_path, small_blocks):
     folder = tmp_path / "folder"
     folder.mkdir()

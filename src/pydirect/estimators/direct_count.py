@@ -212,14 +212,13 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """Choose the family, and weights that do not run away."""
         if self.family == "auto":
             problem = likelier_family(problem, max_iter)
-        tried = [problem]
-        if self.family == "auto" and problem.rotated.model.parameters.size:
-            tried.append(with_dispersion(problem, 0.0))
-        for k, own in enumerate(tried):
-            found = own.at_rest(max_iter) if k else own
-            fitted = _fitted_counts(found, basis, rows, targets)
-            if found.stop.is_set() or not _runs_away(found, fitted, rows):
+        while True:
+            fitted = _fitted_counts(problem, basis, rows, targets)
+            if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
                 return fitted
+            if self.family != "auto" or fitted.dispersion == 0:
+                break
+            problem = with_dispersion(problem, 0.0).at_rest(max_iter)
         warn(
             "counts are too heavy-tailed to learn how their rate depends on X: the fit is worse than one rate for "
             "all rows, which is predicted; look for gross values in y, or cap it",

@@ -588,7 +588,7 @@ def as_times(y: Any, event: ArrayLike | None) -> Any:
     elif event is None:
         return y
     else:
-        seen = np.asarray(event)
+        seen = np.asarray(event, dtype=object)
     if seen.shape != given.shape or given.ndim != 1:
         raise ValueError(f"event must have one value for each time, got shapes {seen.shape} and {given.shape}")
     given = as_float_array(as_numbers(given, "times"), "times", ("n_rows",))
