@@ -282,8 +282,7 @@ def collect_statistics(
         phi = (features.transform if few else partial(summed, features))(x[begin:end], block_dtype, n_threads)
         if sample_weight is not None:
             phi = phi * root[begin:end, None].astype(block_dtype)
-        for k in range(y.shape[1]):
-            _core.add_transposed_product(phi, np.ascontiguousarray(weighted_y[begin:end, k]), c[k])
+        add_products(phi, weighted_y[begin:end], c)
         if total is not None:
             add_gram_of(phi, total, n_threads)
         if progress is not None:
@@ -355,6 +354,12 @@ def blocks_of(n_rows: int, n_columns: int) -> Iterator[slice]:
     """Return blocks of rows of bounded memory while predicting, given the number of floats per row."""
     size = max(16, PREDICTION_BYTES // (8 * max(n_columns, 1)))
     return (slice(*bounds) for bounds in row_blocks(n_rows, size))
+
+
+def add_products(phi: Block, y: FloatArray, total: FloatArray) -> None:
+    """Add yᵀΦ, for y of shape (n_rows, n_outputs), to a total in double precision, (n_outputs, n_weights)."""
+    for own, of_output in zip(total, np.ascontiguousarray(y.T), strict=True):
+        _core.add_transposed_product(phi, of_output, own)
 
 
 def add_gram_of(phi: Block, total: FloatArray, n_threads: int = 1) -> None:

@@ -115,6 +115,8 @@ KIND = "pydirect.noisy_statistics"
 # noise, and are sums of many equal signs: they can have more noise.
 WEIGHTS = (1.0, 0.5, 0.25)
 SENSITIVITY = float(np.sqrt(1 + np.square(WEIGHTS).sum()))
+_SUMS = ("gram", "c", "yty", "n_samples")
+_VARIANCES = ("gram_variance", "c_variance", "yty_variance", "n_variance")
 
 
 @dataclass(frozen=True)
@@ -164,23 +166,14 @@ class NoisyStatistics:
         x = as_float_array(x, "x", ("n_samples", "n_features_in"))
         targets = as_float_array(y, "y", (len(x),))
         v = (2 * np.clip(targets, low, high) - (low + high)) / (high - low)
-        gram, c, yty, n_samples = clipped_sums(features, x, v, bound)
-        sigma = SENSITIVITY / mu
-        of_gram, of_c, of_yty, of_n = (sigma * np.array([bound**2, bound, 1, 1]) / np.array([1, *WEIGHTS])).tolist()
-        return cls(
-            gram=gram + symmetric_noise(len(c), of_gram, rng),
-            c=c + of_c * rng.standard_normal(len(c)),
-            yty=yty + of_yty * float(rng.standard_normal()),
-            n_samples=n_samples + of_n * float(rng.standard_normal()),
-            gram_variance=of_gram**2,
-            c_variance=of_c**2,
-            yty_variance=of_yty**2,
-            n_variance=of_n**2,
-            norm_bound=bound,
-            y_bounds=(low, high),
-            fingerprint=fingerprint(features),
-            mu=mu,
-        )
+        sums = clipped_sums(features, x, v, bound)
+        deviations = (SENSITIVITY / mu * np.array([bound**2, bound, 1, 1]) / np.array([1, *WEIGHTS])).tolist()
+        of_gram, noise = symmetric_noise(len(sums[1]), 1.0, rng), rng.standard_normal(len(sums[1]))
+        units = (of_gram, noise, rng.standard_normal(), rng.standard_normal())
+        parts = zip(_SUMS, sums, deviations, units, strict=True)
+        released: dict[str, Any] = {name: own + size * unit for name, own, size, unit in parts}
+        released |= {name: size**2 for name, size in zip(_VARIANCES, deviations, strict=True)}
+        return cls(**released, norm_bound=bound, y_bounds=(low, high), fingerprint=fingerprint(features), mu=mu)
 
     def __add__(self, other: NoisyStatistics) -> Self:
         """Return the sums over the rows of both, which are different rows; variances of the noise add."""
@@ -190,8 +183,7 @@ class NoisyStatistics:
             own, others = getattr(self, name), getattr(other, name)
             if own != others:
                 raise ValueError(f"noisy statistics must have the same {name}, got {own} and {others}")
-        added = ("gram", "c", "yty", "n_samples", "gram_variance", "c_variance", "yty_variance", "n_variance")
-        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in added}
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in (*_SUMS, *_VARIANCES)}
         return replace(self, **sums, mu=max(self.mu, other.mu))
 
     def __radd__(self, other: object) -> Self:

@@ -35,6 +35,7 @@ from pydirect.statistics.gaussian import (
     GaussianStatistics,
     IdentityFeatures,
     RowFeatures,
+    add_products,
     block_rows,
     counted_rows,
     factor_of_sums,
@@ -229,7 +230,7 @@ class RunningStatistics:
         if transform is not None:
             y, log_derivative = transform.forward(y), unit @ transform.log_derivative(y)
         n_samples = float(unit.sum())
-        mean = np.zeros(self.n_weights)
+        mean, mean_low = np.zeros((2, self.n_weights))
         _core.add_transposed_product(phi, unit / n_samples, mean)
         y_mean = unit @ y / n_samples
         # Sums about a mean that is wrong by ε are wrong by nε²: the mean may be rounded to the block's precision.
@@ -240,18 +241,16 @@ class RunningStatistics:
         if weight is not None:
             centred *= root[:, None].astype(phi.dtype)
             centred_y *= root[:, None]
-        mean, mean_low = rounded.astype(np.float64), np.zeros(self.n_weights)
         _core.add_transposed_product(centred, root / n_samples, mean_low)
         cross = np.zeros((self.n_outputs, self.n_weights))
-        for k in range(self.n_outputs):
-            _core.add_transposed_product(centred, np.ascontiguousarray(centred_y[:, k]), cross[k])
+        add_products(centred, centred_y, cross)
         prior_variance = getattr(self.features, "prior_variance", None)
         return replace(
             self,
             n_samples=n_samples,
             n_rows=float(len(x)),
             squared_weights=float(unit @ unit),
-            mean=mean,
+            mean=rounded.astype(np.float64),
             mean_low=mean_low,
             y_mean=y_mean,
             y_mean_low=y_mean_low,
@@ -295,10 +294,7 @@ class RunningStatistics:
                 f"cannot remove all rows and leave {left:g} samples: rows that have faded must be given as they were "
                 "added and fade as much, by decay, before they are removed"
             )
-        sums["squared_weights"], sums["y_scatter"] = (
-            max(sums["squared_weights"], 0.0),
-            np.maximum(sums["y_scatter"], 0.0),
-        )
+        sums |= {"squared_weights": max(sums["squared_weights"], 0.0), "y_scatter": np.maximum(sums["y_scatter"], 0.0)}
         negative, squares, threads = -other.scatter, np.maximum(squares, 0.0), resolve_n_threads(n_threads)
         with uninterrupted():  # all or nothing
             _core.merge_upper_triangle(negative, harmonic, shift, self.scatter, threads)
