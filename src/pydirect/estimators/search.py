@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any, Self
 
@@ -181,38 +181,29 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             if leaving_one_out:
                 require_formula(plan, "cv must not be 'loo'")
                 if scoring in SCORES_OF_SUMS and model.target_transform not in (None, "auto"):
-                    raise ValueError(
-                        f"scoring must be pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform, got "
-                        f"{scoring!r}"
-                    )
+                    expected = "pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform"
+                    raise ValueError(f"scoring must be {expected}, got {scoring!r}")
             same_features.setdefault(feature_key(model), []).append(k)
         folds = [] if leaving_one_out else self._folds(x, targets, weight, groups)
         self.n_splits_ = max(len(folds), 1)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), self.n_splits_))
-        kept: dict[int, tuple[DirectRegressor, RunningStatistics, float]] = {}  # by candidate
+        whole: dict[int, tuple[DirectRegressor, Trained]] = {}  # sums over all rows, by candidate
         for name in ("best_estimator_", "refit_time_"):
             self.__dict__.pop(name, None)
         with threads(self.estimator.n_threads):
             for members in same_features.values():
                 data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
-                total, repetitions = data.total()
-                kept |= dict.fromkeys(members, (data.model, total, repetitions))
-                whole = [(total, Standardised.of(total, repetitions))] if leaving_one_out else data.training()
-                for f, trained in enumerate(whole):
-                    fits = _fitted([models[k] for k in members], data.model, *trained)
+                whole |= dict.fromkeys(members, (data.model, data.total()))
+                for f, trained in enumerate(data.training()):
+                    fits = _fitted([models[k] for k in members], data.model, trained)
                     begin = time.perf_counter()
-                    if leaving_one_out:
-                        scores[members, f] = data.scores_left_out(fits, *trained, scoring)
-                    else:
-                        scores[members, f] = self._scores(data, f, fits, trained[1], scoring)
+                    scores[members, f] = self._scores(data, f, fits, trained, scoring)
                     score_seconds[members, f] = (time.perf_counter() - begin) / len(fits)
                     fit_seconds[members, f] = [fitted.fit_seconds_["inference"] for fitted in fits]
             self._set_search_results(candidates, scores, fit_seconds, score_seconds)
             if self.refit:
                 begin = time.perf_counter()
-                lead, total, repetitions = kept[self.best_index_]
-                shared = Standardised.of(total, repetitions)
-                (self.best_estimator_,) = _fitted([models[self.best_index_]], lead, total, shared)
+                (self.best_estimator_,) = _fitted([models[self.best_index_]], *whole[self.best_index_])
                 self.refit_time_ = time.perf_counter() - begin
         return self
 
@@ -221,10 +212,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ) -> list[np.ndarray]:
         """Return the held-out rows of every split."""
         folds: list[np.ndarray] = []
-        for train, test in check_cv(self.cv).split(np.empty((len(x), 0)), y, groups):
-            train, test = (
-                np.flatnonzero(rows) if rows.dtype == bool else rows for rows in map(np.asarray, (train, test))
-            )
+        for split in check_cv(self.cv).split(np.empty((len(x), 0)), y, groups):
+            train, test = (np.arange(len(x))[rows] for rows in split)  # which may be masks
             if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
             for name, rows in (("train on", train), ("hold out", test)):
@@ -250,17 +239,17 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return self.scoring
 
     def _scores(
-        self, data: _FoldedData, fold: int, fits: Sequence[DirectRegressor], shared: Standardised, scoring: Any
+        self, data: _FoldedData, fold: int, fits: Sequence[DirectRegressor], trained: Trained, scoring: Any
     ) -> list[float]:
-        """Score models by the rows of a fold."""
-        rows, sums = data.rows[fold], data.folds[fold]
+        """Score models by the rows of a fold, or by rows that are left out one at a time."""
+        if not data.folds:
+            return data.scores_left_out(fits, trained, scoring)
+        rows, sums, shared = data.folds[fold], data.sums[fold], trained[1]
         transform = data.model.features_.target_transform
         if scoring in SCORES_OF_SUMS and (transform is None or transform.is_identity):
             held = sums.gaussian(shared.location, shared.scale)
-            errors = [squared_error(held, fitted.model_) for fitted in fits]
-            return [score_of_errors(error, sums, len(rows), scoring) for error in errors]
-        weight = None if data.weight is None else data.weight[rows]
-        given = _safe_indexing(data.given, rows)
+            return [score_of_errors(squared_error(held, own.model_), sums, len(rows), scoring) for own in fits]
+        given, weight = _safe_indexing(data.given, rows), None if data.weight is None else data.weight[rows]
         return [self._by_scorer(fitted, given, data.y[rows], weight) for fitted in fits]
 
     def _by_scorer(self, model: DirectRegressor, X: ArrayLike, y: ArrayLike, weight: ArrayLike | None) -> float:
@@ -284,11 +273,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             results |= {f"mean_{name}_time": seconds.mean(axis=1), f"std_{name}_time": seconds.std(axis=1)}
         for name in sorted({name for candidate in candidates for name in candidate}):
             given = {k: candidate[name] for k, candidate in enumerate(candidates) if name in candidate}
-            dtype = (
-                np.array([*given.values()]).dtype
-                if all(isinstance(v, numbers.Real) for v in given.values())
-                else object
-            )
+            are_numbers = all(isinstance(value, numbers.Real) for value in given.values())
+            dtype = np.array([*given.values()]).dtype if are_numbers else object
             results[f"param_{name}"] = np.ma.MaskedArray(np.empty(len(candidates), dtype=dtype), mask=True)
             for k, value in given.items():
                 results[f"param_{name}"][k] = value
@@ -346,48 +332,46 @@ class _FoldedData:
         x: FloatArray | Table,
         y: FloatArray,
         weight: FloatArray | None,
-        rows: list[np.ndarray],
+        folds: list[np.ndarray],
         given: Any,
     ) -> None:
-        self.y, self.weight, self.rows, self.given = y, weight, rows, given if isinstance(x, Table) else x
+        self.y, self.weight, self.folds, self.given = y, weight, folds, given if isinstance(x, Table) else x
         self.model = clone(model).fit_features(x, y, weight)
         self.x = self.model.columns_.encode(x)
-        self.n_threads = resolve_n_threads(model.n_threads)
-        self.folds = [self._sums(r) for r in rows]
-        self.rest = self._sums(np.setdiff1d(np.arange(len(x)), np.concatenate([np.empty(0, dtype=np.intp), *rows])))
+        self.sums = [self._sums(rows) for rows in folds]
+        self.rest = self._sums(self._others(np.concatenate([np.empty(0, dtype=np.intp), *folds])))
 
-    def _selected(self, rows: Any) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-        """Return rows of X, of the two-dimensional targets and of the weights."""
-        return self.x[rows], self.y.reshape(len(self.x), -1)[rows], None if self.weight is None else self.weight[rows]
+    def _others(self, rows: np.ndarray) -> np.ndarray:
+        return np.setdiff1d(np.arange(len(self.x)), rows)
+
+    def _rows(self, rows: Any) -> TrainingRows:
+        """Return rows with two-dimensional targets, in their units."""
+        weight = None if self.weight is None else self.weight[rows]
+        return TrainingRows(self.x[rows], self.y.reshape(len(self.x), -1)[rows], weight)
 
     def _sums(self, rows: np.ndarray) -> RunningStatistics:
-        x, y, weight = self._selected(rows)
-        statistics = self.model.new_statistics(y.shape[1])
-        return statistics.update(x, y, weight, n_threads=self.n_threads) if len(x) else statistics
+        own = self._rows(rows)
+        statistics = self.model.new_statistics(own.y.shape[1])
+        return statistics.update(own.x, own.y, own.weight, n_threads=resolve_n_threads()) if len(rows) else statistics
 
-    def _merged(self, first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
-        merged = first.copy()
-        for part in parts:
-            merged.merge(part, n_threads=self.n_threads)
-        return merged
+    def total(self) -> Trained:
+        """Return sums over all rows."""
+        return self._trained(_merged(self.rest, self.sums), slice(None))
 
     def training(self) -> Iterator[Trained]:
-        """Yield, for each fold, sums over all rows outside it."""
-        for rows, statistics in zip(self.rows, self._without_each(self.rest, self.folds), strict=True):
-            yield statistics, Standardised.of(statistics, self._repetitions(np.delete(np.arange(len(self.x)), rows)))
+        """Yield, for each fold, sums over all rows outside it; over all rows if there are no folds."""
+        for rows, statistics in zip(self.folds or [np.empty(0)], _without_each(self.rest, self.sums), strict=True):
+            yield self._trained(statistics, self._others(rows))
 
-    def total(self) -> tuple[RunningStatistics, float]:
-        """Return sums over all rows, and the repetitions of an average row."""
-        return self._merged(self.rest, self.folds), self._repetitions(slice(None))
+    def _trained(self, statistics: RunningStatistics, rows: Any) -> Trained:
+        return statistics, Standardised.of(statistics, self._rows(rows).counts.repetitions)
 
-    def scores_left_out(
-        self, fits: Sequence[DirectRegressor], total: RunningStatistics, shared: Standardised, scoring: Any
-    ) -> list[float]:
+    def scores_left_out(self, fits: Sequence[DirectRegressor], trained: Trained, scoring: Any) -> list[float]:
         """Score models of sums over all rows by rows that are left out one at a time."""
-        x, y, weight = self._selected(slice(None))
+        (total, shared), given = trained, self._rows(slice(None))
         transform = self.model.features_.target_transform
-        z = ((y if transform is None else transform.forward(y)) - shared.location) / shared.scale
-        rows = TrainingRows(x, np.where(shared.gaussian.yty == 0, 0.0, z), weight)
+        z = ((given.y if transform is None else transform.forward(given.y)) - shared.location) / shared.scale
+        rows = replace(given, y=np.where(shared.gaussian.yty == 0, 0.0, z))
         models, scores = [fitted.model_ for fitted in fits], []
         for model, left in zip(models, left_out(models, rows, shared.rotated), strict=True):
             if scoring in SCORES_OF_SUMS:
@@ -400,27 +384,30 @@ class _FoldedData:
                 scores.append(float(np.average(density.mean(axis=1)[left.where], weights=rows.weight) + units))
         return scores
 
-    def _repetitions(self, rows: Any) -> float:
-        return TrainingRows(*self._selected(rows)).counts.repetitions
 
-    def _without_each(self, others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
-        """Yield, for each fold, the sums of all other folds, merged by halves.
-
-        Subtracting a fold's sums from the total would lose digits if the fold has an outlying row.
-        """
-        if len(folds) == 1:
-            yield others
-            return
-        middle = len(folds) // 2
-        yield from self._without_each(self._merged(others, folds[middle:]), folds[:middle])
-        yield from self._without_each(self._merged(others, folds[:middle]), folds[middle:])
+def _merged(first: RunningStatistics, parts: Sequence[RunningStatistics]) -> RunningStatistics:
+    merged = first.copy()
+    for part in parts:
+        merged.merge(part, n_threads=resolve_n_threads())
+    return merged
 
 
-def _fitted(
-    models: Sequence[DirectRegressor], lead: DirectRegressor, statistics: RunningStatistics, shared: Standardised
-) -> list[DirectRegressor]:
+def _without_each(others: RunningStatistics, folds: list[RunningStatistics]) -> Iterator[RunningStatistics]:
+    """Yield, for each fold, the sums of all other folds, merged by halves.
+
+    Subtracting a fold's sums from the total would lose digits if the fold has an outlying row.
+    """
+    if len(folds) <= 1:
+        yield others
+        return
+    middle = len(folds) // 2
+    yield from _without_each(_merged(others, folds[middle:]), folds[:middle])
+    yield from _without_each(_merged(others, folds[:middle]), folds[middle:])
+
+
+def _fitted(models: Sequence[DirectRegressor], lead: DirectRegressor, trained: Trained) -> list[DirectRegressor]:
     """Fit models of one feature map to the same sums."""
-    found = []
+    found, (statistics, shared) = [], trained
     for model in models:
         plan, begin = model._sums_plan(), time.perf_counter()
         units, sums = given_sums(plan, lead.features_, statistics, shared, lead._one_dimensional)
