@@ -163,7 +163,7 @@ class DirectStreamRegressor(Regressor):
         as_flag(self.follow_inputs, "follow_inputs")
         if self.half_life is not None and self.window is not None:
             raise ValueError("window must be None with a half_life: rows fade or leave")
-        half_life, window = (None if own is None else _rows_or_seconds(own) for own in (self.half_life, self.window))
+        half_life, window = _rows_or_seconds(self.half_life), _rows_or_seconds(self.window)
         if half_life is not None:
             as_number(half_life, "half_life", above=0.0)
         if self.window is not None and not is_time(self.window):
@@ -176,20 +176,10 @@ class DirectStreamRegressor(Regressor):
         if self.target_transform == "auto":
             raise ValueError("target_transform must be None or a scale for streams, got 'auto', which needs all rows")
         as_scales(self.target_transform)
-        mapper = RegressionPlan(
-            features, Gaussian(), None, "constant", None, block_dtype=block_dtype, random_state=self.random_state
-        )
-        return StreamPlan(
-            mapper,
-            self._column_options(),
-            self._takes_tables(),
-            half_life,
-            window,
-            self._by_time,
-            self.n_first_rows,
-            self.follow_inputs,
-            self._forgetting,
-        )
+        options: dict[str, Any] = {"block_dtype": block_dtype, "random_state": self.random_state}
+        mapper = RegressionPlan(features, Gaussian(), noise="constant", local=None, **options)
+        columns, forgotten = (self._column_options(), self._takes_tables()), (half_life, window, self._by_time)
+        return StreamPlan(mapper, *columns, *forgotten, self.n_first_rows, self.follow_inputs, self._forgetting)
 
     @property
     def _by_time(self) -> bool:
@@ -234,7 +224,7 @@ class DirectStreamRegressor(Regressor):
         """
         fresh = copy.copy(self)  # what is refused leaves the stream as it is
         fresh._begin()
-        fresh._take(X, y, sample_weight, times, predict=False, at_once=True)
+        fresh._take(X, y, sample_weight, times, at_once=True)
         self.__dict__ = fresh.__dict__
         return self
 
@@ -255,7 +245,7 @@ class DirectStreamRegressor(Regressor):
             The model itself.
         """
         if self._learned_one(X, y, sample_weight, times) is None:
-            self._take(X, y, sample_weight, times, predict=False)
+            self._take(X, y, sample_weight, times)
         return self
 
     @takes_rows
@@ -281,11 +271,10 @@ class DirectStreamRegressor(Regressor):
             If targets miss their predictions by 20 deviations, and by ten of all targets: the first two of such rows in
             succession are learned as if they missed them by that.
         """
-        one = self._learned_one(X, y, sample_weight, times)
-        if one is not None:
-            return np.array(one[:1]), np.array(one[1:2]), np.array(one[2:])
-        found = self._take(X, y, sample_weight, times, predict=True)
-        mean, std, log_density = (self._units.shape(values) for values in found)
+        found: Any = self._learned_one(X, y, sample_weight, times)
+        if found is None:
+            found = [self._units.shape(values) for values in self._take(X, y, sample_weight, times, predict=True)]
+        mean, std, log_density = map(np.atleast_1d, found)
         return mean, std, log_density
 
     def predict_one(self, x: FloatArray) -> tuple[Any, Any]:
@@ -341,16 +330,8 @@ class DirectStreamRegressor(Regressor):
                 self.model_  # noqa: B018 - goes on after the rows
         return found
 
-    def _take(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        times: ArrayLike | None,
-        predict: bool,
-        at_once: bool = False,
-    ) -> FloatArray:
-        """Learn from rows, and predict each before; see `Stream.learn`."""
+    def _take(self, X: ArrayLike, y: ArrayLike, sample_weight: Any, times: Any, **how: bool) -> FloatArray:
+        """Learn from rows as `Stream.learn` does."""
         begins = not self.__sklearn_is_fitted__()
         plan = self._plan() if begins else self._followed().plan
         book = Codebook() if begins else self.model_.book
@@ -362,9 +343,7 @@ class DirectStreamRegressor(Regressor):
         found = np.full((3, *targets.shape), np.nan)
         with self._threads():
             stream = Stream.of(plan, x, targets, one_dimensional, book, transform) if begins else self.model_
-            found[:, used] = stream.learn(
-                CodedRows(x[used], targets[used], weight[used], clock[used]), predict, at_once
-            )
+            found[:, used] = stream.learn(CodedRows(x[used], targets[used], weight[used], clock[used]), **how)
         self.model_ = stream
         return found
 

@@ -47,11 +47,10 @@ class OpenRows:
     def of(cls, stream: Stream) -> Self | None:
         """Return what takes the next few rows; None where the stream itself has to."""
         basis, units, plan, n_columns = stream.basis, stream.units, stream.plan, len(stream.book.values)
-        if basis is None or units.n_outputs > 1 or units.active is not None or not stream.book.holds_numbers:
+        if basis is None or basis.hyperparameters is None or basis.map.residual_kernel is None:  # of compiled code
             return None
-        if basis.hyperparameters is None or basis.map.residual_kernel is None:  # no kernel, or not one in compiled code
-            return None
-        if not stream.columns.is_plain or stream.columns.n_columns != n_columns:
+        plain = stream.book.holds_numbers and stream.columns.is_plain and stream.columns.n_columns == n_columns
+        if not plain or units.n_outputs > 1 or units.active is not None:
             return None
         decay = 1.0 if plan.half_life is None else math.exp2(-1 / plan.half_life)
         n_left, arrays, numbers = stream.regression.lend(stream.rows_at_once(WATCHED_ROWS, True), decay)

@@ -163,15 +163,12 @@ class Stream(Predictor):
 
     def check(self) -> None:
         """Raise unless the regression is of the basis functions, and rows of the columns and outputs."""
-        n_weights = 0 if self.basis is None else self.basis.n_weights
-        n_inputs = 0 if self.basis is None else self.basis.input_map.n_outputs
+        basis, k, stored = self.basis, self.units.n_outputs, (self.store.rows, self.latest.rows)
+        n_weights, n_inputs = (0, 0) if basis is None else (basis.n_weights, basis.input_map.n_outputs)
         if self.regression.n_functions != n_weights or len(self.lowest) != n_inputs:
             raise ValueError(f"regression and ranges must be of {n_weights} functions and {n_inputs} inputs")
-        if self.basis is not None and (
-            self.basis.columns is None or self.basis.columns.n_columns > len(self.book.values)
-        ):
+        if basis is not None and (basis.columns is None or basis.columns.n_columns > len(self.book.values)):
             raise ValueError("columns must be of the rows")
-        k, stored = self.units.n_outputs, (self.store.rows, self.latest.rows)
         if self.regression.n_outputs != k or any(rows.y.shape[1] != k for rows in stored):
             raise ValueError(f"rows and regression must be of {k} outputs")
         for rows in stored:
@@ -225,11 +222,11 @@ class Stream(Predictor):
         return mean, variance if with_variance else None
 
     def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        found = []
-        for noise, degrees in zip(self.mean_noise, self.regression.degrees, strict=True):
-            weights, factors = student_factors(float(degrees))
-            found.append((weights, np.broadcast_to(noise * factors, (len(x), len(factors)))))
-        return found
+        each = [student_factors(float(degrees)) for degrees in self.regression.degrees]
+        return [
+            (weights, np.broadcast_to(noise * factors, (len(x), len(factors))))
+            for noise, (weights, factors) in zip(self.mean_noise, each, strict=True)
+        ]
 
     def latent_draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         weights = [own.sample_weights(n_samples, rng) for own in self.posteriors]
@@ -245,7 +242,7 @@ class Stream(Predictor):
 
     # --- rows come
 
-    def learn(self, rows: CodedRows, predict: bool, at_once: bool = False) -> FloatArray:
+    def learn(self, rows: CodedRows, predict: bool = False, at_once: bool = False) -> FloatArray:
         """Learn from rows; return means, deviations and log densities of each before, (3, n_rows, n_outputs).
 
         NaN unless `predict`. `at_once`: the first rows are learned together.
@@ -293,16 +290,13 @@ class Stream(Predictor):
         (4, n_rows, n_outputs): mean, variance, noise variance and its degrees of freedom. Rows from one that shows a
         change on are left for the next call, and those after it.
         """
-        if not len(rows):
-            return None
-        regression, inputs = self.regression, self._inputs(rows)
-        judged = False
+        regression, inputs, judged, moved = self.regression, self._inputs(rows), False, None
         if self.basis is not None:
             regression.current()
             judged = regression.degrees.min() >= FEWEST_DEGREES
         small = len(rows) <= max(WATCHED_ROWS, regression.n_functions // 2)
         one_by_one = predict or (small and regression.posteriors is not None)
-        block, moved = self._block(rows, inputs, sums_only=not one_by_one), None
+        block = self._block(rows, inputs, sums_only=not one_by_one)
         y = block.y
         if judged:
             y, moved = self._bounded(rows, block)
@@ -495,10 +489,7 @@ class Stream(Predictor):
 
     def _inputs(self, rows: CodedRows) -> FloatArray:
         """Inputs of basis functions at coded rows."""
-        if self.basis is None:
-            return np.empty((len(rows), 0))
-        x = rows.x[:, : self.columns.n_columns]
-        return self.basis.inputs(self.columns.encode(x if self.book.is_numeric else self.book.table(x)))
+        return self._inputs_of(self.encode(rows.x if self.book.is_numeric else self.book.table(rows.x)))
 
     def _inputs_of(self, x: FloatArray) -> FloatArray:
         """Inputs of basis functions at encoded rows."""
@@ -548,19 +539,19 @@ class Stream(Predictor):
     def _learn_map(self) -> None:
         rows = self.rows_now(self.store)
         if len(rows) < FEWEST_ROWS:
-            k, (location, spread) = self.units.n_outputs, weighted_location_scale(rows.y, rows.weight)
+            ones, (location, spread) = np.ones(self.units.n_outputs), weighted_location_scale(rows.y, rows.weight)
             self._set_units(location, np.where(spread > 0, spread, 1.0))
-            self.regression = _regression(self.plan, self.basis, np.full(k, FIRST_NOISE), np.full(k, FIRST_PRIOR))
-            self.regression.learn(self._block(rows))
+            self.regression = _regression(self.plan, self.basis, FIRST_NOISE * ones, FIRST_PRIOR * ones)
         elif self.plan.window is not None or self.n_seen <= self.plan.n_first_rows:  # all that count
             self._set_map(rows)
-            self.regression.learn(self._block(rows))
         else:
-            self._carry_over(rows, self.rows_now(self.latest))
+            self._carry_over(rows)
+            rows = self.rows_now(self.latest)
+        self.regression.learn(self._block(rows))
 
-    def _carry_over(self, sample: CodedRows, latest: CodedRows) -> None:
-        """Learn a new map, and what the earlier one knew at a sample of rows, then the latest rows."""
-        before, units = self.regression, self.units
+    def _carry_over(self, sample: CodedRows) -> None:
+        """Learn a new map, and what the earlier one knew at a sample of rows of all but the latest."""
+        before, units, latest = self.regression, self.units, self.rows_now(self.latest)
         mean = units.location + units.scale * before.mean(self._block(sample).phi)
         n_before = max(before.n_samples - float(latest.weight.sum()), 0.0)
         squares = n_before * self.mean_noise * units.scale**2
@@ -569,7 +560,6 @@ class Stream(Predictor):
             weight = sample.weight * (n_before / sample.weight.sum())
             self.regression.learn(self._block(replace(sample, y=mean, weight=weight)))
             self.regression.add_squares(squares / self.units.scale**2)
-        self.regression.learn(self._block(latest))
 
     def _set_map(self, rows: CodedRows) -> None:
         """Learn the feature map, units, noise and prior variance from rows."""
