@@ -86,10 +86,8 @@ class Nystroem(Choice):
         if self.rank_inputs is not None:
             as_flag(self.rank_inputs, "rank_inputs")
         if isinstance(self.length_scale, str):
-            raise TypeError(
-                "length_scale must be None, which learns it from the rows, or positive numbers in units of X's "
-                f"columns, got {self.length_scale!r}"
-            )
+            expected = "None, which learns it from the rows, or positive numbers in units of X's columns"
+            raise TypeError(f"length_scale must be {expected}, got {self.length_scale!r}")
         as_count(self.max_search_rows, "max_search_rows", 2)
         as_choice(self.block_dtype, "block_dtype", BLOCK_DTYPES)
         if self.kernel is not None:
@@ -201,10 +199,8 @@ class Sequential(Choice):
         as_flag(self.keep_factor, "keep_factor")
         as_choice(self.level_scales, "level_scales", ("auto", *LEVEL_SCALES))
         if isinstance(prior, MixturePrior):
-            raise ValueError(
-                "prior must factorise over the weights, not be a MixturePrior, with posterior='sequential'; use "
-                "posterior=MeanField(prior=...)"
-            )
+            other = "not be a MixturePrior, with posterior='sequential'; use posterior=MeanField(prior=...)"
+            raise ValueError(f"prior must factorise over the weights, {other}")
         if self.level_scales != "shared":
             as_own_levels(self.unit_levels, self.n_levels)
             if not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
@@ -369,23 +365,17 @@ def feature_plan(
     """Return the plan of an estimator's features, and the precision of blocks of rows."""
     kind, chosen = as_features(model.features, posterior)
     n_functions = as_count(model.n_basis_functions, "n_basis_functions", 2)
-    options: dict[str, Any] = {}
+    if kind == OWN_KERNEL and not own_kernel:
+        raise ValueError(f"kernel must be None for {type(model).__name__}: it is for DirectRegressor")
+    options: dict[str, Any] = {"transformer": lambda: clone(chosen)}
+    if isinstance(chosen, Choice):
+        options = chosen.get_params(deep=False)
+    block_dtype = options.pop("block_dtype", "float64")
     if isinstance(chosen, Nystroem):
-        own = chosen.rank_inputs
-        options = {
-            "rank_inputs": rank_inputs if own is None else own,
-            "length_scale": chosen.length_scale,
-            "max_search_rows": chosen.max_search_rows,
-            "own_kernel": chosen.kernel,
-        }
-        if kind == OWN_KERNEL and not own_kernel:
-            raise ValueError(f"kernel must be None for {type(model).__name__}: it is for DirectRegressor")
-    elif kind == "polynomial":
-        options = {"degree": chosen.degree}
-    elif kind == "transformer":
-        options = {"transformer": lambda: clone(chosen)}
+        options["own_kernel"] = options.pop("kernel")
+        options["rank_inputs"] = rank_inputs if chosen.rank_inputs is None else chosen.rank_inputs
     plan = FeaturePlan(kind, n_functions, **options)
-    return replace(plan, parameters=recorded(model, plan, chosen)), getattr(chosen, "block_dtype", "float64")
+    return replace(plan, parameters=recorded(model, plan, chosen)), block_dtype
 
 
 def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str, Any]:
@@ -421,10 +411,8 @@ def require_same_features(features: Any, plan: FeaturePlan, fixed: Basis) -> Non
     """Raise where a fixed feature map is of other parameters."""
     changed = changed_features(features, plan, fixed)
     if changed:
-        raise ValueError(
-            f"{', '.join(changed)} must be as when the feature map was fixed: restore the earlier value, or start "
-            "again with fit"
-        )
+        remedy = "restore the earlier value, or start again with fit"
+        raise ValueError(f"{', '.join(changed)} must be as when the feature map was fixed: {remedy}")
 
 
 def regression_plan(model: RegressionParameters) -> RegressionPlan:
@@ -442,17 +430,10 @@ def regression_plan(model: RegressionParameters) -> RegressionPlan:
         raise ValueError("noise='grid' is for posterior='mean_field', use 'constant'")
     if noise in NOISE_OF_ROWS and not isinstance(posterior, Gaussian):
         raise ValueError(f"noise={noise!r} needs posterior='gaussian', got {model.posterior!r}")
-    plan = RegressionPlan(
-        features,
-        posterior,
-        # The kernel is of y in its own units: no other scale is looked for.
-        None if features.kind == OWN_KERNEL and transform == "auto" else transform,
-        noise,
-        _local(model.local),
-        block_dtype,
-        as_count(model.max_iter, "max_iter"),
-        model.random_state,
-    )
+    if features.kind == OWN_KERNEL and transform == "auto":
+        transform = None  # the kernel is of y in its own units
+    local, max_iter = _local(model.local), as_count(model.max_iter, "max_iter")
+    plan = RegressionPlan(features, posterior, transform, noise, local, block_dtype, max_iter, model.random_state)
     obstacle = may_be_local(plan)
     if obstacle and plan.local not in (None, "auto"):
         raise ValueError(f"local must be 'auto' or False with {obstacle}, got {shown(model.local)}")
@@ -472,14 +453,11 @@ def check_common(model: BasisParameters) -> None:
 
 
 def _local(local: Any) -> str | int | None:
-    if local is False:
-        return None
-    if isinstance(local, str) and local == "auto":
-        return "auto"
+    if local is False or (isinstance(local, str) and local == "auto"):
+        return local or None
     if isinstance(local, bool | str):
-        raise ValueError(
-            "local must be 'auto', False or a number of neighbours, such as the 32 of 'auto', got " + shown(local)
-        )
+        expected = "'auto', False or a number of neighbours, such as the 32 of 'auto'"
+        raise ValueError(f"local must be {expected}, got {shown(local)}")
     return as_count(local, "local", 2)
 
 

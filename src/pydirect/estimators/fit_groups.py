@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -92,8 +92,8 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         ValueError
             If a group was not fitted.
         """
-        found = self._of_groups("predict", X, groups, return_std=return_std)
-        return (found[0], found[1]) if return_std else found[0]
+        mean, *std = self._of_groups("predict", X, groups, return_std=return_std)
+        return (mean, *std) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, groups: ArrayLike, level: float = 0.9) -> tuple[FloatArray, FloatArray]:
         """Predict central intervals that contain the target with probability `level`; see `predict`.
@@ -150,14 +150,12 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
             raise ValueError(
                 f"groups must have been fitted, got {shown(unknown[0])}: predict groups without rows by new_group"
             )
+        order, starts = _sorted(codes, len(labels))
         parts = []
-        for label, rows in zip(labels, np.split(*_sorted(codes, len(labels))), strict=True):
+        for label, rows in zip(labels, np.split(order, starts), strict=True):
             given = (_safe_indexing(X, rows),) if y is None else (_safe_indexing(X, rows), y[rows])
-            parts.append((rows, np.atleast_2d(getattr(self._models[label], method)(*given, **options))))
-        found = np.empty((len(parts[0][1]), len(codes)))
-        for rows, values in parts:
-            found[:, rows] = values
-        return found
+            parts.append(np.atleast_2d(getattr(self._models[label], method)(*given, **options)))
+        return np.hstack(parts)[:, np.argsort(order)]
 
 
 def fit_groups(
@@ -230,7 +228,41 @@ def fit_groups(
         repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
         rows = rows.divided(repetitions)
         basis = _shared_basis(plan, rows, given, units)
-        return _fit(lead, plan, units, basis, repetitions, rows, labels, codes)
+        order, starts = _sorted(codes, len(labels))
+        bounds = np.concatenate([[0], starts, [len(order)]])
+        assert rows.weight is not None
+        weight = rows.weight[order]
+        rows = TrainingRows(basis.inputs(rows.x[order]), rows.y[order], weight)
+        total, parts = _sums(basis, rows, bounds)
+        (initial,) = initial_hyperparameters(plan, basis, units)
+        target = decorrelate(total).target(0)
+        common = CommonFunction.of(target, *initial.by_evidence(target))
+        population = Population.of(parts, common, initial.fixed_noise)
+        residual = basis.mean_missing_variance(rows.x, weight, total.mean_square)
+        slopes = np.zeros(len(order))
+        if units.active is not None:
+            slopes = units.active.log_derivative(units.active.inverse(units.location + units.scale * rows.y))[:, 0]
+            slopes *= weight * repetitions
+        n_noise = plan.posterior.n_noise_levels if isinstance(plan.posterior, Gaussian) else 1
+
+        def posterior(group: RotatedTarget, k: int | None) -> tuple[GaussianPosterior, float]:
+            return group_posterior(group, common, population.scale, population.noise(k, n_noise))
+
+        def of_group(found: tuple[GaussianPosterior, float], n_rows: float, of_rows: slice) -> DirectRegressor:
+            """Return a model of one group, with its posterior and the prior deviation of its weights."""
+            latent = Latent.of(basis, [found], residual, single_from=0)
+            own = replace(units, log_derivative=slopes[of_rows].sum(keepdims=True))
+            fitted = FittedRegressor(latent, own, n_rows * repetitions, repetitions, untried="by fit_groups")
+            return copy.copy(lead)._adopt(lead, fitted, {})
+
+        def fitted(k: int) -> DirectRegressor:
+            return of_group(posterior(parts[k], k), parts[k].n_samples, slice(bounds[k], bounds[k + 1]))
+
+        found = ordered_map(fitted, iter(range(len(labels))), resolve_n_threads())
+        models = dict(zip(labels, found, strict=True))
+        unseen, unit = posterior(no_rows(basis.n_weights), None)
+        unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
+        return GroupedRegressor(models, of_group((unseen, unit), total.n_samples, slice(None)))
 
 
 def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, units: Units) -> Basis:
@@ -269,31 +301,20 @@ def _sorted(codes: NDArray[np.intp], n_groups: int) -> tuple[NDArray[np.intp], N
     return np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=n_groups))[:-1]
 
 
-def _fit(
-    lead: DirectRegressor,
-    plan: RegressionPlan,
-    units: Units,
-    basis: Basis,
-    repetitions: float,
-    rows: TrainingRows,
-    labels: Sequence[Hashable],
-    codes: NDArray[np.intp],
-) -> GroupedRegressor:
-    """Sum the rows of every group, learn what groups have in common, and fit each given that."""
-    n_threads, (order, starts) = resolve_n_threads(), _sorted(codes, len(labels))
-    bounds = np.concatenate([[0], starts, [len(order)]])
-    assert rows.weight is not None
-    inputs, y, weight = basis.inputs(rows.x[order]), rows.y[order], rows.weight[order]
+def _sums(basis: Basis, rows: TrainingRows, bounds: NDArray[np.intp]) -> tuple[GaussianStatistics, list[RotatedTarget]]:
+    """Return the sums over all rows, of inputs ordered by group, and each group's own in half the memory."""
+    y, weight = rows.y, rows.weight
+    assert weight is not None
 
     def summed(groups: range) -> tuple[GaussianStatistics, list[RotatedTarget]]:
-        """Return the sums over the rows of consecutive groups, and these groups, in half the memory."""
+        """Sum the rows of consecutive groups."""
         own = slice(bounds[groups[0]], bounds[groups[-1] + 1])
         if len(groups) == 1:
-            total = collect_statistics(basis.map, inputs[own], y[own], weight[own], n_threads=1)
+            total = collect_statistics(basis.map, rows.x[own], y[own], weight[own], n_threads=1)
             parts = [total]
         else:
             root = np.sqrt(weight[own, None])
-            phi, targets = basis.map.transform(inputs[own]) * root, y[own] * root
+            phi, targets = basis.map.transform(rows.x[own]) * root, y[own] * root
             ends = bounds[groups[0] + 1 : groups[-1] + 1] - own.start
             pieces = zip(np.split(phi, ends), np.split(targets, ends), np.split(weight[own], ends), strict=True)
             parts = [GaussianStatistics(p.T @ t, (t * t).sum(axis=0), w.sum(), rows=p) for p, t, w in pieces]
@@ -304,39 +325,11 @@ def _fit(
 
     total: GaussianStatistics | None = None
     parts: list[RotatedTarget] = []
-    for sums, found in ordered_map(summed, _chunks(bounds), n_threads):
+    for sums, found in ordered_map(summed, _chunks(bounds), resolve_n_threads()):
         total = sums if total is None else total + sums
         parts += found
     assert total is not None
-    (initial,) = initial_hyperparameters(plan, basis, units)
-    target = decorrelate(total).target(0)
-    common = CommonFunction.of(target, *initial.by_evidence(target))
-    population = Population.of(parts, common, initial.fixed_noise)
-    residual = basis.mean_missing_variance(inputs, weight, total.mean_square)
-    derivative = np.zeros(len(y))
-    if units.active is not None:
-        slopes = units.active.log_derivative(units.active.inverse(units.location + units.scale * y))[:, 0]
-        derivative = slopes * weight * repetitions
-    n_noise = plan.posterior.n_noise_levels if isinstance(plan.posterior, Gaussian) else 1
-
-    def posterior(k: int | None) -> tuple[GaussianPosterior, float]:
-        group = no_rows(basis.n_weights) if k is None else parts[k]
-        return group_posterior(group, common, population.scale, population.noise(k, n_noise))
-
-    def model(found: tuple[GaussianPosterior, float], n_rows: float, of_rows: slice) -> DirectRegressor:
-        """Return a model of one group, with its posterior and the prior deviation of its weights."""
-        latent = Latent.of(basis, [found], residual, single_from=0)
-        own = replace(units, log_derivative=derivative[of_rows].sum(keepdims=True))
-        fitted = FittedRegressor(latent, own, n_rows * repetitions, repetitions, untried="by fit_groups")
-        return copy.copy(lead)._adopt(lead, fitted, {})
-
-    def fitted(k: int) -> DirectRegressor:
-        return model(posterior(k), parts[k].n_samples, slice(bounds[k], bounds[k + 1]))
-
-    models = dict(zip(labels, ordered_map(fitted, iter(range(len(labels))), n_threads), strict=True))
-    unseen, unit = posterior(None)
-    unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
-    return GroupedRegressor(models, model((unseen, unit), total.n_samples, slice(None)))
+    return total, parts
 
 
 def _chunks(bounds: NDArray[np.intp]) -> Iterator[range]:
