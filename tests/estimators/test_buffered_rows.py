@@ -123,11 +123,6 @@ def test_many_rows_fix_the_map_and_are_held_no_longer():
     assert model.total_weight_ == 60
 
 
-def test_fit_holds_few_rows_only():
-    with pytest.raises(ValueError, match="and fit no more than 40: begin with partial_fit"):
-        DirectRegressor(**FEW).fit(X, Y).partial_fit(X, Y)
-
-
 def test_forgotten_rows_were_never_seen():
     rows = np.r_[np.arange(60), 7, 7]  # some of them twice
     model = DirectRegressor().partial_fit(X[rows], Y[rows], np.r_[WEIGHT + 1, 1.0, 2.0])

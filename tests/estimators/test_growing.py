@@ -7,7 +7,6 @@ import pytest
 from streamed_rows import LINEAR, all_sources, as_blocks, fitted, write_parquet
 from summed_rows import WEIGHT, D, N, X, Y
 
-import pydirect
 from pydirect import DirectRegressor, Fourier, Nystroem, StreamError
 from pydirect.statistics.gaussian import fingerprint
 from pydirect.streams import sources as sources_module
@@ -92,13 +91,6 @@ def test_statistics_reject_rows_with_other_columns():
     assert statistics.n_samples == 0.0
     unnamed = DirectRegressor("linear").fit_features(X, Y[:, 0]).new_statistics()
     assert unnamed.update(frame, Y[:, 0]).fingerprint == statistics.fingerprint
-
-
-def test_columns_that_are_constant_in_the_sample_raise_a_warning():
-    x = X.copy()
-    x[:, 1] = 1.0
-    with pytest.warns(pydirect.FeatureMapWarning, match="1 of 4 columns are constant in the 900 rows.*number 1"):
-        fitted(x, Y)
 
 
 @pytest.mark.parametrize(

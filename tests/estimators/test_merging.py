@@ -33,18 +33,14 @@ def assert_same_model(found, expected, X):
     assert found.elbo_ == pytest.approx(expected.elbo_, rel=1e-9)
 
 
-def test_merged_models_are_the_model_of_all_rows():
+@pytest.mark.parametrize("several", [False, True])
+def test_merged_models_are_the_model_of_all_rows(several):
     X, y = rows()
+    y = np.stack([y, -(y**2)], axis=1) if several else y
     models = sites(X, y)
     before = models[0].predict(X)
     assert_same_model(merge_models(models), with_map().partial_fit(X, y), X)
     np.testing.assert_array_equal(models[0].predict(X), before)
-
-
-def test_several_outputs_merge():
-    X, y = rows()
-    Y = np.stack([y, -(y**2)], axis=1)
-    assert_same_model(merge_models(sites(X, Y)), with_map().partial_fit(X, Y), X)
 
 
 def test_models_from_files_merge_to_the_same_bits_and_go_on(tmp_path):

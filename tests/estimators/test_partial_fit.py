@@ -106,13 +106,6 @@ def test_fit_on_the_same_rows_has_the_same_map_and_model():
     assert_equal_to_rounding(model, batch, 1e-6)
 
 
-def test_first_rows_fix_the_feature_map():
-    model = DirectRegressor(**SMALL).partial_fit(X[:100], Y[:100])
-    features = model.features_
-    model.partial_fit(X[100:], Y[100:])
-    assert model.features_ is features
-
-
 def moved(first, then, size=1):
     """Feed blocks of rows to a model whose map is fixed by other ones; return the last message."""
     model = DirectRegressor(**SMALL).fit_features(first, Y[: len(first)])
@@ -150,13 +143,6 @@ def test_several_outputs_and_weights():
     repeated = np.repeat(np.arange(N), WEIGHT.astype(int))
     twice = fixed(TWO, **SMALL).partial_fit(X[repeated], TWO[repeated])
     np.testing.assert_allclose(twice.statistics_.cross, model.statistics_.cross, atol=1e-9)
-
-
-def test_a_single_row_at_a_time():
-    model = fixed(features="linear")
-    for i in range(30):
-        model.partial_fit(X[i : i + 1], Y[i : i + 1])
-    assert_equal_to_rounding(model, fixed(features="linear").partial_fit(X[:30], Y[:30]))
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
@@ -373,12 +359,6 @@ def test_a_growing_model_is_pickled_and_cloned():
     again = pickle.loads(pickle.dumps(model)).partial_fit(X[150:], Y[150:])
     assert_equal_to_rounding(again, model.partial_fit(X[150:], Y[150:]))
     assert not hasattr(clone(model), "statistics_")
-
-
-@pytest.mark.parametrize("n_threads", [2, 3])
-def test_threads_do_not_change_a_bit(n_threads):
-    one, many = (grown(fixed(n_threads=t, **SMALL), cut(4)) for t in (1, n_threads))
-    assert one.predict(NEW).tobytes() == many.predict(NEW).tobytes()
 
 
 def test_a_posterior_with_features_of_its_own_is_refused_for_those_before():
