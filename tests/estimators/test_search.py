@@ -7,22 +7,13 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
 
-from pydirect import DirectRegressor, DirectSearchCV, Gaussian, RunningStatistics, Sequential
+from pydirect import DirectRegressor, DirectSearchCV, Gaussian, Sequential
 from pydirect.explain import LeftOutRows
 from pydirect.metrics import crps_scorer, nlpd_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 
 FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
-
-
-def test_raw_candidates_score_as_in_a_grid_search(data):
-    x, y = data
-    grid = {"noise": np.geomspace(0.5, 4, 6).tolist()}
-    model = DirectRegressor(FIXED_FEATURES, posterior=Sequential(n_levels=61))
-    ours = DirectSearchCV(model, grid, cv=2).fit(x, y)
-    expected = GridSearchCV(model, grid, cv=2).fit(x, y).cv_results_["mean_test_score"]
-    np.testing.assert_allclose(ours.cv_results_["mean_test_score"], expected, atol=5e-3)
 
 
 def same_as_grid_search(ours, theirs):
@@ -168,20 +159,6 @@ def test_search_knows_the_columns_of_a_frame(data):
     np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
     with pytest.raises(ValueError, match="feature names should match"):
         search.predict(frame[frame.columns[::-1]])
-
-
-def test_subtracted_folds_equal_rows_never_seen(data):
-    x, y = data
-    phi = FIXED_FEATURES.fit_transform(x)
-    features = DirectRegressor("precomputed").fit_features(phi, y)
-    whole, fold, rest = (
-        features.new_statistics().update(phi[rows], y[rows, None]) for rows in (slice(None), slice(80), slice(80, None))
-    )
-    left = whole.copy().subtract(fold)
-    assert isinstance(left, RunningStatistics)
-    for got, expected in zip(left.target_location_scale(), rest.target_location_scale(), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-12)
-    np.testing.assert_allclose(left.gaussian().A, rest.gaussian().A, atol=1e-11)
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")

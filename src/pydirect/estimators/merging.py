@@ -68,7 +68,16 @@ def merge_models(models: Sequence[Any]) -> Any:
                 f"models must be regressors that keep sums over rows, as DirectRegressor, got {type(model).__name__}"
             )
         check_is_fitted(model)
-        _require_sums(model)
+        if hasattr(model, "buffered_rows_"):
+            raise ValueError(
+                "models must have a feature map that is fixed, got one that buffers its rows while they are few and "
+                "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
+            )
+        if not hasattr(model, "statistics_"):
+            raise ValueError(
+                "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, "
+                "or fit_stream"
+            )
     first = models[0]
     total = first.statistics_.emptied()
     for number, model in enumerate(models):
@@ -79,19 +88,6 @@ def merge_models(models: Sequence[Any]) -> Any:
             )
         total.merge(model.statistics_)
     return first._of_sums(total)
-
-
-def _require_sums(summed: Any) -> None:
-    if hasattr(summed, "buffered_rows_"):
-        raise ValueError(
-            "models must have a feature map that is fixed, got one that buffers its rows while they are few and "
-            "follows them: fix it by fit_features before partial_fit, or give the rows of both to one model"
-        )
-    if not hasattr(summed, "statistics_"):
-        raise ValueError(
-            "models must keep sums over their rows, which those of fit do not: use partial_fit after fit_features, or "
-            "fit_stream"
-        )
 
 
 # Standardised inputs that stand for any input: all within bounds, where the map was fitted to these.

@@ -39,8 +39,6 @@ WATCHED_ROWS, OUTSIDE = 128, 0.1
 # Mean square of standardised errors of as many rows that tells of a function that has changed, and what a row counts at
 # most.
 SURPRISE, LARGEST_SQUARE = 2.0, 25.0
-# Noise and prior variance of standardised targets until they are learned.
-FIRST_NOISE, FIRST_PRIOR = 1.0, 1.0
 # What is left of a row that has faded away.
 LEAST_WEIGHT = 1e-30
 LEAST_SHARE = 1e-6  # of the largest weight, where the feature map is learned
@@ -156,7 +154,7 @@ class Stream(Predictor):
             seed=int(plan.mapper.generators()[0].integers(2**31)),
             gross=np.empty((0, k)),
             units=Units.of_sums(targets[0].copy(), np.ones(k), one_dimensional, transform, np.zeros(k)),
-            regression=_regression(plan, None, np.full(k, FIRST_NOISE), np.full(k, FIRST_PRIOR)),
+            regression=_regression(plan, None, np.ones(k), np.ones(k)),
         )
         stream.plan = plan
         return stream
@@ -539,9 +537,10 @@ class Stream(Predictor):
     def _learn_map(self) -> None:
         rows = self.rows_now(self.store)
         if len(rows) < FEWEST_ROWS:
-            ones, (location, spread) = np.ones(self.units.n_outputs), weighted_location_scale(rows.y, rows.weight)
+            location, spread = weighted_location_scale(rows.y, rows.weight)
             self._set_units(location, np.where(spread > 0, spread, 1.0))
-            self.regression = _regression(self.plan, self.basis, FIRST_NOISE * ones, FIRST_PRIOR * ones)
+            # Of standardised targets, noise and prior have variance one until they are learned.
+            self.regression = _regression(self.plan, self.basis, np.ones(len(spread)), np.ones(len(spread)))
         elif self.plan.window is not None or self.n_seen <= self.plan.n_first_rows:  # all that count
             self._set_map(rows)
         else:

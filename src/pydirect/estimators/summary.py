@@ -147,9 +147,8 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
         pairs = kernel.product_order == PAIRS
         gain = None if search is None else search.pairs_gain if pairs else search.product_gain
         by = "" if gain is None else f", which gains {gain:.3g} nats"
-        what = (
-            "sum of functions of two columns each" if pairs else "rough part changes along single columns, as steps do"
-        )
+        rough = "rough part changes along single columns, as steps do"
+        what = "sum of functions of two columns each" if pairs else rough
         told += f" A {what}{by}: {kernel.product_amplitude:.2g} of the variance of y; length-scales{of}: {scales}."
     return told
 
