@@ -271,10 +271,11 @@ class DirectStreamRegressor(Regressor):
             If targets miss their predictions by 20 deviations, and by ten of all targets: the first two of such rows in
             succession are learned as if they missed them by that.
         """
-        found: Any = self._learned_one(X, y, sample_weight, times)
-        if found is None:
-            found = [self._units.shape(values) for values in self._take(X, y, sample_weight, times, predict=True)]
-        mean, std, log_density = map(np.atleast_1d, found)
+        one = self._learned_one(X, y, sample_weight, times)
+        if one is not None:
+            return np.array(one[:1]), np.array(one[1:2]), np.array(one[2:])
+        found = self._take(X, y, sample_weight, times, predict=True)
+        mean, std, log_density = map(self._units.shape, found)
         return mean, std, log_density
 
     def predict_one(self, x: FloatArray) -> tuple[Any, Any]:

@@ -256,9 +256,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """Score a fitted model, with weights if the scorer accepts them."""
         weights = {} if weight is None or not _takes_weights(self.scorer_) else {"sample_weight": weight}
         score = self.scorer_(model, X, y, **weights)
-        if isinstance(score, np.ndarray) and score.ndim == 0:
-            score = score.item()
-        if not isinstance(score, numbers.Real):
+        if np.ndim(score) or not isinstance(np.asarray(score).item(), numbers.Real):
             raise TypeError(f"scoring must return one number, got {type(score).__name__}")
         return float(score)
 
