@@ -365,9 +365,6 @@ def test_borders_of_existence_of_the_moments():
     assert is_admissible("rayleigh", ("inverse_gamma", 2.0), "exact")
 
 
-# Cost and variance
-
-
 # Families and priors of one's own
 
 

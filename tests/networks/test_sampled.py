@@ -160,12 +160,15 @@ def check_gradient(net, inference):
     options = {"sample_weight": WEIGHT, "n_total": 70.0, "n_draws": 4}
     objective = NetworkObjective(net, X, targets(net), inference=inference, **options)
     value, gradient = objective(theta, seed=5)
-    scale = max(1.0, abs(value))
-    for i in np.random.default_rng(2).choice(len(theta), 15, replace=False):
-        step = np.zeros_like(theta)
-        step[i] = 1e-5
-        up, down = (objective(theta + s, seed=5)[0] for s in (step, -step))
-        assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-6 * scale)
+    chosen = np.random.default_rng(2).choice(len(theta), 15, replace=False)
+    check_slopes(lambda theta: objective(theta, seed=5)[0], theta, gradient, chosen, 1e-6 * max(1.0, abs(value)))
+
+
+def check_slopes(function, theta, gradient, chosen, tolerance=1e-6):
+    for i in chosen:
+        step = 1e-5 * np.eye(len(theta))[i]
+        slope = (function(theta + step) - function(theta - step)) / 2e-5
+        assert gradient[i] == pytest.approx(slope, rel=1e-5, abs=tolerance)
 
 
 @pytest.mark.parametrize("posterior", POSTERIORS)
@@ -245,11 +248,7 @@ def test_exact_divergence_by_quadrature(posterior, distribution):
 def test_exact_divergence_has_its_gradient(posterior):
     net = network(posterior=posterior)
     theta = start(net)
-    gradient = net.kl(theta)[1]
-    for i in range(0, net.n_parameters, 7):
-        step = np.zeros_like(theta)
-        step[i] = 1e-5
-        assert gradient[i] == pytest.approx((net.kl(theta + step)[0] - net.kl(theta - step)[0]) / 2e-5, abs=1e-6)
+    check_slopes(lambda theta: net.kl(theta)[0], theta, net.kl(theta)[1], range(0, net.n_parameters, 7))
 
 
 # Sums of their own law are those of normal draws; radial draws cannot be shared.
@@ -282,10 +281,7 @@ def test_kept_draws_make_the_divergence_deterministic(posterior, prior):
     assert net.kl(theta, 6)[0] == value
     assert other.kl(theta)[0] != value
     assert pickle.loads(pickle.dumps(net)).kl(theta)[0] == value
-    for i in range(0, net.n_parameters - 2, 7):
-        step = np.zeros_like(theta)
-        step[i] = 1e-5
-        assert gradient[i] == pytest.approx((net.kl(theta + step)[0] - net.kl(theta - step)[0]) / 2e-5, abs=1e-6)
+    check_slopes(lambda theta: net.kl(theta)[0], theta, gradient, range(0, net.n_parameters - 2, 7))
 
 
 @pytest.mark.parametrize(
@@ -316,28 +312,19 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
     ("options", "message"),
     [
         ({"posterior": "laplace", "kl_mode": "direct"}, "kl_mode must go together: mode 'direct' must draw the law"),
-        ({"posterior": "radial", "kl_mode": "shared"}, "cannot be shared"),
-        ({"weight_prior": ("exponential", 1.0)}, "support"),
-        ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "mode must be"),
-    ],
-)
-def test_inadmissible_pairs_and_modes_are_refused(options, message):
-    with pytest.raises(InadmissiblePairError, match=message):
-        network(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"posterior": "cauchy"}, "posterior must be"),
-        ({"kl_mode": "sampled"}, "kl_mode must be"),
+        ({"posterior": "radial", "kl_mode": "shared"}, "kl_mode must go together: .* cannot be shared"),
+        ({"weight_prior": ("exponential", 1.0)}, "kl_mode must go together: .* support"),
+        ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "kl_mode must go together: .* mode must be"),
+        ({"posterior": "cauchy"}, "posterior must be one of"),
+        ({"kl_mode": "sampled"}, "kl_mode must be one of"),
         ({"n_kl_draws": 0}, "n_kl_draws must be"),
         ({"likelihood": "tilted_classification", "n_targets": 3}, "likelihood must be"),
         ({"exact_last_layer": 2}, "exact_last_layer must be"),
     ],
 )
 def test_arguments_are_checked(options, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    kind = InadmissiblePairError if "together" in message else (ValueError, TypeError)
+    with pytest.raises(kind, match=message):
         SampledNetwork(2, (3,), **options)
 
 

@@ -81,13 +81,6 @@ def test_squared_error_is_that_of_all_rows_for_every_network(d, depth, bias):
     assert relative_error(data, coreset) < 1e-12
 
 
-def test_many_rows():
-    data = smooth_data(20_000, 4)
-    coreset = NetworkCoreset.from_data(*data[:2], 1)
-    assert len(coreset.x) <= n_moments(4, 1)
-    assert relative_error(data, coreset) < 1e-13
-
-
 def monomials(x, y, degree):
     """x^α for |α| ≤ 2·degree, y x^β for |β| ≤ degree, and y², by brute force."""
     exponents = np.indices((2 * degree + 1,) * x.shape[1]).reshape(x.shape[1], -1).T
@@ -237,14 +230,6 @@ def test_coresets_of_other_networks_are_refused(d, depth, bias, outputs):
         own.merge(other)
 
 
-def test_merge_and_update_do_not_change_their_operands():
-    x, y, _ = smooth_data(300, 1)
-    first = NetworkCoreset.from_data(x[:150], y[:150], 1)
-    before = first.weight.copy()
-    first.update(x[150:], y[150:])
-    np.testing.assert_array_equal(first.weight, before)
-
-
 # Doors
 
 
@@ -270,13 +255,6 @@ def test_too_many_moments_are_refused_with_their_cost():
 def test_input_is_validated(change, message):
     with pytest.raises(ValueError, match=message):
         NetworkCoreset.from_data(**({"x": np.ones((5, 2)), "y": np.ones(5), "depth": 1} | change))
-
-
-def test_the_same_data_give_the_same_bits():
-    x, y, _ = smooth_data(2_000, 2)
-    first, second = (NetworkCoreset.from_data(x, y, 2) for _ in range(2))
-    for name in ("x", "y", "weight"):
-        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
 
 
 @settings(max_examples=30)

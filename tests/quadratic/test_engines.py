@@ -2,16 +2,13 @@
 
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pydirect import _core
-from pydirect.distributions.categorical import pad_levels
-from pydirect.quadratic.coreset import NetworkCoreset
-from tests.helpers.oracles import enumerate_network, finite_difference_gradient
+from tests.helpers.oracles import enumerate_network, finite_difference_gradient, run_networks
 
 ENGINES = {1: ("tensor", "datum"), 2: ("datum",)}
 KINDS = [(kind, depth) for depth, kinds in ENGINES.items() for kind in kinds]
@@ -30,16 +27,8 @@ def n_weights(n_inputs, hidden, bias):
 
 def run_network(weights, x, hidden, bias):
     """f(x) of one weight vector, by definition."""
-    a, start = x, 0
-    for k, (out, inputs, _) in enumerate(layer_shapes(x.shape[1], hidden, bias)):
-        w = weights[start : start + out * inputs].reshape(out, inputs)
-        start += out * inputs
-        if k:
-            a = a**2
-        if bias:
-            a = np.column_stack([a, np.ones(len(a))])
-        a = a @ w.T
-    return a[:, 0]
+    layers = [(out, inputs) for out, inputs, _ in layer_shapes(x.shape[1], hidden, bias)]
+    return run_networks(weights[None], layers, x, bias)[0]
 
 
 def moment_table(q, levels, n_inputs, hidden, bias):
@@ -84,18 +73,6 @@ def predict(kind, table, x, hidden, bias, n_threads=1):
     return mean, variance
 
 
-def enumerate_moments(q, levels, x, hidden, bias):
-    """E f and E f² of every row over all weight vectors."""
-    first, second = np.zeros(len(x)), np.zeros(len(x))
-    for chosen in product(range(levels.shape[1]), repeat=len(levels)):
-        rows = np.arange(len(levels))
-        f = run_network(levels[rows, chosen], x, hidden, bias)
-        mass = q[rows, chosen].prod()
-        first += mass * f
-        second += mass * f**2
-    return first, second
-
-
 SMALL = [(1, (1,), False), (1, (1,), True), (2, (3,), False), (2, (2,), True)]
 SMALL += [(1, (1, 1), False), (1, (1, 1), True), (2, (2, 2), False), (1, (3, 2), False), (1, (2, 2), True)]
 SMALL += [(2, (1, 1, 1), True), (1, (1, 2, 2), False)]
@@ -105,13 +82,12 @@ SMALL += [(2, (1, 1, 1), True), (1, (1, 2, 2), False)]
 def test_engines_equal_enumeration_of_all_networks(n_inputs, hidden, bias):
     x, y, weight = random_data(4, n_inputs)
     table, q, levels = random_table(n_inputs, hidden, bias, scale=1.0, n_levels=2)
-    first, second = enumerate_moments(q, levels, x, hidden, bias)
-    exact = weight @ (second - 2 * y * first + y**2)
+    exact = enumerate_network(x, y, hidden, bias, levels, q, weight)
     for kind in (*ENGINES.get(len(hidden), ()), "monomial"):
-        assert evaluate(kind, table, x, y, weight, hidden, bias)[0] == pytest.approx(exact, rel=1e-12)
+        assert evaluate(kind, table, x, y, weight, hidden, bias)[0] == pytest.approx(exact.squared_error, rel=1e-12)
         mean, variance = predict(kind, table, x, hidden, bias)
-        np.testing.assert_allclose(mean, first, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(variance, second - first**2, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mean, exact.mean, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(variance, exact.variance, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -166,20 +142,6 @@ def test_all_engines_agree_in_value_and_gradient(n_inputs, hidden, bias, weighte
             np.testing.assert_allclose(
                 other_gradient, gradient, rtol=0, atol=1e-12 * np.abs(gradient).max(), err_msg=kind
             )
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("kind", "depth"), [*KINDS, *MONOMIAL])
-def test_a_coreset_has_the_squared_error_and_gradient_of_all_rows(kind, depth, bias):
-    hidden = (4, 2)[:depth]
-    x, y, weight = random_data(800, 2)
-    coreset = NetworkCoreset.from_data(x, y, depth, bias, weight)
-    assert len(coreset.x) < 100
-    table, _, _ = random_table(2, hidden, bias)
-    value, gradient = evaluate(kind, table, x, y, weight, hidden, bias)
-    small, small_gradient = evaluate(kind, table, coreset.x, coreset.y, coreset.weight, hidden, bias)
-    assert small == pytest.approx(value, rel=1e-11)
-    np.testing.assert_allclose(small_gradient, gradient, rtol=0, atol=1e-11 * np.abs(gradient).max())
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -254,20 +216,6 @@ def test_nearly_certain_weights_have_a_small_positive_variance(kind, depth):
     np.testing.assert_allclose(small, 100 * smaller, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "depth"), [*KINDS, *MONOMIAL])
-def test_integer_row_weights_repeat_rows(kind, depth):
-    hidden = (2, 2) if (kind, depth) == ("monomial", 2) else (5, 3)[:depth]
-    x, y, _ = random_data(200, 3)
-    times = np.random.default_rng(0).integers(0, 4, 200)
-    table, _, _ = random_table(3, hidden, True)
-    value, gradient = evaluate(kind, table, x, y, times.astype(float), hidden, True)
-    repeated, repeated_gradient = evaluate(
-        kind, table, np.repeat(x, times, axis=0), np.repeat(y, times), None, hidden, True
-    )
-    assert value == pytest.approx(repeated, rel=1e-12)
-    np.testing.assert_allclose(gradient, repeated_gradient, rtol=0, atol=1e-12 * np.abs(gradient).max())
-
-
 @pytest.mark.parametrize(("kind", "depth"), [*KINDS, ("monomial", 1)])
 @pytest.mark.parametrize("n", [3, 1500])
 def test_value_gradient_and_prediction_have_the_same_bits_for_any_level_and_number_of_threads(
@@ -331,13 +279,6 @@ def test_networks_too_deep_for_a_table_of_moments_are_refused():
             _core.NetworkEngine("monomial", 1, hidden, False, np.ones((1, 1)), np.ones(1), None)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("hidden", [(3,), (3, 2), (2, 2, 2)])
-def test_table_size(hidden, bias):
-    expected = sum(out * inputs * n for out, inputs, n in layer_shapes(4, hidden, bias))
-    assert _core.network_table_size(4, list(hidden), bias) == expected
-
-
 # Coordinate ascent
 
 
@@ -384,24 +325,6 @@ def test_sweeps_never_lower_the_bound_and_return_the_squared_error(n, n_inputs, 
     assert b == len(q)
     assert trace[-1] > trace[0]
     assert np.diff(trace).min() >= -1e-9 * abs(trace[-1])
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_sweeps_over_a_coreset_are_those_over_all_rows(bias):
-    x, y, weight = random_data(400, 2)
-    coreset = NetworkCoreset.from_data(x, y, 1, bias, weight)
-    assert len(coreset.x) < 50
-    levels, log_prior, q = start_sweep(2, 3, bias, True)
-    small_q, tau = q.copy(), 0.05
-    for _ in range(3):
-        r = sweep(x, y, weight, [3], bias, levels, log_prior, tau, q)
-        small = sweep(coreset.x, coreset.y, coreset.weight, [3], bias, levels, log_prior, tau, small_q)
-        table = moment_table(small_q, levels, 2, (3,), bias)
-        assert small == pytest.approx(
-            evaluate("datum", table, coreset.x, coreset.y, coreset.weight, (3,), bias)[0], rel=1e-11
-        )
-        assert small == pytest.approx(r, rel=1e-9)
-        np.testing.assert_allclose(small_q, q, rtol=0, atol=1e-9)
 
 
 def test_a_visit_to_the_last_weight_is_its_exact_conditional():
@@ -489,53 +412,19 @@ def test_threads_without_work_take_no_memory(kind, hidden):
     assert used < 5e7
 
 
-NETWORKS = [
-    (2, [3], False),
-    (2, [3], True),
-    (1, [2], True),
-    (2, [2, 2], False),
-    (1, [2, 2], True),
-    (2, [1, 1, 1], True),
-    (1, [1, 2, 2], False),
-    (1, [2, 1, 2], True),
-]
-
-
-@pytest.fixture(params=NETWORKS, ids=str)
-def case(request):
-    """A network, rows, and a random posterior on two levels."""
-    n_inputs, hidden, bias = request.param
-    return request.param, random_data(7, n_inputs), random_table(n_inputs, hidden, bias, scale=1.0, n_levels=2)
-
-
-def test_moments_that_are_zero(case):
+@pytest.mark.parametrize(("n_inputs", "hidden", "bias"), SMALL)
+def test_moments_that_are_zero(n_inputs, hidden, bias):
     """Odd moments of a symmetric posterior vanish; products over the others must survive."""
-    (n_inputs, hidden, bias), (x, y, weight), (_, q, levels) = case
+    x, y, weight = random_data(7, n_inputs)
+    _, q, levels = random_table(n_inputs, hidden, bias, scale=1.0, n_levels=2)
     levels = np.stack([levels[:, 0], -levels[:, 0]], axis=1)
     table = moment_table(np.full_like(q, 0.5), levels, n_inputs, hidden, bias)
     error, gradient = evaluate("monomial", table, x, y, weight, hidden, bias)
     exact = enumerate_network(x, y, hidden, bias, levels, np.full_like(q, 0.5), weight).squared_error
     assert error == pytest.approx(exact, rel=1e-12)
-    engine = _core.NetworkEngine("monomial", n_inputs, hidden, bias, x, y, weight)
+    engine = _core.NetworkEngine("monomial", n_inputs, list(hidden), bias, x, y, weight)
     expected = finite_difference_gradient(lambda table: engine.evaluate(table, None, 1), table)
     np.testing.assert_allclose(gradient, expected, rtol=1e-8, atol=1e-10 * np.abs(expected).max())
-
-
-def test_the_gradient_reaches_probabilities(case):
-    """Through the moment stage: ∂R/∂q along the simplex, from the definition of R."""
-    network, (x, y, weight), (table, q, levels) = case
-    padded_levels, log_prior = pad_levels(levels, np.zeros_like(levels))
-    stage = _core.NetworkMoments(*network, padded_levels, log_prior, 1)
-    stage.from_probabilities(np.pad(q, ((0, 0), (0, log_prior.shape[1] - 2))))
-    slopes = stage.probability_slopes(evaluate("monomial", table, x, y, weight, *network[1:])[1])
-    for j in range(0, len(q), 3):
-        errors = []
-        for k in range(2):  # R is linear in q_j
-            moved = q.copy()
-            moved[j] = np.eye(2)[k]
-            errors.append(enumerate_network(x, y, *network[1:], levels, moved, weight).squared_error)
-        scale = max(map(abs, errors))
-        assert slopes[j, 1] - slopes[j, 0] == pytest.approx(errors[1] - errors[0], rel=1e-9, abs=1e-11 * scale)
 
 
 @pytest.mark.parametrize(

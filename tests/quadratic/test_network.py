@@ -11,7 +11,7 @@ from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels,
 from pydirect.distributions.noise import NoiseGrid
 from pydirect.quadratic import NetworkShape, QuadraticNetwork
 from pydirect.quadratic.network import MAX_ENGINE_BYTES, choose_engine, make_engine
-from tests.helpers.oracles import finite_difference_gradient
+from tests.helpers.oracles import enumerate_network, finite_difference_gradient
 
 RNG = np.random.default_rng(3)
 SHAPES = [
@@ -46,15 +46,6 @@ def probabilities(logits, log_prior):
     return np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
 
 
-def enumerate_squared_error(model, q, x, y, weight):
-    total = 0.0
-    for chosen in itertools.product(range(q.shape[1]), repeat=q.shape[0]):
-        rows = np.arange(len(q)), np.array(chosen)
-        f = model.shape.forward(model.levels[rows][None], x)[0]
-        total += np.prod(q[rows]) * np.sum(weight * (y - f) ** 2)
-    return total
-
-
 def test_weights_are_ordered_by_layer_then_unit_then_input():
     shape = NetworkShape(2, (3,), True)
     assert (shape.n_weights, shape.layers, shape.depth) == (13, ((3, 3), (1, 4)), 1)
@@ -84,7 +75,8 @@ def test_expected_squared_error_is_the_enumerated_one(shape, weighted):
     weight = np.array([1.0, 2, 0.5, 3, 1, 1, 0.1]) if weighted else None
     model, x, y = make_model(shape, weight=weight)
     q = probabilities(random_logits(model), model.log_prior)
-    expected = enumerate_squared_error(model, q, x, y, 1.0 if weight is None else weight)
+    sizes, bias = shape.hidden_layer_sizes, shape.bias
+    expected = enumerate_network(x, y, sizes, bias, model.levels, q, weight).squared_error
     assert model.expected_squared_error(q) == pytest.approx(expected, rel=1e-12)
 
 
@@ -225,16 +217,6 @@ class Stage:
         return value + rel_entr(q, np.broadcast_to(np.exp(self.log_prior), q.shape)).sum()
 
 
-def central_differences(function, x, step=1e-5):
-    out = np.zeros_like(x)
-    for index in np.ndindex(x.shape):
-        for sign in (1, -1):
-            moved = x.copy()
-            moved[index] += sign * step
-            out[index] += sign * function(moved) / (2 * step)
-    return out
-
-
 @pytest.fixture(params=NETWORKS, ids=str)
 def network(request):
     return request.param
@@ -253,18 +235,12 @@ def test_the_table_holds_means_and_central_moments_layer_by_layer(isa_level, net
     np.testing.assert_allclose(case.stage.divergence, rel_entr(q, prior).sum(axis=1), rtol=1e-13, atol=1e-14)
 
 
-def test_probabilities_give_the_table_of_their_logits(network):
-    case = Stage(network, 15)
-    table = case.stage.from_logits(case.logits)
-    np.testing.assert_array_equal(case.stage.from_probabilities(case.stage.q), table)
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_gradient_in_logits_is_that_of_finite_differences(isa_level, network, shared):
     case = Stage(network, 5, shared)
     case.stage.from_logits(case.logits)
     got = case.stage.logit_gradient(case.gradient, 0.35)
-    expected = central_differences(lambda logits: case.objective(logits, 0.35), case.logits)
+    expected = finite_difference_gradient(lambda logits: case.objective(logits, 0.35), case.logits)
     np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-8)
 
 
@@ -300,18 +276,6 @@ def test_slopes_are_derivatives_along_the_simplex_and_zero_at_the_mean(network):
     certain[:, 2] = 1.0
     case.stage.from_probabilities(certain)
     np.testing.assert_array_equal(case.stage.probability_slopes(case.gradient)[:, 2], 0)
-
-
-def test_fixed_points_of_the_slopes_are_stationary(network):
-    """At the fixed point q ∝ p exp(−½τ ∂R/∂q) the gradient of ½τR + KL is zero."""
-    case = Stage(network, 5)
-    logits = np.broadcast_to(np.where(np.isneginf(case.log_prior), 0, case.log_prior), case.logits.shape).copy()
-    for _ in range(200):
-        case.stage.from_logits(logits)
-        slopes = case.stage.probability_slopes(0.2 * case.gradient)
-        logits = np.where(np.isneginf(case.log_prior), 0, case.log_prior) - 0.5 * slopes
-    case.stage.from_logits(logits)
-    np.testing.assert_allclose(case.stage.logit_gradient(0.2 * case.gradient, 0.5), 0, atol=1e-12)
 
 
 def test_point_masses_have_their_level_as_mean_and_no_spread_at_all(isa_level, network):

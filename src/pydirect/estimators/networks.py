@@ -113,8 +113,7 @@ def no_zeros(model: Estimator) -> float:
 
 def prior_variances_of(model: NetworkRegressor | NetworkClassifier) -> FloatArray | list[FloatArray]:
     """Variances of Gaussian priors; with another law there are none."""
-    network = model.posteriors_[0].network
-    if isinstance(network, SampledNetwork) and network.weight_prior:
+    if getattr(model.posteriors_[0].network, "weight_prior", ()):
         raise AttributeError("priors that are not Gaussian have no prior_variances_")
     variances = [posterior.prior_variances for posterior in model.posteriors_]
     return variances[0] if model.model_.one_dimensional else variances

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -149,18 +150,11 @@ class SampledNetwork(VariationalNetwork):
 
     def _sets(self) -> Iterator[tuple[slice, slice]]:
         """Positions in θ of the means and of the log standard deviations of each set of weights."""
-        first = 0
-        for size in self.set_sizes:
-            yield slice(first, first + size), slice(self.n_weights + first, self.n_weights + first + size)
-            first += size
+        for first, end in pairwise(accumulate(self.set_sizes, initial=0)):
+            yield slice(first, end), slice(self.n_weights + first, self.n_weights + end)
 
     def _estimated_kl(
-        self,
-        theta: FloatArray,
-        mode: str,
-        deviations: FloatArray,
-        seed: int | None = None,
-        n_threads: int | None = 1,
+        self, theta: FloatArray, mode: str, deviations: FloatArray, seed: int | None = None, n_threads: int | None = 1
     ) -> tuple[float, FloatArray, list[float]]:
         """Return Σ KL of the sets of weights, each in units of its own deviation s, its gradient and that in log s."""
         value, gradient, in_units = 0.0, np.zeros_like(theta), []
@@ -184,19 +178,12 @@ class SampledNetwork(VariationalNetwork):
         if mode in made:
             return made[mode]
         once = mode in ("exact", "fixed")
-        found = [
-            MonteCarloDivergence(
-                self.posterior,
-                self.weight_prior or ("normal", 0.0, 1.0),
-                mode,
-                self.n_kl_draws,
-                size,
-                parameterization="log",
-                seed=int(np.random.SeedSequence([self.seed if once else seed, k]).generate_state(1, np.uint64)[0]),
-                n_threads=1 if once else n_threads,
-            )
-            for k, size in enumerate(self.set_sizes)
-        ]
+        seed, n_threads = (self.seed, 1) if once else (seed, n_threads)
+        prior, found = self.weight_prior or ("normal", 0.0, 1.0), []
+        for k, size in enumerate(self.set_sizes):
+            own = int(np.random.SeedSequence([seed, k]).generate_state(1, np.uint64)[0])
+            options: dict[str, Any] = {"parameterization": "log", "seed": own, "n_threads": n_threads}
+            found.append(MonteCarloDivergence(self.posterior, prior, mode, self.n_kl_draws, size, **options))
         if once:
             made[mode] = found
         return found

@@ -116,12 +116,11 @@ class NetworkShape:
         """Yield every layer's weighted sums, (n_networks, n_rows, fan_out); arguments as in `forward`."""
         state = np.broadcast_to(x, (len(weights), *x.shape))
         for matrix in self.matrices(weights):
-            sums = stacked_product(self._with_bias(state), matrix.transpose(0, 2, 1))
+            if self.bias:
+                state = np.concatenate([state, np.ones((*state.shape[:-1], 1))], axis=-1)
+            sums = stacked_product(state, matrix.transpose(0, 2, 1))
             yield sums
             state = sums**2
-
-    def _with_bias(self, state: FloatArray) -> FloatArray:
-        return np.concatenate([state, np.ones((*state.shape[:-1], 1))], axis=-1) if self.bias else state
 
 
 def make_engine(
@@ -146,15 +145,15 @@ def choose_engine(shape: NetworkShape, n_rows: int, kind: str = "auto") -> str:
     if kind == "monomial" or depth > 2:
         return "monomial"  # its constructor checks its size
     served = (kind,) if kind != "auto" else ("tensor", "datum") if depth == 1 else ("datum",)
-    cost = {k: _cost(k, shape, n_rows) for k in served}
-    possible = [k for k in served if cost[k][1] <= MAX_ENGINE_BYTES]
-    if not possible:
-        needed = " or ".join(f"{cost[k][1] / 2**30:.3g} GiB ({k})" for k in served)
+    costs = {k: _cost(k, shape, n_rows) for k in served}
+    best = min(served, key=lambda k: (costs[k][1] > MAX_ENGINE_BYTES, costs[k][0]))
+    if costs[best][1] > MAX_ENGINE_BYTES:
+        needed = " or ".join(f"{n_bytes / 2**30:.3g} GiB ({k})" for k, (_, n_bytes) in costs.items())
         raise ValueError(
             f"hidden_layer_sizes must be smaller for exact inference: {shape.hidden_layer_sizes} with "
             f"{shape.n_inputs} inputs would take {needed}, against a limit of {MAX_ENGINE_BYTES / 2**30:.3g} GiB"
         )
-    return min(possible, key=lambda k: cost[k][0])
+    return best
 
 
 def engines_in_memory(kind: str, shape: NetworkShape, n_rows: int) -> int:
@@ -265,16 +264,13 @@ class NetworkPosterior(MeanFieldPosterior):
     def latent_moments(self, x: FloatArray, n_threads: int = 1) -> tuple[FloatArray, FloatArray]:
         """Exact mean and variance of f at rows of inputs; (n_rows,) each."""
         variance = np.empty(len(x))
-        return self._predict(x, variance, n_threads), np.maximum(variance, 0.0, out=variance)
+        return self.latent_mean(x, n_threads, variance), np.maximum(variance, 0.0, out=variance)
 
-    def _predict(self, x: FloatArray, variance: FloatArray | None, n_threads: int) -> FloatArray:
+    def latent_mean(self, x: FloatArray, n_threads: int = 1, variance: FloatArray | None = None) -> FloatArray:
+        """Exact mean of f at rows of inputs; (n_rows,). The variance is written, if there is an array for it."""
         x, mean = as_float_array(x, "x", (len(x), self.shape.n_inputs)), np.empty(len(x))
         self._predictor.predict(self._moments, x, mean, variance, n_threads)
         return mean
-
-    def latent_mean(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
-        """Exact mean of f at rows of inputs; (n_rows,)."""
-        return self._predict(x, None, n_threads)
 
     def sample_functions(self, x: FloatArray, weights: FloatArray) -> FloatArray:
         """Evaluate the networks of sampled weights; (n_rows, n_samples)."""
