@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -883,8 +882,8 @@ class DirectRegressor(Regressor):
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    search_ = property(attrgetter("features_.search"))
-    target_transform_ = property(attrgetter("features_.target_transform"))
+    search_ = property(lambda self: self.features_.search)
+    target_transform_ = property(lambda self: self.features_.target_transform)
     noise_model_ = of_model("noise")
     local_ = of_model("local")
 
