@@ -19,6 +19,7 @@ from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
+from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import OfLatent
 from pydirect.tables.table import Table
 
@@ -246,9 +247,7 @@ def indicators(y: NDArray[Any], weight: FloatArray) -> FloatArray:
     """Standardised indicators of the classes, (n_rows, n_classes)."""
     classes, index = np.unique(y, return_inverse=True)
     member = (index[:, None] == np.arange(len(classes))).astype(np.float64)
-    mean = (weight @ member) / max(weight.sum(), np.finfo(float).tiny)
-    variance = mean * (1 - mean)
-    return (member - mean) / np.sqrt(np.where(variance > 0, variance, 1.0))
+    return Units.fit(member, weight, False)[1]
 
 
 def require_classes(classes: NDArray[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from pydirect.streams.sources import as_source
 from pydirect.tables.buffer import Codebook, LabelCodes
 
 
+@dataclass
 class LabelMass:
     """Total weight of the rows of each label code, and their number."""
 
-    def __init__(self) -> None:
-        self.mass = np.zeros(0)
-        self.n_rows = 0
+    mass: FloatArray = field(default_factory=lambda: np.zeros(0))
+    n_rows: int = 0
 
     def look(self, rows: Rows) -> None:
         """Count checked rows."""

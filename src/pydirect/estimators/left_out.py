@@ -127,11 +127,10 @@ class LabelsLeftOut:
             rows, left = weight > 0, own.left_out
             mean, variance = left.mean[rows], np.ascontiguousarray(left.variance[rows, self.place])
             if n_functions == 1:
-                found[rows] = log_probability_of(predictive_log_odds(mean, variance[:, None]))
+                log_p = log_probability_of(predictive_log_odds(mean, variance[:, None]))
             else:
-                found[rows] = softmax_log_probability(mean, variance)
-        if self.sharpness != 1:
-            found[self.scored] = normalised(self.sharpness * found[self.scored])
+                log_p = softmax_log_probability(mean, variance)
+            found[rows] = log_p if self.sharpness == 1 else normalised(self.sharpness * log_p)
         return found
 
     def sharpened(self, index: NDArray[np.intp]) -> LabelsLeftOut:

@@ -61,13 +61,12 @@ class FittedClassPool:
     def check(self) -> None:
         """Raise unless all parts are of the same classes and columns."""
         n_classes = len(self.kernel.classes)
-        trees = [(own, n) for own, n in ((self.boosted, n_classes if n_classes > 2 else 1), (self.forest, n_classes))]
-        if len(self.weights) != 1 + sum(own is not None for own, _ in trees):
+        both = (self.boosted, n_classes if n_classes > 2 else 1), (self.forest, n_classes)
+        trees = [(own, n) for own, n in both if own is not None]
+        if len(self.weights) != 1 + len(trees):
             raise ValueError("weights must be one for each part")
-        if any(own is not None and len(own.base) != n for own, n in trees):
-            raise ValueError("trees must be of the kernel model's classes")
-        if any(own is not None and own.n_columns != self.basis.n_features_in for own, _ in trees):
-            raise ValueError("trees must take the kernel model's columns")
+        if any(len(own.base) != n or own.n_columns != self.basis.n_features_in for own, n in trees):
+            raise ValueError("trees must be of the kernel model's classes and columns")
         if sorted(self.order) != [*range(n_classes)] or len(self.left_out_log_loss) not in (0, len(self.weights) + 1):
             raise ValueError("order and losses must be of all classes and parts")
 
