@@ -329,6 +329,7 @@ def test_modes_that_cannot_serve_a_pair_are_refused(posterior, prior, mode, reas
         ({"prior": ("cauchy",)}, "prior must be one of"),
         ({"prior": 3}, "prior must be a density"),
         ({"prior": ("normal", 0.0, 0.0)}, "scale must be above 0.0"),
+        ({"prior": "gamma"}, r"must be given as \('gamma', shape, rate\), got gamma"),
         ({"prior": ("normal", 0.0, 1.0, 2.0)}, r"must be given as \('normal', mean, scale\)"),
         ({"prior": ("scale_mixture", 0.0, 0.0, 30.0)}, "powers do not overflow"),
         ({"posterior": "rayleigh", "prior": ("weibull", 800.0, 1e-3)}, "powers do not overflow"),
