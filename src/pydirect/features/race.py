@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from pydirect._validation import FloatArray
+from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.nearest_evidence import NearestEvidence
 
 # Iterations of every start before the best is chosen.
 RACE_ITERATIONS = 12
@@ -18,41 +18,7 @@ RACE_ITERATIONS = 12
 FIRST_SCALE = 2.0
 # By what share of the square of a scale one descent may shrink it.
 LEAST_CHANGE = 1e-4
-
-
-class Objective(Protocol):
-    """A negative log posterior of log parameters θ of a kernel.
-
-    `d` is the number of length-scales, `tied` (n_inputs,) that of each input; `mean` and `start` are θ of the prior and
-    of the search.
-    """
-
-    iterations_between_updates: int
-    d: int
-    tied: NDArray[np.intp]
-    mean: FloatArray
-    start: FloatArray
-
-    @property
-    def n_rows(self) -> int:
-        """Rows that it is a sum over."""
-
-    @property
-    def n_values(self) -> int:
-        """Targets or labels of which it is the density: with so many, its curvature grows."""
-
-    @property
-    def bounds(self) -> list[tuple[float, float]]:
-        """Bounds of θ."""
-
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient."""
-
-    def at(self, smoothness: float) -> Self:
-        """Return the same with a kernel of this smoothness."""
-
-    def update(self, theta: FloatArray) -> None:
-        """Make the bound that stands for the posterior tight at θ, if it is one."""
+Objective = MarginalLikelihood | NearestEvidence
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from operator import attrgetter
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,23 +27,10 @@ from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
-from pydirect.features.race import (
-    FIRST_SCALE,
-    RACE_ITERATIONS,
-    Objective,
-    Patience,
-    RaceRun,
-    descend,
-    race,
-)
+from pydirect.features.race import FIRST_SCALE, RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
-from pydirect.features.search_record import (
-    AXES_MARGINS,
-    HyperparameterSearch,
-    axes_margin,
-    best_axes,
-)
+from pydirect.features.search_record import AXES_MARGINS, HyperparameterSearch, best_axes, unpursued
 
 # Exact evidence: rows at most, and of the race; on half as many, real tables had optima of their own, all noise.
 MAX_ROWS, FIRST_ROWS = 1000, 512
@@ -168,7 +154,7 @@ def search_kernel(
         few = rows.exact(np.sort(order[:FEWER_ROWS])) if more.n_rows > FEWER_ROWS else more
         raced = race(few, starting_points(few, own_scores))
         shaped = race(few, [replace(min(raced, key=VALUE), smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-        begin = favouring(shaped, SMOOTHNESS_GAIN * few.n_rows)
+        begin = min(shaped, key=lambda run: run.value - SMOOTHNESS_GAIN * few.n_rows * (run.smoothness == 1.5))
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
             best, others, near = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
@@ -190,10 +176,8 @@ def search_kernel(
                     kernel = ended
                 else:
                     gains[chosen] = 0.0
-        n_rows, n_evaluations = (few.n_rows, more.n_rows, n), sum(run.n_evaluations for run in tried)
-        values = *named_values(raced), named_values(shaped)[1], *named_values(near), kernel.smoothness
-        axes_gains = gains.get(0), gains.get(PAIRS)
-        record = HyperparameterSearch(np.arange(len(scores)), scores, *values, n_rows, n_evaluations, *axes_gains)
+        n_rows = few.n_rows, more.n_rows, n
+        record = HyperparameterSearch.of(scores, raced, kernel.smoothness, n_rows, tried, gains, shaped, near)
     kernel = rows.widened_kernel(kernel, n_inputs)
     return replace(kernel, n_evaluations=record.n_evaluations), record
 
@@ -249,7 +233,7 @@ def try_axes(
     kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
     runs = {order: race_axes(few, found, kernel, rows.axes, order) for order in orders_of(rows.axes)}
     promised = {order: float(begin.value - run.value) for order, run in runs.items()}
-    gains = {order: min(gain, axes_margin(more.n_rows, order)) for order, gain in promised.items()}
+    gains = unpursued(promised, None, more.n_rows)
     promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
     tried = list(runs.values())
     if promising:
@@ -273,7 +257,7 @@ def orders_of(axes: NDArray[np.intp]) -> list[int]:
 
 
 def race_axes(
-    objective: AxesObjective, found: RaceRun, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int
+    objective: MarginalLikelihood, found: RaceRun, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int
 ) -> RaceRun:
     """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`.
 
@@ -299,16 +283,6 @@ def race_axes(
 
 
 # --- starts
-
-
-class AxesObjective(Objective, Protocol):
-    """One whose kernel may have a part of axes in place of the isotropic one."""
-
-    def with_axes(self, axes: NDArray[np.intp], order: int) -> Self:
-        """Return the same with a part of axes; see `MarginalLikelihood`."""
-
-    def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
-        """Return θ of a kernel."""
 
 
 def starting_points(likelihood: Objective, scores: FloatArray) -> list[RaceRun]:
@@ -360,13 +334,3 @@ def _screened(likelihood: Objective, relevant: NDArray[np.intp]) -> FloatArray:
     theta[2 + relevant] = 0.25 * np.log(relevant.size)
     theta[2 + d] = np.log(0.1)
     return theta
-
-
-def favouring(runs: Sequence[RaceRun], margin: float) -> RaceRun:
-    """Return the best run; another smoothness than 3/2 must be better by a margin."""
-    return min(runs, key=lambda run: run.value - margin * (run.smoothness == 1.5))
-
-
-def named_values(runs: Sequence[RaceRun]) -> tuple[tuple[str, ...], FloatArray]:
-    """Return the names of runs and the log densities at their ends, (n_runs,)."""
-    return tuple(run.name for run in runs), -np.array([run.value for run in runs])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS
+from pydirect.features.race import RaceRun
 from pydirect.features.screen import RELEVANT
 from pydirect.persistence.schema import AtLeast, OneOf, Shape
 
@@ -25,8 +26,8 @@ def axes_margin(n_rows: int, order: int) -> float:
     return max(least, per_row * n_rows)
 
 
-def unpursued(gains: Mapping[int, float], chosen: int, n_rows: int) -> dict[int, float]:
-    """Return gains of parts of axes, of which only the chosen one was pursued: no other is a winner."""
+def unpursued(gains: Mapping[int, float], chosen: int | None, n_rows: int) -> dict[int, float]:
+    """Return gains of parts of axes, of which only the chosen one, if any, was pursued: no other is a winner."""
     return {each: gain if each == chosen else min(gain, axes_margin(n_rows, each)) for each, gain in gains.items()}
 
 
@@ -62,6 +63,25 @@ class HyperparameterSearch:
     n_evaluations: Annotated[int, AtLeast(0)]
     product_gain: float | None = None
     pairs_gain: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: FloatArray,
+        raced: Sequence[RaceRun],
+        smoothness: float,
+        n_rows: tuple[int, int, int],
+        tried: Sequence[RaceRun],
+        gains: Mapping[int, float],
+        shaped: Sequence[RaceRun] = (),
+        near: Sequence[RaceRun] = (),
+    ) -> Self:
+        """Return the record of the runs of the race, of all that were tried, and of those in between."""
+        starts, nearest = (tuple(run.name for run in runs) for runs in (raced, near))
+        of_start, of_shape, of_nearest = (-np.array([run.value for run in runs]) for runs in (raced, shaped, near))
+        values = starts, of_start, of_shape, nearest, of_nearest
+        n_evaluations, axes_gains = sum(run.n_evaluations for run in tried), (gains.get(0), gains.get(PAIRS))
+        return cls(np.arange(len(scores)), scores, *values, smoothness, n_rows, n_evaluations, *axes_gains)
 
     @property
     def relevant(self) -> np.ndarray:

@@ -24,7 +24,7 @@ from scipy.linalg import helmert, lapack
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import PAIRS, KernelHyperparameters
+from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.race import Patience, descend, race
 from pydirect.features.rows import RowCounts
@@ -321,22 +321,9 @@ def search_few_then_many(
         runs += [*parts.values(), part]
         if best_axes(gains, many.n_rows) == tried:
             best, ended = part, with_part
-    n_evaluations = sum(run.n_evaluations for run in runs)
-    record = HyperparameterSearch(
-        columns=np.arange(len(scores)),
-        scores=scores,
-        starts=tuple(run.name for run in raced),
-        start_values=-np.array([run.value for run in raced]),
-        smoothness_values=np.empty(0),
-        nearest_starts=(),
-        nearest_values=np.empty(0),
-        smoothness=best.smoothness,
-        n_rows=(few.n_rows, many.n_rows, n_rows),
-        n_evaluations=n_evaluations,
-        product_gain=gains.get(0),
-        pairs_gain=gains.get(PAIRS),
-    )
-    return ended.unpack(best.theta, n_evaluations), record
+    sizes = few.n_rows, many.n_rows, n_rows
+    record = HyperparameterSearch.of(scores, raced, best.smoothness, sizes, runs, gains)
+    return ended.unpack(best.theta, record.n_evaluations), record
 
 
 def search_alike(
