@@ -162,6 +162,6 @@ def test_a_map_for_sums_has_the_same_features(features, x):
 
 
 def test_pickled_maps_are_the_same(features, x):
-    features.prepare(whitening=True)
+    features.prepare()
     again = pickle.loads(pickle.dumps(features))
     assert again.transform(x).tobytes() == features.transform(x).tobytes()

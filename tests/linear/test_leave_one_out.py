@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pydirect.features.rows import merge_repeated
+from pydirect.features.rows import TrainingRows
 from pydirect.linear.leave_one_out import leave_one_out
 from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -102,11 +102,11 @@ def test_row_that_determines_its_own_prediction_stays_finite():
 def test_copies_are_merged_and_spread_again():
     x = np.array([[3.0], [1.0], [3.0], [3.0], [1.0]])
     y = np.array([[1.0], [2.0], [1.0], [0.0], [2.0]])
-    first, count, where = merge_repeated(x, y, np.array([1.0, 2.0, 3.0, 4.0, 0.5]))
+    first, count, where = TrainingRows(x, y, np.array([1.0, 2.0, 3.0, 4.0, 0.5])).merged
     assert first.tolist() == [0, 1, 3]
     assert count.tolist() == [4.0, 2.5, 4.0]
     assert where.tolist() == [0, 1, 0, 2, 1]
-    assert merge_repeated(x, y, None)[1].tolist() == [2.0, 2.0, 1.0]
+    assert TrainingRows(x, y, None).merged[1].tolist() == [2.0, 2.0, 1.0]
     distinct = leave_one_out(y[first], 0 * y[first], 0.1 + 0 * y[first], np.ones(1))
     spread = distinct.rows(where)
     assert spread.residuals.shape == (5, 1)

@@ -16,6 +16,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST, InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import (
+    AnyMap,
     LinearFeatures,
     NystroemFeatures,
     PolynomialFeatures,
@@ -93,11 +94,9 @@ def fit_basis(
 ) -> Basis:
     """Fit a feature map to encoded rows; the kernel of `earlier` is taken over where its inputs are the same."""
     record: dict[str, Any] = {"names": names, "columns": columns, "parameters": plan.parameters}
-    if not plan.takes_tables:
-        return Basis(InputMap.identity(rows.x.shape[1]), _given_map(plan, rows.x), **record)
-    if plan.kind == OWN_KERNEL:
-        own_map = _own_map(plan, rows, target_scale, rng)
-        return Basis(InputMap.identity(rows.x.shape[1]), own_map, target_scale=target_scale, **record)
+    if plan.kind in (*GIVEN_MAPS, OWN_KERNEL):
+        record |= {"target_scale": target_scale} if plan.kind == OWN_KERNEL else {}
+        return Basis(InputMap.identity(rows.x.shape[1]), _map_of_columns(plan, rows, target_scale, rng), **record)
     # Every linear feature has variance one, as documented: there, rare categories drown nothing.
     together = None if plan.kind == "linear" else columns.groups
     rank = plan.rank_inputs if plan.learns_kernel else False
@@ -168,16 +167,15 @@ def given_kernel(
     return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
 
 
-def _own_map(
+def _map_of_columns(
     plan: FeaturePlan, rows: TrainingRows, target_scale: FloatArray | None, rng: np.random.Generator
-) -> NystroemFeatures:
-    """Kernel functions of a custom kernel, of the columns in their own units."""
-    scale, index = np.ones(rows.y.shape[1]) if target_scale is None else target_scale, rows.distinct[0]
-    kernel = search_own_kernel(plan.own_kernel, rows.x[index], rows.y[index], scale, rng, plan.max_search_rows)
-    return NystroemFeatures.at(choose_landmarks(rows.x, rows, rng, plan.n_functions), kernel)
-
-
-def _given_map(plan: FeaturePlan, x: FloatArray) -> PrecomputedFeatures | TransformerFeatures:
+) -> AnyMap:
+    """A map of the columns in their own units: a custom kernel's functions, or one that is given."""
+    x = rows.x
+    if plan.kind == OWN_KERNEL:
+        scale, index = np.ones(rows.y.shape[1]) if target_scale is None else target_scale, rows.distinct[0]
+        kernel = search_own_kernel(plan.own_kernel, x[index], rows.y[index], scale, rng, plan.max_search_rows)
+        return NystroemFeatures.at(choose_landmarks(x, rows, rng, plan.n_functions), kernel)
     if (most := np.abs(x).max()) > LARGEST:
         raise ValueError(f"X must be at most {LARGEST:g} in magnitude for {plan.kind} features, got {most:g}")
     if plan.kind == "precomputed":

@@ -149,7 +149,7 @@ class FeatureMap(ABC):
         """Return the same map, whose sums over rows are of F if that is accurate enough, else of Φ."""
         return self
 
-    def prepare(self, whitening: bool) -> None:  # noqa: B027
+    def prepare(self) -> None:  # noqa: B027
         """Compute what is computed once, before several threads need it."""
 
     def check(self) -> None:  # noqa: B027
@@ -300,6 +300,11 @@ class FourierFeatures(FeatureMap):
             raise ValueError(f"linear_scale must have at most {shape[0]} entries, got {len(self.linear_scale)}")
 
     @property
+    def slopes(self) -> FloatArray:
+        """Scales of the linear part, (n_linear,)."""
+        return np.empty(0) if self.linear_scale is None else self.linear_scale
+
+    @property
     def n_features_in(self) -> int:
         """Number of inputs."""
         return self.frequencies.shape[0]
@@ -312,8 +317,7 @@ class FourierFeatures(FeatureMap):
     @property
     def n_weights(self) -> int:
         """Number of basis functions."""
-        linear = 0 if self.linear_scale is None else len(self.linear_scale)
-        return 2 * self.n_frequencies + linear + (self.constant is not None)
+        return 2 * self.n_frequencies + len(self.slopes) + (self.constant is not None)
 
     @property
     def pairs(self) -> NDArray[np.intp]:
@@ -335,11 +339,8 @@ class FourierFeatures(FeatureMap):
         x = np.ascontiguousarray(x)
         turns, amplitudes = self._tables[dtype]
         _core.fourier_features(x, turns, amplitudes, self.n_frequencies, out, n_threads)
-        begin = 2 * self.n_frequencies
-        if self.linear_scale is not None:
-            n_linear = len(self.linear_scale)
-            linear = linear_inputs(x, n_linear)
-            np.multiply(linear, self.linear_scale, out=out[:, begin : begin + n_linear], casting="same_kind")
+        n, n_linear = 2 * self.n_frequencies, len(self.slopes)
+        out[:, n : n + n_linear] = linear_inputs(x, n_linear) * self.slopes
         if self.constant is not None:
             out[:, -1] = self.constant
         return out
@@ -354,16 +355,14 @@ class FourierFeatures(FeatureMap):
             out = np.zeros((len(x), self.n_weights))
             np.multiply(sine, -turning, out=out[:, :n])
             np.multiply(cosine, turning, out=out[:, n : 2 * n])
-            if self.linear_scale is not None:
-                n_linear = len(self.linear_scale)
-                out[:, 2 * n : 2 * n + n_linear] = self.linear_scale * linear_rates(x, n_linear, direction)
+            n_linear = len(self.slopes)
+            out[:, 2 * n : 2 * n + n_linear] = self.slopes * linear_rates(x, n_linear, direction)
             return out
 
         return along
 
     def products(self) -> ProductMap:
-        f = self.n_frequencies
-        scale = np.empty(0) if self.linear_scale is None else self.linear_scale
+        f, scale = self.n_frequencies, self.slopes
         monomials = np.append(scale, [] if self.constant is None else self.constant)
         matrix = np.zeros((f + len(monomials), self.n_weights), dtype=np.complex128)
         waves, rest, linear = np.arange(f), np.arange(len(monomials)), np.arange(len(scale))
@@ -398,7 +397,7 @@ class NystroemFeatures(FeatureMap):
         `n_rows` that sums will be over, at the noise variance of the hyperparameters, decide what the sums are of.
         """
         features = cls(landmarks, hyperparameters)
-        features.prepare(whitening=True)
+        features.prepare()
         return features.for_sums(n_rows)
 
     def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
@@ -445,10 +444,8 @@ class NystroemFeatures(FeatureMap):
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # what is computed once is left out
 
-    def prepare(self, whitening: bool) -> None:
-        if whitening:
-            self._factorised  # noqa: B018
-        self.panels  # noqa: B018
+    def prepare(self) -> None:
+        self._factorised, self.panels  # noqa: B018
 
     @cached_property
     def panels(self) -> Any:

@@ -207,7 +207,9 @@ def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 # --- frequencies of Fourier features: the sparse-spectrum Gaussian process
 
 
-class SparseSpectrumLikelihood:
+def sparse_spectrum_likelihood(
+    theta: FloatArray, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray
+) -> tuple[float, FloatArray]:
     """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
 
     Optimised frequencies explain the data better than the same number of random ones (Lázaro-Gredilla et al. 2010).
@@ -215,39 +217,34 @@ class SparseSpectrumLikelihood:
 
     ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity, ``−log p = ½ yᵀα + ½ log|B| +
     ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean, summed over outputs; W are the rows' weights.
+    Return the value and the gradient, (n_inputs · n_frequencies + 2,).
     """
+    shape = features.frequencies.shape
+    frequencies, f = theta[:-2].reshape(shape), shape[1]
+    noise, variance = np.exp(theta[-2:])
+    phi = replace(features, frequencies=np.ascontiguousarray(frequencies)).transform(x)
+    phi *= np.sqrt(variance)
+    weighted = phi * sample_weight[:, None]
+    b = phi.T @ weighted / noise
+    b[np.diag_indices_from(b)] += 1.0
+    try:
+        factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:  # frequencies that coincide up to rounding, with large weights: the search steps back
+        return BAD_POINT, np.zeros_like(theta)
+    inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
+    w = inverse @ (weighted.T @ y) / noise
+    alpha = sample_weight[:, None] * (y - phi @ w) / noise
+    n, k = y.shape
+    value = 0.5 * (y * alpha).sum() + k * (np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2])
 
-    def __init__(self, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray) -> None:
-        self.features, self.x, self.y, self.weight = features, x, y, sample_weight
-
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient, (n_inputs · n_frequencies + 2,)."""
-        shape = self.features.frequencies.shape
-        frequencies, f = theta[:-2].reshape(shape), shape[1]
-        noise, variance = np.exp(theta[-2:])
-        phi = replace(self.features, frequencies=np.ascontiguousarray(frequencies)).transform(self.x)
-        phi *= np.sqrt(variance)
-        weighted = phi * self.weight[:, None]
-        b = phi.T @ weighted / noise
-        b[np.diag_indices_from(b)] += 1.0
-        try:
-            factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:  # frequencies that coincide up to rounding, with large weights: the search steps back
-            return BAD_POINT, np.zeros_like(theta)
-        inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
-        w = inverse @ (weighted.T @ self.y) / noise
-        alpha = self.weight[:, None] * (self.y - phi @ w) / noise
-        n, k = self.y.shape
-        value = 0.5 * (self.y * alpha).sum() + k * (np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2])
-
-        by_phi = k * weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
-        by_phi -= alpha @ w.T
-        cosine, sine = slice(0, f), slice(f, 2 * f)
-        by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
-        squares = (alpha**2 / self.weight[:, None]).sum()
-        by_noise = 0.5 * k * (n - len(b) + np.trace(inverse)) - 0.5 * noise * squares
-        by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
-        return float(value), np.concatenate([(self.x.T @ by_phase).ravel(), [by_noise, by_variance]])
+    by_phi = k * weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
+    by_phi -= alpha @ w.T
+    cosine, sine = slice(0, f), slice(f, 2 * f)
+    by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
+    squares = (alpha**2 / sample_weight[:, None]).sum()
+    by_noise = 0.5 * k * (n - len(b) + np.trace(inverse)) - 0.5 * noise * squares
+    by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
+    return float(value), np.concatenate([(x.T @ by_phase).ravel(), [by_noise, by_variance]])
 
 
 def optimised_frequencies(
@@ -259,19 +256,17 @@ def optimised_frequencies(
     largest: FloatArray,
     max_iter: int,
 ) -> FourierFeatures:
-    """Optimise the frequencies of Fourier features by `SparseSpectrumLikelihood`.
+    """Optimise the frequencies of Fourier features by `sparse_spectrum_likelihood`.
 
-    `x`, `y`, `sample_weight`: see `SparseSpectrumLikelihood`. `largest`, (n_inputs,): bounds on the
+    `x`, `y`, `sample_weight`: see `sparse_spectrum_likelihood`. `largest`, (n_inputs,): bounds on the
     magnitude of the frequencies.
     """
-    objective = SparseSpectrumLikelihood(features, x, y, sample_weight)
     limit = np.repeat(largest, features.n_frequencies)
     theta = np.concatenate([np.clip(features.frequencies.ravel(), -limit, limit), [np.log(noise_variance), 0.0]])
     bounds = [*zip(-limit, limit, strict=True), (np.log(SMALLEST_NOISE), np.log(4.0)), (-12.0, 12.0)]
+    given, options = (features, x, y, sample_weight), {"maxiter": max_iter, "maxcor": 20}
     with single_blas_thread():
-        best = minimize(
-            objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iter, "maxcor": 20}
-        )
+        best = minimize(sparse_spectrum_likelihood, theta, given, "L-BFGS-B", True, bounds=bounds, options=options)
     return replace(features, frequencies=np.ascontiguousarray(best.x[:-2].reshape(features.frequencies.shape)))
 
 

@@ -61,18 +61,6 @@ def distinct_index(
     return used[first[order]], total[order]
 
 
-def merge_repeated(
-    x: FloatArray, y: FloatArray, weight: FloatArray | None
-) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
-    """Merge rows that are the same in x and y.
-
-    Returns the index of the first of each, (n_distinct,), in ascending order; the total weights of each; and for every
-    row given the number of its merged row, (n_rows,).
-    """
-    first, where = equal_rows(x, y)
-    return first, np.bincount(where, weights=weight, minlength=len(first)).astype(np.float64), where
-
-
 @dataclass(frozen=True)
 class RowCounts:
     """What repetitions of distinct rows count for, as rows of weight `unit` where the kernel is learned.
@@ -132,8 +120,13 @@ class TrainingRows:
 
     @cached_property
     def merged(self) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp]]:
-        """First and total weight of equal rows, and where each row went; see `merge_repeated`."""
-        return merge_repeated(self.x, self.y, self.weight)
+        """Merge rows that are the same in x and y, also those of weight zero.
+
+        The index of the first of each, (n_distinct,), in ascending order; the total weights of each; and for every row
+        the number of its merged row, (n_rows,).
+        """
+        first, where = equal_rows(self.x, self.y)
+        return first, np.bincount(where, weights=self.weight, minlength=len(first)).astype(np.float64), where
 
     @cached_property
     def counts(self) -> RowCounts:

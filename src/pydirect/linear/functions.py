@@ -137,7 +137,7 @@ class LatentVariances:
 
     def prepare(self) -> None:
         """Compute what the first rows need, before several threads do."""
-        self.basis.map.prepare(whitening=True)
+        self.basis.map.prepare()
         if self.folded is None:
             self._double  # noqa: B018
 

@@ -76,7 +76,7 @@ def leave_one_out(
     """Predict every row by the model without it.
 
     Copies of a row are to be merged first, with their precisions added up
-    (`pydirect.features.rows.merge_repeated`): leaving out one of them says nothing, as the others are still there.
+    (`pydirect.features.rows.TrainingRows.merged`): leaving out one of them says nothing, as the others are still there.
 
     Parameters
     ----------

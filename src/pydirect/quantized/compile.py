@@ -84,8 +84,7 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
         first = np.full(features.n_leaves, features.amplitude)
     elif isinstance(features, FourierFeatures):
         first = waves = np.concatenate([features.amplitudes, features.amplitudes])
-        slopes = np.empty(0) if features.linear_scale is None else features.linear_scale
-        constant = features.constant
+        slopes, constant = features.slopes, features.constant
     elif isinstance(features, LinearFeatures):
         first, slopes, constant = waves, np.ones(features.n_features_in), features.intercept_scale
     else:

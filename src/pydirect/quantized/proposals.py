@@ -157,8 +157,7 @@ def _selected(task: Task) -> Callable[[int], FourierFeatures]:
     """Select frequencies and inputs by what each explains per byte; at least one frequency belongs to every size."""
     pool = within_reach(random_fourier_features(task.hyperparameters, POOL, np.random.default_rng(0)))
     pool = rounded_frequencies(pool)
-    assert pool.linear_scale is not None
-    scale = pool.linear_scale
+    scale = pool.slopes
     x, y, weight = _examples(task)
     statistics = collect_statistics(pool, x, y, weight, n_threads=task.n_threads)
     noise = task.hyperparameters.noise_variance  # the prior variance of every weight is one
