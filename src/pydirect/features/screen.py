@@ -69,7 +69,7 @@ def product_effects(x: FloatArray, y: FloatArray) -> FloatArray:
     """
     d = x.shape[1]
     n = min(len(x), MOST_PRODUCTS // d**2)
-    columns = np.ascontiguousarray(np.clip(_standardised(x[:n]), -FARTHEST, FARTHEST).T, dtype=np.float32)
+    columns = np.ascontiguousarray(np.clip(standardised(x[:n]), -FARTHEST, FARTHEST).T, dtype=np.float32)
     found = np.zeros(d, dtype=np.float32)
     for target in y[:n].T.astype(np.float32):
         for begin in range(0, d, PRODUCT_COLUMNS):
@@ -116,13 +116,14 @@ def pair_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int, n_th
     return effects
 
 
-def _standardised(columns: FloatArray) -> FloatArray:
+def standardised(columns: FloatArray) -> FloatArray:
+    """Return columns of mean zero and variance one, or zero where they are constant, (n_rows, n_columns)."""
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, 1.0))
 
 
 def _cut_off(columns: FloatArray) -> FloatArray:
-    return _standardised(np.clip(_standardised(columns), -FARTHEST, FARTHEST))
+    return standardised(np.clip(standardised(columns), -FARTHEST, FARTHEST))
 
 
 def _take_out_single_effects(classes: NDArray[np.uint8], y: FloatArray, n_classes: int) -> FloatArray:

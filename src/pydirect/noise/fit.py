@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import LinearFeatures, NystroemFeatures
 from pydirect.features.marginal_likelihood import Referee
 from pydirect.features.rows import TrainingRows
-from pydirect.features.screen import RELEVANT, screen_columns
+from pydirect.features.screen import RELEVANT, screen_columns, standardised
 from pydirect.features.search import search_kernel
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence, moved_to
 from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
@@ -196,13 +195,8 @@ class NoiseProblem:
 
     def noise_basis(self, rows: TrainingRows, scale: FloatArray) -> Basis:
         """Learn a feature map for log noise variances, whose targets are nearly all noise."""
-        own: dict[str, Any] = {
-            "kind": "nystroem",
-            "n_functions": self.n_noise_functions,
-            "length_scale": None,
-            "parameters": {},
-        }
-        plan = replace(self.features, **own)
+        size = self.n_noise_functions
+        plan = replace(self.features, kind="nystroem", n_functions=size, length_scale=None, parameters={})
         columns = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_NOISE_ROWS), thorough=False)
         return fit_basis(plan, rows, columns, search, self.rng, self.n_threads, target_scale=scale)
@@ -328,16 +322,11 @@ def looks_constant(studentised: FloatArray, inputs: FloatArray) -> bool:
     n = len(inputs)
     if (kurtosis(studentised, axis=0) > ndtri(1 - FALSE_ALARMS) * np.sqrt(24 / n)).any():
         return False
-    size = _standardised(np.abs(studentised))
-    tests = [_standardised(inputs), _standardised(inputs**2)]
+    size = standardised(np.abs(studentised))
+    tests = [standardised(inputs), standardised(inputs**2)]
     largest = max((np.abs(test.T @ size).max(initial=0.0) for test in tests), default=0.0)
     n_tests = 2 * max(inputs.shape[1] * studentised.shape[1], 1)
     return bool(largest / np.sqrt(n) < ndtri(1 - FALSE_ALARMS / (2 * n_tests)))
-
-
-def _standardised(columns: FloatArray) -> FloatArray:
-    spread = columns.std(axis=0)
-    return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 0, spread, np.inf))
 
 
 def estimates_of_log_noise(squares: FloatArray, noise: FloatArray) -> FloatArray:

@@ -222,15 +222,8 @@ class LocalProcess:
         return moments
 
 
-class Score(NamedTuple):
-    """−mean log density of rows that were left out, at these parameters."""
-
-    objective: float
-    rho: float
-    eta: float
-    pooling: float
-    c: float
-    squared_error: float
+# −mean log density of rows that were left out; ρ, η, κ and c that it is at; mean squared error.
+Score = tuple[float, float, float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -295,8 +288,12 @@ class NeighbourSets:
     @cached_property
     def chosen(self) -> NDArray[np.intp]:
         """Neighbours of the rows that are left out, (n_held, k)."""
+        k = min(self.k, len(self.u) - 1)
         with single_blas_thread():
-            return _others(self.neighbours, self.held, min(self.k, len(self.u) - 1))
+            found = self.neighbours.nearest(self.u[self.held], k + 1)
+        itself = found == self.held[:, None]
+        itself[~itself.any(axis=1), -1] = True  # so many rows at the same place that it is not among them
+        return found[~itself].reshape(len(self.held), k)
 
     @property
     def rows(self) -> NDArray[np.intp]:
@@ -352,13 +349,13 @@ class NeighbourSets:
         error, mean_square = square / q, float(square @ share)
         c = max(float(error @ share), SMALLEST_SCALE)
         spread = 0.5 * float(np.log(2 * np.pi * q) @ share)
-        scores = [Score(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c, mean_square)]
+        scores: list[Score] = [(spread + 0.5 * float(np.log(c)) + 0.5, rho, eta, 1.0, c, mean_square)]
         for pooling in POOLING[1:]:
             scales = c * COMMON_SCALES
             s2 = pooling * scales[:, None] + (1 - pooling) * scatter
             objective = spread + 0.5 * (np.log(s2) + error / s2) @ share
             least = int(objective.argmin())
-            scores.append(Score(float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
+            scores.append((float(objective[least]), rho, eta, pooling, float(scales[least]), mean_square))
         return min(scores)
 
     def krige(self, residuals: Float32Array, rho: float, eta: float) -> FloatArray:
@@ -370,14 +367,6 @@ class NeighbourSets:
         if (rho, eta) not in known:
             known[rho, eta] = _core.neighbour_factors(self.distances, self.weight[self.chosen], rho, eta, 1)
         return _core.krige(known[rho, eta], residuals, 1)
-
-
-def _others(neighbours: Neighbours, held: NDArray[np.intp], k: int) -> NDArray[np.intp]:
-    """Return the k nearest rows of training rows, without these themselves; (n_held, k)."""
-    found = neighbours.nearest(neighbours.rows[held], k + 1)
-    itself = found == held[:, None]
-    itself[~itself.any(axis=1), -1] = True  # so many rows at the same place that it is not among them
-    return found[~itself].reshape(len(held), k)
 
 
 def _scaled(
