@@ -23,7 +23,7 @@ from pydirect import (
     RunningStatistics,
     Sequential,
 )
-from pydirect.direct.empirical_bayes import SequentialPolicy
+from pydirect.estimators import regression
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -168,13 +168,13 @@ def test_the_posterior_may_change_between_blocks(before, after):
 @pytest.mark.parametrize("features", ["fourier", "polynomial"])
 def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
     """Inference draws from a generator of its own, whatever the features have drawn."""
-    begun, fit = [], SequentialPolicy.fit
+    begun, draw = [], regression.draw_by_evidence
 
-    def spy(self, targets, initial, seeds):
+    def spy(lattice, targets, initial, seeds, **options):
         begun.append((seeds[0], targets[0]))
-        return fit(self, targets, initial, seeds)
+        return draw(lattice, targets, initial, seeds, **options)
 
-    monkeypatch.setattr(SequentialPolicy, "fit", spy)
+    monkeypatch.setattr(regression, "draw_by_evidence", spy)
     y = 10 * X[:, 2] ** 2
     model = DirectRegressor(features, posterior="sequential", n_basis_functions=30)
     clone(model).fit(X, y)

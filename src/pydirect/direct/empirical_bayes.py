@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
 from pydirect._warnings import ignored
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
 from pydirect.direct.mixture import fit_mixture
 from pydirect.direct.mixture_posterior import MixturePosterior
-from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, loses_evidence
+from pydirect.direct.sequential import Lattice, loses_evidence
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.noise import NoiseGridWarning
-from pydirect.distributions.priors import DensityPrior, MixturePriorTable, Prior, variance_of
+from pydirect.distributions.priors import DensityPrior, MixturePriorTable
 from pydirect.linear.fit import NOISE_FLOOR, InitialHyperparameters, by_evidence_of_all_rows
 from pydirect.statistics.gaussian import TargetStatistics
 
@@ -36,82 +35,67 @@ Posterior: TypeAlias = MeanFieldPosterior | MixturePosterior
 # The raw basis, weights drawn one after another
 
 
-@dataclass(frozen=True)
-class SequentialPolicy:
-    """How the raw basis is fitted by `fit_sequential`, whose arguments these are.
+def draw_by_evidence(
+    lattice: Lattice,
+    targets: Sequence[TargetStatistics],
+    initial: Sequence[InitialHyperparameters],
+    seeds: Sequence[int],
+    *,
+    may_centre: bool,
+    n_threads: int,
+) -> list[tuple[SequentialPosterior, float]]:
+    """Draw weights of targets that share A, each at the noise and prior variance of largest evidence on all rows.
 
-    - `ties`: groups of weights that share a scale, as devices want them, where that costs next to nothing.
+    `may_centre`: whether levels may move to posterior means where they are useless otherwise. Returns `posterior` and
+    `prior_sd` of each; the prior is scaled so that its variance is that of the evidence.
     """
+    maxima = by_evidence_of_all_rows(initial, targets)
+    each = zip(targets, initial, seeds, maxima, strict=True)
+    return [_drawn(lattice, *own, may_centre=may_centre, n_threads=n_threads) for own in each]
 
-    prior: Prior
-    n_levels: int
-    levels: FloatArray | None
-    level_scales: str
-    n_draws: int
-    keep_factor: bool
-    ties: NDArray[np.intp] | None
-    n_threads: int
 
-    def fit(
-        self, targets: Sequence[TargetStatistics], initial: Sequence[InitialHyperparameters], seeds: Sequence[int]
-    ) -> list[tuple[SequentialPosterior, float]]:
-        """Fit targets that share A, each at the noise and prior variance of largest evidence on all rows.
+def _drawn(
+    lattice: Lattice,
+    target: TargetStatistics,
+    start: InitialHyperparameters,
+    seed: int,
+    maximum: tuple[float, float],
+    *,
+    may_centre: bool,
+    n_threads: int,
+) -> tuple[SequentialPosterior, float]:
+    """Draw; where levels are coarse, without ties; where they are useless, centred or at the noise of highest ELBO.
 
-        Returns `posterior` and `prior_sd` of each; the prior is scaled so that its variance is that of the evidence.
-        """
-        maxima = by_evidence_of_all_rows(initial, targets)
-        return [self._fit(*each) for each in zip(targets, initial, seeds, *zip(*maxima, strict=True), strict=True)]
+    What levels cannot represent is noise to this model. A sum of squares E that noise variance σ² does not explain
+    makes a gap of about E / 2σ², and E / n would explain it; less is tried first, as more noise loosens weights. The
+    prior scale follows, as large weights that cancel are beyond a lattice, and no noise is more than all there is.
+    """
+    noise, prior_sd = max(maximum[0], NOISE_FLOOR), maximum[1]  # a given one, too: own scales of levels have a range
 
-    def _fit(
-        self, target: TargetStatistics, start: InitialHyperparameters, seed: int, noise: float, prior_sd: float
-    ) -> tuple[SequentialPosterior, float]:
-        """Fit; where levels are coarse, without ties; where they are useless, centred or at the noise of highest ELBO.
+    def draw(noise: float, prior_sd: float) -> SequentialPosterior:
+        return lattice.draw(target, noise, prior_sd**2, seed, n_threads)
 
-        What levels cannot represent is noise to this model. A sum of squares E that noise variance σ² does not explain
-        makes a gap of about E / 2σ², and E / n would explain it; less is tried first, as more noise loosens weights.
-        The prior scale follows, as large weights that cancel are beyond a lattice, and no noise is more than all there
-        is.
-        """
-        noise = max(noise, NOISE_FLOOR)  # a given one, too: own scales of levels have a range
-        ties, scales = self.ties, "own" if self.level_scales == "auto" else self.level_scales
-        best = self._fit_at(target, seed, prior_sd, noise, scales, ties)
-        if loses_evidence(best) and ties is not None:
-            ties = None
-            best = self._fit_at(target, seed, prior_sd, noise, scales, ties)
-        # Levels may move to posterior means where nobody asked for levels of another kind, or for zeros.
-        may_centre = self.level_scales == "auto" and self.levels is None and isinstance(self.prior, DensityPrior)
-        if may_centre and _is_useless(best):
-            scales = "centred"
-            best = self._fit_at(target, seed, prior_sd, noise, scales, ties)
-        largest = max(float(target.yty) / target.n_samples, noise)
-        tried, raise_noise = best, start.fixed_noise is None and _is_useless(best)
-        while raise_noise:
-            gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
-            factor = np.clip(np.sqrt(2 * max(gap, 0.0) / target.n_samples), *NOISE_STEPS)
-            raised = min(float(factor * tried.noise.variance), largest)
-            [(_, scale)] = by_evidence_of_all_rows([replace(start, fixed_noise=raised)], [target])
-            tried = self._fit_at(target, seed, scale, raised, scales, ties)
-            if tried.elbo > best.elbo:
-                best, prior_sd = tried, scale
-            # Of useless levels the ELBO is too uncertain to end the search.
-            raise_noise = (tried is best or _is_useless(tried)) and raised < largest
-        best = replace(best, noise_factor=float(best.noise.variance) / noise)
-        return best.in_units_of(prior_sd), prior_sd
-
-    def _fit_at(
-        self,
-        target: TargetStatistics,
-        seed: int,
-        prior_sd: float,
-        noise: float,
-        level_scales: str,
-        ties: NDArray[np.intp] | None,
-    ) -> SequentialPosterior:
-        own = {"level_scales": level_scales, "ties": ties if level_scales == "own" else None}
-        with ignored(CoarseLevelsWarning):
-            return fit_sequential(
-                target, noise, prior_sd**2 / variance_of(self.prior), random_state=seed, **vars(self) | own
-            )
+    best = draw(noise, prior_sd)
+    if loses_evidence(best) and lattice.ties is not None:
+        lattice = replace(lattice, ties=None)
+        best = draw(noise, prior_sd)
+    if may_centre and isinstance(lattice.prior, DensityPrior) and _is_useless(best):
+        lattice = replace(lattice, level_scales="centred")
+        best = draw(noise, prior_sd)
+    largest = max(float(target.yty) / target.n_samples, noise)
+    tried, raise_noise = best, start.fixed_noise is None and _is_useless(best)
+    while raise_noise:
+        gap = tried.log_evidence_continuous - float(np.median(tried.log_weights))  # of a typical draw
+        factor = np.clip(np.sqrt(2 * max(gap, 0.0) / target.n_samples), *NOISE_STEPS)
+        raised = min(float(factor * tried.noise.variance), largest)
+        [(_, scale)] = by_evidence_of_all_rows([replace(start, fixed_noise=raised)], [target])
+        tried = draw(raised, scale)
+        if tried.elbo > best.elbo:
+            best, prior_sd = tried, scale
+        # Of useless levels the ELBO is too uncertain to end the search.
+        raise_noise = (tried is best or _is_useless(tried)) and raised < largest
+    best = replace(best, noise_factor=float(best.noise.variance) / noise)
+    return best.in_units_of(prior_sd), prior_sd
 
 
 def _is_useless(posterior: SequentialPosterior) -> bool:

@@ -7,8 +7,8 @@ step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.linalg import blas
 from pydirect import _core
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_float_array, as_generator, as_number
-from pydirect._warnings import warn
+from pydirect._warnings import ignored, warn
 from pydirect.direct.sequential_posterior import (
     DRAW_KINDS,
     HARMLESS_COARSENESS,
@@ -346,19 +346,52 @@ def fit_sequential(
     return posterior
 
 
-def with_common_scales(
-    fits: Sequence[Callable[[NDArray[np.int8] | None], SequentialPosterior]],
-) -> list[SequentialPosterior]:
-    """Fit several problems whose own levels have the same scales, the widest that any of them needs.
+@dataclass(frozen=True)
+class Lattice:
+    """Levels of the weights, their prior and the number of draws, as `fit_sequential` takes them.
 
-    `fits`: from the exponents of the scales, or None where each is to find its own, to a posterior.
+    `ties` are for own scales, and left out of account with others.
     """
-    posteriors = [fit(None) for fit in fits]
-    widest = np.max([posterior.level_exponents for posterior in posteriors], axis=0)
-    return [
-        posterior if np.array_equal(posterior.level_exponents, widest) else fit(widest)
-        for posterior, fit in zip(posteriors, fits, strict=True)
-    ]
+
+    prior: Prior = field(default_factory=GaussianPrior)  # prior of a weight in units of its standard deviation
+    n_levels: int = 15  # number of levels
+    levels: ArrayLike | None = None  # levels, by default evenly spaced
+    level_scales: str = "own"  # scales of the levels
+    ties: NDArray[np.intp] | None = None  # weights that share a scale
+    n_draws: int = 64  # number of draws
+    keep_factor: bool = False  # whether the factor is kept
+
+    def draw(
+        self,
+        target: TargetStatistics,
+        noise: float,
+        variance: float,
+        seed: int,
+        n_threads: int,
+        level_exponents: NDArray[np.int8] | None = None,
+    ) -> SequentialPosterior:
+        """Draw weights whose prior, scaled, has a given variance; whether levels are coarse is left to the caller."""
+        own = {"ties": self.ties if self.level_scales == "own" else None, "level_exponents": level_exponents}
+        options = vars(self) | own | {"random_state": seed, "n_threads": n_threads}
+        with ignored(CoarseLevelsWarning):
+            return fit_sequential(target, noise, variance / variance_of(self.prior), **options)
+
+    def draw_together(
+        self, problems: Sequence[tuple[TargetStatistics, float, float]], seeds: Sequence[int], n_threads: int
+    ) -> list[SequentialPosterior]:
+        """Draw weights for statistics, noise and prior variances each.
+
+        Own levels have the same scales, the widest that any needs, so that devices store them once.
+        """
+        given = [(*problem, seed, n_threads) for problem, seed in zip(problems, seeds, strict=True)]
+        found = [self.draw(*own) for own in given]
+        if self.level_scales != "own":
+            return found
+        widest = np.max([posterior.level_exponents for posterior in found], axis=0)
+        return [
+            posterior if np.array_equal(posterior.level_exponents, widest) else self.draw(*own, widest)
+            for posterior, own in zip(found, given, strict=True)
+        ]
 
 
 def _as_integers(

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_verbosity, shown
 from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
-from pydirect.direct.sequential import LEVEL_SCALES, as_own_levels
+from pydirect.direct.sequential import LEVEL_SCALES, Lattice, as_own_levels
 from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators.target_transform import as_scales
@@ -210,6 +210,12 @@ class Sequential(Choice):
     def unit_levels(self) -> Any:
         """Levels in units of the prior standard deviation, or None for evenly spaced ones."""
         return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
+
+    def lattice(self, basis: Basis) -> Lattice:
+        """Return what draws weights of basis functions; cosines and sines of one frequency share a scale."""
+        scales = "own" if self.level_scales == "auto" else self.level_scales
+        levels = as_prior(self.prior), self.n_levels, self.unit_levels, scales
+        return Lattice(*levels, getattr(basis.map, "pairs", None), self.n_draws, self.keep_factor)
 
 
 @described_by(Sequential)

@@ -39,7 +39,7 @@ from pydirect.logistic.gaussian import TYPICAL_LOGIT_VARIANCE, VariancePrior, in
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT, fit_label_hyperparameters
 from pydirect.logistic.problem import LatentProblem
 from pydirect.logistic.rows import FACTORS, LabelledRows, RotatedFeatures, RowPasses
-from pydirect.logistic.sequential import DrawnRows, Lattice, draw_at_rest
+from pydirect.logistic.sequential import DrawnRows, draw_at_rest
 from pydirect.statistics.gaussian import RowFeatures, collect_statistics
 from pydirect.statistics.running import RunningStatistics
 from pydirect.streams.rows import Rows
@@ -367,18 +367,10 @@ def _drawn(
 ) -> list[tuple[Any, float]]:
     """Draw weights on few levels, given the fit of continuous ones."""
     assert problem.ascent is not None
-    lattice = Lattice(
-        as_prior(posterior.prior),
-        posterior.n_levels,
-        posterior.unit_levels,
-        "own" if posterior.level_scales == "auto" else posterior.level_scales,
-        getattr(basis.map, "pairs", None),
-        posterior.n_draws,
-    )
     fit = draw_at_rest(
         source,
         problem.ascent,
-        lattice,
+        replace(posterior.lattice(basis), keep_factor=False),
         directions=problem.vectors,
         random_states=[int(rng.integers(2**31)) for _ in range(problem.raw.n_functions)],
         n_threads=resolve_n_threads(),

@@ -20,7 +20,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect._warnings import ignored
-from pydirect.direct.empirical_bayes import RawPolicy, SequentialPolicy
+from pydirect.direct.empirical_bayes import RawPolicy, draw_by_evidence
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
@@ -477,9 +477,10 @@ def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.G
     statistics = [sums.statistics.target(k) for k in targets]
     seeds = [int(rng.integers(2**31)) for _ in targets]
     if isinstance(posterior, Sequential):
-        own, pairs = posterior, getattr(sums.basis.map, "pairs", None)
-        levels = own.n_levels, own.unit_levels, own.level_scales, own.n_draws, own.keep_factor, pairs
-        return list(SequentialPolicy(as_prior(own.prior), *levels, resolve_n_threads()).fit(statistics, starts, seeds))
+        # Levels may move to posterior means where nobody asked for levels of another kind, or for zeros.
+        may_centre = posterior.level_scales == "auto" and posterior.levels is None
+        lattice, given = posterior.lattice(sums.basis), (statistics, starts, seeds)
+        return [*draw_by_evidence(lattice, *given, may_centre=may_centre, n_threads=resolve_n_threads())]
     return list(_raw_policy(plan, posterior, sums.basis).fit(statistics, starts))
 
 

@@ -17,6 +17,7 @@ Weights drawn one after another come from a quadratic expansion of the softmax a
 takes the likelihood of the draws as it is: an unbiased estimate of a lower bound.
 """
 
+from pydirect.direct.sequential import Lattice
 from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood
 from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
@@ -24,7 +25,7 @@ from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, Late
 from pydirect.logistic.likelihood import predictive_probability
 from pydirect.logistic.problem import ascend_latent
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.sequential import Lattice, fit_logistic_sequential
+from pydirect.logistic.sequential import fit_logistic_sequential
 
 __all__ = [
     "CountDistribution",

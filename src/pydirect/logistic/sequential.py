@@ -15,73 +15,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_count, as_float_array
-from pydirect._warnings import ignored
-from pydirect.direct.sequential import (
-    CoarseLevelsWarning,
-    fit_sequential,
-    is_coarse,
-    warn_of_coarse_levels,
-    with_common_scales,
-)
+from pydirect.direct.sequential import Lattice, is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
-from pydirect.distributions.priors import GaussianPrior, Prior, variance_of
 from pydirect.logistic.ascent import Ascent
 from pydirect.logistic.fit import LogisticFit, ascend_rows
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior
 from pydirect.logistic.rows import LabelledRows, RowPasses
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import TargetStatistics
-
-
-@dataclass(frozen=True)
-class Lattice:
-    """Levels of the weights, their prior and the number of draws, as `fit_sequential` takes them.
-
-    The prior is scaled so that its variance is that which empirical Bayes finds. Functions that are drawn together have
-    the same own scales, in units of their prior standard deviations, so that devices store them once.
-    """
-
-    prior: Prior = field(default_factory=GaussianPrior)  # prior of a weight in units of its standard deviation
-    n_levels: int = 15  # number of levels
-    levels: ArrayLike | None = None  # levels, by default evenly spaced
-    level_scales: str = "own"  # scales of the levels
-    ties: NDArray[np.intp] | None = None  # weights that share a scale
-    n_draws: int = 64  # number of draws
-
-    def draw(
-        self,
-        regression: TargetStatistics,
-        variance: float,
-        random_state: int,
-        n_threads: int,
-        level_exponents: NDArray[np.int8] | None = None,
-    ) -> SequentialPosterior:
-        """Draw weights, in units of √variance."""
-        with ignored(CoarseLevelsWarning):  # left to the caller
-            posterior = fit_sequential(
-                regression,
-                1.0,
-                variance / variance_of(self.prior),
-                prior=self.prior,
-                n_levels=self.n_levels,
-                levels=self.levels,
-                level_scales=self.level_scales,
-                ties=self.ties if self.level_scales == "own" else None,
-                level_exponents=level_exponents,
-                n_draws=self.n_draws,
-                random_state=random_state,
-                n_threads=n_threads,
-            )
-        return posterior.in_units_of(float(np.sqrt(variance)))
-
 
 DrawnRows = LabelledRows | RowPasses
 
@@ -100,12 +47,9 @@ def draw_at_rest(
     """Draw the weights of functions whose continuous weights have converged, or were interrupted on the way."""
     state, outcome = ascent.best.solution.state, ascent.result(stop)
     variance, latent = float(np.exp(state.log_variance)), ascent.best.solution.posterior
-    regressions = _regressions(state.gram, state.targets, directions)
-    draws = [
-        partial(lattice.draw, regression, variance, seed, n_threads)
-        for regression, seed in zip(regressions, random_states, strict=True)
-    ]
-    posteriors = with_common_scales(draws) if lattice.level_scales == "own" else [draw(None) for draw in draws]
+    problems = [(target, 1.0, variance) for target in _regressions(state.gram, state.targets, directions)]
+    found = lattice.draw_together(problems, random_states, n_threads)
+    posteriors = [posterior.in_units_of(float(np.sqrt(variance))) for posterior in found]
     n = len(posteriors)
     weights = np.sqrt(variance) * np.stack([posterior.draws.T for posterior in posteriors], axis=1)
     if directions is not None:

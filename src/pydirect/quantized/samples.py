@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from pydirect._validation import FloatArray
-from pydirect._warnings import ignored
-from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential, with_common_scales
+from pydirect.direct.sequential import Lattice
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.statistics.gaussian import TargetStatistics
@@ -210,15 +208,9 @@ def draw_samples(
     """
     seeds = rng.integers(2**31, size=len(problems))
     n_draws = max(N_DRAWS, *counts)
-    options: dict[str, Any] = {"levels": levels, "ties": ties, "n_draws": n_draws, "n_threads": n_threads}
-
-    def fit(p: DrawProblem, seed: int, exponents: NDArray[np.int8] | None) -> SequentialPosterior:
-        with ignored(CoarseLevelsWarning):  # coarse levels are judged by their predictions
-            own = options | {"level_exponents": exponents, "random_state": seed}
-            return fit_sequential(p.statistics, p.noise, p.prior_variance, **own)
-
-    seeded = zip(problems, seeds.tolist(), strict=True)
-    posteriors = with_common_scales([partial(fit, problem, seed) for problem, seed in seeded])
+    lattice = Lattice(levels=levels, ties=ties, n_draws=n_draws)  # coarse levels are judged by their predictions
+    sums = [(p.statistics, p.noise, p.prior_variance) for p in problems]
+    posteriors = lattice.draw_together(sums, seeds.tolist(), n_threads)
     scale, unit = np.ldexp(1.0, posteriors[0].level_exponents.astype(np.int64)), np.array([p.step for p in posteriors])
     found = []
     for n_samples in counts:
