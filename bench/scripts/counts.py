@@ -159,7 +159,7 @@ def both(name, predict, rows, train, test):
 
     z, known = log_mean(rows), np.zeros(len(test.y))
     found = minimize_scalar(
-        lambda log_dispersion: -CountLikelihood(np.exp(log_dispersion)).log_probability(rows.y, z).sum(),
+        lambda log_dispersion: -CountLikelihood(np.exp(log_dispersion)).log_density(rows.y, z).sum(),
         bounds=(-9, 3),
         method="bounded",
     )
@@ -216,7 +216,7 @@ def both_approximations(train, test):
 
 def variational(rows, prior):
     found, ascent = ascend_latent(rows, prior, max_iter=1000, stop=threading.Event())
-    posterior = ascent.best.solution.posterior
+    posterior = ascent.best.posterior
     return posterior.mean[:, 0], posterior.root @ posterior.root.T, found.model.dispersion
 
 

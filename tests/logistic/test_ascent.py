@@ -45,7 +45,7 @@ def ascend(step, start=10.0, max_iter=1000, solve=solve, log_variance=0.0):
     source, stop = Toy(step), Event()
     ascent = Ascent(solve, State(np.eye(1), np.array([[start]]), log_variance), max_iter)
     climb(source, ascent, stop)
-    return with_outcome(ascent.best.solution.posterior, ascent.result(stop), stop), source.visited
+    return with_outcome(ascent.best.posterior, ascent.result(stop), stop), source.visited
 
 
 def test_a_step_is_that_of_regression():

@@ -14,7 +14,7 @@ MEAN = np.array([-2.0, 0.5, 1.0, 2.0, 3.0, 5.0])
 def test_probabilities_are_those_of_scipy(dispersion):
     mu = np.exp(MEAN)
     expected = stats.poisson(mu) if dispersion == 0 else stats.nbinom(1 / dispersion, 1 / (1 + dispersion * mu))
-    found = CountLikelihood(dispersion).log_probability(Y, MEAN)
+    found = CountLikelihood(dispersion).log_density(Y, MEAN)
     np.testing.assert_allclose(found, expected.logpmf(Y), rtol=1e-9, atol=1e-11)
 
 
@@ -64,9 +64,7 @@ def test_probabilities_are_integrals_over_the_log_mean(dispersion):
     likelihood = CountLikelihood(dispersion)
     for mean, variance in zip(PREDICTIVE_MEAN[:-1], PREDICTIVE_VARIANCE[:-1], strict=True):
         counts = np.array([0.0, 1.0, 4.0, 30.0, 900.0])
-        expected = [
-            by_summation(lambda z, y=y: np.exp(likelihood.log_probability(y, z)), mean, variance) for y in counts
-        ]
+        expected = [by_summation(lambda z, y=y: np.exp(likelihood.log_density(y, z)), mean, variance) for y in counts]
         found = CountDistribution(np.array([mean]), np.array([variance]), dispersion).probability(counts)[0]
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-14)
 
@@ -75,7 +73,7 @@ def test_probabilities_are_integrals_over_the_log_mean(dispersion):
 def test_a_known_mean_has_the_likelihood_itself(dispersion):
     last = CountDistribution(PREDICTIVE_MEAN[-1:], PREDICTIVE_VARIANCE[-1:], dispersion)
     counts = np.arange(12.0)
-    expected = CountLikelihood(dispersion).log_probability(counts, PREDICTIVE_MEAN[-1])
+    expected = CountLikelihood(dispersion).log_density(counts, PREDICTIVE_MEAN[-1])
     np.testing.assert_allclose(np.log(last.probability(counts)[0]), expected, rtol=1e-9)
     np.testing.assert_allclose(last.cdf(counts[None]), np.cumsum(np.exp(expected))[None], rtol=1e-9)
 

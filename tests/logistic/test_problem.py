@@ -34,7 +34,7 @@ def test_the_dispersion_found_has_the_largest_bound():
     found, ascent = ascended(problem, prior)
     for factor in (0.8, 1.25):
         fixed = replace(found, model=_Fixed(factor * found.model.dispersion))
-        assert ascended(fixed, prior)[1].best.bound < ascent.best.bound
+        assert ascended(fixed, prior)[1].bound < ascent.bound
 
 
 class _Fixed(CountLikelihood):
@@ -50,7 +50,7 @@ def test_a_row_counts_as_often_as_its_weight(dispersion):
     repeats = np.repeat(np.arange(N), WEIGHT.astype(int))
     again = replace(problem.chosen(repeats), weight=np.ones(len(repeats)))
     prior = VariancePrior(1.0, 0.5)
-    once, twice = (ascended(p, prior)[1].best for p in (problem, again))
+    once, twice = (ascended(p, prior)[1] for p in (problem, again))
     assert once.bound == pytest.approx(twice.bound, rel=1e-6)
 
 
@@ -58,7 +58,7 @@ def test_a_row_counts_as_often_as_its_weight(dispersion):
 def test_counts_far_from_their_prior_means_are_fitted(dispersion):
     y = np.exp(OFFSET[:, 0] + 7 + PHI @ [2.0, 1.0]).round()
     found, ascent = ascended(replace(rows(dispersion, y), offset=OFFSET - 2.0), VariancePrior(9.0, 0.0))
-    assert np.isfinite(ascent.best.bound)
+    assert np.isfinite(ascent.bound)
     assert ascent.converged
     assert found.model.dispersion == dispersion or found.model.dispersion > 0
 
@@ -67,11 +67,11 @@ def test_left_out_counts_have_the_probabilities_of_fits_without_them():
     problem = rows(0.0)
     prior = VariancePrior(0.7, 0.0)
     _, ascent = ascended(problem, prior)
-    [left_out] = problem.left_out(ascent.best.solution.latent).log_probability
+    [left_out] = problem.left_out(ascent.best.latent).log_probability
     for i in range(0, N, 9):
         without = replace(problem, weight=problem.weight - (np.arange(N) == i))
         if without.weight[i] == 0:
             without = problem.chosen(np.flatnonzero(np.arange(N) != i))
-        mean, variance = problem.moments(ascended(without, prior)[1].best.solution.posterior)
+        mean, variance = problem.moments(ascended(without, prior)[1].best.posterior)
         expected = problem.log_probability(mean, variance)[i]
         assert left_out[i] == pytest.approx(expected, abs=0.02)

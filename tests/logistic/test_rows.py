@@ -142,7 +142,7 @@ def test_many_classes_come_to_rest_where_integrals_do(monkeypatch):
     bounds = []
     for many in (2, 100):
         monkeypatch.setattr("pydirect.logistic.rows.MANY_FUNCTIONS", many)
-        bounds.append(ascend_rows(rows, VariancePrior(1.3, 0.0), max_iter=1000, stop=Event()).best.bound)
+        bounds.append(ascend_rows(rows, VariancePrior(1.3, 0.0), max_iter=1000, stop=Event()).bound)
     np.testing.assert_allclose(*bounds, rtol=2e-3)
 
 
@@ -158,7 +158,7 @@ def test_log_likelihoods_of_draws_are_those_of_every_row(make_rows):
 
 
 def rest(rows, variance=1.3):
-    return ascend_rows(rows, VariancePrior(variance, 0.0), max_iter=1000, stop=Event()).best.solution.posterior
+    return ascend_rows(rows, VariancePrior(variance, 0.0), max_iter=1000, stop=Event()).best.posterior
 
 
 @pytest.mark.parametrize(("n", "n_functions"), [(40, 1), (40, 3)])
@@ -263,8 +263,8 @@ def test_passes_lead_to_the_bound_of_rows_in_memory(to_the_end, make_rows, n, n_
     held = ascend_rows(rows, prior, max_iter=1000, stop=threading.Event())
     streamed = ascend_stream(passes_over(rows), rows.sample(n // 2), prior, 1000, threading.Event())
     assert streamed.converged and held.converged
-    assert streamed.best.bound == pytest.approx(held.best.bound, abs=0.01)
-    one, other = (rows.moments(ascent.best.solution.posterior) for ascent in (held, streamed))
+    assert streamed.bound == pytest.approx(held.bound, abs=0.01)
+    one, other = (rows.moments(ascent.best.posterior) for ascent in (held, streamed))
     np.testing.assert_allclose(one[0], other[0], atol=0.05)
     np.testing.assert_allclose(one[1], other[1], rtol=0.05)
 
@@ -292,7 +292,7 @@ def converged(make_rows):
 
 def test_variances_are_those_of_a_sharper_posterior(converged):
     rows, ascent = converged
-    state = ascent.best.solution.state
+    state = ascent.best.state
     for factor, found in zip(FACTORS, rows.sharpened_variances(state, FACTORS).T, strict=True):
         sharper = FullGaussian.solve(factor * state.gram, state.mean, 4.0)
         np.testing.assert_allclose(found, rows.moments(sharper)[1], rtol=1e-9)
@@ -300,7 +300,7 @@ def test_variances_are_those_of_a_sharper_posterior(converged):
 
 def test_the_factor_is_the_best_of_all_by_left_out_labels(converged):
     rows, ascent = converged
-    solution = ascent.best.solution
+    solution = ascent.best
     left, [plain] = rows.left_out(solution.latent, solution.state), rows.left_out(solution.latent).log_probability
     variances = rows.sharpened_variances(solution.state, FACTORS)
     np.testing.assert_allclose(left.variance, left.variance[:, :1] * variances / variances[:, :1], rtol=1e-12)

@@ -52,7 +52,7 @@ def test_the_bound_is_that_of_enumerated_weights(make_rows, n, b, n_levels, n_fu
     found = [posterior.in_units_of(1.3**-0.5) for posterior in fit.posteriors]
 
     # The same expansion of the likelihood, and every point of the functions' lattices.
-    state = ascend_rows(rows, FIXED, max_iter=1000, stop=Event()).best.solution.state
+    state = ascend_rows(rows, FIXED, max_iter=1000, stop=Event()).best.state
     regressions = [TargetStatistics(state.gram, np.ascontiguousarray(c), 0.0, 0.0) for c in state.targets.T]
     each = [of_every_code(*pair) for pair in zip(found, regressions, strict=True)]
     m = n_levels**b

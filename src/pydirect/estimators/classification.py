@@ -294,7 +294,7 @@ def add_landmarks(
 def fitted_weights(problem: LatentProblem) -> list[tuple[GaussianPosterior, float]]:
     """Return Gaussian posteriors of the weights of each function, and their prior deviations."""
     assert problem.ascent is not None
-    fit = finish_decorrelated(problem.ascent, 1.0, problem.stop, problem.precision_factor)
+    fit = finish_decorrelated(problem.ascent, problem.stop, problem.precision_factor)
     return turned(fit, problem.vectors).scaled
 
 

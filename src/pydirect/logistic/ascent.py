@@ -131,19 +131,11 @@ class Solution(Generic[Posterior]):
 Solve = Callable[[State], Solution[Posterior]]
 
 
-@dataclass(frozen=True)
-class Step(Generic[Posterior]):
-    """A solution and its bound."""
-
-    solution: Solution[Posterior]
-    bound: float
-
-
 class Ascent(Generic[Posterior]):
     """The iteration: solve, evaluate, solve, … until the bound no longer rises.
 
-    `solution` is to be evaluated next, `best` the best step so far (the start, with a bound of −inf, at first), `trace`
-    its bound after each evaluation.
+    `solution` is to be evaluated next, `best` the best so far and `bound` its bound (the start and −inf at first),
+    `trace` the bound after each evaluation.
     """
 
     def __init__(self, solve: Solve[Posterior], start: State, max_iter: int) -> None:
@@ -155,7 +147,7 @@ class Ascent(Generic[Posterior]):
         self._target = start
         self._shares: list[float] = []  # of the step to the target that are left to try
         self._solve_at(start, 1.0)
-        self.best = Step(self.solution, -np.inf)
+        self.best, self.bound = self.solution, -np.inf
 
     @property
     def finished(self) -> bool:
@@ -168,18 +160,18 @@ class Ascent(Generic[Posterior]):
 
     def take(self, found: BoundEvaluation) -> None:
         """Go on with the evaluation of `solution`."""
-        bound, before = found.log_likelihood - self.solution.cost, self.best.bound
+        bound, before = found.log_likelihood - self.solution.cost, self.bound
         self.trace.append(max(bound, before))
         if bound < before - ROUNDING * (abs(before) + 1) or np.isnan(bound):
             self._memory.steps.clear()
-            if not np.isfinite(self.best.bound):
+            if not np.isfinite(self.bound):
                 raise FloatingPointError("the bound is not a number: rescale the features")
             self.converged = not self._shares
             if not self.finished:
                 share = self._shares.pop(0)
-                self._solve_at(self.best.solution.state.towards(self._target, share), share)
+                self._solve_at(self.best.state.towards(self._target, share), share)
             return
-        self.best = Step(self.solution, bound)
+        self.best, self.bound = self.solution, bound
         best_means = isinstance(self.solution.latent, LikelihoodMoments)
         relative = RELATIVE_RISE_OF_BEST if best_means else RELATIVE_RISE
         self.converged = bound - before <= self._share * (RISE + relative * abs(bound))

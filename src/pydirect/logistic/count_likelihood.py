@@ -52,15 +52,12 @@ class CountLikelihood(LatentLikelihood):
             return np.asarray(-gammaln(y + 1))
         return np.asarray(-betaln(self.size, y + 1) - np.log(y + self.size))
 
-    def log_probability(self, y: FloatArray, z: FloatArray) -> FloatArray:
-        """Log p(y | z); arguments broadcast against each other."""
-        if self.dispersion == 0:
-            return y * z - _exp(z) + self.log_normaliser(y)
-        u = z - np.log(self.size)
-        return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
-
     def log_density(self, y: FloatArray, f: FloatArray) -> FloatArray:
-        return self.log_probability(y, f)
+        """Log p(y | f); arguments broadcast against each other."""
+        if self.dispersion == 0:
+            return y * f - _exp(f) + self.log_normaliser(y)
+        u = f - np.log(self.size)
+        return np.asarray(y * log_expit(u) + self.size * log_expit(-u) + self.log_normaliser(y))
 
     def guess(self, y: FloatArray) -> FloatArray:
         return np.log(y[:, 0] + 0.5)
@@ -285,14 +282,14 @@ def draw_counts(z: FloatArray, dispersion: float, rng: np.random.Generator) -> F
 def log_predictive_probability(y: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
     """Log E p(y | z) for Gaussian z, (n,), to about ten digits; all arguments but the last (n,)."""
     likelihood, found, known = CountLikelihood(dispersion), np.empty(len(y)), variance == 0
-    found[known] = likelihood.log_probability(y[known], mean[known])
+    found[known] = likelihood.log_density(y[known], mean[known])
     mode, width = _mode(y, mean, variance, likelihood)
     spacing = np.minimum(SPACING * width, LARGEST_SPACING)
     reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
     steps, index = np.arange(-reach, reach + 1), np.flatnonzero(~known)
     for rows in np.array_split(index, 1 + len(index) * len(steps) // BLOCK):
         z, sd = mode[rows, None] + spacing[rows, None] * steps, np.sqrt(variance[rows])
-        terms = likelihood.log_probability(y[rows, None], z) - 0.5 * ((z - mean[rows, None]) / sd[:, None]) ** 2
+        terms = likelihood.log_density(y[rows, None], z) - 0.5 * ((z - mean[rows, None]) / sd[:, None]) ** 2
         found[rows] = log_sum_exp(terms) + np.log(spacing[rows] / sd) - 0.5 * np.log(2 * np.pi)
     return np.minimum(found, 0.0)
 

@@ -78,18 +78,6 @@ class DiscreteLatent:
         return np.sqrt(self.variance) * mean, self.variance * variance.mean(axis=1)
 
 
-def gaussian_posteriors(state: State, prior_variance: float) -> list[GaussianPosterior]:
-    """Return the posteriors of rotated weights at a state, in units of √variance, with this prior variance there."""
-    n_functions = state.mean.shape[1]
-    rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n_functions), 0.0, state.gram))
-    c = rotated.rotation.transposed_times(state.targets)
-    rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
-    targets = [rotated.target(k).scaled(float(np.exp(state.log_variance))) for k in range(n_functions)]
-    posteriors = [fit_gaussian(target, 1.0, prior_variance=prior_variance, n_noise_levels=1) for target in targets]
-    # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
-    return [replace(posterior, rotation=posteriors[0].rotation) for posterior in posteriors]
-
-
 def mean_field_solve(
     levels: FloatArray, log_prior: FloatArray, *, optimizer: str, n_threads: int
 ) -> Solve[MeanFieldPosterior]:
@@ -130,7 +118,7 @@ def starting_state(rows: LabelledRows, log_variance: float, near: LikelihoodMome
     zero = np.zeros((rows.n_weights, rows.n_functions))
     guess = rows.model.first_guess(rows.t, rows.offset)
     moments = LikelihoodMoments(zero, guess, np.zeros(rows.n_samples)) if near is None else near
-    return State.after(rows.regression(moments), zero, log_variance)
+    return State.after(rows.evaluate(moments, from_zero=True), zero, log_variance)
 
 
 @single_blas_thread()
@@ -151,12 +139,12 @@ def ascend_rows(
     size = rows.start_size
     # Features of unbuffered rows are computed again for every step of the means.
     solve = gaussian_solve(variance_prior, rows.improved if rows.is_held else None)
-    found = None if near is None else near.best.solution
+    found = None if near is None else near.best
     if found is not None and isinstance(found.latent, LikelihoodMoments):
         state = starting_state(rows, found.state.log_variance + moved, found.latent)
     elif rows.n_samples >= 2 * size:
         raise_if_set(stop)
-        state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.solution.state
+        state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.state
     else:
         state = starting_state(rows, float(np.log(variance_prior.centre)))
     return climb(rows, Ascent(solve, state, max_iter), stop)
@@ -170,7 +158,7 @@ def ascend_stream(
     few = sample.sample(min(sample.start_size, sample.n_samples))
     first = ascend_rows(few, variance_prior, max_iter=max_iter, stop=stop)
     raise_if_set(stop)
-    return climb(source, Ascent(gaussian_solve(variance_prior), first.best.solution.state, max_iter), stop)
+    return climb(source, Ascent(gaussian_solve(variance_prior), first.best.state, max_iter), stop)
 
 
 @single_blas_thread()
@@ -241,12 +229,12 @@ def fit_logistic(
         # Continuous weights with the prior's variance, unless the prior is on one level only.
         prior = VariancePrior(_prior_variance(levels, log_prior), 0.0)
         if prior.centre > 0:
-            start = ascend_rows(rows, prior, max_iter=max_iter, stop=stop).best.solution.state
+            start = ascend_rows(rows, prior, max_iter=max_iter, stop=stop).best.state
         else:
             start = starting_state(rows, 0.0)
     solve = mean_field_solve(levels, log_prior, optimizer=optimizer, n_threads=rows.n_threads)
     ascent = climb(rows, Ascent(solve, start, max_iter), stop)
-    posterior = with_outcome(ascent.best.solution.posterior, ascent.result(stop), stop)
+    posterior = with_outcome(ascent.best.posterior, ascent.result(stop), stop)
     if bound == "jaakkola" or posterior.interrupted:
         return posterior
     return fit_exponential(rows, posterior, max_iter=max_iter, stop=stop)
@@ -268,7 +256,6 @@ def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
 def fit_logistic_decorrelated(
     rows: LabelledRows,
     *,
-    prior_variance: float = 1.0,
     variance_prior: VariancePrior | None = None,
     n_levels: int = 15,
     bound: str | None = None,
@@ -284,8 +271,6 @@ def fit_logistic_decorrelated(
     ----------
     rows : LabelledRows
         Rows with labels.
-    prior_variance : float, default=1.0
-        Of the weights in units of the variance that is found.
     variance_prior : VariancePrior, optional
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
     n_levels : int, default=15
@@ -312,8 +297,8 @@ def fit_logistic_decorrelated(
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior.wide(rows.mean_square())
-    continuous = ascend_rows(rows, variance_prior.scaled(prior_variance), max_iter=max_iter, stop=stop)
-    fit = finish_decorrelated(continuous, prior_variance, stop)
+    continuous = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop)
+    fit = finish_decorrelated(continuous, stop)
     if bound is None or fit.posterior.interrupted or fit.posterior.rotation.shape[1] == 0:
         return fit
     posterior = fit_exponential_decorrelated(
@@ -324,19 +309,23 @@ def fit_logistic_decorrelated(
 
 
 def finish_decorrelated(
-    continuous: Ascent[FullGaussian], prior_variance: float, stop: threading.Event, precision_factor: float = 1.0
+    continuous: Ascent[FullGaussian], stop: threading.Event, precision_factor: float = 1.0
 ) -> LogisticFit[GaussianPosterior]:
-    """Return the posteriors of rotated weights, in units of the prior deviation over √prior_variance.
+    """Return the posteriors of rotated weights, in units of the prior deviation.
 
     `precision_factor`: of A in the covariance; see `RowsLeftOut`.
     """
-    rest = continuous.best.solution.state
-    log_variance = rest.log_variance - float(np.log(prior_variance))
-    state = replace(rest, log_variance=log_variance, gram=precision_factor * rest.gram)
-    posteriors, outcome = gaussian_posteriors(state, prior_variance), continuous.result(stop)
-    n = len(posteriors)
+    state = replace(continuous.best.state, gram=precision_factor * continuous.best.state.gram)
+    variance, n = float(np.exp(state.log_variance)), state.mean.shape[1]
+    rotated = decorrelate(GaussianStatistics(np.zeros_like(state.mean), np.zeros(n), 0.0, state.gram))
+    c = rotated.rotation.transposed_times(state.targets)
+    rotated = replace(rotated, c=c, yty=(c**2 / rotated.eigenvalues[:, None]).sum(axis=0))  # the least that can be
+    posteriors = [fit_gaussian(rotated.target(k).scaled(variance), 1.0, n_noise_levels=1) for k in range(n)]
+    outcome = continuous.result(stop)
     share = replace(outcome, elbo=outcome.elbo / n, trace=outcome.trace / n)
-    return LogisticFit([replace(own, outcome=share) for own in posteriors], float(np.exp(log_variance)))
+    # Which directions the rows inform is the same for all: so is their rotation, which predictions turn to once.
+    rotation = posteriors[0].rotation
+    return LogisticFit([replace(own, rotation=rotation, outcome=share) for own in posteriors], variance)
 
 
 def turned(fit: LogisticFit[GaussianPosterior], vectors: FloatArray) -> LogisticFit[GaussianPosterior]:

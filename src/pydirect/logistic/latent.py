@@ -153,11 +153,7 @@ class LatentLikelihood:
 class SoftmaxLikelihood(LatentLikelihood):
     """Labels ±1, (n_rows, n_functions), of one logit for two classes, or of one per class: as of `softmax_terms`."""
 
-    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        return softmax_terms(y, mean, variance)
-
-    def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return label_log_probability(y, mean, variance)
+    terms, log_predictive = staticmethod(softmax_terms), staticmethod(label_log_probability)
 
     def first_guess(self, y: FloatArray, offset: FloatArray) -> FloatArray:
         """Zeros."""
@@ -170,8 +166,7 @@ class SoftmaxLikelihood(LatentLikelihood):
 class JaakkolaLikelihood(SoftmaxLikelihood):
     """Jaakkola and Jordan's bound on that of one logit."""
 
-    def terms(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
-        return jaakkola_terms(y, mean, variance)
+    terms = staticmethod(jaakkola_terms)
 
 
 SOFTMAX, JAAKKOLA = SoftmaxLikelihood(), JaakkolaLikelihood()

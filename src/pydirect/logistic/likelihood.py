@@ -149,33 +149,33 @@ class RowTerms:
     precision: FloatArray  # (n_rows,): minus its second derivative, averaged over the functions' free contrasts
 
 
-def softmax_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+def softmax_terms(y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
     """Integrate the softmax likelihood; σ(tz) where there is one logit."""
-    if t.shape[1] == 1:
-        wrong = expected_likelihood(-t[:, 0] * mean[:, 0], variance)
-        return RowTerms(-wrong.log_partition, t * wrong.probability[:, None], wrong.curvature)
-    expected, right = expected_likelihood(mean, variance), t > 0
+    if y.shape[1] == 1:
+        wrong = expected_likelihood(-y[:, 0] * mean[:, 0], variance)
+        return RowTerms(-wrong.log_partition, y * wrong.probability[:, None], wrong.curvature)
+    expected, right = expected_likelihood(mean, variance), y > 0
     return RowTerms(mean[right] - expected.log_partition, right - expected.probability, expected.curvature)
 
 
-def label_log_probability(t: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+def label_log_probability(y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
     """Log E p(y | z) of the rows' labels, (n_rows,); arguments as of `softmax_terms`, or one mean per row."""
-    if t.shape[1] == 1:
-        z = t[:, 0] * mean.ravel()
+    if y.shape[1] == 1:
+        z = y[:, 0] * mean.ravel()
         probability = expected_likelihood(z, variance).probability
         log_probability = np.log(np.clip(probability, LEAST_PROBABILITY, 1.0))
         small = probability < LEAST_PROBABILITY  # whose digits are lost
         log_probability[small] = log_expit(predictive_log_odds(z[small], variance[small]))
         return log_probability
-    return softmax_log_probability(mean, variance)[t > 0]
+    return softmax_log_probability(mean, variance)[y > 0]
 
 
-def jaakkola_terms(t: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
+def jaakkola_terms(y: FloatArray, mean: FloatArray, variance: FloatArray) -> RowTerms:
     """Jaakkola and Jordan's bound at the best ξ, of one logit."""
-    t, mean = t[:, 0], mean[:, 0]
+    y, mean = y[:, 0], mean[:, 0]
     xi = np.maximum(np.sqrt(mean**2 + variance), SMALLEST_XI)
     precision = 2 * jaakkola_lambda(xi)
-    return RowTerms(log_expit(xi) + 0.5 * (t * mean - xi), (0.5 * t - precision * mean)[:, None], precision)
+    return RowTerms(log_expit(xi) + 0.5 * (y * mean - xi), (0.5 * y - precision * mean)[:, None], precision)
 
 
 def jaakkola_lambda(xi: FloatArray) -> FloatArray:

@@ -48,10 +48,10 @@ def ascend_latent(
     for _ in range(MOST_ROUNDS if rows.model.parameters.size or rows.learns_offset else 0):
         if stop.is_set():
             break
-        improved, change = rows.with_improved(ascent.best.solution.latent)
+        improved, change = rows.with_improved(ascent.best.latent)
         solve = gaussian_solve(variance_prior, improved.improved if improved.is_held else None)
         try:
-            ascent = climb(improved, Ascent(solve, ascent.best.solution.state, max_iter), stop)
+            ascent = climb(improved, Ascent(solve, ascent.best.state, max_iter), stop)
         except KeyboardInterrupt:
             break
         rows = improved
@@ -100,7 +100,7 @@ class LatentProblem:
     def left_out(self) -> RowsLeftOut:
         """What is predicted of every row without it."""
         assert self.ascent is not None
-        solution = self.ascent.best.solution
+        solution = self.ascent.best
         return self.rotated.left_out(solution.latent, solution.state)
 
     @property
@@ -142,6 +142,6 @@ def is_worse_than_constant(problem: LatentProblem) -> bool:
     assert problem.ascent is not None
     rows, total = problem.rotated, float(problem.raw.weight.sum())
     constant = constant_rate(rows, rows.model.parameters.size > 0)
-    reference = float(rows.weight @ constant.log_probability(rows.t, rows.offset)[:, 0])
+    reference = float(rows.weight @ constant.log_density(rows.t, rows.offset)[:, 0])
     reference -= WORSE + WORSE_PER_ROW * total
-    return problem.ascent.best.bound < reference or -total * problem.log_loss < reference
+    return problem.ascent.bound < reference or -total * problem.log_loss < reference

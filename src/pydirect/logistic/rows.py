@@ -193,15 +193,12 @@ class LabelledRows:
             pass
         return self.offset + mean, variance
 
-    def evaluate(self, latent: LatentGaussian | LikelihoodMoments) -> BoundEvaluation:
-        """Evaluate a posterior at all rows, as a `RowSource`."""
-        return self._sums(latent, from_zero=False)
+    def evaluate(self, latent: LatentGaussian | LikelihoodMoments, from_zero: bool = False) -> BoundEvaluation:
+        """Evaluate a posterior at all rows, as a `RowSource`.
 
-    def regression(self, latent: LatentGaussian | LikelihoodMoments) -> BoundEvaluation:
-        """Return the same, with the gradient at weights of zero of the regression that the likelihood looks like."""
-        return self._sums(latent, from_zero=True)
+        `from_zero`: with the gradient at weights of zero, of the regression that the likelihood looks like.
+        """
 
-    def _sums(self, latent: LatentGaussian | LikelihoodMoments, from_zero: bool) -> BoundEvaluation:
         def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
             if isinstance(latent, LikelihoodMoments):
                 mean, variance = latent.row_mean[rows], latent.row_variance[rows]
@@ -305,7 +302,11 @@ class LabelledRows:
         """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
 
         def of_block(phi: FloatArray, rows: slice) -> FloatArray:
-            return drawn_log_likelihoods(phi, self.t[rows], self.weight[rows], self.offsets[rows], weights)
+            z = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
+            z, t, weight = z + self.offsets[rows, :, None], self.t[rows], self.weight[rows]
+            if self.n_functions == 1:
+                return weight @ log_expit(t * z[:, 0])
+            return weight @ (z[t > 0] - logsumexp(z, axis=1))
 
         return np.sum(list(self.map_blocks(of_block)), axis=0)
 
@@ -353,16 +354,6 @@ def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> BoundEval
     return BoundEvaluation(float(weight @ terms.value), gram(phi * root[:, None]), gradient)
 
 
-def drawn_log_likelihoods(
-    phi: FloatArray, t: FloatArray, weight: FloatArray, offset: FloatArray, weights: FloatArray
-) -> FloatArray:
-    """Σ ω log p(y | w) over rows of Φ for draws of weights (n_weights, n_functions, n_draws); (n_draws,)."""
-    z = (phi @ weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:]) + offset[..., None]
-    if z.shape[1] == 1:
-        return weight @ log_expit(t * z[:, 0])
-    return weight @ (z[t > 0] - logsumexp(z, axis=1))
-
-
 def total(parts: Iterable[BoundEvaluation], n_weights: int, n_functions: int, n_threads: int = 1) -> BoundEvaluation:
     """Return the sum of evaluations of blocks of rows."""
     value, gram, gradient = 0.0, np.zeros((n_weights, n_weights)), np.zeros((n_weights, n_functions))
@@ -387,25 +378,18 @@ class RowPasses:
     def evaluate(self, latent: LatentGaussian) -> BoundEvaluation:
         """Evaluate a posterior in one pass, as a `RowSource`; the same bits for any number of threads."""
         raise_if_set(self.stop)
-
-        def of_block(rows: Rows) -> BoundEvaluation:
-            phi, weight = self._weighted(rows)
-            mean, variance = latent.latent_moments(phi)
-            return evaluated(phi, SOFTMAX.terms(rows.y, mean + self.offset, variance), weight)
-
-        parts = ordered_map(of_block, self.open(), self.n_threads)
+        parts = self._map(lambda rows: rows.evaluate(latent))
         return total(parts, self.features.n_weights, len(self.offset), self.n_threads)
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
         """Σ ω log p(y | w) of draws of the weights, in one pass; see `LabelledRows.log_likelihoods`."""
+        return np.sum(list(self._map(lambda rows: rows.log_likelihoods(weights))), axis=0)
 
-        def of_block(rows: Rows) -> FloatArray:
-            phi, weight = self._weighted(rows)
-            return drawn_log_likelihoods(phi, rows.y, weight, self.offset, weights)
+    def _map(self, function: Callable[[LabelledRows], Any]) -> Iterator[Any]:
+        """Apply a function to blocks of rows; results in order."""
 
-        return np.sum(list(ordered_map(of_block, self.open(), self.n_threads)), axis=0)
+        def of_block(rows: Rows) -> Any:
+            weight = np.ones(len(rows)) if rows.weight is None else rows.weight
+            return function(LabelledRows(self.features, rows.x, rows.y, weight, self.offset))
 
-    def _weighted(self, rows: Rows) -> tuple[FloatArray, FloatArray]:
-        """Return Φ and the weights of a block of rows."""
-        phi = np.ascontiguousarray(self.features.transform(rows.x, np.float64, 1))
-        return phi, np.ones(len(rows)) if rows.weight is None else rows.weight
+        return ordered_map(of_block, self.open(), self.n_threads)

@@ -45,8 +45,8 @@ def draw_at_rest(
     stop: threading.Event,
 ) -> LogisticFit[SequentialPosterior]:
     """Draw the weights of functions whose continuous weights have converged, or were interrupted on the way."""
-    state, outcome = ascent.best.solution.state, ascent.result(stop)
-    variance, latent = float(np.exp(state.log_variance)), ascent.best.solution.posterior
+    state, outcome = ascent.best.state, ascent.result(stop)
+    variance, latent = float(np.exp(state.log_variance)), ascent.best.posterior
     problems = [(target, 1.0, variance) for target in _regressions(state.gram, state.targets, directions)]
     found = lattice.draw_together(problems, random_states, n_threads)
     posteriors = [posterior.in_units_of(float(np.sqrt(variance))) for posterior in found]
@@ -60,11 +60,11 @@ def draw_at_rest(
     second = np.vdot(latent.root, state.gram @ latent.root)
     average = float(np.vdot(expected, latent.mean)) - 0.5 * n * float(second)
     if stop.is_set():
-        log_likelihood = ascent.best.bound + ascent.best.solution.cost - average + expansions.sum(axis=0)
+        log_likelihood = ascent.bound + ascent.best.cost - average + expansions.sum(axis=0)
     else:
         log_likelihood = source.log_likelihoods(weights)
     fits = []
-    cost, spread = ascent.best.solution.cost, latent.kl_of_spread(variance)
+    cost, spread = ascent.best.cost, latent.kl_of_spread(variance)
     penalty = cost - latent.kl(variance)
     for posterior, expansion, mean in zip(posteriors, expansions, latent.mean.T, strict=True):
         # Each function has its share of the likelihood and the divergence of its own weights.
