@@ -495,15 +495,15 @@ class Stream(Predictor):
 
     def _functions(self, inputs: FloatArray, sums_only: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Summed functions, Φ and the residual variance at inputs; `sums_only`: without what predictions take."""
-        basis, residual = self.basis, np.zeros(len(inputs))
+        basis, nothing = self.basis, np.zeros(len(inputs))
         if basis is None:
-            return inputs, inputs, residual
+            return inputs, inputs, nothing
         functions = np.ascontiguousarray(basis.functions(inputs, resolve_n_threads()))
         if sums_only and basis.sums_of_kernel:
-            return functions, functions, residual
+            return functions, functions, nothing
         phi = np.ascontiguousarray(basis.whitened(functions.copy() if basis.sums_of_kernel else functions))
-        missing = None if sums_only else basis.missing_variance(inputs, phi, self.residual_variance)
-        return functions if basis.sums_of_kernel else phi, phi, residual if missing is None else missing
+        residual = nothing if sums_only else basis.missing_variance(inputs, phi, self.residual_variance)
+        return functions if basis.sums_of_kernel else phi, phi, residual
 
     def _block(self, rows: CodedRows, inputs: FloatArray | None = None, sums_only: bool = False) -> Block:
         """Rows as inference sees them."""

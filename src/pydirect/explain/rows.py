@@ -206,7 +206,7 @@ class LeftOutRows(KnownRows):
             shares[:, :, rows] = among.T.reshape(len(shares), len(x), -1) * self._pulls[rows].T[:, None]
         for k, posterior in enumerate(self._each):
             mean, variance = phi @ latent.coefficients[:, k], posterior.moments(phi)[1]
-            spread = np.sqrt(variance + noise[k] + (0.0 if beyond is None else beyond[:, k]))
+            spread = np.sqrt(variance + noise[k] + beyond[:, k])
             bounds[:, :, k] = jackknife_plus(mean, spread, shares[k], self._scores[:, k], self._counts, level)
         return bounds
 
@@ -398,8 +398,7 @@ class RowInfluence(KnownRows):
         x, latent = self.model.encode_rows(X), self._fitted.latent
         inputs, at = latent.phi(x)
         variance = np.stack([posterior.moments(at)[1] for posterior, *_ in self._each], axis=1)
-        beyond = latent.beyond(inputs, at)
-        return at, variance + self._fitted.expected_noise(x) + (0.0 if beyond is None else beyond)
+        return at, variance + self._fitted.expected_noise(x) + latent.beyond(inputs, at)
 
     def _in_units(self, with_all: FloatArray, mean: FloatArray, variance: FloatArray) -> RowEffects:
         """Return effects in units of the targets, from standardised ones; outputs are the last axis.

@@ -167,13 +167,13 @@ class Basis:
             return 0.0
         return float(max(np.average(kernel.diagonal(inputs), weights=weight) - mean_square, 0.0))
 
-    def missing_variance(self, inputs: FloatArray, phi: FloatArray, mean_missing: float) -> FloatArray | None:
-        """Return the prior variance (n_rows,) of f that the basis functions leave out; None if there is no kernel.
+    def missing_variance(self, inputs: FloatArray, phi: FloatArray, mean_missing: float) -> FloatArray:
+        """Return the prior variance (n_rows,) of f that the basis functions leave out; zeros if there is no kernel.
 
         That of the linear part beyond the point where it is clipped and, with landmarks, the residual variance above
         its average `mean_missing` over training rows, which is part of the inferred noise.
         """
         if self.kernel is None:
-            return None
+            return np.zeros(len(inputs))
         missing = self.kernel.cut_off_variance(inputs)
         return missing + np.maximum(self.map.residual_variance(inputs, phi) - mean_missing, 0.0)

@@ -96,8 +96,7 @@ class FittedClassifier(OfLatent):
         x, more = latent.split(x)
         for rows in blocks_of(len(x), weights[0].size):
             inputs, phi = latent.phi(x[rows])
-            beyond = latent.beyond(inputs, phi)
-            first = (more[rows] if beyond is None else more[rows] + beyond)[:, 0]
+            first = (more[rows] + latent.beyond(inputs, phi))[:, 0]
             logit = product(phi, weights.reshape(len(weights), -1)).reshape(len(phi), *weights.shape[1:])
             logit += (self.intercept - self.moves)[:, None]
             if self.is_softmax:

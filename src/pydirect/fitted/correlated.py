@@ -66,7 +66,7 @@ class FittedCorrelated(Predictor):
         if self.vectors is not None:
             squares = np.square(product(phi, self.vectors, n_threads))
             spread = product(squares, spread.reshape(len(root), -1), n_threads).reshape(len(x), *spread.shape[1:])
-        return product(phi, self.mean, n_threads), spread, np.zeros(len(x)) if residual is None else residual
+        return product(phi, self.mean, n_threads), spread, residual
 
     def latent_moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         if not with_variance:

@@ -280,9 +280,7 @@ def _gradients(model: FittedRegressor, x: FloatArray, roots: list[FloatArray]) -
     inputs, phi = model.latent.phi(x)
     along, rotated = basis.map.gradient(inputs), [product(phi, root) for root in roots]
     beyond = basis.missing_variance(inputs, phi, missing)
-    deviation = scale * np.stack(
-        [np.sqrt(squared_norms(r) + (0.0 if beyond is None else beyond)) for r in rotated], axis=1
-    )
+    deviation = scale * np.stack([np.sqrt(squared_norms(r) + beyond) for r in rotated], axis=1)
     for column, encoded in columns_of_numbers(basis).items():
         direction = direction_of(basis.input_map, x, encoded)
         functions = along(direction)

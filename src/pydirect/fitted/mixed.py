@@ -79,8 +79,7 @@ class FittedMixed(OfLatent):
         for rows in blocks_of(len(x), 3 * self.latent.n_columns):
             inputs, phi = self.latent.phi(x[rows])
             mean[rows], variance[rows] = self._moments(with_ones(phi), self.columns.at(x[rows]), group[rows])
-            beyond = self.latent.beyond(inputs, phi)
-            variance[rows] += self.noise + (0.0 if beyond is None else beyond[:, 0])
+            variance[rows] += self.noise + self.latent.beyond(inputs, phi)[:, 0]
         return self.intercept + self.scale * mean, self.scale * np.sqrt(variance)
 
     def effects_of_groups(self) -> tuple[FloatArray, FloatArray]:

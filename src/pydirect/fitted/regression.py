@@ -106,10 +106,9 @@ class Latent:
         inputs = self.basis.inputs(x)
         return inputs, np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, resolve_n_threads()))
 
-    def beyond(self, inputs: FloatArray, phi: FloatArray) -> FloatArray | None:
+    def beyond(self, inputs: FloatArray, phi: FloatArray) -> FloatArray:
         """Variance of f that the basis functions lack, (n_rows, n_outputs)."""
-        residual = self.basis.missing_variance(inputs, phi, self.residual_variance)
-        return None if residual is None else residual[:, None] * self.prior_scale**2
+        return self.basis.missing_variance(inputs, phi, self.residual_variance)[:, None] * self.prior_scale**2
 
     def moments(self, x: FloatArray, with_variance: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and variance of f, (n_rows, n_outputs) each."""
@@ -150,8 +149,7 @@ class Latent:
         beyond, found = self.beyond(inputs, phi), []
         for k, (posterior, scale) in enumerate(zip(self.posteriors, self.prior_scale, strict=True)):
             means, variances = posterior.component_moments(phi, resolve_n_threads())
-            variances = scale**2 * variances + (0.0 if beyond is None else beyond[:, k, None])
-            variances = variances + more[:, k, None]
+            variances = scale**2 * variances + beyond[:, k, None] + more[:, k, None]
             found.append((posterior.alpha, scale * means, variances))
         return found
 
@@ -442,8 +440,7 @@ def left_out(
         moments = posterior.moments(phi)
         mean[block], variance[block] = (moment.reshape(mean[block].shape) for moment in moments)
         for m, model in enumerate(models):
-            beyond = model.latent.beyond(inputs, phi)
-            residual[block, m] = 0.0 if beyond is None else beyond
+            residual[block, m] = model.latent.beyond(inputs, phi)
     results = []
     for m, model in enumerate(models):
         precision = one[:, None] * tau[m]

@@ -177,7 +177,7 @@ class LatentVariances:
             phi = folded.rotate(functions)
             variances = self.scale**2 * variances_of_rotated(self.posteriors, phi, np.zeros(len(phi)))
         residual = self.basis.missing_variance(inputs, phi, self.mean_missing)  # rotated rows have the same length
-        return variances if residual is None else variances + residual[:, None] * self.scale**2
+        return variances + residual[:, None] * self.scale**2
 
 
 def weight_draws(posterior: Any, n_draws: int, rng: np.random.Generator) -> FloatArray:

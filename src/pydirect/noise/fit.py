@@ -154,8 +154,7 @@ class RowMoments:
                 inputs = self.basis.inputs(self.x[chosen])
                 phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, self.n_threads))
                 self.mean[chosen], self.variance[chosen] = self.posterior.moments(phi)
-                missing = self.basis.missing_variance(inputs, phi, self.residual_variance)
-                self.missing[chosen] = 0.0 if missing is None else missing
+                self.missing[chosen] = self.basis.missing_variance(inputs, phi, self.residual_variance)
         self.known[new] = self.exact[new] = True
         return self.mean[rows], self.variance[rows]
 

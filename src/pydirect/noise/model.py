@@ -109,8 +109,7 @@ class LogVariance:
         phi = np.ascontiguousarray(self.basis.map.transform(inputs, np.float64, n_threads))
         mean, variance = self.posterior.moments(phi)
         missing = self.basis.missing_variance(inputs, phi, self.mean_missing)
-        if missing is not None:
-            variance = variance + missing[:, None] * self.posterior.prior_variance
+        variance = variance + missing[:, None] * self.posterior.prior_variance
         return self.location + self.scale * mean, self.scale**2 * variance
 
     def means(self, x: FloatArray, n_threads: int = 1) -> FloatArray:
