@@ -235,7 +235,9 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         """
         as_choice(kind, "kind", DRAW_KINDS)
         seed = int(as_generator(random_state).integers(2**63))
-        return self._kept_sampler().draw(as_count(n_draws, "n_draws"), kind, seed)
+        if self.sampler is None:
+            raise ValueError("the factor must be kept for new draws: fit with keep_factor=True")
+        return self.sampler.draw(as_count(n_draws, "n_draws"), kind, seed)
 
     def metropolis(self, n_draws: int, random_state: np.random.Generator | int | None = 0) -> tuple[Codes, float]:
         """Draw from the posterior itself by a chain of independent Metropolis steps with q as their proposal."""
@@ -263,11 +265,6 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
     def _exact_sampler(self) -> SequentialSampler | None:
         """Return what has the exact moments of continuous weights: those of a Gaussian prior, by the kept factor."""
         return self.sampler if self.has_gaussian_prior else None
-
-    def _kept_sampler(self) -> SequentialSampler:
-        if self.sampler is None:
-            raise ValueError("the factor must be kept for new draws: fit with keep_factor=True")
-        return self.sampler
 
     # --- predictions
 

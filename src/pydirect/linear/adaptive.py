@@ -160,12 +160,9 @@ class AdaptiveRegression:
         gram, c = total[: b + 1, : b + 1].copy(), total[: b + 1, b + 1 :].copy()
         return GaussianStatistics(c, yty, self.n_samples, gram=gram)
 
+    @single_blas_thread()
     def refresh(self) -> None:
         """Compute the posteriors from the sums, after a few steps of the noise and the prior variance."""
-        with single_blas_thread():
-            self._refresh()
-
-    def _refresh(self) -> None:
         statistics, found = self.statistics(), []
         noise, prior, degrees = self.noise.copy(), self.prior.copy(), self.degrees.copy()
         for k in range(self.n_outputs):

@@ -183,14 +183,6 @@ class InitialHyperparameters:
         )
         return max(noise, NOISE_FLOOR), scale * unit
 
-    def evidence_problem(self, statistics: TargetStatistics) -> EvidenceProblem:
-        """Return the search for the noise variance and prior variance of largest evidence, without a rotation."""
-        known, trace = self.prior_variance, float(np.trace(statistics.A))
-        scale = (statistics.n_samples / trace if trace else 1.0) if known is None else known
-        return EvidenceProblem(
-            statistics, self.fixed_noise or self.noise, scale, self.fixed_noise is None, self.prior_sd
-        )
-
 
 def by_evidence_of_all_rows(
     initial: Sequence[InitialHyperparameters], targets: Sequence[TargetStatistics]
@@ -200,7 +192,12 @@ def by_evidence_of_all_rows(
     The scale is learned where the kernel has one, too: few random features may represent a function with larger
     weights only, and would call it noise.
     """
-    problems = [start.evidence_problem(target) for start, target in zip(initial, targets, strict=True)]
+    problems = []
+    for start, target in zip(initial, targets, strict=True):
+        noise, trace = start.fixed_noise or start.noise, float(np.trace(target.A))
+        unit = target.n_samples / trace if trace else 1.0  # at which the variance of f is one
+        scale = unit if start.prior_variance is None else start.prior_variance
+        problems.append(EvidenceProblem(target, noise, scale, start.fixed_noise is None, start.prior_sd))
     found = zip(initial, maximise_evidence_by_factors(problems), strict=True)
     return [(start.fixed_noise or max(best.noise, NOISE_FLOOR), float(np.sqrt(best.scale))) for start, best in found]
 

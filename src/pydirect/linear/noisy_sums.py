@@ -151,6 +151,7 @@ class CorrectedSums:
     __repr__ = short_repr
 
 
+@single_blas_thread()
 def correct_noisy_sums(
     noisy: NoisyStatistics, reference: FloatArray, noise_variance: float | None = None
 ) -> CorrectedSums:
@@ -174,14 +175,10 @@ def correct_noisy_sums(
     b = noisy.n_weights
     reference = as_float_array(reference, "reference", (b, b))
     known = None if noise_variance is None else as_number(noise_variance, "noise_variance", above=0.0)
-    with single_blas_thread():
-        return _corrected(noisy, GramPosterior.of(noisy.gram, noisy.gram_variance, reference), known)
-
-
-def _corrected(noisy: NoisyStatistics, gram: GramPosterior, known: float | None) -> CorrectedSums:
+    gram = GramPosterior.of(noisy.gram, noisy.gram_variance, reference)
     n = max(noisy.n_samples, np.sqrt(noisy.n_variance), 1.0)
     yty = max(noisy.yty, np.sqrt(noisy.yty_variance), np.finfo(float).tiny)
-    c, b = gram.vectors.T @ noisy.c, noisy.n_weights
+    c = gram.vectors.T @ noisy.c
     noise = 0.5 * yty / n if known is None else known
     start = np.log(0.5 * yty / max(float(np.trace(gram.mean)), np.sqrt(b * noisy.gram_variance)))
     scale = _likeliest_scale(noisy, gram, c, noise, start + np.linspace(-REACH, REACH, GRID))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,7 +109,30 @@ class CountLikelihood(LatentLikelihood):
         return float(np.maximum(y, np.exp(offset)).max())
 
     def log_predictive(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
-        return log_predictive_probability(y[:, 0], mean, variance, self.dispersion)
+        """Log E p(y | f), (n_rows,), to about ten digits, by nodes about the mode of the integrand."""
+        y, found, known = y[:, 0], np.empty(len(y)), variance == 0
+        found[known] = self.log_density(y[known], mean[known])
+        mode, width = self._mode(y, mean, variance)
+        spacing = np.minimum(SPACING * width, LARGEST_SPACING)
+        reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
+        steps, index = np.arange(-reach, reach + 1), np.flatnonzero(~known)
+        for rows in np.array_split(index, 1 + len(index) * len(steps) // BLOCK):
+            z, sd = mode[rows, None] + spacing[rows, None] * steps, np.sqrt(variance[rows])
+            terms = self.log_density(y[rows, None], z) - 0.5 * ((z - mean[rows, None]) / sd[:, None]) ** 2
+            found[rows] = log_sum_exp(terms) + np.log(spacing[rows] / sd) - 0.5 * np.log(2 * np.pi)
+        return np.minimum(found, 0.0)
+
+    def _mode(self, y: FloatArray, mean: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return where N(z; m, v) p(y | z) is largest, and its width there, by Newton's method from above."""
+        variance = np.maximum(variance, np.finfo(float).tiny)
+        z = np.minimum(mean + variance * y, np.maximum(mean, np.log(y + 1.0)))
+        for _ in range(NEWTON_STEPS):
+            slope, curvature = self.derivatives(y, z)
+            step = (slope - (z - mean) / variance) / (curvature + 1 / variance)
+            z = z + np.clip(step, -2.0, 2.0)
+            if (np.abs(step) <= 1e-6).all():
+                break
+        return z, 1 / np.sqrt(self.derivatives(y, z)[1] + 1 / variance)
 
 
 POISSON = CountLikelihood()
@@ -191,7 +215,8 @@ class CountDistribution:
 
     def log_probability(self, y: ArrayLike) -> FloatArray:
         """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts)."""
-        return self._of_counts(log_predictive_probability, y, 0.0)
+        likelihood = CountLikelihood(self.dispersion)
+        return self._of_counts(lambda y, *known: likelihood.log_predictive(y[:, None], *known), y, 0.0)
 
     def probability(self, counts: ArrayLike) -> FloatArray:
         """Probability of each of some counts at every row, (n_rows, n_counts)."""
@@ -200,7 +225,7 @@ class CountDistribution:
 
     def cdf(self, y: ArrayLike) -> FloatArray:
         """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
-        return self._of_counts(probability_up_to, y, -1.0)
+        return self._of_counts(partial(probability_up_to, dispersion=self.dispersion), y, -1.0)
 
     def quantile(self, levels: ArrayLike) -> FloatArray:
         """Smallest counts k with Pr(y ≤ k) of at least each level, (n_rows, n_levels), or (n_rows,) of a number."""
@@ -227,12 +252,12 @@ class CountDistribution:
         return np.asarray(below + as_generator(random_state).random(self.n_rows) * (up_to - below))
 
     def _of_counts(self, function: Callable[..., FloatArray], y: ArrayLike, least: float) -> FloatArray:
-        """Return a function of every count, log mean, its variance and the dispersion; the shape of y."""
+        """Return a function of every count, log mean and its variance; the shape of y."""
         counts = as_counts(y, "y", least)
         if counts.ndim not in (1, 2) or len(counts) != self.n_rows:
             raise ValueError(f"y must have {self.n_rows} rows, got shape {counts.shape}")
         known = (np.broadcast_to(v, counts.T.shape).T.ravel() for v in (self.log_mean, self.log_variance))
-        return function(counts.ravel(), *known, self.dispersion).reshape(counts.shape)
+        return function(counts.ravel(), *known).reshape(counts.shape)
 
     def _quantile(self, level: float) -> FloatArray:
         """Bracket the quantile, from that of a negative binomial of the same moments, and bisect."""
@@ -277,36 +302,6 @@ def draw_counts(z: FloatArray, dispersion: float, rng: np.random.Generator) -> F
     if dispersion > 0:
         rate = np.minimum(rng.gamma(1 / dispersion, dispersion * rate), np.exp(42.0))
     return rng.poisson(rate).astype(np.float64)
-
-
-def log_predictive_probability(y: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
-    """Log E p(y | z) for Gaussian z, (n,), to about ten digits; all arguments but the last (n,)."""
-    likelihood, found, known = CountLikelihood(dispersion), np.empty(len(y)), variance == 0
-    found[known] = likelihood.log_density(y[known], mean[known])
-    mode, width = _mode(y, mean, variance, likelihood)
-    spacing = np.minimum(SPACING * width, LARGEST_SPACING)
-    reach = min(np.ceil(REACH * np.max(width / spacing, initial=1.0)), MOST_STEPS)
-    steps, index = np.arange(-reach, reach + 1), np.flatnonzero(~known)
-    for rows in np.array_split(index, 1 + len(index) * len(steps) // BLOCK):
-        z, sd = mode[rows, None] + spacing[rows, None] * steps, np.sqrt(variance[rows])
-        terms = likelihood.log_density(y[rows, None], z) - 0.5 * ((z - mean[rows, None]) / sd[:, None]) ** 2
-        found[rows] = log_sum_exp(terms) + np.log(spacing[rows] / sd) - 0.5 * np.log(2 * np.pi)
-    return np.minimum(found, 0.0)
-
-
-def _mode(
-    y: FloatArray, mean: FloatArray, variance: FloatArray, likelihood: CountLikelihood
-) -> tuple[FloatArray, FloatArray]:
-    """Return where N(z; m, v) p(y | z) is largest, and its width there, by Newton's method from above."""
-    variance = np.maximum(variance, np.finfo(float).tiny)
-    z = np.minimum(mean + variance * y, np.maximum(mean, np.log(y + 1.0)))
-    for _ in range(NEWTON_STEPS):
-        slope, curvature = likelihood.derivatives(y, z)
-        step = (slope - (z - mean) / variance) / (curvature + 1 / variance)
-        z = z + np.clip(step, -2.0, 2.0)
-        if (np.abs(step) <= 1e-6).all():
-            break
-    return z, 1 / np.sqrt(likelihood.derivatives(y, z)[1] + 1 / variance)
 
 
 def probability_up_to(k: FloatArray, mean: FloatArray, variance: FloatArray, dispersion: float) -> FloatArray:
