@@ -80,10 +80,10 @@ def test_integers_are_nearly_floats(forest):
 def test_totals_are_sums_of_the_leaves_that_rows_reach(forest):
     model, x = forest
     program, q = model.program, model.program.quantise_inputs(x[:20])
-    trees, weights = program.forest, program.weights
+    weights = program.weights
     for row, total in zip(q, program.totals(x[:20]).reshape(20, -1), strict=True):
         expected = np.zeros(program.n_columns, dtype=np.int64)
-        for tree, (columns, thresholds) in enumerate(zip(trees.inputs, trees.thresholds, strict=True)):
+        for tree, (columns, thresholds) in enumerate(zip(program.compared, program.thresholds, strict=True)):
             leaf = 0
             for column, threshold in zip(columns, thresholds, strict=True):
                 leaf = 2 * leaf + int(row[column] > threshold)

@@ -98,6 +98,8 @@ def linear_program(multipliers, gain):
         limit=32767,
         frequencies=np.empty((0, n), dtype=np.int16),
         phase_shift=np.zeros(n, dtype=np.uint8),
+        compared=np.empty((0, 0), dtype=np.int32),
+        thresholds=np.empty((0, 0), dtype=np.int16),
         linear=np.arange(n, dtype=np.int32),
         gain=np.array(gain, dtype=np.int32),
         codes=np.arange(n, dtype=np.uint8)[:, None],

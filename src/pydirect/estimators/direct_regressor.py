@@ -44,7 +44,7 @@ from pydirect.estimators.regression import (
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
-from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients, obstacle_to_gradients
+from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients
 from pydirect.fitted.predictor import check_target_size
 from pydirect.fitted.regression import OF_FUNCTIONS, FittedRegressor
 from pydirect.persistence.container import FileFormatError
@@ -923,9 +923,7 @@ class DirectRegressor(Regressor):
             For discrete weights, transformed targets, with a local process or missing numbers.
         """
         x = self._complete_rows(X)
-        obstacle = obstacle_to_gradients(self.model_)
-        if obstacle:
-            raise ValueError(f"predict_gradient is not available with {obstacle}")
+        self.model_.require_gaussian("predict_gradient", ": sample_functions(n).gradient(X) has those of draws")
         with self._threads():
             return gradients(self.model_, x)
 

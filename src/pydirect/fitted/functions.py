@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -18,10 +18,10 @@ from pydirect.features.derivatives import direction_of, moving_columns
 from pydirect.features.residual import ResidualFeatures, residual_variance_along
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import weight_draws
-from pydirect.linear.posterior import GaussianPosterior
 from pydirect.tables.encoding import ColumnEncoding
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class FunctionDraws(Sequence["DrawnFunction"]):
     """Functions drawn from the posterior; of several outputs, each draw is a function with all of them.
 
@@ -29,19 +29,13 @@ class FunctionDraws(Sequence["DrawnFunction"]):
     The draws do not change with the model, nor with the rows that they are asked at, up to rounding.
     """
 
-    def __init__(
-        self,
-        model: FittedRegressor,
-        door: Door,
-        weights: list[FloatArray],
-        missing: ResidualFeatures | None,
-        normal: NDArray[Any],
-    ) -> None:
-        """Keep draws about the mean, of weights (n_weights, n_functions) per output, and of weights of `missing`.
-
-        `normal`, (n_outputs, n_missing, n_functions).
-        """
-        self._model, self._door, self._weights, self._missing, self._normal = model, door, weights, missing, normal
+    _model: FittedRegressor
+    _door: Door
+    # draws about the mean: (n_weights, n_functions) per output
+    _weights: list[FloatArray]
+    _missing: ResidualFeatures | None
+    # draws of the weights of what is missing, (n_outputs, n_missing, n_functions)
+    _normal: NDArray[Any]
 
     def __repr__(self) -> str:
         return f"<{len(self)} functions drawn from {self._door.name}>"
@@ -64,7 +58,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
 
     def _some(self, chosen: slice) -> FunctionDraws:
         weights = [draws[:, chosen] for draws in self._weights]
-        return FunctionDraws(self._model, self._door, weights, self._missing, self._normal[:, :, chosen])
+        return replace(self, _weights=weights, _normal=self._normal[:, :, chosen])
 
     def __call__(self, X: ArrayLike) -> FloatArray:
         """Return values of the functions, (n_rows, n_functions) or (n_rows, n_outputs, n_functions), in y's units."""
@@ -177,11 +171,11 @@ class FunctionDraws(Sequence["DrawnFunction"]):
         return found if transform is None else found * transform.slope(self._values(x))[..., None]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class DrawnFunction:
     """One function drawn from the posterior, with its gradient, in the units of X and y."""
 
-    def __init__(self, only: FunctionDraws) -> None:
-        self._only = only
+    _only: FunctionDraws
 
     def __repr__(self) -> str:
         return f"<function drawn from {self._only._door.name}>"
@@ -249,15 +243,6 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
         n_missing = missing.n_weights
     normal = rng.standard_normal((len(weights), n_missing, n_functions), dtype=np.float32)
     return FunctionDraws(model, door, weights, missing, normal)
-
-
-def obstacle_to_gradients(model: FittedRegressor) -> str | None:
-    """Say what keeps a model from having closed-form gradients."""
-    if not all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors):
-        return "discrete weights: sample_functions(n).gradient(X) has those of draws"
-    if model.units.active is not None:
-        return f"a model of {model.units.active}: fit with target_transform=None"
-    return "a local process: fit with local=False" if model.local is not None else None
 
 
 def gradients(model: FittedRegressor, x: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -11,15 +12,12 @@ from numpy.typing import NDArray
 from pydirect._validation import FloatArray, short_repr
 from pydirect.fitted.classification import FittedClassifier, normalised
 from pydirect.fitted.predictor import Components, Predictor
-from pydirect.fitted.regression import FittedRegressor
+from pydirect.fitted.regression import FittedRegressor, of_part
 from pydirect.fitted.trees import Trees
 from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
 from pydirect.persistence.schema import Ascending, AtLeast, Between, Shape
 
-
-def of_kernel(name: str) -> Any:
-    """Return a property that is the kernel model's."""
-    return property(lambda self: getattr(self.kernel, name))
+of_kernel = partial(of_part, "kernel")
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,15 +158,10 @@ class FittedMeanPool(Predictor):
         mean, variance = self.kernel.latent_moments(x, with_variance)
         return mean + self._shift(x), variance
 
-    def latent_components(self, x: FloatArray) -> list[Components]:
-        return self._moved(self.kernel.latent_components(x), x)
-
     def components(self, x: FloatArray) -> list[Components]:
-        return self._moved(self.kernel.components(x), x)
-
-    def _moved(self, components: list[Components], x: FloatArray) -> list[Components]:
         shifts = self._shift(x).T
-        return [(w, means + own[:, None], v) for (w, means, v), own in zip(components, shifts, strict=True)]
+        found = zip(self.kernel.components(x), shifts, strict=True)
+        return [(weights, means + own[:, None], v) for (weights, means, v), own in found]
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         mean, variance, noise = self.kernel.variance_parts(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -130,20 +131,12 @@ class Latent:
                 variance[rows] = self._variances.of(inputs, functions)
 
         chunks = [slice(begin, begin + size) for begin in range(0, len(x), size)]
-        if min(n_threads, len(chunks)) <= 1:
-            for rows in chunks:
-                predict(rows)
-        else:
-            for _ in ordered_map(predict, iter(chunks), min(n_threads, len(chunks))):
-                pass
+        for _ in ordered_map(predict, iter(chunks), max(min(n_threads, len(chunks)), 1)):
+            pass
         return mean, variance + more if with_variance else None
 
     def components(self, x: FloatArray) -> list[Components]:
-        """Components of the posterior of f of every output: one, but for mixtures."""
-        if not isinstance(self.posteriors[0], MixturePosterior):
-            mean, variance = self.moments(x, with_variance=True)
-            assert variance is not None
-            return [(np.ones(1), mean[:, k, None], variance[:, k, None]) for k in range(self.n_outputs)]
+        """Components of the posterior of f of every output, of mixtures."""
         x, more = self.split(x)
         inputs, phi = self.phi(x)
         beyond, found = self.beyond(inputs, phi), []
@@ -194,25 +187,17 @@ class Latent:
         return list(zip(self.posteriors, self.prior_scale, strict=True))
 
 
+def of_part(part: str, name: str) -> Any:
+    """Return a property that is the one of a part of a model."""
+    return property(attrgetter(f"{part}.{name}"))
+
+
 class OfLatent(Digested):
     """What models of one `Latent` share."""
 
     latent: Latent
 
-    @property
-    def basis(self) -> Basis:
-        """Feature map of the latent functions."""
-        return self.latent.basis
-
-    @property
-    def n_columns(self) -> int:
-        """Floats per row while predicting."""
-        return self.latent.n_columns
-
-    @property
-    def posteriors(self) -> tuple[Any, ...]:
-        """Posteriors of the weights, one per latent function."""
-        return self.latent.posteriors
+    basis, n_columns, posteriors = (of_part("latent", name) for name in ("basis", "n_columns", "posteriors"))
 
     @property
     def elbo_units(self) -> FloatArray:
@@ -281,7 +266,8 @@ class FittedRegressor(OfLatent, Predictor):
         return self.latent.moments(x, with_variance) if self.local is None else self._with_local(x)[:2]
 
     def latent_components(self, x: FloatArray) -> list[Components]:
-        return self.latent.components(x)
+        is_mixture = isinstance(self.posteriors[0], MixturePosterior)
+        return self.latent.components(x) if is_mixture else super().latent_components(x)
 
     def noise_of(self, x: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
         constant = [
@@ -301,24 +287,14 @@ class FittedRegressor(OfLatent, Predictor):
         return mean + detail.mean, detail.variance + more, detail.noise
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        if self.local is not None:
-            return self._with_local(x)
-        mean, variance = self.latent.moments(x, with_variance=True)
-        assert variance is not None
-        return mean, variance, self.expected_noise(x)
+        return super().variance_parts(x) if self.local is None else self._with_local(x)
 
     def components(self, x: FloatArray) -> list[Components]:
         return super().components(x) if self.local is None else self.mixed_by_moments(x)
 
     def covariance(self, x: FloatArray) -> FloatArray:
         """Joint covariance of y, noise included, (n_rows, n_rows, n_outputs) or (n_rows, n_rows)."""
-        obstacles = {
-            "discrete weights": not all(isinstance(p, GaussianPosterior) for p in self.posteriors),
-            "a local process: fit with local=False": self.local is not None,
-            f"a model of {self.units.active}: fit with target_transform=None": self.units.active is not None,
-        }
-        for obstacle in (words for words, stands in obstacles.items() if stands):
-            raise ValueError(f"a joint covariance is not available with {obstacle}")
+        self.require_gaussian("a joint covariance")
         found, unit = self.latent.covariance(x), (self.units.calibration * self.units.scale) ** 2
         rows = np.arange(len(x))
         found[:, rows, rows] += self.expected_noise(x).T
@@ -343,6 +319,16 @@ class FittedRegressor(OfLatent, Predictor):
             node = rng.choice(len(weights), (len(values), n_samples), p=weights)
             drawn[rows] = np.take_along_axis(values, node, axis=1)
         return drawn
+
+    def require_gaussian(self, what: str, hint: str = "") -> None:
+        """Raise ValueError unless y is a Gaussian process; `hint`: what there is with discrete weights instead."""
+        obstacles = {
+            f"discrete weights{hint}": not isinstance(self.posteriors[0], GaussianPosterior),
+            "a local process: fit with local=False": self.local is not None,
+            f"a model of {self.units.active}: fit with target_transform=None": self.units.active is not None,
+        }
+        for obstacle in (words for words, stands in obstacles.items() if stands):
+            raise ValueError(f"{what} is not available with {obstacle}")
 
     def without_local(self, what: str) -> Self:
         """Return the model of all rows alone, with a warning that `what` leaves out the local process."""

@@ -161,7 +161,7 @@ def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int 
         "N_FREQUENCIES": program.n_frequencies,
         "N_TREES": program.n_trees,
         "N_LEAVES": program.n_leaves,
-        "DEPTH": 0 if program.forest is None else program.forest.depth,
+        "DEPTH": program.depth,
         "INPUT_BITS": threshold_step(program.n_inputs).bit_length() - 1,
         "N_LINEAR": len(program.linear),
         "FIRST_LINEAR": 2 * program.n_frequencies + program.n_trees,
@@ -279,7 +279,7 @@ def to_c(
 
 def require_inputs(model: QuantizedModel) -> None:
     """Raise where predictions depend on no input."""
-    inputs = model.program.n_inputs if model.arithmetic == "integer" else len(model.basis.input_map.kept)
+    inputs = model.program.n_inputs if model.arithmetic == "integer" else len(model.basis.features.input_map.kept)
     if not inputs or not len(model.codes):
         raise ValueError("model must depend on an input to be exported, got one that is constant")
 
@@ -287,7 +287,7 @@ def require_inputs(model: QuantizedModel) -> None:
 def _test_rows(model: QuantizedModel, X: ArrayLike | None) -> FloatArray:
     """Return rows for the self-test, rounded to single precision; rows that it cannot hold are refused."""
     if X is None:
-        m = model.basis.input_map
+        m = model.basis.features.input_map
         rows = m.mean + m.scale * np.random.default_rng(0).standard_normal((N_TESTS, len(m.mean)))
         rows[-1] += 20 * m.scale  # far from all training data
     else:

@@ -20,7 +20,6 @@ from pydirect.quantized.program import (
     LARGEST_SHIFTED,
     ONE,
     SINGLE_NOISE,
-    Forest,
     IntegerArithmeticError,
     IntegerProgram,
 )
@@ -148,16 +147,21 @@ def build_program(
 
     A function is ``offset + scale · Σ_j w_j φ_j`` with w_j the levels.
     """
-    features, turns, split = basis.map, np.empty((basis.input_map.n_outputs, 0)), np.empty((0, 0), dtype=np.intp)
+    features, turns = basis.map, np.empty((basis.input_map.n_outputs, 0))
+    compared, thresholds = np.empty((0, 0), dtype=np.intp), np.empty((0, 0))
     if isinstance(features, FourierFeatures):
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
-    if isinstance(features, ForestFeatures):
-        split = features.columns[layout.trees]
-    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), [*layout.linear, *split.flat]))
+    elif isinstance(features, ForestFeatures) and len(layout.trees):
+        compared, thresholds = features.columns[layout.trees], features.thresholds[layout.trees]
+    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), [*layout.linear, *compared.flat]))
     own_inputs = _input_fields(basis.input_map, inputs)  # refuses normal scores
+    # An input is above the threshold if its integer, which is rounded, is above this one.
+    above = np.rint(thresholds / INPUT_UNIT - 0.5).astype(np.int16)
+    if (above % threshold_step(len(inputs))).any():
+        raise IntegerArithmeticError(f"thresholds must be multiples of {threshold_step(len(inputs))} input units")
     frequencies, phase_shift = quantise_frequencies(turns[inputs])
     multipliers, step = integer_levels(levels)
-    first, n_linear = 2 * len(layout.frequencies) + (len(layout.trees) << split.shape[1]), len(layout.linear)
+    first, n_linear = 2 * len(layout.frequencies) + (len(compared) << compared.shape[1]), len(layout.linear)
     in_units = np.full(len(layout.order), 1 / ONE)
     in_units[first : first + n_linear] = INPUT_UNIT
     n_outputs = len(output.scale)
@@ -167,7 +171,8 @@ def build_program(
         limit=round(input_reach(features) / INPUT_UNIT),
         frequencies=frequencies,
         phase_shift=phase_shift,
-        forest=_forest(features, layout.trees, inputs) if isinstance(features, ForestFeatures) else None,
+        compared=np.searchsorted(inputs, compared).astype(np.int32),
+        thresholds=above,
         linear=np.searchsorted(inputs, layout.linear).astype(np.int32),
         gain=np.zeros(len(layout.order), dtype=np.int32),
         codes=codes,
@@ -207,17 +212,6 @@ def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, An
 def threshold_step(n_inputs: int) -> int:
     """Return the step of thresholds: a split is stored in 16 bits, the number of its input among the highest."""
     return 1 << max((n_inputs - 1).bit_length(), 1)
-
-
-def _forest(features: ForestFeatures, trees: NDArray[np.intp], inputs: NDArray[np.intp]) -> Forest | None:
-    """Return the trees of a program with these inputs."""
-    if not len(trees):
-        return None
-    # An input is above the threshold if its integer, which is rounded, is above this one.
-    thresholds = np.rint(features.thresholds[trees] / INPUT_UNIT - 0.5).astype(np.int16)
-    if (thresholds % threshold_step(len(inputs))).any():
-        raise IntegerArithmeticError(f"thresholds must be multiples of {threshold_step(len(inputs))} input units")
-    return Forest(np.searchsorted(inputs, features.columns[trees]).astype(np.int32), thresholds)
 
 
 def _with_units(program: IntegerProgram, units: FloatArray, output: Outputs) -> IntegerProgram:

@@ -379,7 +379,7 @@ class DeviceModel:
         Column numbers take the smallest type that holds them all. Those from 0 on, and evenly spaced levels, need no
         table.
         """
-        program, fixed, forest = self.program, self.fixed, self.program.forest
+        program, fixed = self.program, self.fixed
         index = np.uint8 if program.n_features_in <= 256 else np.uint16
         own = {"columns": program.columns, "linear": program.linear}
         inputs: Tables = {k: a.astype(index) for k, a in own.items() if (a != np.arange(len(a))).any()}
@@ -390,9 +390,9 @@ class DeviceModel:
         parts = {"inputs": inputs, "frequencies": {}, "trees": {}, "levels": {}}
         if program.n_frequencies:
             parts["frequencies"] = {"phase_shift": program.phase_shift, "frequencies": program.frequencies}
-        if forest is not None:
+        if program.n_trees:
             step = threshold_step(program.n_inputs)
-            splits = forest.inputs * (2**16 // step) + (forest.thresholds.astype(np.int32) + 2**15) // step
+            splits = program.compared * (2**16 // step) + (program.thresholds.astype(np.int32) + 2**15) // step
             parts["trees"] = {"splits": splits.astype(np.uint16)}
         if level_step(program.multipliers) is None:
             parts["levels"] = {"multipliers": smallest_integers(program.multipliers)}
@@ -440,8 +440,7 @@ def level_step(multipliers: NDArray[np.int32]) -> int | None:
 
 def term_groups(program: IntegerProgram) -> Tables:
     """Return where terms of the same gain end, and these gains; a tree is one term, like any other basis function."""
-    gain, forest = program.gain, program.forest
-    if forest is not None:  # which has no frequencies before it
-        gain = np.concatenate([gain[: program.n_leaves : 1 << forest.depth], gain[program.n_leaves :]])
+    leaves, gain = program.n_leaves, program.gain  # trees have no frequencies before them
+    gain = np.concatenate([gain[: leaves : 1 << program.depth], gain[leaves:]])
     ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))[: len(gain)]
     return {"group_end": ends.astype(np.uint16), "group_gain": smallest_integers(gain[ends - 1])}

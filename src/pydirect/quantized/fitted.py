@@ -16,7 +16,6 @@ from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.persistence.schema import AtLeast, Positive, Shape, Size
@@ -73,11 +72,6 @@ class LinearBasis:
         features = replace(features, target_scale=None, names=None, parameters={})
         order, none = np.arange(features.n_weights), np.zeros(len(missing_scale))
         return cls(features, order, None, mean_missing, missing_scale, none, np.zeros(len(none) + 1, dtype=np.intp))
-
-    @property
-    def input_map(self) -> InputMap:
-        """From columns of X to inputs of the feature map."""
-        return self.features.input_map
 
     @property
     def n_features_in(self) -> int:

@@ -233,7 +233,7 @@ def float_functions(model: QuantizedModel, graph: Graph, x: Any) -> tuple[Any, A
     The second is (n_rows, n_outputs, n_samples), the others (n_rows or 1, n_outputs).
     """
     n_outputs, n_samples = model.n_outputs, model.n_samples
-    inputs = _inputs(model.basis.input_map, x)
+    inputs = _inputs(model.basis.features.input_map, x)
     weights, noise, middle = graph.table(model.levels[model.codes]), model.noise[None], model.offset[None]
     spread, centre = (np.broadcast_to(a, (len(model.codes), n_outputs)) for a in (model.spread, model.centre))
     if (spread != 1).any():

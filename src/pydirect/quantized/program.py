@@ -163,20 +163,6 @@ class Results:
         return np.transpose(values, (1, 2, 0))
 
 
-@dataclass(frozen=True)
-class Forest:
-    """Trees of an integer program: the split of every level."""
-
-    # int32 (n_trees, depth): input that is compared; `thresholds`, int16
-    inputs: NDArray[np.int32]
-    thresholds: NDArray[np.int16]
-
-    @property
-    def depth(self) -> int:
-        """Levels of a tree."""
-        return self.inputs.shape[1]
-
-
 def leaves(inputs: Any, columns: NDArray[np.integer[Any]], thresholds: NDArray[Any]) -> Any:
     """Return 1 for the leaf that a row reaches in each tree, 0 for the others, (n_rows, n_trees · 2^depth).
 
@@ -206,7 +192,9 @@ class IntegerProgram(Results):
     # int8, int16 or int32 (n_frequencies, n_inputs); `phase_shift`, uint8 (n_inputs,), below 32
     frequencies: NDArray[Any]
     phase_shift: NDArray[np.uint8]
-    forest: Forest | None = None
+    # int32 (n_trees, depth): input that each level of a tree compares; `thresholds`, int16
+    compared: NDArray[np.int32]
+    thresholds: NDArray[np.int16]
     # int32 (n_linear,): inputs that are basis functions themselves
     linear: NDArray[np.int32]
     # int32 (n_basis_functions,): at most `LARGEST_GAIN` in magnitude
@@ -251,12 +239,17 @@ class IntegerProgram(Results):
     @property
     def n_trees(self) -> int:
         """Number of trees."""
-        return 0 if self.forest is None else len(self.forest.inputs)
+        return len(self.compared)
+
+    @property
+    def depth(self) -> int:
+        """Levels of a tree, 0 without trees."""
+        return self.compared.shape[1]
 
     @property
     def n_leaves(self) -> int:
         """Number of leaves of all trees."""
-        return 0 if self.forest is None else self.n_trees << self.forest.depth
+        return self.n_trees << self.depth
 
     @property
     def first_linear(self) -> int:
@@ -284,7 +277,7 @@ class IntegerProgram(Results):
         largest = np.full(self.n_basis_functions, ONE, dtype=np.int64)
         largest[self.first_linear : self.first_linear + len(self.linear)] = self.limit
         terms = np.abs(weights) * shifted(largest * np.abs(self.gain.astype(np.int64)), 15)[:, None]
-        if self.forest is not None:  # of a tree one leaf counts
+        if self.n_trees:  # of a tree one leaf counts
             own, terms = np.split(terms, [self.n_leaves])
             own = own.reshape(self.n_trees, -1, terms.shape[1]).max(axis=1)
             return np.asarray(terms.sum(axis=0) + own.sum(axis=0))
@@ -344,8 +337,8 @@ class IntegerProgram(Results):
             phase = (q << self.phase_shift.astype(np.int64)) @ self.frequencies.T.astype(np.int64)
             pairs = np.stack([turn_sine(phase + QUARTER), turn_sine(phase)], axis=2)
             parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
-        if self.forest is not None:
-            parts.append(leaves(q, self.forest.inputs, self.forest.thresholds.astype(np.int64)) * ONE)
+        if self.n_trees:
+            parts.append(leaves(q, self.compared, self.thresholds.astype(np.int64)) * ONE)
         if len(self.linear):
             parts.append(np.take(q, self.linear, axis=1))
         if not parts or self.has_constant:
@@ -385,7 +378,7 @@ class IntegerProgram(Results):
 
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
         """Return the same totals, by compiled kernels where there are any; the same bits for any number of threads."""
-        if self.forest is not None:  # comparisons, which NumPy does as well
+        if self.n_trees:  # comparisons, which NumPy does as well
             blocks = range(0, max(len(x), 1), BLOCK_ROWS)
             return np.concatenate([self.totals(x[begin : begin + BLOCK_ROWS]) for begin in blocks])
         totals = np.empty((len(x), self.n_columns), dtype=np.int32)

@@ -218,8 +218,9 @@ class Columns(TransformerMixin, BaseEstimator):
         empty = [complete is None and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
         of_text = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
         found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
-        if complete is None:
-            _warn_of_columns(columns, found, table.names)
+        for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
+            if complete is None and (reason := _reason(column, own)):
+                warn(f"{label(table.names, j)} {reason}", TableWarning)
         names = None if table.names is None else tuple(table.names)
         pooled = tuple(j for j, (_, more) in enumerate(found) if more)
         numbering = tuple(j for j, c in enumerate(columns) if isinstance(c, np.ndarray) and _may_number_rows(c))
@@ -341,17 +342,6 @@ def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None
         present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))[: MOST_CATEGORIES - 1]
     kept = sorted(text.values[k] for k in present)
     return (*kept, *([None] if counts[0] > 0 else [])), more
-
-
-def _warn_of_columns(
-    columns: Sequence[Column],
-    found: Sequence[tuple[tuple[str | None, ...] | None, bool]],
-    names: Sequence[str] | None,
-) -> None:
-    for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
-        reason = _reason(column, own)
-        if reason:
-            warn(f"{label(names, j)} {reason}", TableWarning)
 
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
