@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydirect.quantized.codes import BITS, PackedCodes, pack_codes, unpack_codes
+from pydirect.quantized.codes import BITS, PackedCodes, pack_codes
 
 
 @settings(max_examples=30)
@@ -23,4 +23,4 @@ def test_four_bits_stand_two_to_a_byte_with_the_low_nibble_first():
 def test_invalid_bytes_of_codes_are_refused():
     for packed, message in ((np.zeros(2, np.uint8), "must have 3 bytes"), (np.array([0, 0, 16], np.uint8), "end with")):
         with pytest.raises(ValueError, match=message):
-            unpack_codes(packed, 4, (5,))
+            PackedCodes(packed, 4, (5, 1)).unpack()

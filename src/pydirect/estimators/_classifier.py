@@ -21,6 +21,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import OfLatent
+from pydirect.tables.columns import with_names
 from pydirect.tables.table import Table
 
 
@@ -83,7 +84,7 @@ class Classifier(ClassifierMixin, Estimator):
         """Validate rows of a new fit: a table, labels and weights."""
         x, given = self._validated(X, y)
         check_labels(given)
-        return self._as_table(x), given, as_weights(sample_weight, len(x))
+        return with_names(self, x), given, as_weights(sample_weight, len(x))
 
     def _encoded(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None

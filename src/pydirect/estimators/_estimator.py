@@ -41,7 +41,7 @@ from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
-from pydirect.tables.columns import Columns, TableWarning, validated_table
+from pydirect.tables.columns import Columns, TableWarning, validated_table, with_names
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts
 
@@ -276,21 +276,13 @@ class Estimator(BaseEstimator):
         weight = as_sample_weight(sample_weight, len(x), all_zero=more)
         targets = np.asarray(given, dtype=np.float64)
         check_target_size(np.abs(targets).max())
-        return TableRows(self._as_table(x), targets.reshape(len(x), -1), weight, targets.ndim == 1)
+        return TableRows(with_names(self, x), targets.reshape(len(x), -1), weight, targets.ndim == 1)
 
     def _set_input_names(self, n_features_in: int, names: list[str] | None) -> None:
         self.n_features_in_ = n_features_in
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-
-    def _as_table(self, x: Any) -> Table:
-        """Return validated rows as a table with the names of the fit."""
-        if isinstance(x, Table):
-            return x
-        names = getattr(self, "feature_names_in_", None)
-        # Sums over rows of a Fortran-ordered array round otherwise.
-        return Table.of_numbers(np.ascontiguousarray(x), None if names is None else names.tolist())
 
     def _fitted_columns(self, table: Table, z: FloatArray | None, weight: FloatArray | None) -> ColumnEncoding:
         """Learn categories and gaps from rows and standardised targets."""

@@ -54,6 +54,7 @@ from pydirect.logistic.rows import LabelledRows
 from pydirect.metrics import concordance_index
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.statistics.gaussian import RowFeatures
+from pydirect.tables.columns import with_names
 from pydirect.tables.encoding import ColumnEncoding
 
 NOISES: dict[str, IntervalLikelihood] = {"normal": IntervalLikelihood(), "extreme": ExtremeLikelihood()}
@@ -124,7 +125,7 @@ def fit_latent(
     finish: Callable[[LatentProblem, Basis, TrainingRows], OfLatent],
 ) -> None:
     """Encode validated rows and fit; `finish` makes the model of the fitted problem, its features, and the rows."""
-    plan, progress, table = self._plan(), Progress(self.verbose), self._as_table(x)
+    plan, progress, table = self._plan(), Progress(self.verbose), with_names(self, x)
     self.columns_ = self._fitted_columns(table, targets.spread(*targets.parts(y))[:, None], weight)
     # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
     rows = TrainingRows(*distinct_rows(np.ascontiguousarray(self.columns_.encode(table)), y, weight))

@@ -33,6 +33,7 @@ from pydirect.fitted.regression import Latent
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
 from pydirect.noise.student_t import warn_of_gross
+from pydirect.tables.columns import with_names
 from pydirect.tables.encoding import ColumnEncoding
 
 
@@ -143,7 +144,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             labels, group = np.unique(as_labels(groups), return_inverse=True)
             weight = as_weights(sample_weight, len(targets))
             units, standard = Units.fit(np.asarray(targets, np.float64)[:, None], weight, True)
-            table = self._as_table(x)
+            table = with_names(self, x)
             self.columns_ = self._fitted_columns(table, standard, weight)
             encoded = np.ascontiguousarray(self.columns_.encode(table))
             z, n_threads = EffectColumns.of(encoded, self._encoded_slopes(), weight), resolve_n_threads()

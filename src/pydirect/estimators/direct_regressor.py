@@ -58,6 +58,7 @@ from pydirect.streams.rows import Rows, StreamError
 from pydirect.streams.run import Checkpoint, StreamRun
 from pydirect.streams.sources import as_source
 from pydirect.tables.buffer import Codebook, RowBuffer
+from pydirect.tables.columns import with_names
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
 
@@ -860,7 +861,7 @@ class DirectRegressor(Regressor):
         targets = np.asarray(y, dtype=np.float64).reshape(len(given), -1)
         if targets.shape[1] != 1:
             raise ValueError(f"y must be one target in a private release, got {targets.shape[1]}: release each alone")
-        rng, x = as_generator(random_state), self.columns_.encode(self._as_table(given))
+        rng, x = as_generator(random_state), self.columns_.encode(with_names(self, given))
         mu = budget.spend(epsilon)  # last: nothing is spent on what is refused
         own: dict[str, Any] = {"y_bounds": (low, high), "norm_bound": bound, "mu": mu}
         return NoisyStatistics.release(self.features_, x, targets[:, 0], **own, rng=rng)

@@ -34,6 +34,7 @@ from pydirect.metrics import nlpd_scorer
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import Standardised
 from pydirect.statistics.running import RunningStatistics
+from pydirect.tables.columns import with_names
 from pydirect.tables.table import Table
 
 # Sums over the rows of a training set, and the same with standardised targets.
@@ -165,7 +166,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.n_features_in_, names = checked.n_features_in_, getattr(checked, "feature_names_in_", None)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
-            self.feature_names_in_, x = names, checked._as_table(x)  # which knows the names
+            self.feature_names_in_, x = names, with_names(checked, x)  # which knows the names
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)

@@ -358,21 +358,16 @@ class FittedRegressor(OfLatent, Predictor):
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
         """The model as integers are made of it, without its local process."""
         latent = self.without_local("quantised models, which hold no training rows,").latent
-        outputs = outputs_of(self.units, self.mean_noise, n_features_in, feature_names)
+        outputs = Outputs(
+            scale=self.units.scale,
+            offset=self.units.location,
+            noise=self.mean_noise * self.units.scale**2,
+            calibration=self.units.calibration,
+            one_dimensional=self.units.one_dimensional,
+            n_features_in=n_features_in,
+            feature_names=feature_names,
+        )
         return latent.quantizable(outputs)
-
-
-def outputs_of(units: Units, noise: FloatArray, n_features_in: int, feature_names: tuple[str, ...]) -> Outputs:
-    """Units of the outputs of a quantised model, whose noise variances (n_outputs,) are standardised."""
-    return Outputs(
-        scale=units.scale,
-        offset=units.location,
-        noise=noise * units.scale**2,
-        calibration=units.calibration,
-        one_dimensional=units.one_dimensional,
-        n_features_in=n_features_in,
-        feature_names=feature_names,
-    )
 
 
 def mean_noise(posteriors: Any) -> FloatArray:

@@ -40,18 +40,6 @@ def pack_codes(codes: Codes, bits: int) -> Codes:
     return np.packbits(np.unpackbits(flat, axis=1, bitorder="little")[:, :bits].ravel(), bitorder="little")
 
 
-def unpack_codes(packed: Codes, bits: int, shape: tuple[int, ...]) -> Codes:
-    """Undo `pack_codes`."""
-    n = int(np.prod(shape))
-    n_bytes = -(-n * bits // 8)
-    if packed.shape != (n_bytes,):
-        raise ValueError(f"packed must have {n_bytes} bytes for {n} codes, got shape {packed.shape}")
-    all_bits = np.unpackbits(packed, bitorder="little")
-    if all_bits[n * bits :].any():
-        raise ValueError("packed must end with zero bits")
-    return np.packbits(all_bits[: n * bits].reshape(n, bits), axis=1, bitorder="little").reshape(shape)
-
-
 @dataclass(frozen=True)
 class PackedCodes:
     """Packed matrix of codes."""
@@ -75,7 +63,14 @@ class PackedCodes:
 
     def unpack(self) -> Codes:
         """Return the codes, (n_basis_functions, n_columns)."""
-        return unpack_codes(self.packed, self.bits, self.shape)
+        n, bits = self.shape[0] * self.shape[1], self.bits
+        n_bytes = -(-n * bits // 8)
+        if self.packed.shape != (n_bytes,):
+            raise ValueError(f"packed must have {n_bytes} bytes for {n} codes, got shape {self.packed.shape}")
+        all_bits = np.unpackbits(self.packed, bitorder="little")
+        if all_bits[n * bits :].any():
+            raise ValueError("packed must end with zero bits")
+        return np.packbits(all_bits[: n * bits].reshape(n, bits), axis=1, bitorder="little").reshape(self.shape)
 
 
 def unit_levels(n_levels: int) -> FloatArray:

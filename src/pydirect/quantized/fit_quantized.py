@@ -175,20 +175,22 @@ def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredi
     """Return the best model within the limits."""
     order = task.order()
     n_held = int(HELD_OUT * len(order))
-    parts = [order[k * n_held : (k + 1) * n_held] for k in range(CALIBRATING if isinstance(task, TargetTask) else 1)]
+    n_parts = CALIBRATING if isinstance(task, TargetTask) else 1
+    splits = [_split(task, order, order[k * n_held : (k + 1) * n_held]) for k in range(n_parts)]
     if n_held < FEWEST_HELD_OUT:
         found = _candidates(task, task, counts, limits, judged=False)
     else:
-        n_splits = min(max(SPLIT_ROWS // len(order), 1), len(parts))
-        each = [_candidates(*_split(task, order, held), counts, limits) for held in parts[:n_splits]]
+        each = [_candidates(*split, counts, limits) for split in splits[: max(SPLIT_ROWS // len(order), 1)]]
         shared = [candidate for candidate in each[0] if all(candidate in losses for losses in each)]
         found = {candidate: float(np.mean([losses[candidate] for losses in each])) for candidate in shared}
     for candidate in sorted(found, key=lambda c: found[c]):
         model = candidate.fitted(task, limits)
         if model is None:
             continue
-        if n_held >= FEWEST_HELD_OUT:
-            return replace(model, calibration=_calibration(task, order, parts, candidate, limits))
+        if n_held >= FEWEST_HELD_OUT:  # for models fitted to the other rows
+            fitted = ((candidate.fitted(part, limits), held) for part, held in splits)
+            squares = [held.calibration(small) ** 2 for small, held in fitted if small is not None]
+            return replace(model, calibration=float(np.sqrt(np.mean(squares or [1.0]))))
         return model
     raise _no_model(task, counts[0], limits)
 
@@ -196,19 +198,6 @@ def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredi
 def _split(task: Task, order: np.ndarray, held: np.ndarray) -> tuple[Task, Task]:
     rest = order[~np.isin(order, held)]
     return task.restricted(np.sort(rest)), task.restricted(held)
-
-
-def _calibration(
-    task: Task, order: np.ndarray, parts: list[np.ndarray], candidate: SmallModel, limits: Limits
-) -> float:
-    """Return the factor on standard deviations that held-out rows ask for, of models fitted to the others."""
-    squares = []
-    for held_rows in parts:
-        part, held = _split(task, order, held_rows)
-        model = candidate.fitted(part, limits)
-        if model is not None:
-            squares.append(held.calibration(model) ** 2)
-    return float(np.sqrt(np.mean(squares))) if squares else 1.0
 
 
 def _candidates(

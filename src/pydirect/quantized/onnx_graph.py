@@ -51,15 +51,6 @@ COMPARISONS: tuple[Any, ...] = (np.greater, np.greater_equal, np.less, np.equal)
 REDUCTIONS: dict[Any, str] = {np.sum: "ReduceSum", np.mean: "ReduceMean", np.max: "ReduceMax"}
 
 
-def import_onnx() -> Any:
-    """Return the module `onnx`."""
-    try:
-        import onnx
-    except ImportError:
-        raise ImportError('to_onnx requires onnx. Install it with: pip install "pydirect[onnx]"') from None
-    return onnx
-
-
 class Traced(NDArrayOperatorsMixin):
     """A value of a graph, which NumPy's functions and operators take in place of an array."""
 
@@ -98,7 +89,11 @@ class Graph:
     """Nodes and initialisers of a graph under construction."""
 
     def __init__(self) -> None:
-        self.onnx = import_onnx()
+        try:
+            import onnx
+        except ImportError:
+            raise ImportError('to_onnx requires onnx. Install it with: pip install "pydirect[onnx]"') from None
+        self.onnx: Any = onnx
         self.nodes: list[Any] = []
         self.initialisers: list[Any] = []
         self.constants: dict[tuple[str, tuple[int, ...], bytes], Traced] = {}

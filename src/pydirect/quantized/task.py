@@ -123,13 +123,6 @@ class Task(ABC):
         return assemble(basis, samples.codes.T, self.grid, samples.unit, outputs, "integer", spread=spread)
 
 
-def points_between(x: FloatArray, n_points: int, rng: np.random.Generator) -> FloatArray:
-    """Return random points on lines between two rows, (n_points, n_inputs)."""
-    first, second = rng.integers(0, len(x), (2, n_points))
-    share = rng.random((n_points, 1))
-    return np.ascontiguousarray(share * x[first] + (1 - share) * x[second])
-
-
 def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, FloatArray]:
     """Return the map that standardises columns, and its values, clipped to the range of integers."""
     input_map = InputMap.fit(x, weight, rank=False)
@@ -205,7 +198,9 @@ class TargetTask(Task):
     def _between(self) -> tuple[FloatArray, FloatArray]:
         rng = np.random.default_rng(0)  # the same points for all proposals
         x, y, weight = self.rows(np.sort(rng.permutation(len(self.y))[:MOST_KERNEL_ROWS]))
-        points = points_between(x, 2 * len(x), rng)
+        first, second = rng.integers(0, len(x), (2, 2 * len(x)))
+        share = rng.random((len(first), 1))
+        points = np.ascontiguousarray(share * x[first] + (1 - share) * x[second])  # on lines between two rows
         return points, self.kernel_mean(points, x, y, weight)
 
     def loss(self, model: QuantizedPredictor) -> float:

@@ -170,11 +170,7 @@ class Columns(TransformerMixin, BaseEstimator):
 
     def _table(self, X: Any, reset: bool) -> Table:
         refuse_what_numpy_converts(X, "X")
-        x = validated_table(self, X, reset=reset, missing=self.missing)
-        if isinstance(x, Table):
-            return x
-        names = getattr(self, "feature_names_in_", None)
-        return Table.of_numbers(np.ascontiguousarray(x), None if names is None else [*names])
+        return with_names(self, validated_table(self, X, reset=reset, missing=self.missing))
 
     def check_parameters(self) -> None:
         """Raise unless the parameters are of their types."""
@@ -204,7 +200,7 @@ class Columns(TransformerMixin, BaseEstimator):
         ColumnEncoding
             The encoding.
         """
-        table = X if isinstance(X, Table) else as_table(X)
+        table = as_table(X)
         if weight is not None and not weight.all():
             used = weight > 0
             table, y, weight = table.rows(used), None if y is None else y[used], weight[used]
@@ -275,6 +271,15 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
             own = type(estimator).__name__
             raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
     return (table, *targets) if targets else table
+
+
+def with_names(estimator: BaseEstimator, x: Any) -> Table:
+    """Return validated rows as a table with the names of the fit."""
+    if isinstance(x, Table):
+        return x
+    names = vars(estimator).get("feature_names_in_")
+    # Sums over rows of a Fortran-ordered array round otherwise.
+    return Table.of_numbers(np.ascontiguousarray(x), None if names is None else names.tolist())
 
 
 def _require_known(table: Table, missing: str) -> None:

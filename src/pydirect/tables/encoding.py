@@ -345,7 +345,7 @@ class ColumnEncoding:
         return out
 
     def _table(self, X: Any) -> Table:
-        table = X if isinstance(X, Table) else as_table(X)
+        table = as_table(X)
         if table.names is not None and self.names is not None and table.names != list(self.names):
             raise ValueError(f"X must have the columns of the fit: {what_differs(self.names, table.names)}")
         if table.shape[1] != self.n_columns:
@@ -474,6 +474,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def as_table(X: Any) -> Table:
     """Return anything as a table; numbers of an array are not copied."""
+    if isinstance(X, Table):
+        return X
     return Table.of_numbers(X) if is_matrix(X) else Table.of(X)
 
 

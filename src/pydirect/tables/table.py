@@ -78,7 +78,12 @@ class Table:
         """
         if is_frame(X):
             return cls._of_series(_series(X), column_names(X))
-        values = as_array(X)
+        values = np.asarray(X)
+        if values.dtype.kind in "SU" and not isinstance(X, np.ndarray):  # lists keep numbers beside text
+            values = np.asarray(X, dtype=object)
+        if values.ndim != 2:
+            expected = "Expected 2D array of shape (n_rows, n_features_in) for X"
+            raise ValueError(f"{expected}, got {values.ndim}D array instead")
         return cls([column_of_array(values[:, j], label(None, j)) for j in range(values.shape[1])])
 
     @classmethod
@@ -142,16 +147,6 @@ def label(names: Sequence[str] | None, column: int) -> str:
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame: it has columns, each of which can be taken out by its name."""
     return hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "__len__")
-
-
-def as_array(X: Any) -> NDArray[Any]:
-    """Return anything but a frame as a two-dimensional array; lists keep numbers beside text."""
-    values = np.asarray(X)
-    if values.dtype.kind in "SU" and not isinstance(X, np.ndarray):
-        values = np.asarray(X, dtype=object)
-    if values.ndim != 2:
-        raise ValueError(f"Expected 2D array of shape (n_rows, n_features_in) for X, got {values.ndim}D array instead")
-    return values
 
 
 def holds_text(X: Any) -> bool:
