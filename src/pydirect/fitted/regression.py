@@ -311,8 +311,7 @@ class FittedRegressor(OfLatent, Predictor):
 
     def noise_draws(self, x: FloatArray, k: int, n_samples: int, rng: np.random.Generator) -> FloatArray:
         if self.noise is None or self.noise.choices[k] == CONSTANT:
-            noise = self.posteriors[k].noise
-            return rng.choice(noise.levels, n_samples, p=noise.q / noise.q.sum())
+            return super().noise_draws(x, k, n_samples, rng)
         drawn = np.empty((len(x), n_samples))
         for rows in self.blocks(x):
             weights, values = self.noise_of(x[rows])[k]

@@ -18,7 +18,7 @@ from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.persistence.schema import AtLeast, Positive, Shape, Size
+from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape, Size
 
 
 def as_numpy(X: Any) -> Any:
@@ -47,7 +47,7 @@ class LinearBasis:
     - `edges`, int (n_outputs + 1,): where the directions of every output begin, when there are vectors.
     """
 
-    features: Basis
+    features: Annotated[Basis, Binds(n_features_in="n_features_in")]
     order: Annotated[NDArray[np.intp], Shape("n_basis_functions*")]
     vectors: Annotated[FloatArray, Shape("n_weights*", "n_directions*")] | None
     mean_missing: Annotated[float, AtLeast(0.0)]
@@ -72,11 +72,6 @@ class LinearBasis:
         features = replace(features, target_scale=None, names=None, parameters={})
         order, none = np.arange(features.n_weights), np.zeros(len(missing_scale))
         return cls(features, order, None, mean_missing, missing_scale, none, np.zeros(len(none) + 1, dtype=np.intp))
-
-    @property
-    def n_features_in(self) -> int:
-        """Columns of X."""
-        return self.features.n_features_in
 
     def combined(
         self, x: FloatArray, weights: FloatArray, with_missing: bool, n_threads: int = 1

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_choice
-from pydirect.persistence.schema import As, Binds, Shape
+from pydirect.persistence.schema import As, Shape
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.compile import (
     build_program,
@@ -62,7 +62,7 @@ class QuantizedModel(Outputs):
         Classes of a classifier.
     """
 
-    basis: Annotated[LinearBasis, Binds(n_features_in="n_features_in")]
+    basis: LinearBasis
     packed: PackedCodes
     levels: Annotated[FloatArray, Shape("n_levels")]
     centre: Annotated[FloatArray, Shape("n_functions* or 1", "n_outputs or 1")]
@@ -206,7 +206,8 @@ class QuantizedModel(Outputs):
         ndarray of bool of shape (n_rows,)
             Whether nothing is clipped.
         """
-        return self.program.in_range(self.program.quantise_inputs(self.rows(X)))
+        program = self.program
+        return np.asarray((np.abs(program.quantise_inputs(self.rows(X))) < program.limit).all(axis=1))
 
     def input_ranges(self) -> FloatArray:
         """Smallest and largest value of every column in integer arithmetic, (n_features_in, 2); others are clipped.

@@ -326,10 +326,6 @@ class IntegerProgram(Results):
         v = np.where(v > limit, limit, v)
         return (v + np.float32(32768.5)).astype(np.int64) - 32768
 
-    def in_range(self, q: Integers) -> NDArray[np.bool_]:
-        """Whether nothing is clipped at rows of quantised inputs, (n_rows,)."""
-        return np.asarray((np.abs(q) < self.limit).all(axis=1))
-
     def features(self, q: Any) -> Any:
         """Step 2: basis functions, (n_rows, n_basis_functions)."""
         parts = []
