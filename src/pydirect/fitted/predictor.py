@@ -324,8 +324,9 @@ class Predictor(Digested):
             return units.shape(mean), units.shape(np.sqrt(variance)) if with_std else None
         if not with_std:
             return units.shape(units.location + units.scale * self.latent_moments(x, with_variance=False)[0]), None
-        mean, variance = self.moments(x)
-        return units.shape(units.location + units.scale * mean), units.shape(units.scale * np.sqrt(variance))
+        mean, variance, noise = self.variance_parts(x)
+        std = np.sqrt(units.calibration**2 * (variance + noise))
+        return units.shape(units.location + units.scale * mean), units.shape(units.scale * std)
 
     def moments(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of y, standardised and calibrated."""

@@ -131,8 +131,12 @@ class Latent:
                 variance[rows] = self._variances.of(inputs, functions)
 
         chunks = [slice(begin, begin + size) for begin in range(0, len(x), size)]
-        for _ in ordered_map(predict, iter(chunks), max(min(n_threads, len(chunks)), 1)):
-            pass
+        if min(n_threads, len(chunks)) <= 1:
+            for rows in chunks:
+                predict(rows)
+        else:
+            for _ in ordered_map(predict, iter(chunks), min(n_threads, len(chunks))):
+                pass
         return mean, variance + more if with_variance else None
 
     def components(self, x: FloatArray) -> list[Components]:
@@ -287,7 +291,11 @@ class FittedRegressor(OfLatent, Predictor):
         return mean + detail.mean, detail.variance + more, detail.noise
 
     def variance_parts(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        return super().variance_parts(x) if self.local is None else self._with_local(x)
+        if self.local is not None:
+            return self._with_local(x)
+        mean, variance = self.latent.moments(x, with_variance=True)
+        assert variance is not None
+        return mean, variance, self.expected_noise(x)
 
     def components(self, x: FloatArray) -> list[Components]:
         return super().components(x) if self.local is None else self.mixed_by_moments(x)
