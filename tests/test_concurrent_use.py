@@ -86,10 +86,7 @@ MODELS = {
     "regressor": (DirectRegressor(n_basis_functions=24, random_state=0), "number"),
     "regressor of two targets": (DirectRegressor("nystroem", 24, local=False, random_state=1), "numbers"),
     "raw": (DirectRegressor(Fourier(rank_inputs=False), 24, posterior="sequential", random_state=2), "number"),
-    "mixture": (
-        DirectRegressor("fourier", 16, posterior=MeanField(n_components=2), random_state=2),
-        "number",
-    ),
+    "mixture": (DirectRegressor("fourier", 16, posterior=MeanField(n_components=2), random_state=2), "number"),
     "classifier": (DirectClassifier(n_basis_functions=24, random_state=3), "label"),
     "classifier of three classes": (DirectClassifier("nystroem", 24, random_state=4), "labels"),
     "counts": (DirectCountRegressor(n_basis_functions=24, random_state=5), "count"),

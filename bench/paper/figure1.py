@@ -42,11 +42,7 @@ import numpy as np  # noqa: E402
 
 from pydirect import GaussianStatistics, collect_statistics, evenly_spaced_levels  # noqa: E402
 from pydirect.baselines import Concrete, Reinforce, StochasticELBO, fit_stochastic  # noqa: E402
-from pydirect.baselines.stochastic import (  # noqa: E402
-    Estimator,
-    Exact,
-    StochasticFit,
-)
+from pydirect.baselines.stochastic import Estimator, Exact, StochasticFit  # noqa: E402
 from pydirect.direct.mean_field import MeanFieldRegression, fit_regression  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.optimize.gradient import lbfgs_on_logits  # noqa: E402

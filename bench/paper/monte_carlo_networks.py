@@ -47,10 +47,7 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "independent": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "independent"}),
     "direct": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "direct"}),
     "fixed": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "fixed"}),
-    "kept": (
-        MonteCarloBNNRegressor,
-        HIDDEN | {"kl_mode": "fixed", "noise": "constant", "schedule": KEPT},
-    ),
+    "kept": (MonteCarloBNNRegressor, HIDDEN | {"kl_mode": "fixed", "noise": "constant", "schedule": KEPT}),
     "DVI": (DVIRegressor, HIDDEN),
     "DIRECT": (DirectRegressor, {}),
 }

@@ -83,10 +83,7 @@ def dask_overhead(x: np.ndarray, y: np.ndarray, n_weights: int, partition: int) 
     import dask.array as da
     import distributed
 
-    parameters: dict[str, Any] = {
-        "features": Fourier(length_scale=3.0),
-        "n_basis_functions": n_weights - N_INPUTS - 1,
-    }
+    parameters: dict[str, Any] = {"features": Fourier(length_scale=3.0), "n_basis_functions": n_weights - N_INPUTS - 1}
     model = DirectRegressor(**parameters, n_threads=2).fit_features(x[:20_000], y[:20_000])
     begin = time.perf_counter()
     single = model.fit_stream(x, y, keep_features=True).statistics_

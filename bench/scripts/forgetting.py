@@ -122,11 +122,7 @@ STREAMS: dict[str, Callable[..., Stream]] = {
     "co2": co2,
     "approval": approval,
 }
-R_STREAMS: dict[str, Callable[[Path], Stream]] = {
-    "NOx": nitrogen_oxides,
-    "sunspots": sunspots,
-    "computers": computers,
-}
+R_STREAMS: dict[str, Callable[[Path], Stream]] = {"NOx": nitrogen_oxides, "sunspots": sunspots, "computers": computers}
 
 
 # --- models: each from a stream to means and deviations of y before every row

@@ -38,13 +38,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from pydirect import (  # noqa: E402
-    DirectRegressor,
-    Fourier,
-    Sequential,
-    SpikeAndSlabPrior,
-    fit_quantized,
-)
+from pydirect import DirectRegressor, Fourier, Sequential, SpikeAndSlabPrior, fit_quantized  # noqa: E402
 from pydirect.features import FourierFeatures  # noqa: E402
 from pydirect.features.basis import Basis  # noqa: E402
 from pydirect.features.inputs import InputMap  # noqa: E402

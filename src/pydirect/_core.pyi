@@ -243,32 +243,17 @@ def map_inputs(
 # n_columns), cells (n_columns, n_columns).
 
 def pair_screen(
-    classes: NDArray[np.uint8],
-    y: _Double,
-    n_classes: int,
-    between: _Double,
-    cells: NDArray[np.int32],
-    n_threads: int,
+    classes: NDArray[np.uint8], y: _Double, n_classes: int, between: _Double, cells: NDArray[np.int32], n_threads: int
 ) -> None: ...
 
 # Expectations over Gaussian logits. Of softmax: mean and probability are (n, n_classes), all others (n,), the variance
 # that of every logit of the row. Of a sigmoid all are (n,).
 
 def expected_softmax(
-    mean: _Double,
-    variance: _Double,
-    log_partition: _Double,
-    probability: _Double,
-    curvature: _Double,
-    n_threads: int,
+    mean: _Double, variance: _Double, log_partition: _Double, probability: _Double, curvature: _Double, n_threads: int
 ) -> None: ...
 def expected_sigmoid(
-    mean: _Double,
-    variance: _Double,
-    log_partition: _Double,
-    probability: _Double,
-    curvature: _Double,
-    n_threads: int,
+    mean: _Double, variance: _Double, log_partition: _Double, probability: _Double, curvature: _Double, n_threads: int
 ) -> None: ...
 
 # Mean field

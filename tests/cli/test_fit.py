@@ -203,11 +203,7 @@ def test_targets_of_two_numbers_suggest_classification(tmp_path, capsys, run, wr
     ("labels", "options", "message"),
     [
         ([f"name {i % 60}" for i in range(80)], [], "expected numbers, got 'name 0' in data row 1"),
-        (
-            [*map(str, range(39)), "n.n."],
-            [],
-            "'n.n.' in data row 40; --missing-value n.n. takes it",
-        ),
+        ([*map(str, range(39)), "n.n."], [], "'n.n.' in data row 40; --missing-value n.n. takes it"),
         (np.linspace(0.1, 0.9, 80), ["--task", "classification"], "continuous"),
     ],
 )

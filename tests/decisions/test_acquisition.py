@@ -159,10 +159,7 @@ def test_improvement_is_the_difference_of_hypervolumes(m):
 def test_bad_objectives_are_refused():
     with pytest.raises(ValueError, match=r"values must be finite of shape \(n_rows, 2\), got shape \(3, 3\)"):
         hypervolume(np.zeros((3, 3)), [0.0, 0.0])
-    with pytest.raises(
-        ValueError,
-        match=r"values must have shape \(n_rows, 2, n_functions\), .*, got \(4, 3, 5\)",
-    ):
+    with pytest.raises(ValueError, match=r"values must have shape \(n_rows, 2, n_functions\), .*, got \(4, 3, 5\)"):
         hypervolume_improvement(np.zeros((4, 3, 5)), np.zeros((1, 2)), [0.0, 0.0])
 
 

@@ -288,11 +288,7 @@ def test_basis_functions_are_added_while_left_out_labels_become_likelier():
         ({"posterior": MeanField(n_components=2)}, ValueError, r"MeanField\(n_components=...\) must be 1 for classes"),
         ({"posterior": Sequential(prior=HEAVY)}, ValueError, "prior must factorise"),
         ({"posterior": MeanField(prior=HEAVY)}, ValueError, "prior must factorise"),
-        (
-            {"posterior": "sequential", "bound": "exponential"},
-            ValueError,
-            "bound must be 'softmax' with posterior=",
-        ),
+        ({"posterior": "sequential", "bound": "exponential"}, ValueError, "bound must be 'softmax' with posterior="),
         ({"posterior": Sequential(n_levels=4)}, ValueError, "n_levels must be odd with level_scales='own'"),
         ({"posterior": Sequential(level_scales="mine")}, ValueError, "level_scales must be one of"),
         ({"posterior": Sequential(n_draws=0)}, ValueError, "n_draws must be at least 2"),

@@ -13,12 +13,7 @@ from sklearn.metrics import get_scorer
 from sklearn.model_selection import KFold, cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import (
-    DirectCensoredRegressor,
-    DirectOrdinalClassifier,
-    DirectSurvivalRegressor,
-    Nystroem,
-)
+from pydirect import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSurvivalRegressor, Nystroem
 from pydirect.estimators import TargetWarning
 from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.logistic import LatentLikelihood

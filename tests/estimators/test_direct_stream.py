@@ -287,10 +287,7 @@ def test_rows_fade_and_leave_with_time():
     times = np.datetime64("2026-01-01", "ms") + np.cumsum(np.random.default_rng(2).integers(0, 2000, 300))
     age = (times[-1] - times) / np.timedelta64(1, "s")
     minute = datetime.timedelta(minutes=1)
-    for options, weight in (
-        ({"half_life": minute}, 0.5 ** (age / 60)),
-        ({"window": minute}, (age < 60).astype(float)),
-    ):
+    for options, weight in (({"half_life": minute}, 0.5 ** (age / 60)), ({"window": minute}, (age < 60).astype(float))):
         model = stream(follow_inputs=False, **options).partial_fit(X[:100], y[:100], times=times[:100])
         model.predict_then_learn(X[100:], y[100:], times=times[100:].tolist())  # the standard library's datetimes
         assert_sums_of(model, X, y, weight, rtol=1e-7)  # seconds since 1970 have seven digits behind the point

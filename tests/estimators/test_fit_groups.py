@@ -198,11 +198,7 @@ def test_labels_are_checked(model, data, groups, error, message):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"posterior": "sequential"}, "posterior"),
-        ({"noise": "varying"}, "noise"),
-        ({"local": 8}, "local"),
-    ],
+    [({"posterior": "sequential"}, "posterior"), ({"noise": "varying"}, "noise"), ({"local": 8}, "local")],
 )
 def test_what_needs_rows_is_refused(options, message, data):
     with pytest.raises(ValueError, match=message):

@@ -282,11 +282,7 @@ def test_long_stages_say_that_they_go_on_and_what_is_done(data, capsys, monkeypa
 
 @pytest.mark.parametrize(
     "parameters",
-    [
-        {"posterior": "mean_field", "n_basis_functions": 60},
-        {"n_basis_functions": 40},
-        {"features": "linear"},
-    ],
+    [{"posterior": "mean_field", "n_basis_functions": 60}, {"n_basis_functions": 40}, {"features": "linear"}],
     ids=str,
 )
 def test_a_fit_cut_short_warns_and_is_usable(data, parameters):

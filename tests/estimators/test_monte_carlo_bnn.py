@@ -9,11 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 
 import pydirect
-from pydirect import (
-    DVIRegressor,
-    MonteCarloBNNRegressor,
-    TrainingSchedule,
-)
+from pydirect import DVIRegressor, MonteCarloBNNRegressor, TrainingSchedule
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork
 from pydirect.networks.training import BOUND_DRAWS, NetworkObjective, OverfittedDrawsWarning
 from pydirect.persistence import container as persistence

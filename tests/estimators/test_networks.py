@@ -187,11 +187,7 @@ def test_two_classes_have_one_logit(name):
     assert z.shape == std.shape == (25,)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [DVI_CLASSES(), SAMPLED_CLASSES(n_predictive_draws=100)],
-    ids=["moments", "draws"],
-)
+@pytest.mark.parametrize("model", [DVI_CLASSES(), SAMPLED_CLASSES(n_predictive_draws=100)], ids=["moments", "draws"])
 def test_predictions_of_classes_stay_within_their_memory(model):
     model = clone(model).set_params(schedule=TrainingSchedule(n_steps=5)).fit(X, np.arange(90) % 10)
     many = np.resize(NEW, (3000, 2))

@@ -3,16 +3,7 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from pydirect import (
-    DirectClassifier,
-    DirectRegressor,
-    Fourier,
-    Gaussian,
-    MeanField,
-    MixturePrior,
-    Nystroem,
-    Sequential,
-)
+from pydirect import DirectClassifier, DirectRegressor, Fourier, Gaussian, MeanField, MixturePrior, Nystroem, Sequential
 
 CONFIGURATIONS = [
     DirectRegressor(n_basis_functions=40),

@@ -328,12 +328,7 @@ def test_a_target_that_is_not_possible_has_no_density():
         ({"target_transform": "log"}, COUNT, ValueError, r"y must be greater than 0 for log\(y\), got 0"),
         ({"target_transform": "sqrt"}, PLAIN, ValueError, "y must not be negative for target_transform='sqrt'"),
         ({"target_transform": ["log"]}, ALL, ValueError, "target_transform must have one scale per output, 3, got 1"),
-        (
-            {"target_transform": "exp"},
-            PRICE,
-            ValueError,
-            "must be one of 'log', .*, 'auto', got 'exp'",
-        ),
+        ({"target_transform": "exp"}, PRICE, ValueError, "must be one of 'log', .*, 'auto', got 'exp'"),
         ({"target_transform": ["exp"]}, PRICE, ValueError, r"target_transform\[0\] must be one of 'log', 'sqrt'"),
         ({"target_transform": 2}, PRICE, TypeError, "must be None, a name, a TargetScale or a transformer"),
     ],

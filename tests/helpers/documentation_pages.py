@@ -18,10 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {"examples", "generated"}
-PAGES = [
-    ROOT / "README.md",
-    *sorted(p for p in DOCS.rglob("*.md") if not GENERATED & set(p.relative_to(DOCS).parts)),
-]
+PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if not GENERATED & set(p.relative_to(DOCS).parts))]
 _BLOCK = re.compile(r"(?P<marks>(?:^<!-- [^\n]* -->\n)*)^```python\n(?P<source>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- (alone|check)(?:: (.*))? -->")
 _FENCED = re.compile(r"^(`{3,}|:{3,}).*?^\1$", re.MULTILINE | re.DOTALL)

@@ -252,10 +252,7 @@ def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ({"bound": "probit"}, "bound must be one of"),
-        ({"max_iter": 0}, "max_iter must be at least 1"),
-    ],
+    [({"bound": "probit"}, "bound must be one of"), ({"max_iter": 0}, "max_iter must be at least 1")],
 )
 def test_wrong_arguments_are_named(make_rows, arguments, message):
     rows = make_rows(likelihood="jaakkola")

@@ -223,11 +223,7 @@ def by_adaptive_quadrature(mean, sd):
             for a, b in itertools.pairwise(ends)
         )
 
-    return (
-        expectation(lambda z: -log_expit(-z)),
-        expectation(expit),
-        expectation(lambda z: expit(z) * expit(-z)),
-    )
+    return (expectation(lambda z: -log_expit(-z)), expectation(expit), expectation(lambda z: expit(z) * expit(-z)))
 
 
 @pytest.mark.parametrize(("sd", "n_nodes"), [(0.0, 1), (0.2, 41), (0.8, 61), (1.5, 61), (3.0, 81)])

@@ -74,10 +74,7 @@ def test_the_gradient_is_that_of_the_log_likelihood(make_rows):
 
 @pytest.mark.parametrize(("n_functions", "likelihood"), KINDS)
 def test_weights_are_repetitions(make_rows, n_functions, likelihood):
-    rows, posterior = (
-        make_rows(9, 3, n_functions=n_functions, likelihood=likelihood),
-        draw_posterior(3, n_functions),
-    )
+    rows, posterior = (make_rows(9, 3, n_functions=n_functions, likelihood=likelihood), draw_posterior(3, n_functions))
     each = np.repeat(np.arange(9), rows.weight.astype(int))
     repeated = replace(rows.chosen(each), weight=np.ones(len(each)))
     one, other = rows.evaluate(posterior), repeated.evaluate(posterior)

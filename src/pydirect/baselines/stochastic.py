@@ -12,15 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pydirect import _core
 from pydirect._threads import single_blas_thread
-from pydirect._validation import (
-    FloatArray,
-    as_choice,
-    as_count,
-    as_float_array,
-    as_generator,
-    as_instance,
-    as_number,
-)
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_instance, as_number
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.distributions.noise import NoiseGrid, NoisePosterior

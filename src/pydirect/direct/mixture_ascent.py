@@ -12,12 +12,7 @@ from pydirect import _core
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_instance
 from pydirect.direct.mean_field import MeanFieldPosterior, MeanFieldRegression, fit_regression
-from pydirect.direct.mixture_posterior import (
-    SMALLEST_ALPHA,
-    SMALLEST_MASS,
-    MixturePosterior,
-    taylor_entropy,
-)
+from pydirect.direct.mixture_posterior import SMALLEST_ALPHA, SMALLEST_MASS, MixturePosterior, taylor_entropy
 from pydirect.distributions.categorical import FactorizedCategorical, padded
 from pydirect.distributions.priors import MixturePriorTable
 from pydirect.optimize.gradient import lbfgs, through_softmax

@@ -12,14 +12,7 @@ from scipy.special import entr, logsumexp, rel_entr
 
 from pydirect import _core
 from pydirect._dense import product
-from pydirect._validation import (
-    FloatArray,
-    as_count,
-    as_float_array,
-    as_generator,
-    as_level_indices,
-    short_repr,
-)
+from pydirect._validation import FloatArray, as_count, as_float_array, as_generator, as_level_indices, short_repr
 from pydirect.distributions.categorical import FactorizedCategorical, WeightMarginals
 from pydirect.distributions.noise import NoisePosterior
 from pydirect.optimize.outcome import Outcome, WithOutcome

@@ -4,11 +4,7 @@ from pydirect.estimators.choices import Fourier, Gaussian, MeanField, Nystroem, 
 from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
-from pydirect.estimators.direct_latent import (
-    DirectCensoredRegressor,
-    DirectOrdinalClassifier,
-    DirectSurvivalRegressor,
-)
+from pydirect.estimators.direct_latent import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSurvivalRegressor
 from pydirect.estimators.direct_mixed import DirectMixedRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor, FeatureMapWarning
 from pydirect.estimators.direct_stream import DirectStreamRegressor

@@ -23,13 +23,7 @@ from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedCounts
-from pydirect.logistic.count_likelihood import (
-    POISSON,
-    CountDistribution,
-    CountLikelihood,
-    as_counts,
-    moment_dispersion,
-)
+from pydirect.logistic.count_likelihood import POISSON, CountDistribution, CountLikelihood, as_counts, moment_dispersion
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, largest_log_rate_amplitude, stabilised
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.problem import (
@@ -153,11 +147,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         return super()._plan()
 
     def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> Self:
         """Fit from scratch.
 
@@ -363,11 +353,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     @takes_exposure
     def score(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> float:
         """Share of the Poisson deviance that predictions explain, D²: 1 at best, 0 for one rate for all rows.
 

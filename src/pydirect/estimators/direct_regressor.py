@@ -386,11 +386,7 @@ class DirectRegressor(Regressor):
         return self
 
     def _fix_features(
-        self,
-        plan: RegressionPlan,
-        given: GivenRows,
-        earlier: Basis | None = None,
-        known: TargetTransform | None = None,
+        self, plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None, known: TargetTransform | None = None
     ) -> None:
         """Fit the feature map to rows, on the scale of targets that a fit has chosen, `known`."""
         units, rows = fit_units(plan, given, known)
@@ -501,11 +497,7 @@ class DirectRegressor(Regressor):
         return self
 
     def _fit_to(
-        self,
-        plan: RegressionPlan,
-        statistics: RunningStatistics,
-        progress: Progress,
-        repetitions: float | None = None,
+        self, plan: RegressionPlan, statistics: RunningStatistics, progress: Progress, repetitions: float | None = None
     ) -> None:
         unit = self.features_.target_scale
         if unit is not None and len(unit) != statistics.n_outputs:

@@ -159,11 +159,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
 
 
 def fit_groups(
-    model: DirectRegressor,
-    X: ArrayLike,
-    y: ArrayLike,
-    groups: ArrayLike,
-    sample_weight: ArrayLike | None = None,
+    model: DirectRegressor, X: ArrayLike, y: ArrayLike, groups: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> GroupedRegressor:
     """Fit a regressor to each of many groups of rows, which learn from each other: 500 shops of 200 rows.
 

@@ -276,10 +276,7 @@ def with_noise(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPl
 
 
 def fit_units(
-    plan: RegressionPlan,
-    given: GivenRows,
-    known: TargetTransform | None = None,
-    choice: ScaleChoice | None = None,
+    plan: RegressionPlan, given: GivenRows, known: TargetTransform | None = None, choice: ScaleChoice | None = None
 ) -> tuple[Units, TrainingRows]:
     """Stage 1: location, scale and transform of the targets, for "auto" a chosen one or that of earlier rows."""
     if plan.transform != "auto":

@@ -9,11 +9,7 @@ from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.correlated import CorrelatedRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_count import DirectCountRegressor
-from pydirect.estimators.direct_latent import (
-    DirectCensoredRegressor,
-    DirectOrdinalClassifier,
-    DirectSurvivalRegressor,
-)
+from pydirect.estimators.direct_latent import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSurvivalRegressor
 from pydirect.estimators.direct_mixed import DirectMixedRegressor
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.direct_stream import DirectStreamRegressor

@@ -340,11 +340,7 @@ class AdaptiveRegression:
         matrix, scale, n_waiting, directions, signs = posterior.lend()
         rows, weights, n_summed, sum_scale = self.sums.lend()
         n_left = min(most, self._rows_until_due(), BLOCK_ROWS - n_waiting, len(weights) - 1 - n_summed)
-        arrays = {
-            "covariance": matrix,
-            "posterior": [directions, signs, posterior.mean],
-            "sums": [rows, weights],
-        }
+        arrays = {"covariance": matrix, "posterior": [directions, signs, posterior.mean], "sums": [rows, weights]}
         numbers = {
             "n_waiting": n_waiting,
             "n_summed": n_summed,

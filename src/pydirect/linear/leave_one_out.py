@@ -206,11 +206,7 @@ def influence_of_group(
 
 
 def influence_of_few(
-    posterior: FactoredPosterior,
-    at: FloatArray,
-    phi: FloatArray,
-    errors: FloatArray,
-    weight: FloatArray | None = None,
+    posterior: FactoredPosterior, at: FloatArray, phi: FloatArray, errors: FloatArray, weight: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Return what `influence_of_group` does, of fewer rows than weights: by a factor of I − P^½ΦSΦᵀP^½.
 

@@ -2,7 +2,4 @@
 
 from pydirect.noise.local import LocalProcess, NeighbourSets
 
-__all__ = [
-    "LocalProcess",
-    "NeighbourSets",
-]
+__all__ = ["LocalProcess", "NeighbourSets"]

@@ -202,10 +202,7 @@ def _parse_header(text: bytes, path: str | os.PathLike[str]) -> tuple[str, dict[
         raise ValueError(f"the header is nested deeper than {_MAX_DEPTH} levels")
     try:
         document = json.loads(
-            text.decode("ascii"),
-            parse_constant=_parse_float,
-            parse_float=_parse_float,
-            object_pairs_hook=_parse_object,
+            text.decode("ascii"), parse_constant=_parse_float, parse_float=_parse_float, object_pairs_hook=_parse_object
         )
     except ValueError as error:
         raise ValueError(f"the header is not valid: {error}") from None

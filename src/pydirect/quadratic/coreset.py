@@ -166,12 +166,7 @@ class NetworkCoreset:
     @classmethod
     @single_blas_thread()
     def from_data(
-        cls,
-        x: ArrayLike,
-        y: ArrayLike,
-        depth: int,
-        bias: bool = True,
-        sample_weight: ArrayLike | None = None,
+        cls, x: ArrayLike, y: ArrayLike, depth: int, bias: bool = True, sample_weight: ArrayLike | None = None
     ) -> NetworkCoreset:
         """Reduce data to at most `n_moments` rows, in O(D³ log(n/D)) operations for D moments; few rows are kept."""
         x = as_float_array(x, "x", ("n_samples", "n_inputs"))

@@ -136,12 +136,7 @@ def quantise_frequencies(turns: FloatArray, bits: int | None = None) -> tuple[ND
 
 
 def build_program(
-    basis: Basis,
-    layout: BasisLayout,
-    codes: NDArray[np.uint8],
-    levels: FloatArray,
-    n_samples: int,
-    output: Outputs,
+    basis: Basis, layout: BasisLayout, codes: NDArray[np.uint8], levels: FloatArray, n_samples: int, output: Outputs
 ) -> IntegerProgram:
     """Compile codes (len(layout.order), n_outputs · n_samples) on a basis to an integer program.
 

@@ -12,18 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect._validation import FloatArray, as_choice
 from pydirect.persistence.schema import As, Shape
 from pydirect.quantized.codes import PackedCodes
-from pydirect.quantized.compile import (
-    build_program,
-    lay_out,
-)
+from pydirect.quantized.compile import build_program, lay_out
 from pydirect.quantized.device import DeviceModel
 from pydirect.quantized.fitted import LinearBasis, Outputs
-from pydirect.quantized.program import (
-    BLOCK_ROWS,
-    AccumulatorOverflowError,
-    IntegerArithmeticError,
-    IntegerProgram,
-)
+from pydirect.quantized.program import BLOCK_ROWS, AccumulatorOverflowError, IntegerArithmeticError, IntegerProgram
 
 ARITHMETICS = ("float", "integer")
 

@@ -15,32 +15,15 @@ from pydirect._warnings import warn
 from pydirect.direct.mixture_posterior import MixturePosterior
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
-from pydirect.features.maps import (
-    FeatureMap,
-    FourierFeatures,
-    NystroemFeatures,
-    TransformerFeatures,
-)
+from pydirect.features.maps import FeatureMap, FourierFeatures, NystroemFeatures, TransformerFeatures
 from pydirect.linear.posterior import GaussianPosterior
-from pydirect.quantized.codes import (
-    PackedCodes,
-    affine_levels,
-    bits_for,
-    shared_levels,
-    unit_levels,
-    zero_code,
-)
+from pydirect.quantized.codes import PackedCodes, affine_levels, bits_for, shared_levels, unit_levels, zero_code
 from pydirect.quantized.compile import input_reach, lay_out
 from pydirect.quantized.fitted import FittedBasisModel, LinearBasis, Outputs, Quantizable
 from pydirect.quantized.model import ARITHMETICS, FloatPath
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
 from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
-from pydirect.quantized.samples import (
-    METHODS,
-    choose_samples,
-    rounded_on_best_scale,
-    sample_targets,
-)
+from pydirect.quantized.samples import METHODS, choose_samples, rounded_on_best_scale, sample_targets
 
 # Of weights that all have the same levels.
 ZERO, ONE = np.zeros((1, 1)), np.ones((1, 1))

@@ -182,11 +182,7 @@ class EncodedSource(DerivedSource):
 
 
 def as_source(
-    X: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    labels: LabelCodes | None = None,
-    codes: Codebook | None = None,
+    X: Any, y: Any = None, sample_weight: Any = None, labels: LabelCodes | None = None, codes: Codebook | None = None
 ) -> Source:
     """Return the source that the arguments of ``fit_stream`` describe.
 
