@@ -375,7 +375,7 @@ class Expectations:
         shape = self.n_rows if n_classes == 1 else (self.n_rows, n_classes)
         self.mean = np.random.default_rng(0).normal(scale=2.0, size=shape)
         self.variance = np.full(self.n_rows, sd**2)
-        self.expect = likelihood.expected_sigmoid if n_classes == 1 else likelihood.expected_softmax
+        self.expect = likelihood.expected_likelihood
         self.expect(self.mean, self.variance)
 
     def time_expectations(self, n_classes: int, sd: float) -> None:

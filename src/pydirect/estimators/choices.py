@@ -211,11 +211,12 @@ class Sequential(Choice):
         """Levels in units of the prior standard deviation, or None for evenly spaced ones."""
         return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
 
-    def lattice(self, basis: Basis) -> Lattice:
-        """Return what draws weights of basis functions; cosines and sines of one frequency share a scale."""
-        scales = "own" if self.level_scales == "auto" else self.level_scales
-        levels = as_prior(self.prior), self.n_levels, self.unit_levels, scales
-        return Lattice(*levels, getattr(basis.map, "pairs", None), self.n_draws, self.keep_factor)
+
+def lattice_of(posterior: Sequential, basis: Basis) -> Lattice:
+    """Return what draws weights of basis functions; cosines and sines of one frequency share a scale."""
+    scales = "own" if posterior.level_scales == "auto" else posterior.level_scales
+    levels = as_prior(posterior.prior), posterior.n_levels, posterior.unit_levels, scales
+    return Lattice(*levels, getattr(basis.map, "pairs", None), posterior.n_draws, posterior.keep_factor)
 
 
 @described_by(Sequential)

@@ -17,7 +17,7 @@ from pydirect._validation import FloatArray, as_choice
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import as_prior
 from pydirect.estimators._classifier import require_classes
-from pydirect.estimators.choices import Gaussian, MeanField, Sequential, generator_of
+from pydirect.estimators.choices import Gaussian, MeanField, Sequential, generator_of, lattice_of
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FIRST_SIZES, FeaturePlan, choose_landmarks
 from pydirect.features.kernel import KernelHyperparameters
@@ -370,7 +370,7 @@ def _drawn(
     fit = draw_at_rest(
         source,
         problem.ascent,
-        replace(posterior.lattice(basis), keep_factor=False),
+        replace(lattice_of(posterior, basis), keep_factor=False),
         directions=problem.vectors,
         random_states=[int(rng.integers(2**31)) for _ in range(problem.raw.n_functions)],
         n_threads=resolve_n_threads(),

@@ -23,7 +23,7 @@ from pydirect._warnings import ignored
 from pydirect.direct.empirical_bayes import RawPolicy, draw_by_evidence
 from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
-from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, may_be_local
+from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, lattice_of, may_be_local
 from pydirect.estimators.target_transform import (
     FEW_ROWS,
     IDENTITY,
@@ -476,7 +476,7 @@ def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.G
     if isinstance(posterior, Sequential):
         # Levels may move to posterior means where nobody asked for levels of another kind, or for zeros.
         may_centre = posterior.level_scales == "auto" and posterior.levels is None
-        lattice, given = posterior.lattice(sums.basis), (statistics, starts, seeds)
+        lattice, given = lattice_of(posterior, sums.basis), (statistics, starts, seeds)
         return [*draw_by_evidence(lattice, *given, may_centre=may_centre, n_threads=resolve_n_threads())]
     return list(_raw_policy(plan, posterior, sums.basis).fit(statistics, starts))
 

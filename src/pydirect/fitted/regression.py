@@ -191,9 +191,9 @@ class Latent:
         return list(zip(self.posteriors, self.prior_scale, strict=True))
 
 
-def of_part(part: str, name: str) -> Any:
+def of_part(part: str, name: str, doc: str = "") -> Any:
     """Return a property that is the one of a part of a model."""
-    return property(attrgetter(f"{part}.{name}"))
+    return property(attrgetter(f"{part}.{name}"), doc=doc)
 
 
 class OfLatent(Digested):
@@ -201,7 +201,9 @@ class OfLatent(Digested):
 
     latent: Latent
 
-    basis, n_columns, posteriors = (of_part("latent", name) for name in ("basis", "n_columns", "posteriors"))
+    basis = of_part("latent", "basis", "Feature map of the latent functions.")
+    n_columns = of_part("latent", "n_columns", "Floats per row while predicting.")
+    posteriors = of_part("latent", "posteriors", "Posteriors of the weights, one per latent function.")
 
     @property
     def elbo_units(self) -> FloatArray:

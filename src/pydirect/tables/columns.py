@@ -86,8 +86,8 @@ class Columns(TransformerMixin, BaseEstimator):
     >>> columns = Columns().fit(X)
     >>> columns.get_feature_names_out().tolist()
     ['x0=blue', 'x0=red', 'x1']
-    >>> columns.transform([["green", 4.0]]).tolist()
-    [[0.0, 0.0, 4.0]]
+    >>> columns.transform([["blue", 4.0]]).tolist()
+    [[1.0, 0.0, 4.0]]
     """
 
     def __init__(
