@@ -18,6 +18,7 @@ from pydirect import (
     MeanField,
     Nystroem,
     Polynomial,
+    PooledRegressor,
     Sequential,
     SpikeAndSlabPrior,
     TablePrior,
@@ -395,9 +396,32 @@ def test_gross_targets_choose_student_t_noise_unless_a_scale_explains_them():
         robust = DirectRegressor().fit(x, y)
     assert "student_t" in robust.noise_choice_ and robust.target_transform_ is None
     assert np.abs(robust.predict(x) - plain.predict(x)).max() < 0.1
+    with pytest.warns(TargetWarning, match="noise is taken"):
+        assert "student_t" in PooledRegressor("linear", trees=False).fit(x, y).model_.kernel.noise.choices
+    with pytest.warns(TargetWarning, match="may ruin the fit"):
+        assert DirectRegressor(local=20).fit(x, y).noise_choice_ == {}
     skewed = np.exp(2.5 * (x[:, 0] + 0.5 * rng.standard_normal(200)))
     skewed[x[:, 0].argmax()] *= 20
     assert DirectRegressor("linear").fit(x, skewed).target_transform_.names == ("log",)
+
+
+def test_one_gross_target_among_many_rows_is_seen():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3000, 2))
+    y = x[:, 0] + 0.1 * rng.standard_normal(3000)
+    y[1234] += 1e5
+    with pytest.warns(TargetWarning, match="1 of 3000 targets"):
+        model = DirectRegressor("linear").fit(x, y)
+    assert np.abs(model.predict(x) - x[:, 0]).max() < 0.05
+
+
+@pytest.mark.filterwarnings("ignore::pydirect.tables.TableWarning")
+@pytest.mark.parametrize("table", [np.ones((100, 2)), np.full((100, 1), np.nan)], ids=["constant", "empty"])
+def test_columns_of_no_use_leave_a_constant_model_of_skewed_targets(table):
+    y = np.random.default_rng(0).exponential(size=100)
+    model = DirectRegressor().fit(table, y)
+    mean, std = model.predict(table[:2], return_std=True)
+    assert mean[0] == mean[1] and abs(mean[0] - y.mean()) < 0.5 * y.std() and 0.5 < std[0] / y.std() < 2
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e5])

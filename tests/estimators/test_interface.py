@@ -161,8 +161,8 @@ def test_calibration_learns_the_scale_that_a_wrong_noise_lacks(factor):
     assert np.mean((lower < y[300:]) & (y[300:] < upper)) == pytest.approx(0.9, abs=0.03)
     once = model.calibration_scale_
     assert model.calibrate(X[300:], y[300:]).calibration_scale_ == pytest.approx(once, rel=1e-12)
-    heavy = np.repeat(X[300:310], 3, axis=0), np.repeat(y[300:310], 3)
-    weighted = model.calibrate(X[300:310], y[300:310], np.full(10, 3.0)).calibration_scale_
+    heavy = np.repeat(X[300:330], 3, axis=0), np.repeat(y[300:330], 3)
+    weighted = model.calibrate(X[300:330], y[300:330], np.full(30, 3.0)).calibration_scale_
     assert model.calibrate(*heavy).calibration_scale_ == pytest.approx(weighted)
     mean, std = model.predict(X, return_std=True)
     assert model.fit(X[:300], y[:300]).calibration_scale_ == 1.0

@@ -83,3 +83,9 @@ def test_single_precision_blocks_are_whitened_before_they_are_rounded():
     np.testing.assert_allclose(single.gaussian().A, (phi * WEIGHT[:, None]).T @ phi, atol=1e-3)
     with pytest.raises(ValueError, match="same block_dtype"):
         of(slice(None)).merge(single)
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    one, three = (collect_statistics(FEATURES, X, Y, WEIGHT, n_threads=n) for n in (1, 3))
+    assert one.A.tobytes() == three.A.tobytes()
+    assert one.c.tobytes() == three.c.tobytes()

@@ -210,17 +210,16 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
         UserWarning
             If there are fewer than 20 rows.
         """
-        x = self.encode_rows(X)
+        model, x = self._at(X)
         targets, weight = self._check_targets(y, len(x)), as_sample_weight(sample_weight, len(x))
-        n = len(x) if weight is None else float(weight.sum())
+        n = len(x) if weight is None else float(weight.sum() ** 2 / np.square(weight).sum())
         if n < FEWEST_CALIBRATED:
             warn(
                 f"calibrate should be given at least {FEWEST_CALIBRATED} rows, got {n:g}: the factor is mostly chance",
                 UserWarning,
             )
         with self._threads():
-            factor = self.model_.calibration_of(x, targets, weight)
-        self.model_ = self.model_.calibrated(factor)
+            self.model_ = model.calibrated(model.calibration_of(x, targets, weight))
         return self
 
     @takes_rows

@@ -143,6 +143,8 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             warn_of_gross(np.asarray(targets)[:, None], "fit without them")
             labels, group = np.unique(as_labels(groups), return_inverse=True)
             weight = as_weights(sample_weight, len(targets))
+            if (n := np.count_nonzero(weight)) < 2:
+                raise ValueError(f"X must have at least two rows of positive weight, got {n} sample")
             units, standard = Units.fit(np.asarray(targets, np.float64)[:, None], weight, True)
             table = with_names(self, x)
             self.columns_ = self._fitted_columns(table, standard, weight)

@@ -69,6 +69,16 @@ GROWTH = 1.5
 WATCHED_ROWS, FAR = 50, 3.0
 
 
+def _of_features(name: str) -> Any:
+    """Return a property that is an attribute of the feature map."""
+
+    def get(self: DirectRegressor) -> Any:
+        check_is_fitted(self, "features_")
+        return getattr(self.features_, name)
+
+    return property(get)
+
+
 class FeatureMapWarning(UserWarning):
     """A feature map that was fixed does not suit the rows."""
 
@@ -113,7 +123,8 @@ class DirectRegressor(Regressor):
         targets farther than 20 median absolute deviations from the median count as that far. ``"auto"`` is
         ``"constant"``, but `fit` with a learned kernel and 200 rows or more chooses ``"varying"`` noise or heavy tails
         where leave-one-out residuals do not look like Gaussian noise of constant variance, and scores favour it, also
-        over a local process; and with ``target_transform="auto"`` Student-t noise where a few targets are gross errors.
+        over a local process; and Student-t noise where there are 50 rows or more of one target, a few of which carry
+        most of the squares as gross errors (`fit` with ``local="auto"`` or False, y itself or ``"auto"``).
     target_transform : str, TargetScale, TargetTransform, transformer, list of them or None, default="auto"
         The scale on which y is modelled. ``"auto"``, the default, chooses in `fit` of 80 rows or more, by leave-one-out
         density in y's units, among y itself and those of roots, logarithm (positive y), log-odds (between 0 and 1) and
@@ -390,6 +401,7 @@ class DirectRegressor(Regressor):
     ) -> None:
         """Fit the feature map to rows, on the scale of targets that a fit has chosen, `known`."""
         units, rows = fit_units(plan, given, known)
+        warn_of_outliers(plan, units, rows.y)
         self.features_ = fit_features(plan, given, units, rows, plan.generators()[0], earlier).for_one_pass()
 
     def _warn_if_constant(self, x: FloatArray) -> None:
@@ -875,8 +887,7 @@ class DirectRegressor(Regressor):
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    search_ = property(lambda self: self.features_.search)
-    target_transform_ = property(lambda self: self.features_.target_transform)
+    search_, target_transform_ = _of_features("search"), _of_features("target_transform")
     noise_model_ = of_model("noise")
     local_ = of_model("local")
 

@@ -91,16 +91,17 @@ def fit_many(
         table, own, _, _ = read
         target_key = str(joblib.hash(own))
         choices.append(None)
-        if plan.transform == "auto":
-            scale_key = key, target_key, plan.noise, plan.is_gaussian
+        if plan.transform in ("auto", None):
+            scale_key = key, target_key, plan.noise, plan.is_gaussian, plan.transform, plan.local
             if scale_key not in chosen:
                 chosen[scale_key] = choose_scale(plan, *merged([trial._encoded(read)]))
             choices[k] = choice = chosen[scale_key]
             transform = None if choice is None or choice.transform is None else choice.transform
             plans[k] = replace(with_noise(plan, choice), transform=transform)
-        # Kernels and transforms are learned from the target, and what is kept of gaps depends on it.
+        # Kernels and transforms are learned from the target within reach, and what is kept of gaps depends on it.
         needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
-        groups.setdefault((key, str(plans[k].transform), target_key if needed else ""), []).append(k)
+        kernel_key = str(plans[k].transform), plans[k].reach is None, target_key if needed else ""
+        groups.setdefault((key, *kernel_key), []).append(k)
     for members in groups.values():
         lead = estimators[members[0]]
         given: list[GivenRows] = []

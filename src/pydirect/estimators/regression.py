@@ -51,7 +51,7 @@ from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
-from pydirect.noise.student_t import DEGREES, fit_student_t, gross_targets, warn_of_gross, within_reach
+from pydirect.noise.student_t import fit_student_t, gross_targets, warn_of_gross, within_reach
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
@@ -63,6 +63,7 @@ from pydirect.tables.table import equal_rows
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 # Landmarks at first. They are enough where what they miss is below the first share of the noise, and not above the
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
+LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
 
@@ -136,24 +137,33 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     Few rows learn a kernel of y itself first, which is then that of the fit unless another scale promises more. Where a
     few targets are gross, y itself with Student-t noise may be likelier than any scale.
     """
-    if plan.transform != "auto" or not plan.is_gaussian or plan.noise not in ("auto", "constant", "varying"):
+    if (
+        plan.transform not in ("auto", None)
+        or not plan.is_gaussian
+        or plan.noise not in ("auto", "constant", "varying")
+    ):
+        return None
+    far, gross = gross_targets(given.y)
+    may_be_gross = plan.noise == "auto" and plan.local in (None, "auto") and len(gross) == 1 and bool(gross[0])
+    if plan.transform is None and not may_be_gross:
         return None
     chosen = chosen_rows(plan.random_state, len(given.x), given.weight)
+    if may_be_gross:
+        chosen = np.union1d(chosen, np.flatnonzero(far))
     y, weight = given.y[chosen], None if given.weight is None else given.weight[chosen]
     tried = [
-        [scale for scale in candidates(own) if scale.allows(all_of_it)]
+        [scale for scale in candidates(own) if scale.allows(all_of_it) and plan.transform == "auto"]
         for own, all_of_it in zip(y.T, given.y.T, strict=True)
     ]
-    gross = plan.noise == "auto" and len(tried) == 1 and bool(gross_targets(y)[0][0])
-    if not any(tried) and not gross:
+    if not any(tried) and not may_be_gross:
         return None
     small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
     few = features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1
     found = [small.chosen(own, scales, few) for own, scales in zip(y.T, tried, strict=True)]
     scales, gains, spreads, bases = zip(*found, strict=True)
-    if gross and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN:
+    if may_be_gross and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN_OF_STUDENT_T:
         effect = "noise is taken as Student-t's, which they hardly move"
-        warn_of_gross(y, "use noise='constant' if they are to count in full", effect)
+        warn_of_gross(given.y, "use noise='constant' if they are to count in full", effect)
         return ScaleChoice(None, noise="student_t")
     if all(scale is IDENTITY for scale in scales):
         return ScaleChoice(None, basis=bases[0]) if few else None
@@ -193,7 +203,8 @@ class _SmallFit:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
         rng, plan = self.rng, replace(self.plan, transform=scale)
         basis = fit_features(plan, self.given, *fit_units(plan, self.given), rng)
-        assert basis.hyperparameters is not None and isinstance(basis.map, NystroemFeatures)
+        if basis.hyperparameters is None:  # no column is of use
+            return basis, basis
         inputs = basis.inputs(self.rows.x)
         landmarks = choose_landmarks(inputs, self.rows, rng, self.features.n_functions)
         return basis, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters))
@@ -232,16 +243,16 @@ class _SmallFit:
         return self.favoured(y, (plain, basis, whole), tried)
 
     def gain_of_student_t(self, y: FloatArray, scale: TargetScale) -> float:
-        """Return the nats per row by which y itself with Student-t noise is likelier than on a scale."""
+        """Return the nats per row by which y itself with Student-t noise is likelier than on a scale.
+
+        Gross targets count as the farthest that are not: what an error is like should not decide.
+        """
         densities, within = [], within_reach(y[:, None])[:, 0]
         for each, noise, near in ((IDENTITY, "student_t", within), (scale, "auto", y)):
             basis = self.kernel_of_all(near, [each])
             fitted, (on,) = self.fit(basis, y, [each], noise)
             densities.append(on.mean_log_density(fitted, y, self.rows.weight))
-        beyond = y != within  # their densities fall by this power of the distance
-        distance = np.abs(np.stack([y, within]) - np.median(y))[:, beyond]
-        lost = (DEGREES + 1) * float(np.log(distance[0] / distance[1]).sum()) / len(y)
-        return densities[0] - lost - densities[1]
+        return densities[0] - densities[1]
 
     def by_own_kernel(self, y: FloatArray, scale: TargetScale) -> _Tried:
         """Predict by a kernel of the targets on a scale."""

@@ -172,9 +172,9 @@ class InitialHyperparameters:
 
     def by_evidence(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Noise variance and prior variance of the weights that maximise the evidence; a fixed noise variance stays."""
-        known = self.prior_variance
-        # Unless it is known, the prior variance starts where that of f is one, whatever the features' units.
-        unit = rotated.n_samples / (float(rotated.eigenvalues.sum()) or rotated.n_samples) if known is None else known
+        trace, unit = float(rotated.eigenvalues.sum()), self.prior_variance
+        if unit is None:  # it starts where that of f is one, whatever the features' units
+            unit = rotated.n_samples / trace if trace else 1.0
         noise, scale = maximise_evidence(
             rotated.scaled(unit),
             self.fixed_noise or self.noise,

@@ -45,26 +45,29 @@ class TargetWarning(UserWarning):
     """A few targets are so far from all others that they may ruin a fit."""
 
 
-def gross_targets(y: FloatArray) -> tuple[NDArray[np.bool_], NDArray[np.intp], FloatArray]:
-    """Return whether a few gross targets (n_rows, n_outputs) carry most of the squares, how many they are, and what."""
+def gross_targets(y: FloatArray) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Return which targets (n_rows, n_outputs) are gross, and their share of the squares where few carry most, else 0.
+
+    Gross ones are far from the median in units of the median absolute deviation.
+    """
     distance = np.abs(y - np.median(y, axis=0))
     distance = distance / np.maximum(distance.max(axis=0), TINY)  # squares stay finite
     median = np.median(distance, axis=0)
     far = (distance > REACH * median) & (median > 0)
     n_far, share = far.sum(axis=0), (distance**2 * far).sum(axis=0) / np.maximum((distance**2).sum(axis=0), TINY)
-    return (share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER), n_far, share
+    return far, np.where((share > LARGEST_SHARE) & (n_far <= len(far) / FEWEST_PER_OUTLIER), share, 0.0)
 
 
 def warn_of_gross(y: FloatArray, remedy: str, effect: str = "they may ruin the fit") -> bool:
     """Warn of gross targets (n_rows, n_outputs) as `gross_targets` finds them; return whether there are any."""
-    gross, n_far, share = gross_targets(y)
-    for k in np.flatnonzero(gross):
+    far, share = gross_targets(y)
+    for k in np.flatnonzero(share):
         warn(
-            f"{n_far[k]} of {len(y)} targets are farther than {REACH:g} median absolute deviations from the median, "
-            f"and {share[k]:.1%} of all squares about it are theirs: {effect}. Look at them, or {remedy}",
+            f"{far[:, k].sum()} of {len(y)} targets are farther than {REACH:g} median absolute deviations from the "
+            f"median, and {share[k]:.1%} of all squares about it are theirs: {effect}. Look at them, or {remedy}",
             TargetWarning,
         )
-    return bool(gross.any())
+    return bool(share.any())
 
 
 def robust_scale(squares: FloatArray) -> FloatArray:

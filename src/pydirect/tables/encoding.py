@@ -326,7 +326,7 @@ class ColumnEncoding:
         """
         _, absent = self.body(self._table(X).columns)
         width = absent.shape[1]
-        touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * x.shape[1]))
+        touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * max(1, x.shape[1])))
         for begin in range(0, len(touched), size):
             rows = touched[begin : begin + size]
             draws = np.repeat(x[None, rows], N_DRAWS, axis=0)
