@@ -15,10 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_number, as_weights
-from pydirect.estimators._estimator import Estimator, of_model
+from pydirect.estimators._estimator import Estimator, of_features, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.features.basis import Basis
-from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import OfLatent
 from pydirect.tables.columns import with_names
@@ -61,10 +60,7 @@ class OfLabels(Estimator):
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    @property
-    def search_(self) -> HyperparameterSearch | None:
-        check_is_fitted(self, "features_")
-        return self.features_.search
+    search_ = of_features("search")
 
 
 class Classifier(ClassifierMixin, Estimator):

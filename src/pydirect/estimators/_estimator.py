@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
@@ -136,6 +136,16 @@ def of_model(path: str) -> Any:
     """Return a property that is an attribute of ``model_``, by its dotted path."""
     get = attrgetter(path)
     return property(lambda self: get(self.model_))
+
+
+def of_features(name: str) -> Any:
+    """Return a property that is an attribute of the feature map; it is refused before there is one."""
+
+    def get(self: Any) -> Any:
+        check_is_fitted(self, "features_")
+        return getattr(self.features_, name)
+
+    return property(get)
 
 
 NARROW = "deviations and intervals are as narrow as if it were known"
@@ -299,17 +309,17 @@ class Estimator(BaseEstimator):
         ndarray of shape (n_rows, n_encoded)
             Numbers only.
         """
-        return self._read_rows(X)[0]
+        return self._read_rows(X, NARROW)[0]
 
     def _at(self, X: ArrayLike, of_mean: bool = False) -> tuple[Any, FloatArray]:
         """Return the fitted model and rows of X as it takes them; `of_mean`: who asks for no deviations."""
         if not isinstance(getattr(self, "model_", None), OfLatent):
             x = self.encode_rows(X)  # first: it refuses if nothing is fitted
             return self.model_, x
-        x, table = self._read_rows(X, WIDER)
-        if table is not None and not of_mean:
+        x, absent = self._read_rows(X, WIDER)
+        if not of_mean and absent.any():
             with self._threads():
-                x = self.model_.gapped(x, self.columns_.draws_of_missing(table, x))
+                x = self.model_.gapped(x, self.columns_.draws_of_missing(x, absent))
         return self.model_, x
 
     def _asked(self, question: str, X: ArrayLike, *arguments: Any) -> Any:
@@ -318,14 +328,15 @@ class Estimator(BaseEstimator):
         with self._threads():
             return getattr(model, question)(x, *arguments)
 
-    def _read_rows(self, X: ArrayLike, effect: str = NARROW) -> tuple[FloatArray, Any]:
-        """Return encoded rows, and the validated ones unless they are all numbers."""
+    def _read_rows(self, X: ArrayLike, effect: str) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return encoded rows, and where they were missing."""
         self._require_fitted()
-        values, table = self._valid_matrix(X), None
+        values: Any = self._valid_matrix(X)
         if values is None:
-            values = table = self._validated(X, reset=False)
+            values = self._validated(X, reset=False)
             warn_of_gaps(self.columns_.lacking_anew(values), effect)
-        return self.columns_.encode(values), table
+        encoded: tuple[FloatArray, NDArray[np.bool_]] = self.columns_.encode_and_mark(values)
+        return encoded
 
     def _valid_matrix(self, X: Any) -> FloatArray | None:
         """Return what validation would make of X if it is a finite matrix, or a frame of such columns named as in fit.

@@ -16,7 +16,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_flag, as_generator, as_instance, as_number
 from pydirect._warnings import warn
-from pydirect.estimators._estimator import Estimator, TableRows, of_model, refuse_ignored
+from pydirect.estimators._estimator import Estimator, TableRows, of_features, of_model, refuse_ignored
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import (
     NOISE_OF_ROWS,
@@ -38,8 +38,8 @@ from pydirect.estimators.regression import (
     infer,
     lost_digits,
     merged,
+    settled,
     warn_of_outliers,
-    with_noise,
 )
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.features.basis import Basis
@@ -67,16 +67,6 @@ GROWTH = 1.5
 # More than half of this many later rows lie farther from the mean than these deviations, in some column, only if they
 # come from elsewhere: no more than one in nine of the rows that gave the mean does (Chebyshev).
 WATCHED_ROWS, FAR = 50, 3.0
-
-
-def _of_features(name: str) -> Any:
-    """Return a property that is an attribute of the feature map."""
-
-    def get(self: DirectRegressor) -> Any:
-        check_is_fitted(self, "features_")
-        return getattr(self.features_, name)
-
-    return property(get)
 
 
 class FeatureMapWarning(UserWarning):
@@ -289,7 +279,7 @@ class DirectRegressor(Regressor):
             (given,) = merged([self._encoded(read)])
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
-                plan = with_noise(plan, choice)
+                plan = settled(plan, choice)
                 units, rows = fit_units(plan, given, choice=choice)
                 warn_of_outliers(plan, units, rows.y)
                 plan = coarse_first(plan, len(rows.x))
@@ -887,7 +877,7 @@ class DirectRegressor(Regressor):
     def sparsity_(self) -> float:
         return float(np.mean([p.sparsity for p in self.posteriors_]))
 
-    search_, target_transform_ = _of_features("search"), _of_features("target_transform")
+    search_, target_transform_ = of_features("search"), of_features("target_transform")
     noise_model_ = of_model("noise")
     local_ = of_model("local")
 

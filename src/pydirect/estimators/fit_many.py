@@ -16,7 +16,7 @@ from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
 from pydirect.estimators.choices import content
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, merged, with_noise
+from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, gross_rows, merged, settled
 from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.tables.table import Table
 
@@ -91,13 +91,12 @@ def fit_many(
         table, own, _, _ = read
         target_key = str(joblib.hash(own))
         choices.append(None)
-        if plan.transform in ("auto", None):
+        if plan.transform == "auto" or (plan.transform is None and len(gross_rows(plan, own))):
             scale_key = key, target_key, plan.noise, plan.is_gaussian, plan.transform, plan.local
             if scale_key not in chosen:
                 chosen[scale_key] = choose_scale(plan, *merged([trial._encoded(read)]))
             choices[k] = choice = chosen[scale_key]
-            transform = None if choice is None or choice.transform is None else choice.transform
-            plans[k] = replace(with_noise(plan, choice), transform=transform)
+            plans[k] = settled(plan, choice)
         # Kernels and transforms are learned from the target within reach, and what is kept of gaps depends on it.
         needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
         kernel_key = str(plans[k].transform), plans[k].reach is None, target_key if needed else ""

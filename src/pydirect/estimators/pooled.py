@@ -28,8 +28,8 @@ from pydirect.estimators.regression import (
     fit_together,
     fit_units,
     merged,
+    settled,
     warn_of_outliers,
-    with_noise,
 )
 from pydirect.estimators.summary import lines_of_model
 from pydirect.features.fitting import GIVEN_MAPS
@@ -258,11 +258,9 @@ class PooledRegressor(Pool, Regressor):
     def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
         (given,) = merged([given])
         choice = choose_scale(plan, given)
-        plan = with_noise(plan, choice)
+        plan = settled(plan, choice)  # once, for the refits too
         units, rows = fit_units(plan, given, choice=choice)
         warn_of_outliers(plan, units, rows.y)
-        if plan.transform == "auto":  # once, for the refits too
-            plan = replace(plan, transform=None if units.transform is None else units.transform.scales)
         ((kernel, _),) = fit_together([plan], [given], progress, choices=[choice])
         self.model_ = FittedMeanPool.alone(kernel)
         self._grow(len(given.x), lambda: _mean_pool(plan, kernel, given, progress))

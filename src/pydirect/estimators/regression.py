@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
@@ -61,9 +62,9 @@ from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
+LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 # Landmarks at first. They are enough where what they miss is below the first share of the noise, and not above the
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
-LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
 
@@ -131,6 +132,15 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
     return [replace(own, x=x, y=own.y[index], weight=total) for own in given]
 
 
+def gross_rows(plan: RegressionPlan, y: FloatArray) -> NDArray[np.intp]:
+    """Rows of a few gross targets (n_rows, n_outputs) for which Student-t noise may be tried; none elsewhere."""
+    if plan.noise == "auto" and plan.local in (None, "auto") and y.shape[1] == 1:
+        far, share = gross_targets(y)
+        if share[0]:
+            return np.flatnonzero(far)
+    return np.empty(0, np.intp)
+
+
 def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     """Before stage 1: the targets' scales, by models small enough to try several, of which each is an output.
 
@@ -143,25 +153,22 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
         or plan.noise not in ("auto", "constant", "varying")
     ):
         return None
-    far, gross = gross_targets(given.y)
-    may_be_gross = plan.noise == "auto" and plan.local in (None, "auto") and len(gross) == 1 and bool(gross[0])
-    if plan.transform is None and not may_be_gross:
+    gross = gross_rows(plan, given.y)
+    if plan.transform is None and not len(gross):
         return None
-    chosen = chosen_rows(plan.random_state, len(given.x), given.weight)
-    if may_be_gross:
-        chosen = np.union1d(chosen, np.flatnonzero(far))
+    chosen = np.union1d(chosen_rows(plan.random_state, len(given.x), given.weight), gross)
     y, weight = given.y[chosen], None if given.weight is None else given.weight[chosen]
     tried = [
         [scale for scale in candidates(own) if scale.allows(all_of_it) and plan.transform == "auto"]
         for own, all_of_it in zip(y.T, given.y.T, strict=True)
     ]
-    if not any(tried) and not may_be_gross:
+    if not any(tried) and not len(gross):
         return None
     small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
     few = features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1
     found = [small.chosen(own, scales, few) for own, scales in zip(y.T, tried, strict=True)]
     scales, gains, spreads, bases = zip(*found, strict=True)
-    if may_be_gross and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN_OF_STUDENT_T:
+    if len(gross) and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN_OF_STUDENT_T:
         effect = "noise is taken as Student-t's, which they hardly move"
         warn_of_gross(given.y, "use noise='constant' if they are to count in full", effect)
         return ScaleChoice(None, noise="student_t")
@@ -281,19 +288,19 @@ class _SmallFit:
         return (on.scale, gain, spread, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, 1.0, plain[2])
 
 
-def with_noise(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPlan:
-    """Return the plan with the noise that was chosen with the targets' scale."""
-    return plan if choice is None or choice.noise is None else replace(plan, noise=choice.noise)
+def settled(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPlan:
+    """Return the plan with the targets' scale, and the noise, that were chosen."""
+    chosen = choice or ScaleChoice(None)
+    transform = chosen.transform if plan.transform == "auto" else plan.transform
+    return replace(plan, transform=transform, noise=plan.noise if chosen.noise is None else chosen.noise)
 
 
 def fit_units(
     plan: RegressionPlan, given: GivenRows, known: TargetTransform | None = None, choice: ScaleChoice | None = None
 ) -> tuple[Units, TrainingRows]:
-    """Stage 1: location, scale and transform of the targets, for "auto" a chosen one or that of earlier rows."""
+    """Stage 1: location, scale and transform of the targets, for "auto" that of earlier rows."""
     if plan.transform != "auto":
         transform = None if plan.transform is None else given_transform(plan.transform, given.y)
-    elif choice is not None:
-        transform = choice.transform
     else:
         transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)

@@ -170,11 +170,14 @@ class InitialHyperparameters:
         """
         return (2.0, 10.0) if self.prior_variance is None else (1.0, 0.5)
 
+    def first_scale(self, n_samples: float, trace: float) -> float:
+        """Prior variance to start from: what is known of it, or where that of f is one, given the trace of ΦᵀΦ."""
+        unknown = n_samples / trace if trace else 1.0
+        return unknown if self.prior_variance is None else self.prior_variance
+
     def by_evidence(self, rotated: RotatedTarget) -> tuple[float, float]:
         """Noise variance and prior variance of the weights that maximise the evidence; a fixed noise variance stays."""
-        trace, unit = float(rotated.eigenvalues.sum()), self.prior_variance
-        if unit is None:  # it starts where that of f is one, whatever the features' units
-            unit = rotated.n_samples / trace if trace else 1.0
+        unit = self.first_scale(rotated.n_samples, float(rotated.eigenvalues.sum()))
         noise, scale = maximise_evidence(
             rotated.scaled(unit),
             self.fixed_noise or self.noise,
@@ -194,9 +197,7 @@ def by_evidence_of_all_rows(
     """
     problems = []
     for start, target in zip(initial, targets, strict=True):
-        noise, trace = start.fixed_noise or start.noise, float(np.trace(target.A))
-        unit = target.n_samples / trace if trace else 1.0  # at which the variance of f is one
-        scale = unit if start.prior_variance is None else start.prior_variance
+        noise, scale = start.fixed_noise or start.noise, start.first_scale(target.n_samples, float(np.trace(target.A)))
         problems.append(EvidenceProblem(target, noise, scale, start.fixed_noise is None, start.prior_sd))
     found = zip(initial, maximise_evidence_by_factors(problems), strict=True)
     return [(start.fixed_noise or max(best.noise, NOISE_FLOOR), float(np.sqrt(best.scale))) for start, best in found]

@@ -291,9 +291,16 @@ class ColumnEncoding:
 
         Raises TypeError or ValueError if columns are not those of the fit, or one of numbers holds text.
         """
+        return self.encode_and_mark(X)[0]
+
+    def encode_and_mark(self, X: Any) -> tuple[FloatArray, NDArray[np.bool_]]:
+        """Return rows as `encode` does, and where they were missing, without indicators, or with no columns if nowhere.
+
+        What is missing is filled in.
+        """
         matrix = X.matrix if isinstance(X, Table) else X if is_matrix(X) else None
         if self.is_plain and matrix is not None and matrix.shape[1] == self.n_columns and not has_nan(matrix):
-            return np.ascontiguousarray(matrix)
+            return np.ascontiguousarray(matrix), np.empty((len(matrix), 0), bool)
         table = self._table(X)
         body, absent = self.body(table.columns)
         if absent.any():
@@ -302,9 +309,9 @@ class ColumnEncoding:
                 raise ValueError(f"{label(self.names, j)} must have no missing values, got some")
             self.gaps.fill(body, absent)
         if not self.indicators:
-            return body
+            return body, absent
         first = np.cumsum(self.widths) - self.widths
-        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)])
+        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)]), absent
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
@@ -319,12 +326,14 @@ class ColumnEncoding:
             if self.categories[j] is None and j not in self.lacking and is_absent(column).any()
         ]
 
-    def draws_of_missing(self, X: Any, x: FloatArray) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
+    def draws_of_missing(
+        self, x: FloatArray, absent: NDArray[np.bool_]
+    ) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
         """Yield rows that lack something, and draws of it in its place.
 
-        `x`, (n_rows, n_encoded): the rows as they are encoded. Blocks of (n_chosen,), (N_DRAWS, n_chosen, n_encoded).
+        `x`, (n_rows, n_encoded), and `absent`: what `encode_and_mark` has returned. Blocks of (n_chosen,), (N_DRAWS,
+        n_chosen, n_encoded).
         """
-        _, absent = self.body(self._table(X).columns)
         width = absent.shape[1]
         touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * max(1, x.shape[1])))
         for begin in range(0, len(touched), size):
