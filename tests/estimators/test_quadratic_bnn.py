@@ -77,8 +77,6 @@ def test_displays_take_the_model(fitted):
     pytest.importorskip("matplotlib").use("agg")
     for display in ("PredictionIntervalDisplay", "CalibrationDisplay"):
         getattr(pydirect.plotting, display).from_estimator(fitted, X, Y)
-    for display in ("ELBODisplay", "PosteriorDisplay"):
-        getattr(pydirect.plotting, display).from_estimator(fitted)
 
 
 @pytest.mark.parametrize("fit_by", ["fit", "partial_fit", "fit_stream"])

@@ -18,15 +18,14 @@ from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.metrics import coverage_curve
 from pydirect.plotting import (
     CalibrationDisplay,
-    ELBODisplay,
     LogScoreDisplay,
-    PosteriorDisplay,
     PredictionIntervalDisplay,
     RelevanceDisplay,
     ReliabilityDisplay,
     SurvivalDisplay,
 )
-from pydirect.plotting.fits import running_mean
+from pydirect.plotting.common import fitted
+from pydirect.plotting.predictions import running_mean
 from pydirect.predictive import PredictiveDistribution
 
 
@@ -38,31 +37,19 @@ def regression():
     return BayesianRidge().fit(X, y), X, y
 
 
-@pytest.fixture(scope="module")
-def posterior():
-    rng = np.random.default_rng(1)
-    levels, q = np.linspace(-3.0, 3.0, 7), rng.dirichlet(np.ones(7), size=50)
-    mean = q @ levels
-    return SimpleNamespace(levels=np.tile(levels, (50, 1)), q=q, mean=mean, std=np.sqrt(q @ levels**2 - mean**2))
-
-
 def texts(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize("kind", ["sorted", "actual_vs_predicted", "feature", "coverage", "pit", "value", "levels"])
-def test_every_display_renders_without_a_warning(kind, posterior):
+@pytest.mark.parametrize("kind", ["sorted", "actual_vs_predicted", "feature", "coverage", "pit"])
+def test_every_display_renders_without_a_warning(kind):
     rng = np.random.default_rng(5)
     y = rng.normal(size=30)
     predicted = np.zeros(30), np.ones(30)
     if kind in ("sorted", "actual_vs_predicted", "feature"):
         display = PredictionIntervalDisplay.from_predictions(y, predicted, kind=kind, feature=("time (s)", y))
-    elif kind in ("coverage", "pit"):
-        display = CalibrationDisplay.from_predictions(y, predicted, kind=kind)
-    elif kind == "value":
-        display = ELBODisplay([np.sort(y), -1e9 / np.arange(1.0, 9.0)], converged=[True, False]).plot()
     else:
-        display = PosteriorDisplay(posterior.levels, posterior.q, posterior.mean, posterior.std).plot(n_weights=4)
+        display = CalibrationDisplay.from_predictions(y, predicted, kind=kind)
     display.figure_.canvas.draw()
 
 
@@ -167,70 +154,11 @@ def test_reliability_is_drawn_with_the_counts_of_its_bins(n_classes):
     assert display.from_predictions(y > 0, model.predict_proba(X)[:, 0], ax=display.ax_).ax_ is display.ax_
 
 
-# ELBO
-
-
-def fit(trace, converged=True):
-    return SimpleNamespace(elbo_trace_=trace, converged_=converged)
-
-
-def test_elbo_of_several_fits_and_outputs_has_a_line_for_each():
-    fits = [fit(-np.geomspace(100, 1, 9), converged=False), fit([np.arange(3.0), np.arange(4.0)], [True, False])]
-    display = ELBODisplay.from_estimator(fits, names=["one", "two"])
-    assert texts(display.ax_) == ["one, not converged", "two, output 0", "two, output 1, not converged"]
-    assert [line.get_marker() for line in display.ax_.lines] == ["X", "o", "X"]
-    assert [len(line.get_xdata()) for line in display.ax_.lines] == [9, 3, 4]
-
-
-@pytest.mark.parametrize("trace", [np.full(6, -1e6), [-3.0], -543.0 + 1e-11 * np.arange(5), np.zeros(2)])
-def test_flat_and_single_traces_are_drawn_in_view(trace):
-    ax = ELBODisplay.from_estimator(fit(np.asarray(trace))).ax_
-    low, high = ax.get_ylim()
-    assert np.all((low < ax.lines[0].get_ydata()) & (ax.lines[0].get_ydata() < high))
-    if len(trace) == 5:
-        assert high - low > 1e-6 * 543.0
-
-
-# Posterior
-
-
-def test_posterior_shows_the_largest_weights_first(posterior):
-    display = PosteriorDisplay.from_estimator(SimpleNamespace(posterior_=posterior), n_weights=5)
-    labels = [int(label.get_text()) for label in display.ax_[0].get_xticklabels()]
-    np.testing.assert_array_equal(labels, np.argsort(-np.abs(posterior.mean))[:5])
-    assert len(display.figure_.axes) == 3  # two panels and the colour bar
-
-
-def test_expected_zeros_are_the_probability_of_the_level_zero(posterior):
-    display = PosteriorDisplay(posterior.levels[0], posterior.q, posterior.mean, posterior.std).plot()
-    assert display.zero_fraction == pytest.approx(posterior.q[:, 3].mean())
-    assert display.ax_[1].get_title() == f"50 weights, expected zeros {display.zero_fraction:.1%}"
-    shifted = PosteriorDisplay(posterior.levels + 0.3, posterior.q, posterior.mean, posterior.std)
-    assert shifted.zero_fraction is None
-    assert shifted.plot().ax_[1].get_title() == "50 weights, no level at zero"
-
-
-def test_cells_lie_around_their_levels_in_any_order_of_levels(posterior):
-    order = [3, 0, 6, 1, 5, 2, 4]
-    levels, q = posterior.levels[:, order], posterior.q[:, order]
-    mesh = PosteriorDisplay(levels, q, posterior.mean, posterior.std).plot(n_weights=1).ax_[0].collections[0]
-    np.testing.assert_allclose(mesh.get_coordinates()[:, 0, 1], np.arange(-3.5, 4.0))
-    np.testing.assert_allclose(np.ravel(mesh.get_array()), posterior.q[np.argmax(np.abs(posterior.mean))])
-
-
-def test_one_level_many_weights_and_given_axes(plt):
-    _, axes = plt.subplots(1, 2)
-    display = PosteriorDisplay([0.0], np.ones((300, 1)), np.zeros(300), np.zeros(300)).plot(axes)
-    assert display.ax_[0] is axes[0]
-    assert display.zero_fraction == 1.0
-    assert display.ax_[1].get_yscale() == "log"
-
-
 # Wrapped, missing and wrong
 
 
-def test_fitted_attributes_are_found_inside_searches_and_pipelines(posterior):
-    inner = SimpleNamespace(posterior_=posterior, elbo_trace_=np.arange(3.0), converged_=True)
+def test_fitted_attributes_are_found_inside_searches_and_pipelines():
+    inner = SimpleNamespace(features_="basis")
 
     class Pipeline:
         steps = [("only", inner)]  # noqa: RUF012
@@ -238,9 +166,9 @@ def test_fitted_attributes_are_found_inside_searches_and_pipelines(posterior):
         def __getitem__(self, index):
             return inner
 
-    search = SimpleNamespace(best_estimator_=Pipeline())
-    assert PosteriorDisplay.from_estimator(search).q is posterior.q
-    assert len(ELBODisplay.from_estimator(search).traces[0]) == 3
+    assert fitted(SimpleNamespace(best_estimator_=Pipeline()), "features_") == "basis"
+    with pytest.raises(AttributeError, match="must be fitted and have features_, got BayesianRidge without"):
+        fitted(BayesianRidge(), "features_")
 
 
 def test_displays_accept_a_search_over_a_pipeline(regression):
@@ -257,8 +185,6 @@ def test_displays_accept_a_search_over_a_pipeline(regression):
     [
         ("PredictionIntervalDisplay", PredictionIntervalDisplay([0.0], [0.0], [0.0], [0.0], 0.9).plot),
         ("CalibrationDisplay", CalibrationDisplay([0.5]).plot),
-        ("ELBODisplay", ELBODisplay([[1.0]]).plot),
-        ("PosteriorDisplay", PosteriorDisplay([0.0], [[1.0]], [0.0], [0.0]).plot),
     ],
 )
 def test_a_missing_matplotlib_is_named_with_the_remedy(name, draw, monkeypatch):
@@ -288,31 +214,15 @@ ONE, TWO = np.ones(1), np.ones(2)
         ),
         (lambda: CalibrationDisplay([0.5, 1.2]), "pit must hold values between 0 and 1, got"),
         (lambda: CalibrationDisplay([0.5]).plot(kind="roc"), "kind must be one of 'coverage', 'pit', got 'roc'"),
-        (lambda: ELBODisplay([[1.0], []]), "traces must not be empty"),
-        (lambda: ELBODisplay([TWO], names=["a", "b"]), "names must be 1 strings, got 2"),
         (lambda: LogScoreDisplay([TWO], half_life=0.0), "half_life must be positive"),
         (lambda: LogScoreDisplay([TWO], names=["a", "b"]), "names must be 1 strings"),
         (lambda: LogScoreDisplay([np.eye(2)]), "log_densities must be vectors"),
         (lambda: SurvivalDisplay(TWO, np.ones((1, 2)), np.ones((2, 1, 3))), r"survival must have shape \(1, 2\)"),
-        (lambda: PosteriorDisplay(TWO, np.eye(3), np.ones(3), np.ones(3)), "levels must have the shape of q"),
-        (lambda: PosteriorDisplay(TWO, np.eye(2), ONE, TWO), "mean must be a vector of length 2"),
-        (lambda: PosteriorDisplay(TWO, np.eye(2), TWO, TWO).plot(n_weights=0), "n_weights positive, got .* and 0"),
-        (
-            lambda: PosteriorDisplay.from_estimator(SimpleNamespace(posterior_=[None, None]), output=2),
-            "output must be from 0 to 1, got 2",
-        ),
     ],
 )
 def test_wrong_arguments_are_refused_with_the_reason(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_an_unfitted_estimator_is_named():
-    with pytest.raises(
-        AttributeError, match="estimator must be fitted and have elbo_trace_, got BayesianRidge without"
-    ):
-        ELBODisplay.from_estimator(BayesianRidge())
 
 
 # Survival

@@ -1,4 +1,4 @@
-"""Displays of inputs: relevance, noise, effects; calibration before and after."""
+"""Displays of inputs: relevance, effects; calibration before and after."""
 
 import inspect
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 from sklearn.inspection import partial_dependence
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem
-from pydirect.plotting import CalibrationDisplay, EffectDisplay, NoiseDisplay, RelevanceDisplay, ShapleyDisplay
+from pydirect.plotting import CalibrationDisplay, EffectDisplay, RelevanceDisplay, ShapleyDisplay
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
@@ -39,29 +39,6 @@ def test_few_of_many_columns_are_drawn_and_the_others_counted():
     display = RelevanceDisplay(names, np.arange(9.0)).plot(max_columns=3)
     assert ticks(display.ax_) == ["a name that is longer than …", "column 7", "column 6"]
     assert display.ax_.get_title() == "3 of 9 columns"
-
-
-def test_noise_is_drawn_against_the_column_that_it_follows():
-    def parts(X):
-        X = np.asarray(X)
-        return np.zeros(len(X)), np.full(len(X), 0.1), np.exp(-X[:, 1])
-
-    estimator = SimpleNamespace(predict_parts=parts)
-    display = NoiseDisplay.from_estimator(estimator, FRAME, Y, target_name="yield (t/ha)")
-    assert display.ax_.get_xlabel() == "slope"
-    np.testing.assert_array_equal(display.aleatoric_std, np.exp(-FRAME["slope"]))
-    np.testing.assert_array_equal(display.errors, Y)
-    assert NoiseDisplay.from_estimator(estimator, FRAME, feature="age").errors is None
-    assert NoiseDisplay.from_estimator(estimator, FRAME.to_numpy(), feature=2).ax_.get_xlabel() == "column 2"
-    display.figure_.canvas.draw()
-
-
-def test_noise_of_models_is_that_of_predict_parts(model):
-    display = NoiseDisplay.from_estimator(model, FRAME, Y)
-    np.testing.assert_array_equal(display.aleatoric_std, model.predict_parts(FRAME)[2])
-    both = DirectRegressor("linear").fit(FRAME, np.c_[Y, -Y])
-    display = NoiseDisplay.from_estimator(both, FRAME, np.c_[Y, -Y], feature="age", output=1)
-    np.testing.assert_allclose(display.errors, -Y - both.predict(FRAME)[:, 1])
 
 
 def test_effects_are_the_partial_dependence_of_scikit_learn(model):
@@ -132,8 +109,6 @@ def curve(ax):
         (lambda: RelevanceDisplay(["a"], [1.0, 2.0]), "relevance must have a row for each of 1 names"),
         (lambda: RelevanceDisplay(["a"], [1.0]).plot(max_columns=0), "max_columns must be"),
         (lambda: RelevanceDisplay.from_estimator(DirectRegressor("linear").fit(FRAME, Y)), "must have a kernel"),
-        (lambda: NoiseDisplay(("x", [1.0]), [1.0, 2.0], [1.0]), "aleatoric_std must be a vector of length 1"),
-        (lambda: NoiseDisplay.from_estimator(object(), FRAME), "must have predict_parts, got object"),
         (lambda: EffectDisplay([]), "effects must not be empty"),
         (lambda: EffectDisplay([("x", [1.0], [1.0], [1.0])]).plot([1, 2]), "ax must be 1 axes, got 2"),
         (lambda: EffectDisplay.from_estimator(object(), FRAME, [0]), "must have predict_parts"),

@@ -1,4 +1,4 @@
-"""Displays of fitted models: predictions, calibration, what was found in the inputs, convergence and posterior.
+"""Displays of fitted models: predictions, calibration, and what was found in the inputs.
 
 They follow scikit-learn: a display stores its data, `plot` draws it on the given axes or new ones and sets `ax_`
 and `figure_`, and the `from_...` constructors compute and plot in one step, passing further keywords to `plot`.
@@ -6,11 +6,11 @@ Constructors raise ValueError for arrays whose shapes disagree or whose values a
 raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
-from pydirect.plotting.fits import ELBODisplay, LogScoreDisplay, PosteriorDisplay
 from pydirect.plotting.influence import RandomEffectsDisplay, RowInfluenceDisplay, ShapleyDisplay
-from pydirect.plotting.inputs import EffectDisplay, MapDisplay, NoiseDisplay, RelevanceDisplay, SharesDisplay
+from pydirect.plotting.inputs import EffectDisplay, MapDisplay, RelevanceDisplay, SharesDisplay
 from pydirect.plotting.predictions import (
     CalibrationDisplay,
+    LogScoreDisplay,
     PredictionIntervalDisplay,
     ReliabilityDisplay,
     SurvivalDisplay,
@@ -18,12 +18,9 @@ from pydirect.plotting.predictions import (
 
 __all__ = [
     "CalibrationDisplay",
-    "ELBODisplay",
     "EffectDisplay",
     "LogScoreDisplay",
     "MapDisplay",
-    "NoiseDisplay",
-    "PosteriorDisplay",
     "PredictionIntervalDisplay",
     "RandomEffectsDisplay",
     "RelevanceDisplay",

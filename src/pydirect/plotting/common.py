@@ -43,10 +43,10 @@ class Display:
         """Draw values (n_up, n_across) on a panel as colours, with their bar."""
         self.figure_.colorbar(panel.pcolormesh(across, up, values, shading="nearest", **style), ax=panel)
 
-    def _finished(self, ax: Any, legend: str, n_columns: int = 2, markerscale: float = 1.0, **labels: Any) -> Self:
+    def _finished(self, ax: Any, legend: str, n_columns: int = 2, **labels: Any) -> Self:
         """Label and finish the axes, set them, and return the display."""
         ax.set(**labels)
-        finish(ax, legend, n_columns, markerscale=markerscale)
+        finish(ax, legend, n_columns)
         self.ax_, self.figure_ = ax, ax.figure
         return self
 

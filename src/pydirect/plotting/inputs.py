@@ -1,4 +1,4 @@
-"""Displays of what a model found in its inputs: which columns matter, how, and where it is noisy."""
+"""Displays of what a model found in its inputs: which columns matter, and how."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm, spearmanr
+from scipy.stats import norm
 
 from pydirect._validation import FloatArray, as_choice, as_output
 from pydirect.estimators.summary import column_names
@@ -87,52 +87,6 @@ class RelevanceDisplay(Display):
         label_bars(ax, [self.names[j] for j in order])
         say_if_fewer(ax, len(order), len(self.names), "columns")
         return self._finished(ax, "above", xlabel="inverse length-scale (per standard deviation)")
-
-
-class NoiseDisplay(Display):
-    """Standard deviations of the noise and of the function against one input, (name, values), and absolute errors."""
-
-    def __init__(
-        self, feature: tuple[str, ArrayLike], aleatoric_std: ArrayLike, epistemic_std: ArrayLike, errors: Any = None
-    ) -> None:
-        self.name, self.values = feature[0], vector("feature", feature[1])
-        n = self.values.size
-        self.aleatoric_std, self.epistemic_std = vectors(n, aleatoric_std=aleatoric_std, epistemic_std=epistemic_std)
-        self.errors = None if errors is None else vector("errors", errors, n)
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: Any = None, *, feature: int | str | None = None, output: int = 0, **kwargs: Any
-    ) -> Self:
-        """Plot the parts of the standard deviation at X, and the errors if `y` is given.
-
-        Without `feature`, its index or name, the column of numbers is taken with which the noise goes up or down most:
-        of the largest rank correlation.
-        """
-        mean, epistemic, aleatoric = _parts(estimator, X, output)
-        table = Table.of(X)
-        chosen = named_numbers(table, _most_correlated(table, aleatoric) if feature is None else feature)
-        errors = None if y is None else np.asarray(y, dtype=np.float64).reshape(len(mean), -1)[:, output] - mean
-        return cls(chosen, aleatoric, epistemic, errors).plot(**kwargs)
-
-    def plot(self, ax: Any = None, *, target_name: str = "target", max_points: int = 2000) -> Self:
-        """Draw the deviations.
-
-        - `max_points`: Largest number of rows drawn, evenly spaced in the input if there are more.
-        """
-        ax = self._axes(ax, (6.4, 4.2))
-        order = np.argsort(self.values, kind="stable")
-        rows = order[evenly(order.size, max_points)]
-        x, size = self.values[rows], 10.0 if rows.size <= 300 else 5.0
-        tallest = max(self.aleatoric_std.max(), self.epistemic_std.max())
-        if self.errors is not None:
-            style = {"color": "0.7", "label": "absolute error", "zorder": 1}
-            ax.scatter(x, np.abs(self.errors[rows]), s=0.7 * size, lw=0, **style)
-            tallest = max(tallest, float(np.quantile(np.abs(self.errors), 0.99)))
-        ax.scatter(x, self.aleatoric_std[rows], s=size, color=BLUE, lw=0, label="of the noise", zorder=3)
-        ax.scatter(x, self.epistemic_std[rows], s=size, color=VERMILION, lw=0, label="of the function", zorder=2)
-        ax.set_ylim(0.0, 1.08 * tallest or 1.0)
-        return self._finished(ax, "above", 3, 2.5, xlabel=self.name, ylabel=f"standard deviation of {target_name}")
 
 
 class EffectDisplay(Display):
@@ -354,16 +308,6 @@ def _parts(estimator: Any, X: Any, output: int = 0) -> list[FloatArray]:
         raise TypeError(f"estimator must have predict_parts, got {type(estimator).__name__}")
     parts = [part if np.ndim(part) == 2 else part[:, None] for part in estimator.predict_parts(X)]
     return [part[:, as_output(output, part.shape[1])] for part in parts]
-
-
-def _most_correlated(table: Table, noise: FloatArray) -> int:
-    """Return the column of finite numbers whose ranks correlate most with the noise; the first if it is constant."""
-    constant = np.ptp(noise) <= 1e-9 * np.abs(noise).max()
-    found = np.full(len(table.columns), -1.0)
-    for j, column in enumerate(table.columns):
-        if isinstance(column, np.ndarray) and np.isfinite(column).all():
-            found[j] = 0.0 if constant or np.ptp(column) == 0 else abs(float(spearmanr(column, noise).statistic))
-    return int(np.argmax(found))
 
 
 # Averages of predictions over the rows of a table, and their standard deviations.

@@ -1,16 +1,18 @@
-"""Displays of predictions: intervals, calibration, reliability."""
+"""Displays of predictions: intervals, calibration, reliability, running log scores of streams."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.signal import lfilter
 from scipy.stats import binom, norm
 
-from pydirect._validation import as_choice, as_output
+from pydirect._validation import FloatArray, as_choice, as_output
 from pydirect.metrics import (
     Predicted,
     as_columns,
@@ -265,6 +267,44 @@ class SurvivalDisplay(Display):
         ax.fill_between([], [], [], color="0.8", lw=0, label=f"{self.level:.0%} interval of the function")
         ax.set(xlim=(self.times.min(), self.times.max()), ylim=(0.0, 1.02))
         return self._finished(ax, "above", xlabel=time_name, ylabel="probability that the event is later")
+
+
+class LogScoreDisplay(Display):
+    """Running mean of log densities of targets before they were learned: where it falls, the stream has changed.
+
+    - `log_densities` (n_rows,): As `DirectStreamRegressor.predict_then_learn` returns them, one array per model; NaN
+      where there is none.
+    - `half_life`: Number of rows after which a row counts half.
+    - `changes` (n_changes,): Rows to mark, as those where the stream is known to change.
+    """
+
+    def __init__(
+        self, log_densities: Sequence[ArrayLike], *, names: Any = None, half_life: float = 100.0, changes: Any = ()
+    ) -> None:
+        if not half_life > 0:
+            raise ValueError(f"half_life must be positive, got {half_life}")
+        self.scores = [running_mean(own, half_life) for own in log_densities]
+        self.names = series_names(names, len(self.scores), "model")
+        self.changes = np.asarray(changes, dtype=np.float64)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw one line per model; `ax`: matplotlib Axes, by default new ones."""
+        ax = self._axes(ax, (7.0, 3.6))
+        for scores, name, color in zip(self.scores, self.names, cycle(SERIES), strict=False):
+            ax.plot(scores, color=color, lw=1.5, label=name)
+        for change in self.changes:
+            ax.axvline(change, color=INK, lw=0.8, ls=":")
+        return self._finished(ax, "above", xlabel="row", ylabel="running log score (nats per row)")
+
+
+def running_mean(values: ArrayLike, half_life: float) -> FloatArray:
+    """Return the exponentially weighted mean of the values up to each, (n_rows,), leaving out NaN."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 1 or np.isinf(values).any():
+        raise ValueError(f"log_densities must be vectors without infinities, got one of shape {values.shape}")
+    known, kept = ~np.isnan(values), 0.5 ** (1 / half_life)
+    sums, weights = (lfilter([1.0], [1.0, -kept], own) for own in (np.where(known, values, 0.0), known.astype(float)))
+    return np.divide(sums, weights, out=np.full(len(values), np.nan), where=weights > 0)
 
 
 def _curve(ax: Any) -> tuple[bool, dict[str, Any]]:
