@@ -35,6 +35,7 @@ from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectCountRegressor
 from pydirect.logistic import CountDistribution, CountLikelihood, LabelledRows, VariancePrior, ascend_latent
+from pydirect.statistics import IdentityFeatures
 
 # Package, table, count, exposure, columns that are left out, most rows.
 TABLES = {
@@ -199,7 +200,9 @@ def both_approximations(train, test):
     phi, fresh = model.features_.transform(train.x), model.features_.transform(test.x)
     offset = model.intercept_ + np.log(train.exposure)
     counts = CountLikelihood(max(model.dispersion_, 1e-3) if model.dispersion_ > 0 else 0.0)
-    rows = LabelledRows.from_counts(phi, train.y, offset, counts)
+    rows = LabelledRows(
+        IdentityFeatures(phi.shape[1]), phi, train.y[:, None], np.ones(len(phi)), offset[:, None], counts
+    )
     prior, scores = VariancePrior(1.0, 0.5), []
     for fit in (variational, laplace):
         begin = time.process_time()

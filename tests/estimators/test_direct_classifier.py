@@ -226,9 +226,8 @@ def test_unusual_data_give_sane_models(case):
 # Fitting
 
 
-@pytest.mark.parametrize("posterior", ["gaussian", "mean_field"])
-def test_where_classes_overlap_the_published_bound_is_looser(posterior):
-    tight, loose = (fit(features="linear", posterior=posterior, bound=b) for b in ("jaakkola", "exponential"))
+def test_where_classes_overlap_the_published_bound_is_looser():
+    tight, loose = (fit(features="linear", posterior="mean_field", bound=b) for b in ("jaakkola", "exponential"))
     assert loose.elbo_ < tight.elbo_ < 0
 
 
@@ -289,6 +288,7 @@ def test_basis_functions_are_added_while_left_out_labels_become_likelier():
         ({"posterior": Sequential(prior=HEAVY)}, ValueError, "prior must factorise"),
         ({"posterior": MeanField(prior=HEAVY)}, ValueError, "prior must factorise"),
         ({"posterior": "sequential", "bound": "exponential"}, ValueError, "bound must be 'softmax' with posterior="),
+        ({"bound": "exponential"}, ValueError, "bound must be 'softmax' or 'jaakkola' with posterior='gaussian'"),
         ({"posterior": Sequential(n_levels=4)}, ValueError, "n_levels must be odd with level_scales='own'"),
         ({"posterior": Sequential(level_scales="mine")}, ValueError, "level_scales must be one of"),
         ({"posterior": Sequential(n_draws=0)}, ValueError, "n_draws must be at least 2"),

@@ -51,7 +51,7 @@ KINDS = {
     "classes": (DirectClassifier(**SMALL), CLASSES),
     "sequential classes": (DirectClassifier("linear", posterior="sequential"), CLASSES),
     "classes of many rows": (DirectClassifier("fourier", 30, class_weight="balanced"), BINARY),
-    "exponential bound": (DirectClassifier("polynomial", bound="exponential"), CLASSES),
+    "exponential bound": (DirectClassifier("polynomial", posterior="mean_field", bound="exponential"), CLASSES),
     "published bound": (DirectClassifier("linear", bound="jaakkola"), BINARY),
     "classes of mean field": (DirectClassifier("linear", posterior="mean_field"), CLASSES),
     "counts": (DirectCountRegressor(**SMALL), COUNTS),

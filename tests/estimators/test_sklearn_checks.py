@@ -23,7 +23,7 @@ CONFIGURATIONS = [
     DirectClassifier("linear"),
     DirectClassifier("linear", posterior=Sequential(prior="spike_and_slab")),
     DirectClassifier("polynomial"),
-    DirectClassifier("precomputed", bound="exponential"),
+    DirectClassifier("precomputed", bound="jaakkola"),
 ]
 
 

@@ -137,7 +137,7 @@ def test_classes_without_weight_are_left_out():
 @pytest.mark.parametrize(
     ("parameters", "data", "error", "message"),
     [
-        ({"bound": "exponential"}, (X, TWO), ValueError, "bound must be 'softmax' for fit_stream"),
+        ({"bound": "jaakkola"}, (X, TWO), ValueError, "bound must be 'softmax' for fit_stream"),
         ({}, (as_blocks(),), ValueError, "X must be readable several times"),
         ({}, (X, np.c_[THREE, THREE]), (ValueError, TypeError), "labels must be one column"),
         ({}, (X, Z), ValueError, "y must hold labels, got the number"),

@@ -186,39 +186,22 @@ def test_the_jaakkola_bound_is_tighter_where_classes_overlap(seed):
     assert jaakkola > exponential + 1.0
 
 
-@pytest.mark.parametrize("bound", [None, "exponential"])
-def test_rows_of_negligible_weight_leave_the_prior(make_rows, bound):
+def test_rows_of_negligible_weight_leave_the_prior(make_rows):
     rows = make_rows(30, 3, likelihood="jaakkola")
     light = replace(rows, weight=np.full(30, 1e-12), offset=np.zeros(1))
-    assert abs(fit_logistic_decorrelated(light, bound=bound).posterior.elbo) < 1e-6
+    assert abs(fit_logistic_decorrelated(light).posterior.elbo) < 1e-6
 
 
 @pytest.mark.parametrize("n", [10, 200])
-def test_decorrelated_bounds_rise_and_are_ordered(make_rows, n):
+def test_decorrelated_bounds_rise(make_rows, n):
     rows = make_rows(n, 8, scale=0.7, likelihood="jaakkola")
     fit = fit_logistic_decorrelated(rows)
     assert fit.posterior.converged and (np.diff(fit.posterior.elbo_trace) >= 0).all()
-    loose = fit_logistic_decorrelated(rows, bound="exponential", max_iter=30).posterior
-    assert np.isfinite(loose.elbo) and loose.converged
     # What is reported is the bound of the posterior, less what its variance's prior costs.
     bound = rows.evaluate(DiscreteLatent(fit.posteriors, fit.variance)).log_likelihood
     bound -= fit.posterior.kl
     penalty = VariancePrior.wide(rows.mean_square()).penalty(fit.variance)
     assert fit.posterior.elbo == pytest.approx(bound - penalty, abs=0.01)
-
-
-@pytest.mark.parametrize(("n", "scale"), [(3, 0.3), (60, 2.0)])
-def test_few_levels_serve_the_exponential_bound(make_rows, n, scale):
-    rows = make_rows(n, 2, scale=scale, likelihood="jaakkola")
-    options = {"variance_prior": VariancePrior(1.0, 0.0), "bound": "exponential"}
-    many = fit_logistic_decorrelated(rows, n_levels=63, **options).posterior
-    assert many.elbo < log_evidence(rows)
-    for n_levels in (7, 9, 15):
-        few = fit_logistic_decorrelated(rows, n_levels=n_levels, **options).posterior
-        assert many.elbo - 0.1 < few.elbo < many.elbo + 0.002
-        np.testing.assert_allclose(few.std, many.std, rtol=0.08)
-    with pytest.raises(ValueError, match="at least 7 for the exponential bound, got 6"):
-        fit_logistic_decorrelated(rows, n_levels=6, **options)
 
 
 # --- interruptions and arguments
@@ -229,7 +212,6 @@ def test_an_event_ends_a_fit_as_an_interruption_does(make_rows):
     stop.set()
     for posterior in (
         fit_logistic_decorrelated(rows, stop=stop).posterior,
-        fit_logistic_decorrelated(rows, bound="exponential", stop=stop).posterior,
         fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), bound="exponential", stop=stop),
     ):
         assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
@@ -258,8 +240,6 @@ def test_wrong_arguments_are_named(make_rows, arguments, message):
     rows = make_rows(likelihood="jaakkola")
     with pytest.raises(ValueError, match=message):
         fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), **arguments)
-    with pytest.raises(ValueError, match=message):
-        fit_logistic_decorrelated(rows, **arguments)
 
 
 def test_the_prior_of_levels_is_checked_before_anything_is_done(make_rows):
@@ -272,8 +252,6 @@ def test_bounds_of_one_quadratic_function_are_refused_elsewhere(make_rows, n_fun
     rows = make_rows(6, 2, n_functions=n_functions)
     with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for a factorised posterior"):
         fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS))
-    with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for the exponential bound"):
-        fit_logistic_decorrelated(rows, bound="exponential")
 
 
 def test_the_evidence_of_the_oracle_is_a_sum_over_weight_vectors():

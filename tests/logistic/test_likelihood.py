@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import likelihood, predictive_probability
+from pydirect.logistic import likelihood
 from pydirect.logistic.exponential import exponential_log_terms
 from pydirect.logistic.fit import DiscreteLatent
 from pydirect.logistic.likelihood import (
@@ -360,7 +360,6 @@ def test_log_odds_are_those_of_the_integral(sd):
     mean = np.array([-30.0, -3.0, -0.1, 0.0, 0.7, 8.0, 25.0])
     exact = [np.log((expit(m + sd * u) @ mass) / (expit(-m - sd * u) @ mass)) for m in mean]
     np.testing.assert_allclose(predictive_log_odds(mean, np.full(7, sd**2)), exact, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(predictive_probability(mean, np.full(7, sd**2)), expit(exact), rtol=1e-8)
 
 
 def test_log_odds_stay_finite_and_monotone_far_out():
@@ -376,7 +375,7 @@ def test_the_gaussian_prediction_agrees_with_enumeration_and_sampling(make_rows)
     posterior = fit_logistic(rows, levels, GaussianPrior().log_mass(levels))
     exact = enumerate_logistic_predictive(rows.x, enumerate_factorized(levels, posterior.q, [1.0], [1.0]), rows.offset)
     mean, variance = rows.moments(DiscreteLatent([posterior]))
-    np.testing.assert_allclose(predictive_probability(mean[:, 0], variance), exact, atol=2e-3)
+    np.testing.assert_allclose(expit(predictive_log_odds(mean[:, 0], variance)), exact, atol=2e-3)
     drawn = expit(rows.offset + posterior.sample_weights(4000, np.random.default_rng(0)) @ rows.x.T)
     error = drawn.std(axis=0, ddof=1) / np.sqrt(4000)
     assert (np.abs(drawn.mean(axis=0) - exact) < 4.5 * error).all()
@@ -386,7 +385,7 @@ def test_log_odds_of_draws_are_those_of_their_mean_probability():
     draws = np.random.default_rng(0).normal(1.0, 3.0, (5, 64))
     np.testing.assert_allclose(expit(averaged_log_odds(draws)), expit(draws).mean(axis=1), rtol=1e-12)
     variance = np.array([0.0, 0.5, 1.0, 2.0, 9.0])
-    blurred = predictive_probability(draws, np.repeat(variance[:, None], 64, axis=1)).mean(axis=1)
+    blurred = expit(predictive_log_odds(draws, np.repeat(variance[:, None], 64, axis=1))).mean(axis=1)
     np.testing.assert_allclose(expit(averaged_log_odds(draws, variance)), blurred, rtol=1e-12)
     assert np.isfinite(averaged_log_odds(np.array([[1e5, 2e5], [-1e5, -2e5]]))).all()
 

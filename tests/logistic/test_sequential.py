@@ -10,7 +10,7 @@ from sequential_reference import log_probabilities
 
 from pydirect import GaussianPrior, SpikeAndSlabPrior
 from pydirect.direct.sequential import fit_sequential
-from pydirect.logistic import Lattice, fit_logistic_decorrelated, fit_logistic_sequential
+from pydirect.logistic import Lattice, fit_logistic_decorrelated
 from pydirect.logistic.fit import DiscreteLatent, ascend_rows, ascend_stream
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.rows import RowPasses
@@ -21,6 +21,15 @@ from pydirect.testing import enumerate_hypotheses
 from tests.helpers.oracles import enumerate_logistic_evidence
 
 FIXED = VariancePrior(1.3, 0.0)
+
+
+def weights_on_levels(rows, lattice=None, variance_prior=None, directions=None, stop=None):
+    """Weights on levels about the continuous ones of rows."""
+    rows, stop = rows.held(), Event() if stop is None else stop
+    prior = VariancePrior.wide(rows.mean_square()) if variance_prior is None else variance_prior
+    ascent = ascend_rows(rows, prior, max_iter=1000, stop=stop)
+    options = {"directions": directions, "random_states": range(rows.n_functions), "n_threads": rows.n_threads}
+    return draw_at_rest(rows, ascent, lattice or Lattice(), stop=stop, **options)
 
 
 def elbo_of(fit):
@@ -48,7 +57,7 @@ def of_every_code(posterior, regression):
 @pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_the_bound_is_that_of_enumerated_weights(make_rows, n, b, n_levels, n_functions, likelihood, scale):
     rows = make_rows(n, b, 1, scale, n_functions=n_functions, likelihood=likelihood)
-    fit = fit_logistic_sequential(rows, Lattice(n_levels=n_levels, n_draws=4000), variance_prior=FIXED)
+    fit = weights_on_levels(rows, Lattice(n_levels=n_levels, n_draws=4000), variance_prior=FIXED)
     found = [posterior.in_units_of(1.3**-0.5) for posterior in fit.posteriors]
 
     # The same expansion of the likelihood, and every point of the functions' lattices.
@@ -87,7 +96,7 @@ def test_the_bound_is_that_of_enumerated_weights(make_rows, n, b, n_levels, n_fu
 @pytest.mark.parametrize(("n", "b", "likelihood"), [(300, 20, "jaakkola"), (100, 60, "jaakkola"), (80, 12, "softmax")])
 def test_four_bits_cost_next_to_nothing(make_rows, n, b, likelihood):
     rows = make_rows(n, b, scale=0.5, likelihood=likelihood)
-    fit, continuous = fit_logistic_sequential(rows), fit_logistic_decorrelated(rows)
+    fit, continuous = weights_on_levels(rows), fit_logistic_decorrelated(rows)
     assert fit.variance == pytest.approx(continuous.variance, rel=1e-9)
     # Draws have the likelihood itself, of which Jaakkola and Jordan's is a bound.
     gain = fit.posterior.elbo - continuous.posterior.elbo
@@ -100,7 +109,7 @@ def test_four_bits_cost_next_to_nothing(make_rows, n, b, likelihood):
 
 def test_functions_of_one_softmax_share_scales_and_likelihood(make_rows):
     rows = make_rows(12, 3, n_functions=3, scale=0.7)
-    fit, continuous = fit_logistic_sequential(rows, Lattice(n_draws=2000)), fit_logistic_decorrelated(rows)
+    fit, continuous = weights_on_levels(rows, Lattice(n_draws=2000)), fit_logistic_decorrelated(rows)
     assert all(np.array_equal(p.level_exponents, fit.posteriors[0].level_exponents) for p in fit.posteriors)
     # Levels cost next to nothing beside one function's divergence that the classes share in continuous weights.
     assert sum(p.gap for p in fit.posteriors) == pytest.approx(0.0, abs=0.3)
@@ -112,8 +121,8 @@ def test_directions_that_hold_all_information_are_enough(make_rows):
     every = GaussianStatistics.from_arrays(rows.x, rows.t, rows.weight)
     directions = informative_directions(every, 1.0)
     assert directions.shape == (40, 30)
-    part = fit_logistic_sequential(rows.rotated(directions), directions=directions, variance_prior=FIXED).posterior
-    whole = fit_logistic_sequential(rows, variance_prior=FIXED).posterior
+    part = weights_on_levels(rows.rotated(directions), directions=directions, variance_prior=FIXED).posterior
+    whole = weights_on_levels(rows, variance_prior=FIXED).posterior
     assert part.n_weights == 40
     assert part.log_evidence_continuous == pytest.approx(whole.log_evidence_continuous, abs=0.01)
     assert part.elbo == pytest.approx(whole.elbo, abs=0.1)
@@ -134,7 +143,7 @@ def test_directions_that_hold_all_information_are_enough(make_rows):
     ("n", "b", "n_functions", "likelihood"), [(100, 12, 1, "jaakkola"), (12, 3, 1, "softmax"), (12, 3, 3, "softmax")]
 )
 def test_other_levels_and_priors_are_bounds_too(make_rows, lattice, n, b, n_functions, likelihood):
-    fit = fit_logistic_sequential(
+    fit = weights_on_levels(
         make_rows(n, b, scale=0.5, n_functions=n_functions, likelihood=likelihood), lattice, variance_prior=FIXED
     )
     for posterior in fit.posteriors:
@@ -146,8 +155,8 @@ def test_other_levels_and_priors_are_bounds_too(make_rows, lattice, n, b, n_func
 
 def test_the_penalty_is_that_of_the_prior_variance(make_rows):
     rows = make_rows(60, 8, likelihood="jaakkola")
-    wide = fit_logistic_sequential(rows, variance_prior=VariancePrior(3.0, 1.5))
-    fixed = fit_logistic_sequential(rows, variance_prior=VariancePrior(wide.variance, 0.0))
+    wide = weights_on_levels(rows, variance_prior=VariancePrior(3.0, 1.5))
+    fixed = weights_on_levels(rows, variance_prior=VariancePrior(wide.variance, 0.0))
     penalty = 0.5 * (np.log(wide.variance / 3.0) / 1.5) ** 2
     assert penalty > 0.05
     for name in ("log_evidence_continuous", "elbo"):
@@ -170,7 +179,7 @@ def test_passes_over_rows_have_the_bound_of_rows_in_memory(make_rows, n_threads,
         n_threads=n_threads,
         stop=stop,
     )
-    expected = fit_logistic_sequential(rows, variance_prior=FIXED)
+    expected = weights_on_levels(rows, variance_prior=FIXED)
     for found, held in zip(fit.posteriors, expected.posteriors, strict=True):
         assert found.converged
         assert found.log_evidence_continuous == pytest.approx(held.log_evidence_continuous, abs=0.01)
@@ -179,7 +188,7 @@ def test_passes_over_rows_have_the_bound_of_rows_in_memory(make_rows, n_threads,
 
 def test_draws_do_not_depend_on_the_number_of_threads(make_rows):
     rows = make_rows(60, 20, scale=0.4)
-    one, three = (fit_logistic_sequential(replace(rows, n_threads=n)).posterior for n in (1, 3))
+    one, three = (weights_on_levels(replace(rows, n_threads=n)).posterior for n in (1, 3))
     np.testing.assert_array_equal(one.codes, three.codes)
     assert one.elbo == three.elbo
 
@@ -188,20 +197,6 @@ def test_draws_do_not_depend_on_the_number_of_threads(make_rows):
 def test_an_event_ends_the_ascent_but_weights_are_drawn(make_rows, n_functions):
     stop = Event()
     stop.set()
-    for posterior in fit_logistic_sequential(make_rows(n_functions=n_functions), stop=stop).posteriors:
+    for posterior in weights_on_levels(make_rows(n_functions=n_functions), stop=stop).posteriors:
         assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
         assert posterior.n_draws == 64
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"max_iter": 0}, "max_iter must be at least 1"),
-        ({"directions": np.eye(3)}, r"directions must have shape \(n_weights, 4\)"),
-        ({"lattice": Lattice(n_levels=4)}, "n_levels must be odd"),
-        ({"lattice": Lattice(n_draws=0)}, "n_draws must be at least 1"),
-    ],
-)
-def test_wrong_arguments_are_named(make_rows, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        fit_logistic_sequential(make_rows(likelihood="jaakkola"), **arguments)

@@ -34,9 +34,9 @@ def test_a_pass_that_stopped_says_where_and_resumes_from_its_checkpoint(
     options = {"checkpoint": path, "keep_features": True}
     with pytest.raises(error, match=message):
         with_features(n_threads=n_threads).fit_stream(lambda: numbered_blocks(1000, value), **options)
-    described = persistence.describe(path)
-    assert described.header["n_rows"] == 9984
-    assert described.header["statistics"]["n_samples"] == 9984.0
+    written = persistence.read(path)
+    assert written.header["n_rows"] == 9984
+    assert written.header["statistics"]["n_samples"] == 9984.0
     resumed = DirectRegressor(**LINEAR, n_threads=n_threads).fit_stream(numbered_blocks, checkpoint=path)
     whole = with_features().fit_stream(numbered_blocks, keep_features=True)
     assert_same_bits(resumed.statistics_, whole.statistics_)

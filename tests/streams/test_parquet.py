@@ -45,7 +45,7 @@ def test_files_that_change_between_the_passes_are_reported(
     monkeypatch.setattr(DirectRegressor, "_fix_features_by", fix_and_change)
     with pytest.raises(StreamError, match=f"{message}.*; the first 256 rows are in .*c.pydirect"):
         fitted(folder, "y0", "w", model={**LINEAR, "n_threads": n_threads}, checkpoint=path)
-    assert persistence.describe(path).header["n_rows"] == 256
+    assert persistence.read(path).header["n_rows"] == 256
 
 
 def test_a_truncated_file_is_named_before_the_first_pass(tmp_path):

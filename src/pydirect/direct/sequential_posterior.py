@@ -282,24 +282,10 @@ class SequentialPosterior(WeightMarginals, WithOutcome):
         The mean of stratified draws has next to no error, so their variance is about it as it is; that of independent
         ones is unbiased, and includes that of their mean.
         """
-        values = self._latent_draws(phi)
+        values = product(phi, self.draws.T)
         mean, s = values.mean(axis=1), self.n_draws
         variance = np.square(values - mean[:, None]).mean(axis=1)
         return mean, variance * (s + 1) / (s - 1) if self.draw_kind == "independent" and s > 1 else variance
-
-    def _latent_draws(self, phi: FloatArray) -> FloatArray:
-        return np.asarray(product(phi, self.draws.T))
-
-    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f*, order 1 to 4, of the stored draws or exactly as `latent_moments` has them; (n_rows,)."""
-        if order <= 2:
-            return self.latent_moments(phi)[order - 1]
-        if self._exact_sampler() is not None:
-            return np.zeros(len(phi))
-        values = self._latent_draws(phi)
-        d = values - values.mean(axis=1, keepdims=True)
-        moment = (d**order).mean(axis=1)
-        return moment if order < 4 else moment - 3 * np.square((d**2).mean(axis=1))
 
     # --- units and files
 

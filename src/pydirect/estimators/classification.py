@@ -51,8 +51,6 @@ WORTH_ADDING = 0.04
 # Multiply-adds of a pass over the rows beyond which there are no more landmarks.
 LARGEST_PASS = 3e10
 
-LEVELS_OF_BOUNDS = 15
-
 
 @dataclass(frozen=True)
 class ClassificationPlan:
@@ -390,9 +388,7 @@ def _one_against_rest(plan: ClassificationPlan, labels: Labels, problem: LatentP
     def fitted(k: int) -> tuple[Any, float]:
         start = fit_logistic_decorrelated(
             rotated.problem(targets[:, k], labels.intercept[k]),
-            bound="exponential" if plan.bound == "exponential" and not discrete else None,
             variance_prior=problem.variance_prior,
-            n_levels=LEVELS_OF_BOUNDS,
             max_iter=plan.max_iter,
             stop=stop,
         )

@@ -73,7 +73,8 @@ class DirectClassifier(Classifier, OfLabels):
     bound : {"auto", "softmax", "jaakkola", "exponential"}, default="auto"
         What is maximised; see `pydirect.logistic`. ``"softmax"``, the default: the ELBO of Gaussian weights under the
         softmax of all classes, exactly; the tightest and the most accurate. ``"jaakkola"`` and ``"exponential"``, the
-        published bounds, fit each class against the rest; a mean-field posterior has only these, by default the first.
+        published bounds, fit each class against the rest. A mean-field posterior has only these, by default the first;
+        the second is for mean field alone.
     class_weight : dict, "balanced" or None, default=None
         Factors of the classes' predictive odds; zero leaves a class out. The fit takes the rows as they are, so that
         rows rank as without. With the published bounds, factors of the rows' weights.
@@ -167,6 +168,8 @@ class DirectClassifier(Classifier, OfLabels):
             raise ValueError(
                 f"bound must be 'softmax' with posterior='sequential', got {bound!r}; use posterior='mean_field'"
             )
+        elif bound == "exponential":
+            raise ValueError("bound must be 'softmax' or 'jaakkola' with posterior='gaussian', got 'exponential'")
         if bound == "softmax":
             features = features.growing()
         most = as_count(self.max_iter, "max_iter")

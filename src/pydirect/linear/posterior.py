@@ -171,10 +171,6 @@ class GaussianPosterior(WithOutcome):
         inside = product(product(phi, self.vectors) * (self.variance - outside), self.vectors.T)
         return np.asarray(product(inside + outside * phi, other.T))
 
-    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
-        return self.moments(phi)[order - 1] if order <= 2 else np.zeros(len(phi))
-
     # --- files
 
     def check(self) -> None:
@@ -253,10 +249,6 @@ class FactoredPosterior:
     def covariances(self, phi: FloatArray, other: FloatArray) -> FloatArray:
         """Covariances of f at rows of Φ with f at others, (n_rows, n_other), of one output."""
         return np.asarray(product(solve_factored(self.factor, phi.T).T, other.T))
-
-    def latent_cumulant(self, phi: FloatArray, order: int) -> FloatArray:
-        """Cumulants of f at rows of Φ, (n_rows,): zero from the third on."""
-        return self.moments(phi)[order - 1] if order <= 2 else np.zeros(len(phi))
 
     def sample_weights(self, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights, (n_samples, n_weights), of one output."""

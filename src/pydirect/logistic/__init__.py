@@ -22,10 +22,8 @@ from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihoo
 from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
 from pydirect.logistic.gaussian import VariancePrior
 from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
-from pydirect.logistic.likelihood import predictive_probability
 from pydirect.logistic.problem import ascend_latent
 from pydirect.logistic.rows import LabelledRows
-from pydirect.logistic.sequential import fit_logistic_sequential
 
 __all__ = [
     "CountDistribution",
@@ -41,6 +39,4 @@ __all__ = [
     "ascend_latent",
     "fit_logistic",
     "fit_logistic_decorrelated",
-    "fit_logistic_sequential",
-    "predictive_probability",
 ]

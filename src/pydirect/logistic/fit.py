@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from pydirect._threads import raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_count
 from pydirect.direct.mean_field import MeanFieldPosterior, fit_mean_field
-from pydirect.distributions.categorical import as_level_count, as_levels
+from pydirect.distributions.categorical import as_levels
 from pydirect.distributions.priors import as_log_prior
 from pydirect.linear.fit import fit_gaussian
 from pydirect.linear.posterior import GaussianPosterior
@@ -28,7 +28,7 @@ from pydirect.logistic.ascent import (
     climb,
     with_outcome,
 )
-from pydirect.logistic.exponential import FEWEST_LEVELS, fit_exponential, fit_exponential_decorrelated
+from pydirect.logistic.exponential import fit_exponential
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.latent import JaakkolaLikelihood
 from pydirect.logistic.rows import LabelledRows
@@ -220,7 +220,9 @@ def fit_logistic(
     """
     as_choice(bound, "bound", BOUNDS)
     as_count(max_iter, "max_iter")
-    _require_jaakkola(rows, "a factorised posterior")
+    if not isinstance(rows.model, JaakkolaLikelihood):
+        model = type(rows.model).__name__
+        raise ValueError(f"rows must have likelihood='jaakkola' for a factorised posterior, got {model}")
     levels = as_levels(levels, rows.n_weights)
     log_prior = as_log_prior(log_prior, levels, rows.n_weights)
     stop = threading.Event() if stop is None else stop
@@ -240,11 +242,6 @@ def fit_logistic(
     return fit_exponential(rows, posterior, max_iter=max_iter, stop=stop)
 
 
-def _require_jaakkola(rows: LabelledRows, what: str) -> None:
-    if not isinstance(rows.model, JaakkolaLikelihood):
-        raise ValueError(f"rows must have likelihood='jaakkola' for {what}, got {type(rows.model).__name__}")
-
-
 def _prior_variance(levels: FloatArray, log_prior: FloatArray) -> float:
     """Mean variance of the weights' priors."""
     w, mass = np.broadcast_arrays(np.atleast_2d(levels), np.exp(np.atleast_2d(log_prior)))
@@ -257,8 +254,6 @@ def fit_logistic_decorrelated(
     rows: LabelledRows,
     *,
     variance_prior: VariancePrior | None = None,
-    n_levels: int = 15,
-    bound: str | None = None,
     max_iter: int = 1000,
     stop: threading.Event | None = None,
 ) -> LogisticFit[GaussianPosterior]:
@@ -273,10 +268,6 @@ def fit_logistic_decorrelated(
         Rows with labels.
     variance_prior : VariancePrior, optional
         By default a wide one around the variance at which z has a variance of 4 at a typical row.
-    n_levels : int, default=15
-        Of each weight under the exponential bound, at least 7.
-    bound : {None, "exponential"}, optional
-        By default that of the rows' likelihood; the exponential one starts from Jaakkola's.
     max_iter : int, default=1000
         As in `fit_logistic`.
     stop : threading.Event, optional
@@ -287,25 +278,12 @@ def fit_logistic_decorrelated(
     LogisticFit
         Posteriors and prior variance.
     """
-    if bound is not None:
-        as_choice(bound, "bound", ("exponential",))
-        _require_jaakkola(rows, "the exponential bound")
     as_count(max_iter, "max_iter")
-    if as_level_count(n_levels) < FEWEST_LEVELS and bound == "exponential":
-        raise ValueError(f"n_levels must be at least {FEWEST_LEVELS} for the exponential bound, got {n_levels}")
     stop = threading.Event() if stop is None else stop
     rows = rows.held()
     if variance_prior is None:
         variance_prior = VariancePrior.wide(rows.mean_square())
-    continuous = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop)
-    fit = finish_decorrelated(continuous, stop)
-    if bound is None or fit.posterior.interrupted or fit.posterior.rotation.shape[1] == 0:
-        return fit
-    posterior = fit_exponential_decorrelated(
-        rows, fit.posterior, variance=fit.variance, n_levels=n_levels, max_iter=max_iter, stop=stop
-    )
-    outcome = posterior.outcome.less(variance_prior.penalty(fit.variance))
-    return replace(fit, posteriors=[replace(posterior, outcome=outcome)])
+    return finish_decorrelated(ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop), stop)
 
 
 def finish_decorrelated(

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, log_ndtr
+from scipy.special import log_expit, log_ndtr
 
 from pydirect import _core
 from pydirect._validation import FloatArray
@@ -107,11 +107,6 @@ def log_sum_exp(values: FloatArray, axis: int = 1) -> FloatArray:
     """Log of the sum of exponentials of finite numbers; SciPy's takes as long as some predictions of one row."""
     largest = values.max(axis=axis, keepdims=True)
     return np.asarray(np.log(np.exp(values - largest).sum(axis=axis)) + largest.squeeze(axis))
-
-
-def predictive_probability(mean: ArrayLike, variance: ArrayLike) -> FloatArray:
-    """``Pr(t = 1) = E σ(z)`` for Gaussian z; see `predictive_log_odds`."""
-    return expit(predictive_log_odds(mean, variance))
 
 
 def averaged_log_odds(logit: FloatArray, variance: FloatArray | None = None) -> FloatArray:

@@ -19,7 +19,6 @@ from pydirect._dense import gram
 from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
 from pydirect.logistic.ascent import BoundEvaluation, LatentGaussian, LikelihoodMoments, State
-from pydirect.logistic.count_likelihood import POISSON, CountLikelihood, as_counts
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.latent import JAAKKOLA, SOFTMAX, LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, log_sum_exp
@@ -133,14 +132,6 @@ class LabelledRows:
         offsets = as_float_array(np.broadcast_to(np.asarray(offset, float), n_functions), "offset", (n_functions,))
         threads = resolve_n_threads(n_threads)
         return cls(IdentityFeatures(phi.shape[1]), phi, labels, weight, offsets, model, threads)
-
-    @classmethod
-    def from_counts(cls, phi: ArrayLike, y: ArrayLike, offset: ArrayLike, model: CountLikelihood = POISSON) -> Self:
-        """Build from a design matrix and counts of log means offset + φᵀw, the offset with log exposures."""
-        phi = as_float_array(phi, "phi", ("n_samples", "n_weights"))
-        y = as_float_array(as_counts(y, "y"), "y", (len(phi),))
-        means = as_float_array(np.broadcast_to(np.asarray(offset, float), len(phi)), "offset", (len(phi),))
-        return cls(IdentityFeatures(phi.shape[1]), phi, y[:, None], np.ones(len(phi)), means[:, None], model)
 
     @property
     def n_weights(self) -> int:

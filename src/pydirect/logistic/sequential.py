@@ -20,12 +20,12 @@ from dataclasses import replace
 import numpy as np
 
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_count, as_float_array
-from pydirect.direct.sequential import Lattice, is_coarse, warn_of_coarse_levels
+from pydirect._validation import FloatArray
+from pydirect.direct.sequential import Lattice
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.logistic.ascent import Ascent
-from pydirect.logistic.fit import LogisticFit, ascend_rows
-from pydirect.logistic.gaussian import FullGaussian, VariancePrior
+from pydirect.logistic.fit import LogisticFit
+from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.rows import LabelledRows, RowPasses
 from pydirect.optimize.outcome import Outcome
 from pydirect.statistics.gaussian import TargetStatistics
@@ -89,40 +89,3 @@ def _expansions(gram: FloatArray, targets: FloatArray, weights: FloatArray) -> F
     """Return ``cₖᵀwₖ − ½ wₖᵀAwₖ`` of each draw, (n_functions, n_draws)."""
     linear = np.einsum("jk,jks->ks", targets, weights)
     return linear - 0.5 * np.einsum("jks,jks->ks", weights, np.tensordot(gram, weights, 1))
-
-
-def fit_logistic_sequential(
-    rows: LabelledRows,
-    lattice: Lattice | None = None,
-    *,
-    directions: FloatArray | None = None,
-    variance_prior: VariancePrior | None = None,
-    max_iter: int = 1000,
-    random_state: int = 0,
-    stop: threading.Event | None = None,
-) -> LogisticFit[SequentialPosterior]:
-    """Draw weights on levels one after another, each given those before it.
-
-    The precisions of the rows and, by empirical Bayes, the prior variance are those of continuous weights.
-    """
-    as_count(max_iter, "max_iter")
-    if directions is not None:
-        directions = as_float_array(directions, "directions", ("n_weights", rows.n_weights))
-    stop = threading.Event() if stop is None else stop
-    rows = rows.held()
-    if variance_prior is None:
-        variance_prior = VariancePrior.wide(rows.mean_square())
-    ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop)
-    fit = draw_at_rest(
-        rows,
-        ascent,
-        Lattice() if lattice is None else lattice,
-        directions=directions,
-        random_states=[random_state + k for k in range(rows.n_functions)],
-        n_threads=rows.n_threads,
-        stop=stop,
-    )
-    for posterior in fit.posteriors:
-        if is_coarse(posterior):
-            warn_of_coarse_levels(posterior)
-    return fit

@@ -157,11 +157,6 @@ class MonteCarloDivergence:
         """Rows of parameters: two with a location, one without."""
         return 2 if self.posterior.has_location else 1
 
-    @property
-    def required_sums(self) -> tuple[float | str, ...]:
-        """Powers r of which mean ξ^r is needed, then ``"log"`` and ``"log_square"`` where their means are."""
-        return self._terms.sums if self._terms and self._computation in ("sums", "ranks") else ()
-
     def _check_admissible(self) -> None:
         """Raise unless KL(q ‖ p) is finite."""
         q, p, terms = self.posterior, self.prior, self._terms

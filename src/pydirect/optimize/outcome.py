@@ -40,10 +40,6 @@ class Outcome:
         """Return the same after an interruption."""
         return replace(self, interrupted=True, converged=False)
 
-    def less(self, penalty: float) -> Outcome:
-        """Return the same with a constant subtracted from all values."""
-        return replace(self, elbo=self.elbo - penalty, trace=self.trace - penalty)
-
 
 class WithOutcome:
     """A fitted posterior, which says how its fit ended."""

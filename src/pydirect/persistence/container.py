@@ -2,8 +2,8 @@
 
 A file is an uncompressed ``.npz``: a zip archive with the member ``header.json`` first, {"format_version": ..., "kind":
 ..., "header": {...}}, then one ``.npy`` member per array, which ``numpy.load(path, allow_pickle=False)`` reads too. The
-archive's comment, the last bytes of the file, is the BLAKE2b digest of all bytes before it. So `read` verifies each
-byte of the file; `describe` reads and verifies no more than the header and the sizes of the arrays.
+archive's comment, the last bytes of the file, is the BLAKE2b digest of all bytes before it: `read` verifies each byte
+of the file.
 
 BLAKE2b besides the CRC-32 of each member: CRC-32 accepts one in 2**32 damaged files and does not cover the archive's
 own fields. The digest detects damage; it is not a signature.
@@ -22,13 +22,11 @@ import re
 import secrets
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import numpy as np
-
-T = TypeVar("T")
 
 
 class FileFormatError(ValueError):
@@ -250,26 +248,6 @@ _BLOCK = 2**20
 _INVALID = (zipfile.BadZipFile, EOFError, NotImplementedError, OverflowError, RuntimeError, ValueError, struct.error)
 
 
-@dataclass(frozen=True)
-class ArrayInfo:
-    """Name of the element type, shape and number of bytes of one array."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Description:
-    """A file without its data: kind, header, what each array is, version of the format and size in bytes."""
-
-    kind: str
-    header: dict[str, Any]
-    arrays: dict[str, ArrayInfo]
-    format_version: int
-    file_size: int
-
-
 @dataclass(frozen=True, eq=False)
 class Document:
     """Whole content of a file: kind, header (tuples have become lists) and writable arrays in native byte order."""
@@ -364,7 +342,15 @@ def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None
             raise KindError(path, f"expected a file of kind {' or '.join(map(repr, names))}, got {found!r}")
         if _digest(file, os.fstat(file.fileno()).st_size - _DIGEST_CHARACTERS) != archive.comment:
             raise ValueError("the file does not match its checksum")
-        return Document(found, header, _of_arrays(archive, _read_array))
+        arrays = {}
+        for info in archive.infolist()[1:]:
+            name = info.filename.removesuffix(".npy")
+            with archive.open(info) as member:
+                try:
+                    arrays[name] = _read_array(member, info.file_size)
+                except ValueError as error:
+                    raise ValueError(f"array {name!r}: {error}") from None
+        return Document(found, header, arrays)
 
 
 @contextlib.contextmanager
@@ -376,17 +362,6 @@ def sound_contents(path: str | os.PathLike[str], what: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         reason = f"the file is whole but its contents do not make {what} ({type(error).__name__}: {error})"
         raise CorruptFileError(path, reason) from error
-
-
-def describe(path: str | os.PathLike[str]) -> Description:
-    """Read the header of a file and the shapes of its arrays, without their data: damage inside them goes unnoticed.
-
-    Raises FileFormatError as `read` does.
-    """
-    with _opened(path) as (file, archive):
-        kind, header = _header(archive, path)
-        arrays = _of_arrays(archive, _array_info)
-        return Description(kind, header, arrays, FORMAT_VERSION, os.fstat(file.fileno()).st_size)
 
 
 @contextlib.contextmanager
@@ -431,27 +406,14 @@ def _header(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> tuple[str
     return _parse_header(archive.read(_HEADER), path)
 
 
-def _of_arrays(archive: zipfile.ZipFile, make: Callable[[Any, int], T]) -> dict[str, T]:
-    """Return what is made of each array's file and its size, by the names of the arrays."""
-    found = {}
-    for info in archive.infolist()[1:]:
-        name = info.filename.removesuffix(".npy")
-        with archive.open(info) as member:
-            try:
-                found[name] = make(member, info.file_size)
-            except ValueError as error:
-                raise ValueError(f"array {name!r}: {error}") from None
-    return found
-
-
-def _read_layout(member: Any, size: int) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, Fortran order and dtype of an array, in front of its data, whose size fits."""
+def _read_array(member: Any, size: int) -> np.ndarray:
+    """Read an array, for whose data there is memory only if their size fits its description."""
     # Parsed here, not by NumPy, which evaluates literals of any depth and warns of old dialects.
     prefix, length = member.read(8), int.from_bytes(member.read(2), "little")
     found = _LAYOUT.fullmatch(member.read(length)) if prefix == _NPY_PREFIX else None
     if found is None:
         raise ValueError("its description is not valid")
-    dtype, fortran_order = _DESCRIPTIONS.get(found[1].decode()), found[2] == b"True"
+    dtype = _DESCRIPTIONS.get(found[1].decode())
     if dtype is None:
         raise ValueError(f"unknown dtype {found[1].decode()!r}")
     shape = tuple(map(int, found[3].replace(b",", b" ").split()))
@@ -462,17 +424,7 @@ def _read_layout(member: Any, size: int) -> tuple[tuple[int, ...], bool, np.dtyp
     nbytes = size - member.tell()
     if math.prod(shape) * dtype.itemsize != nbytes or not addressable:
         raise ValueError(f"{nbytes} bytes do not fit shape {shape} of {dtype}")
-    return shape, fortran_order, dtype
-
-
-def _array_info(member: Any, size: int) -> ArrayInfo:
-    shape, _, dtype = _read_layout(member, size)
-    return ArrayInfo(dtype.name, shape, math.prod(shape) * dtype.itemsize)
-
-
-def _read_array(member: Any, size: int) -> np.ndarray:
-    shape, fortran_order, dtype = _read_layout(member, size)
-    array = np.empty(shape, dtype=dtype, order="F" if fortran_order else "C")
+    array = np.empty(shape, dtype=dtype, order="F" if found[2] == b"True" else "C")
     raw = array.reshape(-1, order="A").view(np.uint8)
     for start in range(0, len(raw), _BLOCK):
         block = raw[start : start + _BLOCK]
