@@ -83,24 +83,6 @@ def test_values_are_those_of_all_coalitions(case, of):
     np.testing.assert_allclose(found.values[0] / scale, expected / scale, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", ["fourier", "linear", "polynomial", "precomputed"])
-@pytest.mark.parametrize("of", ["mean", "variance"])
-def test_closed_forms_agree_with_all_coalitions(case, of):
-    model = model_of(case)
-    game = shapley._Game(model.model_, of, BACKGROUND, np.arange(4), 4)
-    players = np.arange(4)
-    found, _, deviations = game._by_products(ROWS[0], players, 4)
-    if of == "mean":
-        all_coalitions = shapley.shares_by_enumeration(game._functions, ROWS[0], BACKGROUND, players, 4)
-        n = game.n_outputs
-        expected = all_coalitions[:, :n]
-        own = game._deviations(model.features_.whitened(np.ascontiguousarray(all_coalitions[:, n:])))
-        np.testing.assert_allclose(deviations / own, 1.0, rtol=1e-9)
-    else:
-        expected = shapley.shares_by_enumeration(game.predicted, ROWS[0], BACKGROUND, players, 4)
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("features", ["landmarks", "fourier"])
 def test_deviations_are_those_of_contributions_of_drawn_functions(features):
     model = model_of(features)

@@ -138,17 +138,6 @@ def test_gradients_are_those_of_finite_differences(features, x):
     assert_allclose(found, (above - below) / (2 * STEP), rtol=1e-6, atol=1e-7)
 
 
-def test_products_of_functions_of_single_inputs_are_the_features(features, x):
-    products = features.products()
-    if products is None:
-        assert features.kind in ("nystroem", "transformer")
-        return
-    for groups in (np.arange(D), np.array([1, 0, 1])):
-        factors = products.factors(x[0], groups, groups.max() + 1)
-        assert factors.shape == (groups.max() + 1, products.n_terms)
-        assert_allclose((factors.prod(axis=0) @ products.matrix).real, features.transform(x)[0], rtol=1e-11, atol=1e-12)
-
-
 def test_largest_inputs_do_not_overflow(features):
     largest = features.largest_input
     assert largest <= LARGEST

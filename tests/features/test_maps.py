@@ -150,16 +150,3 @@ def test_the_order_and_the_signs_of_inputs_do_not_change_random_frequencies():
     np.testing.assert_array_equal(
         drawn(scales[order], signs[order]), (drawn(scales, np.ones(3)) * signs[:, None])[order]
     )
-
-
-@pytest.mark.parametrize(
-    ("features", "groups", "degree"),
-    [
-        (fourier(), [0, 1, 2], 3),
-        (LinearFeatures(3), [0, 1, 2], 1),
-        (PolynomialFeatures(3, 3), [0, 1, 2], 3),
-        (PolynomialFeatures(3, 3), [0, 1, 0], 2),
-    ],
-)
-def test_the_degree_is_the_largest_number_of_groups_in_a_product(features, groups, degree):
-    assert features.products().degree(np.array(groups)) == degree

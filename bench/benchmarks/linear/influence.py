@@ -1,4 +1,4 @@
-"""Effects of rows on predictions, and Shapley values of columns, from a posterior."""
+"""Effects of rows on predictions, from a posterior."""
 
 from __future__ import annotations
 
@@ -34,29 +34,3 @@ class RowEffects:
         from pydirect.linear import influence_of_few
 
         influence_of_few(self.posterior, self.at, self.phi[:100], self.errors[:100])
-
-
-class ShapleyOfProducts:
-    """Closed forms of Fourier features of eight columns, for one row and one background row."""
-
-    params = (200, 500)
-    param_names = ("frequencies",)
-    timeout = 600
-
-    def setup(self, frequencies: int) -> None:
-        from pydirect.features import FourierFeatures
-
-        rng = np.random.default_rng(0)
-        features = FourierFeatures(rng.standard_normal((8, frequencies)), np.ones(frequencies))
-        self.products, self.x, self.z = features.products(), rng.standard_normal(8), np.zeros(8)
-        self.covariance = np.eye(features.n_weights)
-
-    def time_mean(self, frequencies: int) -> None:
-        from pydirect.explain.shapley import shares_of_functions
-
-        shares_of_functions(self.products, self.x, self.z, np.arange(8), 8)
-
-    def time_variance(self, frequencies: int) -> None:
-        from pydirect.explain.shapley import shares_of_variance
-
-        shares_of_variance(self.products, self.covariance, self.x, self.z, np.arange(8), 8)

@@ -24,7 +24,7 @@ patient = X.iloc[[int(np.argmax(model.predict(X)))]]
 
 # %%
 # From the average patient to this one: each bar is what one column adds to the predicted progression, averaged over all
-# orders in which columns could be told. Fourier features are products over columns, so the values are exact; whiskers
+# orders in which columns could be told. Of ten columns all coalitions are summed, so the values are exact; whiskers
 # are the posterior standard deviation of each contribution. On the right, the same for the variance: the farther from
 # the average patient in a column, the less is known. Rows of your own choice can take the average patient's place.
 figure, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")

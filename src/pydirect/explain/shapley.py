@@ -2,20 +2,14 @@
 
 A coalition T of columns has the value v(T) = f(x_T, z_rest): a row x with the other columns from a background row z.
 The Shapley value of column j is the mean of v(T ∪ j) − v(T) over all orders in which columns join (Shapley 1953; for
-predictions Štrumbelj & Kononenko 2014), averaged over z: by sums over all coalitions, by random orders with standard
-errors, or, for sums of products of functions of single columns, in closed form. With a_k of x and b_k of z it is (Owen
-1972)
-
-    (a_j − b_j) ∫₀¹ ∏_{k≠j} (qa_k + (1 − q)b_k) dq,
-
-a polynomial, which Gauss-Legendre quadrature integrates exactly.
+predictions Štrumbelj & Kononenko 2014), averaged over z: by sums over all coalitions, or by random orders with standard
+errors, each also backwards, so that functions of degree two are without error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,90 +21,14 @@ from pydirect._threads import single_blas_thread, threads
 from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
 from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._regressor import Regressor
-from pydirect.features.maps import ProductMap
 from pydirect.fitted.classification import FittedClassifier
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.linear.functions import latent_variances
-from pydirect.linear.posterior import GaussianPosterior
-from pydirect.noise.model import CONSTANT, HEAVY_TAILED, STUDENT_T
 from pydirect.tables.encoding import ColumnEncoding
 
-Factors = NDArray[Any]  # float64 or complex128
 Evaluate = Callable[[FloatArray], FloatArray]
-# Factors of pairs of terms that are stored at a time: those of one player stay in the cache.
-BLOCK_NUMBERS = 2**17
 # Coalitions that are evaluated at a time.
 BLOCK_COALITIONS = 1024
-
-
-# --- products
-
-
-def shares_of_products(of_row: Factors, of_background: Factors, degree: int) -> Factors:
-    """Return the Shapley values of products over players, (n_players, n_products)."""
-    nodes, weights = np.polynomial.legendre.leggauss(max(1, (degree + 1) // 2))
-    total = np.zeros_like(of_row)
-    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-        mixed = node * of_row + (1 - node) * of_background
-        total += weight * _products_of_others(mixed)
-    return (of_row - of_background) * total
-
-
-def _products_of_others(factors: Factors) -> Factors:
-    """Return the products of all factors but the own one, (n_players, n_products); any of them may be zero."""
-    before, after = np.ones_like(factors), np.ones_like(factors)
-    np.cumprod(factors[:-1], axis=0, out=before[1:])
-    np.cumprod(factors[:0:-1], axis=0, out=after[-2::-1])
-    return before * after
-
-
-def shares_of_functions(
-    products: ProductMap, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], n_groups: int
-) -> FloatArray:
-    """Return the Shapley values of all basis functions, (n_groups, n_weights): those of f = φᵀw are products with w."""
-    shares = shares_of_products(
-        products.factors(x, groups, n_groups), products.factors(z, groups, n_groups), products.degree(groups)
-    )
-    return np.ascontiguousarray((shares @ products.matrix).real)
-
-
-def shares_of_variance(
-    products: ProductMap, covariance: FloatArray, x: FloatArray, z: FloatArray, groups: NDArray[np.intp], n_groups: int
-) -> FloatArray:
-    """Return the Shapley values of the variance of f, φᵀSφ, (n_groups,): products of two terms are products again.
-
-    With Φ = Re uT it is ½ Re(uᵀTSTᴴū + uᵀTSTᵀu), and uᵀTSTᵀu of real terms. Where every basis function is one of a
-    single player, the sums over pairs are (φ_j(x) − φ_j(z))ᵀS(φ(x) + φ(z)).
-    """
-    degree = products.degree(groups)
-    a, b = (products.factors(row, groups, n_groups) for row in (x, z))
-    if degree <= 1:
-        both = ((a.prod(axis=0) + b.prod(axis=0)) @ products.matrix).real
-        return np.asarray(shares_of_functions(products, x, z, groups, n_groups) @ (covariance @ both))
-    half = products.matrix @ covariance
-    if np.isrealobj(a):
-        return _shares_of_pairs(half @ products.matrix.T, a, b, a, b, degree)
-    total = _shares_of_pairs(half @ products.matrix.conj().T, a, b, a.conj(), b.conj(), degree)
-    return 0.5 * (total + _shares_of_pairs(half @ products.matrix.T, a, b, a, b, degree))
-
-
-def _shares_of_pairs(
-    coefficients: Factors, a: Factors, b: Factors, other_a: Factors, other_b: Factors, degree: int
-) -> FloatArray:
-    """Return the real part of Σ C_mn ·(Shapley value of the product of terms m and n), (n_players,).
-
-    C is Hermitian or symmetric, with terms to match: both orders of a pair have the same real part.
-    """
-    n_players, n_terms = a.shape
-    total = np.zeros(n_players)
-    size = max(1, BLOCK_NUMBERS // (n_players * n_terms))
-    for begin in range(0, n_terms, size):
-        rows, columns = np.tril_indices(min(size, n_terms - begin), begin, n_terms)
-        rows += begin
-        own = coefficients[rows, columns] * np.where(rows == columns, 1.0, 2.0)
-        pairs = (a[:, rows] * other_a[:, columns], b[:, rows] * other_b[:, columns])
-        total += (shares_of_products(*pairs, min(2 * degree, n_players)) @ own).real
-    return total
 
 
 # --- any function
@@ -152,14 +70,19 @@ def shares_by_permutations(
     """Estimate Shapley values from random orders, each also backwards, and their standard errors."""
     shares, variances = 0.0, 0.0
     for z in background:
-        place = rng.permuted(np.tile(np.arange(n_players), (n_each, 1)), axis=1)
-        place = np.stack([place, n_players - 1 - place], axis=1)  # (n_each, 2, n_players)
-        joined = place[:, :, None] < np.arange(n_players + 1)[:, None]
-        values = evaluate(mixed_rows(x, z, joined.reshape(-1, n_players), groups))
-        steps = np.diff(values.reshape(*joined.shape[:3], -1), axis=2)
-        each = np.take_along_axis(steps, place[..., None], axis=2).mean(axis=1)
-        shares = shares + each.mean(axis=0)
-        variances = variances + each.var(axis=0, ddof=1) / n_each
+        mean, squares = 0.0, 0.0
+        for k in range(n_each):  # one by one: of many columns, there are many values
+            place = rng.permutation(n_players)
+            places = np.stack([place, n_players - 1 - place])
+            joined = places[:, None] < np.arange(n_players + 1)[:, None]
+            values = evaluate(mixed_rows(x, z, joined.reshape(-1, n_players), groups))
+            steps = np.diff(values.reshape(2, n_players + 1, -1), axis=1)
+            each = np.take_along_axis(steps, places[..., None], axis=1).mean(axis=0)
+            off = each - mean
+            mean = mean + off / (k + 1)
+            squares = squares + off * (each - mean)
+        shares = shares + mean
+        variances = variances + squares / (n_each * (n_each - 1))
     return np.asarray(shares) / len(background), np.sqrt(variances) / len(background)
 
 
@@ -217,10 +140,9 @@ def shapley_values(
 
     Columns that have not joined take their values from a background row, and results are averaged over these rows: the
     interventional Shapley values of Janzing, Minorics & Blöbaum (2020). A column of categories is one, and what stands
-    for a missing number is held. Values are exact where that takes no more than a second or two for a row: in closed
-    form for ``"linear"``, ``"polynomial"``, ``"fourier"`` and ``"precomputed"`` features, whose functions are products
-    over columns, and by sums over all coalitions of few columns for all others. Else they are estimated from random
-    orders, with standard errors.
+    for a missing number is held. Values are exact where sums over all coalitions take no more than a second or two
+    for a row, as of a dozen columns. Else they are estimated from random orders, with standard errors; those of linear
+    functions, and of any of degree two, are exact all the same.
 
     Parameters
     ----------
@@ -316,12 +238,9 @@ class _Game:
 
     def __init__(self, model: Any, of: str, background: FloatArray, origins: NDArray[np.intp], n_columns: int) -> None:
         self.model, self.of, self.background, self.origins, self.n_columns = model, of, background, origins, n_columns
-        # Means are linear in weights, variances those of weights whose covariance is known and of noise that is alike.
+        # Whether contributions are linear in the weights alone.
         linear = isinstance(model, FittedRegressor) and model.units.active is None and model.local is None
         self.weights_alone = linear and of == "mean"
-        constant = linear and (model.noise is None or {*model.noise.choices} <= {CONSTANT, HEAVY_TAILED, STUDENT_T})
-        gaussian = constant and all(isinstance(posterior, GaussianPosterior) for posterior in model.posteriors)
-        self.products = model.basis.map.products() if self.weights_alone or gaussian else None
         self.n_outputs = self.predicted(background[:1]).shape[1]
 
     def predicted(self, rows: FloatArray) -> FloatArray:
@@ -344,77 +263,27 @@ class _Game:
         place = np.full(self.n_columns, -1)
         place[columns] = np.arange(n)
         groups = place[self.origins]
+        if n == 0:
+            return found
+        game = self._functions if self.weights_alone else self.predicted, x, self.background, groups, n
+        n_pairs = max(FEWEST_PAIRS, -(-n_permutations // (2 * len(self.background))))
         with single_blas_thread():
-            by_products, by_rows = self._work_of_products(groups, n), self._work_of_rows(2.0**n)
-            if n and by_products <= min(by_rows, MOST_NUMBERS):
-                found[:, columns] = self._by_products(x, groups, n)
-            elif n:
-                game = self._functions if self.weights_alone else self.predicted, x, self.background, groups, n
-                n_pairs = max(FEWEST_PAIRS, -(-n_permutations // (2 * len(self.background))))
-                if by_rows <= max(MOST_NUMBERS, self._work_of_rows(2.0 * n_pairs * n)):
-                    shares, errors = shares_by_enumeration(*game), np.zeros(1)
-                else:
-                    shares, errors = shares_by_permutations(*game, n_pairs, rng)
-                    errors = errors[:, :n_outputs]
-                found[0, columns], found[1, columns] = shares[:, :n_outputs], errors
-                if self.weights_alone:
-                    phi = self.model.basis.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
-                    found[2, columns] = self._deviations(phi)
+            if self._work(2.0**n) <= max(MOST_NUMBERS, self._work(2.0 * n_pairs * n)):
+                shares, errors = shares_by_enumeration(*game), np.zeros(1)
+            else:
+                shares, errors = shares_by_permutations(*game, n_pairs, rng)
+                errors = errors[:, :n_outputs]
+            found[0, columns], found[1, columns] = shares[:, :n_outputs], errors
+            if self.weights_alone:
+                phi = self.model.basis.whitened(np.ascontiguousarray(shares[:, n_outputs:]))
+                found[2, columns] = self._deviations(phi)
         return found
 
-    # --- the work of each way, in numbers
-
-    def _work_of_rows(self, n_rows: float) -> float:
-        """Return that of predictions at a number of rows for each background row."""
+    def _work(self, n_rows: float) -> float:
+        """Return what predictions at a number of rows for each background row take, in numbers."""
         model = getattr(self.model, "latent", self.model)
         width = max(getattr(model, "n_columns", 0), FEWEST_NUMBERS)  # pools do not say
         return len(self.background) * n_rows * width * (1.0 if self.of == "mean" else 1 + width / PRODUCTS_PER_NUMBER)
-
-    def _work_of_products(self, groups: NDArray[np.intp], n_players: int) -> float:
-        """Return that of closed forms, infinite if there are none."""
-        if self.products is None:
-            return np.inf
-        degree, n_terms = self.products.degree(self._inputs_of(groups)), float(self.products.n_terms)
-        if self.of == "variance" and degree > 1:
-            degree, n_terms = min(2 * degree, n_players), n_terms**2
-        return len(self.background) * n_terms * n_players * (1 + degree // 2)
-
-    # --- products
-
-    def _inputs_of(self, groups: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the players of the inputs of the feature map, those of no player together as one more."""
-        inputs = self.model.basis.input_map
-        own = groups[np.concatenate([inputs.kept, inputs.scored])]
-        return np.where(own < 0, groups.max() + 1, own)
-
-    def _by_products(self, x: FloatArray, groups: NDArray[np.intp], n_players: int) -> FloatArray:
-        """Return values, errors, which are none, and deviations, (n_players, n_outputs) each."""
-        assert self.products is not None
-        units, latent, of_inputs = self.model.units, self.model.latent, self._inputs_of(groups)
-        at, *others = latent.basis.inputs(np.vstack([x, self.background]))
-
-        def averaged(shares: Callable[..., FloatArray], *given: Any) -> FloatArray:
-            each = [shares(self.products, *given, at, z, of_inputs, n_players + 1)[:n_players] for z in others]
-            return np.asarray(np.mean(each, axis=0))
-
-        if self.of == "mean":
-            phi = averaged(shares_of_functions)
-            values = units.scale * (phi @ latent.coefficients)
-            return np.stack([values, np.zeros_like(values), self._deviations(phi)])
-        values = np.stack([averaged(shares_of_variance, covariance) for covariance in self._covariances], axis=1)
-        kernel = latent.basis.hyperparameters
-        if kernel is not None:  # the variance that a clipped linear part lacks, a sum over inputs
-            own = of_inputs == np.arange(n_players)[:, None]
-            of_row, *of_others = (kernel.cut_off_variance(np.where(own, row, 0.0)) for row in (at, *others))
-            values += (of_row - np.mean(of_others, axis=0))[:, None] * latent.prior_scale**2
-        values *= (units.calibration * units.scale) ** 2
-        return np.stack([values, *np.zeros((2, *values.shape))])
-
-    @cached_property
-    def _covariances(self) -> list[FloatArray]:
-        """Posterior covariances of every output's weights, which all rows share."""
-        latent = self.model.latent
-        return [t * each.covariance for each, t in zip(latent.posteriors, latent.prior_scale**2, strict=True)]
 
     # --- weights
 

@@ -38,44 +38,6 @@ PRECISIONS = (np.float64, np.float32)
 MANY_ROWS = 1e6
 
 
-@dataclass(frozen=True)
-class ProductMap:
-    """Φ(x) = Re u(x)T, where each term of u is a product of functions of one input each, as are averages over inputs.
-
-    Terms are exp(i xW), W the `frequencies` (n_inputs, n_frequencies), then monomials of the inputs, of which the
-    leading `clipped` are taken clipped. T is the `matrix` (n_frequencies + n_monomials, n_weights).
-    """
-
-    frequencies: FloatArray
-    powers: NDArray[np.intp]
-    clipped: int
-    matrix: NDArray[np.complex128] | FloatArray
-
-    @property
-    def n_terms(self) -> int:
-        """Number of terms of u."""
-        return len(self.matrix)
-
-    def degree(self, groups: NDArray[np.intp]) -> int:
-        """Return the largest number of groups of inputs that a term is a product over.
-
-        `groups`, (n_inputs,): the group of each input.
-        """
-        if self.frequencies.size:
-            return len(np.unique(groups))
-        return max((len(np.unique(groups[own > 0])) for own in self.powers), default=0)
-
-    def factors(self, x: FloatArray, groups: NDArray[np.intp], n_groups: int) -> NDArray[np.complex128] | FloatArray:
-        """Return what each group of inputs multiplies the terms by, (n_groups, n_terms), for one row of inputs."""
-        waves = np.zeros((n_groups, self.frequencies.shape[1]))
-        np.add.at(waves, groups, x[:, None] * self.frequencies)
-        clipped = np.concatenate([linear_inputs(x[None], self.clipped)[0], x[self.clipped :]])
-        monomials = np.ones((n_groups, len(self.powers)))
-        for value, group, power in zip(clipped, groups, self.powers.T, strict=True):
-            monomials[group] *= value**power
-        return np.hstack([np.exp(1j * waves), monomials]) if waves.size else monomials
-
-
 class FeatureMap(ABC):
     """From inputs of the map to basis functions Φ, and what is known about them.
 
@@ -141,10 +103,6 @@ class FeatureMap(ABC):
         """Return what sums over rows are of where `sums_of_kernel`: F (n_rows, n_weights)."""
         return self.functions(x, n_threads)
 
-    def products(self) -> ProductMap | None:
-        """Return Φ as sums of products of functions of single inputs; None if it has no such form."""
-        return None
-
     def for_sums(self, n_rows: float, noise_variance: float | None = None) -> Self:
         """Return the same map, whose sums over rows are of F if that is accurate enough, else of Φ."""
         return self
@@ -177,11 +135,6 @@ class _Inputs(FeatureMap):
 
     def gradient(self, x: FloatArray) -> Along:
         return lambda direction: rates_of_inputs((len(x), self.n_weights), direction)
-
-    def products(self) -> ProductMap:
-        d = self.n_features_in
-        powers, matrix = np.eye(self.n_weights, d, dtype=np.intp), np.diag([*np.ones(d), *self.constants])
-        return ProductMap(np.empty((d, 0)), powers, 0, matrix)
 
 
 @dataclass(frozen=True)
@@ -270,11 +223,6 @@ class PolynomialFeatures(FeatureMap):
 
         return along
 
-    def products(self) -> ProductMap:
-        d = self.n_features_in
-        powers = np.array([[m.count(j) for j in range(d)] for m in self.monomials], dtype=np.intp)
-        return ProductMap(np.empty((d, 0)), powers, 0, np.eye(self.n_weights))
-
 
 @dataclass(frozen=True)
 class FourierFeatures(FeatureMap):
@@ -360,18 +308,6 @@ class FourierFeatures(FeatureMap):
             return out
 
         return along
-
-    def products(self) -> ProductMap:
-        f, scale = self.n_frequencies, self.slopes
-        monomials = np.append(scale, [] if self.constant is None else self.constant)
-        matrix = np.zeros((f + len(monomials), self.n_weights), dtype=np.complex128)
-        waves, rest, linear = np.arange(f), np.arange(len(monomials)), np.arange(len(scale))
-        matrix[waves, waves] = self.amplitudes  # a cos = Re a u
-        matrix[waves, f + waves] = -1j * self.amplitudes  # a sin = Re −ia u
-        matrix[f + rest, 2 * f + rest] = monomials
-        powers = np.zeros((len(monomials), self.n_features_in), dtype=np.intp)
-        powers[linear, linear] = 1
-        return ProductMap(self.frequencies, powers, len(scale), matrix)
 
 
 @dataclass(frozen=True)
