@@ -10,7 +10,7 @@ from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
 from pydirect.statistics.rotated import decorrelate
 
 # Nats below the maximum, mostly from the random signs.
-SHORTFALL = 0.05
+SHORTFALL = 0.1
 
 
 def data(n, b, *, rank=None, decay=1.0, noise=0.3, n_outputs=1, seed=0):

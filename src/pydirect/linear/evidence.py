@@ -7,7 +7,7 @@ one, and how both change with the ridge. What is left is one equation in one unk
     γ = ridge wᵀw / σ²,   w = (A + ridge I)⁻¹ c,   γ = tr A (A + ridge I)⁻¹
 
 (MacKay 1992, *Bayesian interpolation*). Both sides are nearly powers of the ridge, so that extrapolating them
-finds the maximum in one to four factorisations; an eigendecomposition costs nearly twenty. γ and its slope come from
+finds the maximum in one to four factorisations as a rule; an eigendecomposition costs nearly twenty. γ and its slope come from
 random signs (Hutchinson 1990), the same at every ridge, and from differences of the exact log-determinants.
 """
 
@@ -21,7 +21,6 @@ from statistics import median_high
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import BPoly
 from scipy.optimize import brentq, minimize
 
 from pydirect._threads import single_blas_thread
@@ -36,9 +35,8 @@ TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
 N_PROBES, FEW_WEIGHTS = 64, 200
 # Distance in log ridge at which Hermite's rule integrates γ more precisely than random signs know it.
 NEAR = 2.0
-# Relative errors of what raises and what lowers the evidence: extrapolated by a step in log ridge, times its square;
-# interpolated, times the squares of both distances.
-EXTRAPOLATION_ERROR, INTERPOLATION_ERROR = 0.05, 0.004
+# Relative error of what raises and what lowers the evidence, extrapolated by a step in log ridge, times its square.
+EXTRAPOLATION_ERROR = 0.05
 LONGEST_STEP, STEP_TOLERANCE, N_TRIALS, NEWTON_STEPS = 8.0, 1e-4, 8, 30
 # Nats: what the evidence may fall short of the maximum, and what a step must gain to be taken.
 SHORTFALL, GAIN = 0.005, 1e-3
@@ -270,36 +268,6 @@ class _Solution:
             pull=self.pull * float(np.exp(pulls * step)),
         )
 
-    def towards(self, other: _Solution) -> Callable[[float], _Solution]:
-        """Return what lies between two factorisations as a function of the log ridge.
-
-        Polynomials share the values and two derivatives of log |I + A/ρ| and log Q; γ and Q̇ are their slopes.
-        """
-        ends = sorted([self, other], key=_log_ridge)
-        ridges = [s.log_ridge for s in ends]
-        log_det = BPoly.from_derivatives(ridges, [[s.log_det, -s.determined, -s.determined_dot] for s in ends])
-        log_residual = BPoly.from_derivatives(ridges, [s.log_residual_and_slopes() for s in ends])
-        determined, share = log_det.derivative(), log_residual.derivative()
-
-        def at(log_ridge: float) -> _Solution:
-            residual = float(np.exp(log_residual(log_ridge)))
-            return replace(
-                self,
-                log_ridge=log_ridge,
-                log_det=float(log_det(log_ridge)),
-                determined=max(-float(determined(log_ridge)), 0.0),
-                residual=residual,
-                pull=residual * float(np.clip(share(log_ridge), 0.0, 1.0)),
-            )
-
-        return at
-
-    def log_residual_and_slopes(self) -> list[float]:
-        """Return log Q and its first two derivatives."""
-        residual = max(self.residual, TINY)
-        share = self.pull / residual
-        return [float(np.log(residual)), share, self.pull_dot / residual - share**2]
-
     def less_error_of_probes(self, others: Sequence[_Solution]) -> _Solution:
         """Correct γ by a difference of two log |I + A/ρ|, which are exact, where another ridge is near."""
         near = min(others, key=lambda other: abs(other.log_ridge - self.log_ridge), default=self)
@@ -411,7 +379,7 @@ class _FactorSearch:
         end = here.log_ridge + side * LONGEST_STEP if beyond is None else beyond.log_ridge
         end = float(np.clip(end, *self.ridges.bounds))
 
-        way = solved[top].extrapolated if beyond is None else solved[top].towards(beyond)
+        way = solved[top].extrapolated
         root = _first_root(lambda log_ridge: _log_ratio(self._at(way(log_ridge))), here.log_ridge, end)
         if beyond is not None and root == end:  # lower, yet the evidence rises towards it: there is a maximum between
             return 0.5 * (here.log_ridge + end) if abs(here.log_ridge - end) > NEAR else None
@@ -419,8 +387,6 @@ class _FactorSearch:
         if 0.5 * slope * step < GAIN:
             return None
         error = EXTRAPOLATION_ERROR * step**2
-        if beyond is not None:
-            error = min(error, INTERPOLATION_ERROR * step**2 * (beyond.log_ridge - root) ** 2)
         if 0.5 * (error * max(here.rise, here.fall)) ** 2 * abs(step / slope) > SHORTFALL:
             return root
         if there.penalised > here.penalised:
