@@ -17,7 +17,6 @@ from pydirect.features.basis import Basis
 from pydirect.features.derivatives import direction_of, moving_columns
 from pydirect.features.residual import ResidualFeatures, residual_variance_along
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.linear.functions import weight_draws
 from pydirect.tables.encoding import ColumnEncoding
 
 
@@ -236,13 +235,13 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
             "functions are drawn by the spectral density of the kernel, which one of scikit-learn does not have: "
             "sample_y(X, n, noise=False) draws their values at rows, jointly"
         )
-    weights = [weight_draws(posterior, n_functions, rng) for posterior in model.posteriors]
+    drawn = [posterior.sample_weights(n_functions, rng) - posterior.coefficients for posterior in model.posteriors]
     missing, n_missing = None, 0
     if model.basis.hyperparameters is not None:
         missing = ResidualFeatures(model.basis, model.latent.residual_variance, rng)
         n_missing = missing.n_weights
-    normal = rng.standard_normal((len(weights), n_missing, n_functions), dtype=np.float32)
-    return FunctionDraws(model, door, weights, missing, normal)
+    normal = rng.standard_normal((len(drawn), n_missing, n_functions), dtype=np.float32)
+    return FunctionDraws(model, door, [np.ascontiguousarray(weights.T) for weights in drawn], missing, normal)
 
 
 def gradients(model: FittedRegressor, x: FloatArray) -> tuple[FloatArray, FloatArray]:

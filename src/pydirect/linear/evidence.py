@@ -6,8 +6,8 @@ one, and how both change with the ridge. What is left is one equation in one unk
 
     γ = ridge wᵀw / σ²,   w = (A + ridge I)⁻¹ c,   γ = tr A (A + ridge I)⁻¹
 
-(MacKay 1992, *Bayesian interpolation*). Both sides are nearly powers of the ridge, so that extrapolating them
-finds the maximum in one to four factorisations as a rule; an eigendecomposition costs nearly twenty. γ and its slope come from
+(MacKay 1992, *Bayesian interpolation*). Both sides are nearly powers of the ridge, so that extrapolating them finds the
+maximum in one to four factorisations as a rule; an eigendecomposition costs nearly twenty. γ and its slope come from
 random signs (Hutchinson 1990), the same at every ridge, and from differences of the exact log-determinants.
 """
 

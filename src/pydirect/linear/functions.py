@@ -1,4 +1,4 @@
-"""Latent functions of Gaussian weights: draws, and variances by rotation or by one product in single precision."""
+"""Variances of functions of Gaussian weights, by rotation or by one product in single precision."""
 
 from __future__ import annotations
 
@@ -178,22 +178,3 @@ class LatentVariances:
             variances = self.scale**2 * variances_of_rotated(self.posteriors, phi, np.zeros(len(phi)))
         residual = self.basis.missing_variance(inputs, phi, self.mean_missing)  # rotated rows have the same length
         return variances + residual[:, None] * self.scale**2
-
-
-def weight_draws(posterior: Any, n_draws: int, rng: np.random.Generator) -> FloatArray:
-    """Draw weights of Φ less their posterior mean, (n_weights, n_draws).
-
-    As ``posterior.sample_weights`` does unless it is Gaussian: then from normal numbers in single precision.
-    """
-    if not isinstance(posterior, GaussianPosterior):
-        return np.ascontiguousarray((posterior.sample_weights(n_draws, rng) - posterior.coefficients).T)
-    vectors = posterior.vectors.astype(np.float64)
-    n_weights, n_directions = vectors.shape
-    inside = rng.standard_normal((n_directions, n_draws), dtype=np.float32)
-    inside *= posterior.std.astype(np.float32)[:, None]
-    if n_directions == n_weights:
-        return np.asarray(product(vectors, inside))
-    # What stayed at its prior: the part of these draws that is orthogonal to V.
-    outside = rng.standard_normal((n_weights, n_draws), dtype=np.float32)
-    outside *= np.float32(np.sqrt(posterior.prior_variance))
-    return np.asarray(product(vectors, inside - product(vectors.T, outside)) + outside)

@@ -89,26 +89,8 @@ def lbfgs(
 
 # Adam's memory of gradients and of their squares (Kingma & Ba 2015).
 ADAM_DECAY = (0.9, 0.999)
-ADAM_STEP = 0.1
 # Adam has converged where it gains less than this, in nats per row, while every parameter could move by one.
 ADAM_TOLERANCE = 0.05
-
-
-class Adam:
-    """Adaptive steps up a stochastic gradient (Kingma & Ba 2015)."""
-
-    def __init__(self, shape: tuple[int, ...], step: float = ADAM_STEP) -> None:
-        self.step = step
-        self._n, self._first, self._second = 0, np.zeros(shape), np.zeros(shape)
-
-    def __call__(self, gradient: FloatArray) -> FloatArray:
-        """Return what to add to the parameters."""
-        self._n += 1
-        a, b = ADAM_DECAY
-        self._first += (1 - a) * (gradient - self._first)
-        self._second += (1 - b) * (gradient**2 - self._second)
-        size = np.sqrt(self._second / (1 - b**self._n)) + 1e-8
-        return self.step / (1 - a**self._n) * self._first / size
 
 
 def through_softmax(q: FloatArray, gradient: FloatArray) -> FloatArray:
@@ -132,7 +114,8 @@ def adam(
 
     The value is taken `n_checks` times, evenly spread over the steps, from step `first_check` on.
     """
-    optimiser = Adam(start.shape)
+    a, b = ADAM_DECAY
+    n_taken, first, second = 0, np.zeros(start.shape), np.zeros(start.shape)
     theta, best, best_value = start, start, -np.inf
     trace: list[float] = []
     paths: list[float] = []  # sum of the steps' sizes by each check
@@ -141,11 +124,14 @@ def adam(
     every = max(1, n_steps // n_checks)
     try:
         for i in range(n_steps):
-            optimiser.step = step * 0.5 * (1.0 + np.cos(np.pi * i / n_steps))
-            path += optimiser.step
+            size = step * 0.5 * (1.0 + np.cos(np.pi * i / n_steps))
+            path += size
             g = gradient(theta, i)
             if np.isfinite(g).all():
-                theta = theta + optimiser(g)
+                n_taken += 1
+                first += (1 - a) * (g - first)
+                second += (1 - b) * (g**2 - second)
+                theta = theta + size / (1 - a**n_taken) * first / (np.sqrt(second / (1 - b**n_taken)) + 1e-8)
                 theta = theta if bounds is None else np.clip(theta, *bounds, out=theta)
             outcome.n_iter = i + 1
             if outcome.n_iter == n_steps or (outcome.n_iter % every == 0 and i >= first_check):
