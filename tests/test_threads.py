@@ -91,21 +91,16 @@ def test_row_moments_have_the_same_bits_for_any_number_of_threads(n_threads):
 
 
 @pytest.mark.parametrize("n_threads", MANY)
-def test_covariances_have_the_same_bits_for_any_number_of_threads(n_threads):
+def test_marginal_likelihoods_have_the_same_bits_for_any_number_of_threads(n_threads):
     rng = np.random.default_rng(0)
-    n, x = 104, rng.standard_normal((104, 4))
-    products, norms = x @ x.T, (x**2).sum(axis=1)
-    noise, amplitudes = np.full(n, 0.1), np.array([0.5, 0.4, 0.3, 1.0])
-    inverse, alpha = np.tril(rng.standard_normal((n, n))), rng.standard_normal(n)
+    x, y = rng.standard_normal((400, 4)), rng.standard_normal((400, 2))
+    rows, amplitudes = (x, y, np.full(400, 0.1), x @ x.T, x @ x.T), np.array([0.5, 0.4, 0.3, 1.0])
 
-    def covariances(threads):
-        arguments = [products.copy(), products.copy(), products, norms, norms]
-        out, weight = np.zeros((2, n, n))
-        _core.covariance(*arguments, noise, amplitudes, out, threads)
-        sums = _core.covariance_gradient(*arguments, noise, amplitudes, inverse, alpha, weight, threads)
-        return out, sums, weight
+    def evidence(threads):
+        kernel = np.ones(4), amplitudes, 3, np.ones(1), np.zeros((0, 0)), False
+        return _core.marginal_likelihood(*rows, *kernel, np.empty((4, 400, 400)), threads)[:1]
 
-    assert_same_bits(covariances, n_threads)
+    assert_same_bits(evidence, n_threads)
 
 
 def test_the_number_of_threads_is_the_argument_or_what_openmp_says():

@@ -205,99 +205,65 @@ def test_an_unknown_level_is_refused_by_name():
         _core.select_isa_level("z80")
 
 
-# Covariance of the Gaussian process
+# The exact marginal likelihood of a Gaussian process
 
 
-class Covariance:
-    """Inputs of the covariance kernels from points, beside the formulas they stand for."""
+class Evidence:
+    """Targets of a Gaussian process with three inputs, beside the formula of their log density."""
 
-    amplitudes = np.array([0.7, 0.4, 0.3, 1.0])
-
-    def __init__(self, n, seed=0, log_length_scale=(0.0, 0.0, 0.0), log_isotropic_length_scale=0.0, amplitudes=None):
+    def __init__(self, n, n_targets=1, seed=0, **theta):
         rng = np.random.default_rng(seed)
-        x = rng.standard_normal((n, 3))
-        self.n, self.stride = n, n + -n % PADDING
-        self.noise, self.y = rng.uniform(0.1, 0.3, n), rng.standard_normal(n)
-        self.x = x
-        self.ard_x = x / np.exp(log_length_scale)
-        self.isotropic_x = x / np.exp(log_isotropic_length_scale)
-        if amplitudes is not None:
-            self.amplitudes = amplitudes
+        self.x, self.y, self.noise = rng.standard_normal((n, 3)), rng.standard_normal((n, n_targets)), np.full(n, 0.2)
+        zero = {"noise": 0.0, "amplitudes": np.zeros(3), "rate": 0.0, "length_scales": np.zeros(3)}
+        self.theta = zero | theta
+        self.amplitudes = np.r_[np.array([0.7, 0.4, 0.3]) * np.exp(self.theta["amplitudes"]), 1.0]
+        self.noise = np.linspace(0.1, 0.3, n) * np.exp(self.theta["noise"])
 
-    def padded(self, matrix, n_rows=None):
-        missing = [(0, (n_rows or len(matrix)) - len(matrix)), (0, self.stride - matrix.shape[1])]
-        return np.ascontiguousarray(np.pad(matrix, missing))
-
-    def vector(self, values):
-        return np.pad(values, (0, self.stride - self.n))
-
-    def arguments(self):
-        products = [self.padded(z @ z.T) for z in (self.ard_x, self.isotropic_x, self.x[:, :2])]
-        norms = [self.vector((z**2).sum(axis=1)) for z in (self.ard_x, self.isotropic_x)]
-        return [*products, *norms, self.noise, self.amplitudes]
-
-    def parts(self):
-        r = np.sqrt(3) * pairwise_distance(self.ard_x, self.ard_x)
-        rough = np.exp(-pairwise_distance(self.isotropic_x, self.isotropic_x))
-        return (1 + r) * np.exp(-r), rough, self.x[:, :2] @ self.x[:, :2].T, np.ones((self.n, self.n))
-
-    def exact(self):
-        return sum(a * part for a, part in zip(self.amplitudes, self.parts(), strict=True)) + np.diag(self.noise)
-
-    def covariance(self, n_threads=1):
-        out = np.zeros((self.stride, self.stride))
-        _core.covariance(*self.arguments(), out, n_threads)
-        return np.tril(out[: self.n, : self.n])
+    def sums(self, n_threads=1):
+        padding = (0, 0), (0, -len(self.x) % PADDING)
+        products, linear = (np.pad(z @ z.T, padding) for z in (self.x, self.x[:, :2]))
+        rows = self.x, self.y, self.noise, products, linear
+        kernel = np.exp(self.theta["length_scales"]), self.amplitudes, 3, np.exp([-self.theta["rate"]])
+        work = np.full((4, *products.shape), np.nan)
+        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, np.zeros((0, 0)), False, work, n_threads)
+        assert is_valid
+        return sums
 
     def negative_log_density(self):
-        k = self.exact()
-        return 0.5 * (self.y @ np.linalg.solve(k, self.y) + np.linalg.slogdet(k)[1])
-
-    def gradient(self, n_threads=1):
-        arguments = self.arguments()
-        _core.covariance(*arguments, np.zeros((self.stride, self.stride)), n_threads)
-        inverse = np.linalg.inv(self.exact())
-        weight = np.zeros((self.n, self.stride))
-        lower = self.padded(np.tril(inverse) + np.triu(np.full_like(inverse, np.nan), 1), self.stride)
-        sums = _core.covariance_gradient(*arguments, lower, self.vector(inverse @ self.y), weight, n_threads)
-        return weight[:, : self.n].copy(), sums
+        r = np.sqrt(3) * pairwise_distance(*[self.x / np.exp(self.theta["length_scales"])] * 2)
+        rough = np.exp(-pairwise_distance(self.x, self.x) / np.exp(self.theta["rate"]))
+        parts = (1 + r) * np.exp(-r), rough, self.x[:, :2] @ self.x[:, :2].T, np.ones_like(r)
+        k = sum(a * part for a, part in zip(self.amplitudes, parts, strict=True)) + np.diag(self.noise)
+        log_determinant = np.linalg.slogdet(2 * np.pi * k)[1]
+        return 0.5 * (np.sum(self.y * np.linalg.solve(k, self.y)) + self.y.shape[1] * log_determinant)
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 17, 40])
-def test_covariance_is_its_formula_on_the_lower_triangle(at_every_level, n):
-    c = Covariance(n)
-    np.testing.assert_allclose(at_every_level(c.covariance), np.tril(c.exact()), rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize("n_targets", [1, 3])
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 17, 40, 101, 230])
+def test_marginal_likelihood_is_its_formula(at_every_level, n, n_targets):
+    evidence = Evidence(n, n_targets)
+    assert at_every_level(evidence.sums)[0] == pytest.approx(evidence.negative_log_density(), rel=1e-12)
 
 
-@pytest.mark.parametrize("n", [1, 5, 8, 21])
-def test_covariance_gradient_agrees_with_finite_differences(isa_level, n):
-    weight, sums = Covariance(n, seed=n).gradient()
+@pytest.mark.parametrize("n", [1, 5, 8, 21, 110])
+def test_derivatives_of_the_marginal_likelihood_agree_with_finite_differences(isa_level, n):
     step = 1e-5
 
     def slope(**change):
-        plus, minus = ({k: v(s) for k, v in change.items()} for s in (step, -step))
-        high, low = Covariance(n, seed=n, **plus), Covariance(n, seed=n, **minus)
-        return (high.negative_log_density() - low.negative_log_density()) / (2 * step)
+        plus, minus = ({k: sign * v for k, v in change.items()} for sign in (step, -step))
+        high, low = (Evidence(n, 2, seed=n, **each).negative_log_density() for each in (plus, minus))
+        return (high - low) / (2 * step)
 
-    def nudged(index):
-        return lambda s: Covariance.amplitudes + s * np.eye(4)[index]
-
-    unit = Covariance.amplitudes
-    assert sums[0] == pytest.approx(unit[1] * slope(amplitudes=nudged(1)), rel=1e-6, abs=1e-8)
-    assert sums[1] == pytest.approx(slope(log_isotropic_length_scale=lambda s: s), rel=1e-6, abs=1e-8)
-    assert sums[2] == pytest.approx(slope(amplitudes=nudged(2)), rel=1e-6, abs=1e-8)
-    assert sums[3] == pytest.approx(slope(amplitudes=nudged(3)), rel=1e-6, abs=1e-8)
-    x = Covariance(n, seed=n).x
-    for k in range(3):
-        # d|x − x'|² / d log length-scale = −2 (x_k − x'_k)²
-        got = (weight * -2 * (x[:, None, k] - x[None, :, k]) ** 2).sum()
-        expected = slope(log_length_scale=lambda s, k=k: s * np.eye(3)[k])
-        assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
+    amplitudes = [slope(amplitudes=np.eye(3)[k]) for k in range(3)]
+    scales = [slope(length_scales=np.eye(3)[k]) for k in range(3)]
+    expected = [slope(noise=1.0), *amplitudes, slope(rate=1.0), *scales]
+    np.testing.assert_allclose(Evidence(n, 2, seed=n).sums()[1:], expected, rtol=1e-6, atol=1e-7)
 
 
-def test_covariance_gradient_weights_are_symmetric_and_the_same_at_every_level(at_every_level):
-    weight, _ = at_every_level(Covariance(45, seed=2).gradient)
-    np.testing.assert_array_equal(weight, weight.T)
+def test_a_covariance_that_is_not_positive_definite_is_told():
+    rows, products = (np.zeros((3, 1)), np.ones((3, 1)), np.full(3, -2.0)), np.zeros((3, 8))
+    kernel = np.ones(1), np.array([1.0, 0.0, 0.0, 0.0]), 3, np.ones(1), np.zeros((0, 0)), False
+    assert not _core.marginal_likelihood(*rows, products, products, *kernel, np.empty((4, 3, 8)), 1)[1]
 
 
 # Expectations over Gaussian logits

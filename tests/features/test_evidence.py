@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
+from pydirect._threads import threads
 from pydirect.features.kernel import linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.rows import distinct_rows
@@ -49,8 +50,8 @@ def random_theta(objective, seed):
 PARTS = pytest.mark.parametrize("order", [None, 0, 2])
 
 
-def objective_of(n, n_linear=2, n_threads=1, order=None, **rows):
-    objective = MarginalLikelihood(*make(n, 4, **rows), n_linear, n_threads)
+def objective_of(n, n_linear=2, order=None, **rows):
+    objective = MarginalLikelihood(*make(n, 4, **rows), n_linear)
     return objective if order is None else objective.with_axes(np.array([0, 2, 3]), order)
 
 
@@ -93,12 +94,12 @@ def test_bounds_of_amplitudes_are_theirs(order):
 
 def test_tied_inputs_share_a_length_scale():
     x, y, weight = make(17, seed=1)
-    objective = MarginalLikelihood(x, y, weight, 2, 1, np.array([0, 0, 1]))
+    objective = MarginalLikelihood(x, y, weight, 2, np.array([0, 0, 1]))
     theta = random_theta(objective, 0)
     assert theta.size == 7
     scales = objective.unpack(theta).length_scales
     np.testing.assert_allclose(scales, np.exp(theta[[2, 2, 3]]))
-    free = MarginalLikelihood(x, y, weight, 2, 1)
+    free = MarginalLikelihood(x, y, weight, 2)
     free.penalty = objective.penalty = lambda theta: (0.0, np.zeros(theta.size))
     untied = free(np.r_[theta[:3], theta[2], theta[3:]])
     value, gradient = objective(theta)
@@ -110,8 +111,9 @@ def test_tied_inputs_share_a_length_scale():
 @PARTS
 def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads_and_level(at_every_level, order):
     def run(n_threads):
-        objective = objective_of(400, n_threads=n_threads, order=order)
-        value, gradient = objective(objective.start)
+        objective = objective_of(400, order=order)
+        with threads(n_threads):
+            value, gradient = objective(objective.start)
         return np.append(gradient, value)
 
     assert len({run(n).tobytes() for n in (1, 2, 3)}) == 1
@@ -147,7 +149,7 @@ def test_weights_are_repetitions_and_copies_alone_change_nothing(counts):
 
 def test_a_matrix_that_cannot_be_factorised_is_a_bad_point_and_no_error():
     x = np.zeros((4, 1))
-    value, gradient = MarginalLikelihood(x, np.ones((4, 1)), np.ones(4), 1, 1)(np.r_[-80.0, np.zeros(5)])
+    value, gradient = MarginalLikelihood(x, np.ones((4, 1)), np.ones(4), 1)(np.r_[-80.0, np.zeros(5)])
     assert value == 1e10 and not gradient.any()
 
 
@@ -180,7 +182,7 @@ def test_the_search_improves_on_its_start_and_is_deterministic(n):
     p = hyperparameters(x, y, None, 3, np.random.default_rng(7), max_rows=300)
     again = hyperparameters(x, y, weight, 3, np.random.default_rng(7), max_rows=300)
     assert repr(p) == repr(again)
-    objective = MarginalLikelihood(x, y, weight, 3, 1).at(p.smoothness)
+    objective = MarginalLikelihood(x, y, weight, 3).at(p.smoothness)
     theta = objective.theta_of(p)
     np.testing.assert_allclose(objective.unpack(theta).amplitudes, p.amplitudes)
     value, _ = objective(theta)

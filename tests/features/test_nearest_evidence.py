@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 
 from pydirect import _core
+from pydirect._threads import threads
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
 
 from .test_evidence import covariance_by_hand, make
 
 
-def evidence_of(n, d, n_linear, *, targets, k, n_outputs=1, weighted=True, smoothness=1.5, n_threads=1, **options):
+def evidence_of(n, d, n_linear, *, targets, k, n_outputs=1, weighted=True, smoothness=1.5, **options):
     x, y, weight = make(n, d, n_outputs, weighted=weighted)
-    exact = MarginalLikelihood(x[:20], y[:20], weight[:20], n_linear, n_threads)
+    exact = MarginalLikelihood(x[:20], y[:20], weight[:20], n_linear)
     return NearestEvidence(x, y, weight, np.arange(n)[targets], k, exact, **options).at(smoothness)
 
 
@@ -67,7 +68,7 @@ def test_gradient_is_that_of_the_value(smoothness, n_outputs, adds_exact):
 def test_tied_inputs_share_a_length_scale():
     x, y, weight = make(40, 4)
     tied = np.array([0, 1, 1, 2])
-    exact = MarginalLikelihood(x[:10], y[:10], weight[:10], 4, 1, tied)
+    exact = MarginalLikelihood(x[:10], y[:10], weight[:10], 4, tied)
     objective = NearestEvidence(x, y, weight, np.arange(10, 40), 6, exact)
     theta = theta_of(objective)
     objective.update(theta)
@@ -99,10 +100,11 @@ def test_the_trend_is_that_of_generalised_least_squares():
 def test_bits_are_the_same_for_any_number_of_threads():
     found = []
     for n_threads in (1, 2):
-        objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15, n_threads=n_threads)
+        objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15)
         theta = theta_of(objective)
-        objective.update(theta)
-        value, gradient = objective(theta)
+        with threads(n_threads):
+            objective.update(theta)
+            value, gradient = objective(theta)
         found.append((objective.rows.tobytes(), objective.trend.tobytes(), value, gradient.tobytes()))
     assert found[0] == found[1]
 

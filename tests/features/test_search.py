@@ -104,7 +104,7 @@ def test_with_all_rows_as_landmarks_the_referee_knows_the_evidence(rough):
     rng, weight = np.random.default_rng(1), np.random.default_rng(2).uniform(0.5, 2.0, 150)
     scales, smoothness = (np.full(4, 0.5), 0.5) if rough else (np.full(4, 2.0), 2.5)
     kernel = KernelHyperparameters(0.1, 1.0, scales, 0.1, 2.0, 0.3, 4, smoothness)
-    likelihood = MarginalLikelihood(x, y, weight, 4, 1).at(smoothness)
+    likelihood = MarginalLikelihood(x, y, weight, 4).at(smoothness)
     theta = np.log([0.1, 1.0, *scales, 0.1, 2.0, 0.3])
     expected = likelihood.penalty(theta)[0] - likelihood(theta)[0]
     referee = Referee(x, y, weight, rng)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pydirect._threads import threads
 from pydirect.features.search import KernelRows
 from pydirect.logistic.kernel_evidence import (
     LOGIT_UNIT,
@@ -154,7 +155,11 @@ def test_threads_do_not_matter():
     x = rng.standard_normal((90, 3))
     index = (x[:, 0] + rng.logistic(size=90) > 0).astype(int) + (x[:, 1] > 0)
     t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
-    one, two = (found_by(x, t, n_threads=n)[0] for n in (1, 2))
+    found = []
+    for n in (1, 2):
+        with threads(n):
+            found.append(found_by(x, t)[0])
+    one, two = found
     np.testing.assert_array_equal(one.length_scales, two.length_scales)
     assert one.amplitudes.tolist() == two.amplitudes.tolist()
 

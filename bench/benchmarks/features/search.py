@@ -54,7 +54,7 @@ class MarginalLikelihood:
 
         rng = np.random.default_rng(0)
         x, y = rng.standard_normal((n_rows, 2 * n_columns)), rng.standard_normal((n_rows, 1))
-        self.likelihood = MarginalLikelihood(x, y, np.ones(n_rows), n_columns, 1)
+        self.likelihood = MarginalLikelihood(x, y, np.ones(n_rows), n_columns)
 
     def time_evaluation(self, n_rows: int, n_columns: int) -> None:
         self.likelihood(self.likelihood.start)

@@ -11,58 +11,34 @@ void require_smoothness(int twice_smoothness) {
     throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
 }
 
-CovarianceProblem make_problem(Array<double>& ard, Array<double>& isotropic, const Array<double>& linear,
-                               const Array<double>& ard_norm, const Array<double>& isotropic_norm,
-                               const Array<double>& noise, const Array<double>& amplitudes, int twice_smoothness,
-                               const Array<double>& axes, bool of_pairs) {
-  const Index n = noise.shape(0), stride = ard.shape(1);
-  if (stride % kLevelPadding != 0) throw std::invalid_argument("ard must have padded rows");
-  require_shape(ard, "ard", {n, stride});
-  require_shape(isotropic, "isotropic", {n, stride});
+// Value and derivatives, and whether the covariance could be factorised.
+py::tuple exact_evidence(const Array<double>& x, const Array<double>& y, const Array<double>& noise,
+                   const Array<double>& products, const Array<double>& linear, const Array<double>& length_scales,
+                   const Array<double>& amplitudes, int twice_smoothness, const Array<double>& rates,
+                   const Array<double>& axes, bool of_pairs, Array<double> work, int n_threads) {
+  if (x.ndim() != 2 || y.ndim() != 2 || products.ndim() != 2 || axes.ndim() != 2)
+    throw std::invalid_argument("x, y, products and axes must have two dimensions");
+  const Index n = x.shape(0), n_inputs = x.shape(1), stride = products.shape(1), n_axes = axes.shape(0);
+  if (stride % kLevelPadding != 0 || stride < n) throw std::invalid_argument("products must have padded rows");
+  if (n < 1 || y.shape(1) < 1) throw std::invalid_argument("x and y must not be empty");
+  require_shape(y, "y", {n, Index(y.shape(1))});
+  require_shape(noise, "noise", {n});
+  require_shape(products, "products", {n, stride});
   require_shape(linear, "linear", {n, stride});
-  require_shape(ard_norm, "ard_norm", {stride});
-  require_shape(isotropic_norm, "isotropic_norm", {stride});
+  require_shape(length_scales, "length_scales", {n_inputs});
   require_shape(amplitudes, "amplitudes", {4});
+  require_shape(rates, "rates", {std::max<Index>(1, n_axes)});
+  if (n_axes > 0) require_shape(axes, "axes", {n_axes, stride});
+  require_shape(work, "work", {4, n, stride});
   require_smoothness(twice_smoothness);
-  if (axes.ndim() != 2) throw std::invalid_argument("axes must have two dimensions");
-  if (axes.shape(0) > 0) require_shape(axes, "axes", {axes.shape(0), stride});
   const double* a = amplitudes.data();
-  return {n, stride, ard.mutable_data(), isotropic.mutable_data(), linear.data(), ard_norm.data(),
-          isotropic_norm.data(), noise.data(), a[0], a[1], a[2], a[3], twice_smoothness, axes.data(), axes.shape(0),
-          of_pairs};
-}
-
-void require_square(const CovarianceProblem& p) {
-  if (p.stride < p.n) throw std::invalid_argument("ard must have at least as many columns as rows");
-}
-
-void forward(Array<double> ard, Array<double> isotropic, const Array<double>& linear, const Array<double>& ard_norm,
-             const Array<double>& isotropic_norm, const Array<double>& noise, const Array<double>& amplitudes,
-             Array<double> out, int n_threads, int twice_smoothness, const Array<double>& axes, bool of_pairs) {
-  const CovarianceProblem p =
-      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes, twice_smoothness, axes, of_pairs);
-  require_square(p);
-  require_shape(out, "out", {p.stride, p.stride});
-  without_gil([&] { covariance(p, out.mutable_data(), n_threads); });
-}
-
-Array<double> gradient(Array<double> ard, Array<double> isotropic, const Array<double>& linear,
-                       const Array<double>& ard_norm, const Array<double>& isotropic_norm, const Array<double>& noise,
-                       const Array<double>& amplitudes, const Array<double>& inverse, const Array<double>& alpha,
-                       Array<double> distance_weight, int n_threads, const Array<double>& axes, bool of_pairs) {
-  // The derivative of the Matérn part comes from the forward pass.
-  const CovarianceProblem p =
-      make_problem(ard, isotropic, linear, ard_norm, isotropic_norm, noise, amplitudes, 3, axes, of_pairs);
-  require_square(p);
-  require_shape(inverse, "inverse", {p.stride, p.stride});
-  require_shape(alpha, "alpha", {p.stride});
-  require_shape(distance_weight, "distance_weight", {p.n, p.stride});
-  Array<double> sums(4 + p.n_axes);
-  without_gil([&] {
-    covariance_gradient(p, inverse.data(), alpha.data(), distance_weight.mutable_data(), sums.mutable_data(),
-                        n_threads);
-  });
-  return sums;
+  const MarginalLikelihood problem{n, stride, n_inputs, Index(y.shape(1)), x.data(), y.data(), noise.data(),
+                                   products.data(), linear.data(), length_scales.data(), a[0], a[1], a[2], a[3],
+                                   twice_smoothness, rates.data(), axes.data(), n_axes, of_pairs};
+  Array<double> out(problem.n_sums());
+  const bool is_valid = without_gil(
+      [&] { return marginal_likelihood(problem, work.mutable_data(), out.mutable_data(), n_threads); });
+  return py::make_tuple(out, is_valid);
 }
 
 void cross(const Array<double>& x, const Array<double>& others, const Array<double>& weights, double isotropic_weight,
@@ -92,13 +68,9 @@ void cross(const Array<double>& x, const Array<double>& others, const Array<doub
 }  // namespace
 
 void bind_gaussian_process(py::module_& m) {
-  const Array<double> no_axes(std::vector<py::ssize_t>{0, 0});
-  m.def("covariance", &forward, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
-        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "out"_array, "n_threads"_a, "twice_smoothness"_a = 3,
-        "axes"_array = no_axes, "of_pairs"_a = false);
-  m.def("covariance_gradient", &gradient, "ard"_array, "isotropic"_array, "linear"_array, "ard_norm"_array,
-        "isotropic_norm"_array, "noise"_array, "amplitudes"_array, "inverse"_array, "alpha"_array,
-        "distance_weight"_array, "n_threads"_a, "axes"_array = no_axes, "of_pairs"_a = false);
+  m.def("marginal_likelihood", &exact_evidence, "x"_array, "y"_array, "noise"_array, "products"_array, "linear"_array,
+        "length_scales"_array, "amplitudes"_array, "twice_smoothness"_a, "rates"_array, "axes"_array, "of_pairs"_a,
+        "work"_array, "n_threads"_a);
   m.def("cross_covariance", &cross, "x"_array, "others"_array, "weights"_array, "isotropic_weight"_a,
         "product_weights"_array, "amplitudes"_array, "linear_reach"_a, "twice_smoothness"_a, "out"_array,
         "n_threads"_a, "of_pairs"_a = false);

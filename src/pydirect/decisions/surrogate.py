@@ -50,7 +50,7 @@ class SmoothLikelihood(MarginalLikelihood):
     smoothness = SMOOTHNESS
 
     def __init__(self, x: FloatArray, y: FloatArray, tied: NDArray[np.intp]) -> None:
-        super().__init__(x, y[:, None], np.ones(len(x)), 0, 1, tied)
+        super().__init__(x, y[:, None], np.ones(len(x)), 0, tied)
         d = self.d
         centre = LOG_LENGTH_SCALE[0] + 0.5 * np.log(d)
         self.mean = np.r_[LOG_NOISE[0], LOG_AMPLITUDE[0], np.full(d, centre), np.zeros(3)]

@@ -290,8 +290,8 @@ class DirectClassifier(Classifier, OfLabels):
         self.columns_ = self._fitted_columns(table, sample.y, sample.weight)
         rows = TrainingRows(np.ascontiguousarray(self.columns_.encode(table)), sample.y, sample.weight)
         search, names_out = LabelSearch(plan.features.max_search_rows), self._feature_names() or None
-        rng, threads = plan.generator(), resolve_n_threads()
-        basis = fit_basis(plan.features, rows, self.columns_, search, rng, threads, names=names_out).for_one_pass()
+        rng = plan.generator()
+        basis = fit_basis(plan.features, rows, self.columns_, search, rng, names=names_out).for_one_pass()
         if plan.features.learns_kernel and len(labels.intercept):
             maker = ProblemMaker(rows, labels, Progress(0))
             problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)

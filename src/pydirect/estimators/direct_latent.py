@@ -132,7 +132,7 @@ def fit_latent(
     rng, names = generator_of(plan.random_state), self._feature_names() or None
     search = partial(targets.search, max_rows=plan.features.max_search_rows)
     with progress.stage("features"):
-        basis = fit_basis(plan.features, rows, self.columns_, search, rng, resolve_n_threads(), names=names)
+        basis = fit_basis(plan.features, rows, self.columns_, search, rng, names=names)
     problem, basis = add_landmarks(ProblemMaker(rows, targets, progress), basis, plan.features, rng, plan.max_iter)
     with progress.stage("inference"):
         self._accept(finish(problem, basis, rows))

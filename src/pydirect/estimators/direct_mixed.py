@@ -16,7 +16,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_consistent_length
 
 from pydirect._documentation import described_by
-from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_number, as_weights, shown
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
@@ -149,14 +148,14 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             table = with_names(self, x)
             self.columns_ = self._fitted_columns(table, standard, weight)
             encoded = np.ascontiguousarray(self.columns_.encode(table))
-            z, n_threads = EffectColumns.of(encoded, self._encoded_slopes(), weight), resolve_n_threads()
+            z = EffectColumns.of(encoded, self._encoded_slopes(), weight)
             rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
             # The kernel is learned on y, and on what effects beside a linear function leave of it, which lacks all that
             # varies between groups; the larger evidence decides.
             searched = [standard]
             with progress.stage("features"):
                 if plan.features.learns_kernel:
-                    linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng, n_threads)
+                    linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng)
                     first = fit_effects(linear, rows, z, labels, group, InitialHyperparameters(0.1))
                     own = first.effects_of_groups()[0] * z.unit
                     searched.insert(0, standard - np.einsum("nk,nk->n", z.at(encoded), own[group])[:, None])
@@ -165,7 +164,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
                 square, names = float(np.average(y_searched[:, 0] ** 2, weights=weight)) or 1.0, self._feature_names()
                 alone = replace(rows, y=y_searched / np.sqrt(square))
                 with progress.stage("features"):
-                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, n_threads, names=names or None)
+                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, names=names or None)
                 noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
                 initial = InitialHyperparameters(noise, None if basis.search is None else square)
                 with progress.stage("inference"):

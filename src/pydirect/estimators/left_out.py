@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._progress import Progress
-from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.estimators.choices import Gaussian
 from pydirect.estimators.classification import (
@@ -160,7 +159,7 @@ def fit_labels(
     """The stages of a fit to labelled rows: kernel, landmarks, amplitude, more landmarks, sharpness, weights."""
     search = LabelSearch(plan.features.max_search_rows)
     with progress.stage("features"):
-        basis = fit_basis(plan.features, rows, columns, search, rng, resolve_n_threads(), names=names)
+        basis = fit_basis(plan.features, rows, columns, search, rng, names=names)
     maker, is_gaussian = ProblemMaker(rows, labels, progress), isinstance(plan.posterior, Gaussian)
     left: LabelsLeftOut | None = None
 

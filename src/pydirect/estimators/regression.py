@@ -204,7 +204,7 @@ class _SmallFit:
         """Learn one kernel from few rows of an output's targets on several scales."""
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
         rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
-        return fit_basis(self.features, rows, self.given.columns, search, self.rng, resolve_n_threads())
+        return fit_basis(self.features, rows, self.given.columns, search, self.rng)
 
     def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
@@ -330,7 +330,7 @@ def fit_features(
     search = partial(search_kernel, max_rows=plan.features.max_search_rows)
     names = None if given.columns.names is None else tuple(given.columns.names_out)
     options: dict[str, Any] = {"names": names, "target_scale": units.scale, "earlier": earlier}
-    basis = fit_basis(plan.features, rows, given.columns, search, rng, resolve_n_threads(), **options)
+    basis = fit_basis(plan.features, rows, given.columns, search, rng, **options)
     return replace(basis, target_transform=units.transform)
 
 

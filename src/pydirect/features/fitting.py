@@ -86,7 +86,6 @@ def fit_basis(
     columns: ColumnEncoding,
     search: KernelSearch,
     rng: np.random.Generator,
-    n_threads: int,
     *,
     names: tuple[str, ...] | None = None,
     target_scale: FloatArray | None = None,
@@ -118,7 +117,7 @@ def fit_basis(
             tied = input_map.tied(columns.groups)
             axes = input_map.axes if plan.kind == "nystroem" else np.arange(0)  # random frequencies would be too few
             distinct = inputs[index], rows.y[index], counts, input_map.n_standardised
-            found = search(KernelRows(*distinct, tied, axes, n_threads, input_map.forms), rng)
+            found = search(KernelRows(*distinct, tied, axes, input_map.forms), rng)
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":

@@ -12,15 +12,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, blas, cho_factor, cho_solve, lapack, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from pydirect import _core
-from pydirect._threads import single_blas_thread
+from pydirect._dense import product
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, KernelHyperparameters, linear_inputs
 from pydirect.features.maps import FourierFeatures, NystroemFeatures
@@ -61,7 +62,7 @@ class MarginalLikelihood:
     noise_bounds, largest_log_amplitude = LOG_NOISE_BOUNDS, LOG_BOUNDS[1]
     axes: NDArray[np.intp] | None = None
     order = 0  # of the part of axes
-    axis_columns: FloatArray  # (n_axes, stride)
+    axis_columns = np.zeros((0, 0))  # (n_axes, stride)
     iterations_between_updates = 1000
 
     def __init__(
@@ -70,7 +71,6 @@ class MarginalLikelihood:
         y: FloatArray,
         sample_weight: FloatArray,
         n_linear: int,
-        n_threads: int,
         tied: NDArray[np.intp] | None = None,
         *,
         linear: FloatArray | None = None,
@@ -78,14 +78,19 @@ class MarginalLikelihood:
         linear = linear_inputs(x, n_linear) if linear is None else linear
         self.tied = np.arange(x.shape[1]) if tied is None else tied
         self.n_rows, self.d = len(x), int(self.tied.max(initial=-1)) + 1
-        self.y, self.weight, self.n_linear, self.n_threads = y, sample_weight, linear.shape[1], n_threads
-        padding = (0, -len(x) % _core.LEVEL_PADDING), (0, 0)
-        self.x = np.pad(x, padding)
-        self.linear, self.products = linear @ np.pad(linear, padding).T, x @ self.x.T
-        self.squares = np.einsum("ij,ij->i", self.x, self.x)
-        self.isotropic, self.distance_weight = np.empty_like(self.linear), np.empty_like(self.linear)
-        self.ard, self.matrix = np.zeros((2, len(self.x), len(self.x)))  # one triangle stays unchanged
+        self.x, self.y, self.weight, self.n_linear = np.ascontiguousarray(x), y, sample_weight, linear.shape[1]
+        self.products, self.linear = (self._padded(product(rows, rows.T)) for rows in (self.x, linear))
         self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
+
+    @cached_property
+    def _work(self) -> FloatArray:
+        """Memory of evaluations, (4, n_rows, stride)."""
+        return np.empty((4, *self.products.shape))
+
+    def _padded(self, rows: FloatArray) -> FloatArray:
+        # Rows an odd number of packs apart: columns of a power of two would share few places of the cache.
+        width = _core.LEVEL_PADDING
+        return np.pad(rows, ((0, 0), (0, (width - self.n_rows) % (2 * width))))
 
     @property
     def n_values(self) -> int:
@@ -101,15 +106,16 @@ class MarginalLikelihood:
         return bounds
 
     def at(self, smoothness: float) -> Self:
-        """Return the same with a kernel of this smoothness; both share their memory."""
+        """Return the same with a kernel of this smoothness, which may be evaluated beside this."""
         other = copy.copy(self)
+        other.__dict__.pop("_work", None)
         other.smoothness = smoothness
         return other
 
     def with_axes(self, axes: NDArray[np.intp], order: int = 0) -> Self:
         """Return the same with a part of some inputs, `axes`, in place of the isotropic one; order: `product_order`."""
-        other = copy.copy(self)
-        other.order, other.axes, other.axis_columns = order, axes, np.ascontiguousarray(self.x[:, axes].T)
+        other = self.at(self.smoothness)
+        other.order, other.axes, other.axis_columns = order, axes, self._padded(self.x[:, axes].T)
         centre, spread = LOG_PAIRS if order == PAIRS else (LOG_AXIS[0] + np.log(len(axes)), LOG_AXIS[1])
         parts = np.repeat([[LOG_PRODUCT[0], centre], [LOG_PRODUCT[1], spread]], (1, len(axes)), axis=1)
         of_parts = zip((self.mean, self.sd, self.start), parts[[0, 1, 0]], strict=True)
@@ -147,43 +153,16 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
-        n, n_outputs, d, p = *self.y.shape, self.d, self.unpack(theta)
-        scaled, shrink = self.x / p.length_scales, p.isotropic_length_scale**-2
-        # The lower triangle of a C-ordered array is BLAS's and LAPACK's upper one.
-        blas.dsyrk(1.0, scaled.T, c=self.ard.T, trans=1, overwrite_c=1)
-        of_axes: tuple[Any, ...] = ()
-        if self.axes is None:
-            np.multiply(self.products, shrink, out=self.isotropic)
-        else:
-            of_axes = self.axis_columns * p.axis_rates[self.axes, None], self.order == PAIRS
-        squares = np.einsum("ij,ij->i", scaled, scaled), shrink * self.squares
-        parts, amplitudes = (self.ard[:n], self.isotropic, self.linear, *squares), p.amplitudes
-        arguments = *parts, p.noise_variance / self.weight, amplitudes
-        self.matrix[n:] = 0.0
-        _core.covariance(*arguments, self.matrix, self.n_threads, round(2 * self.smoothness), *of_axes)
-        np.fill_diagonal(self.matrix[n:, n:], 1.0)  # a block of its own
-        factor, info = lapack.dpotrf(self.matrix.T, lower=0, overwrite_a=1, clean=0)
-        if info != 0:
+        n_outputs, d, p = self.y.shape[1], self.d, self.unpack(theta)
+        rates = np.array([1 / p.isotropic_length_scale]) if self.axes is None else p.axis_rates[self.axes]
+        kernel = p.length_scales, p.amplitudes, round(2 * p.smoothness), rates, self.axis_columns, self.order == PAIRS
+        rows = self.x, self.y, p.noise_variance / self.weight, self.products, self.linear
+        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, self._work, resolve_n_threads())
+        if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
-        padded_y = np.pad(self.y, ((0, len(self.x) - n), (0, 0)))
-        alpha = lapack.dpotrs(factor, padded_y, lower=0)[0]
-        misfit = np.vdot(padded_y, alpha)
-        value = 0.5 * misfit + n_outputs * np.log(factor.diagonal()).sum() + 0.5 * n_outputs * n * np.log(2 * np.pi)
-        inverse = lapack.dpotri(factor, lower=0, overwrite_c=1)[0].T
-        if n_outputs > 1:  # M = ½ (n_outputs K⁻¹ − Σ ααᵀ); the kernel subtracts the first
-            inverse = n_outputs * inverse - alpha[:, 1:] @ alpha[:, 1:].T
-        first = np.ascontiguousarray(alpha[:, 0])
-        sums = _core.covariance_gradient(*arguments, inverse, first, self.distance_weight, self.n_threads, *of_axes)
-        noise = p.noise_variance * (0.5 * (inverse.diagonal()[:n] - first[:n] ** 2) / self.weight).sum()
-        rough, rough_distance, linear, total = sums[:4] * [1.0, 1.0, *amplitudes[2:]]
-        # Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) per output, which gives the part not summed.
-        ard = 0.5 * (n * n_outputs - misfit) - noise - rough - linear - total
-        # Σ_ij W_ij (x_ik − x_jk)² for every input k, by a single matrix product
-        weight, inputs = self.distance_weight[:, :n], scaled[:n]
-        spread = np.einsum("ij,ij,i->j", inputs, inputs, weight.sum(axis=1))
-        spread -= np.einsum("ij,ij->j", inputs, weight @ inputs)
-        of_part = [rough_distance] if self.axes is None else sums[4:]
-        gradient = np.r_[noise, ard, np.bincount(self.tied, -4.0 * spread, d), rough, of_part, linear]
+        value, noise, ard, second, linear = sums[:5]
+        of_second, of_inputs = np.split(sums[5:], [len(rates)])
+        gradient = np.r_[noise, ard, np.bincount(self.tied, of_inputs, d), second, of_second, linear]
         if self.counts:  # a row that counts ω times has the likelihood N(y; f, σ²)^ω: N(y; f, σ²/ω) but for this
             spare = 0.5 * n_outputs * (1 - self.weight).sum()
             value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()
@@ -290,7 +269,6 @@ class Referee:
     y: FloatArray
     sample_weight: FloatArray
     rng: np.random.Generator
-    n_threads: int = 1
 
     @cached_property
     def _rows(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -301,7 +279,7 @@ class Referee:
     def __call__(self, kernel: KernelHyperparameters) -> float:
         """Return the log evidence where it is largest in the noise, estimated from up to `REFEREE_ROWS` rows."""
         landmarks, x, _, _ = self._rows
-        phi = NystroemFeatures.at(landmarks, kernel).transform(x, n_threads=self.n_threads)
+        phi = NystroemFeatures.at(landmarks, kernel).transform(x, n_threads=resolve_n_threads())
         missing = np.maximum(kernel.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
         best = self.log_evidence(phi, missing, kernel.noise_variance)
         for factor in (NOISE_STEP, 1 / NOISE_STEP):

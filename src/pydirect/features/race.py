@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
+from pydirect._threads import for_each, raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
@@ -18,6 +21,8 @@ RACE_ITERATIONS = 12
 FIRST_SCALE = 2.0
 # By what share of the square of a scale one descent may shrink it.
 LEAST_CHANGE = 1e-4
+# Rows from which runs go on side by side: with fewer, most of their time is Python's, which does one thing at a time.
+ROWS_FOR_THREADS = 128
 Objective = MarginalLikelihood | NearestEvidence
 
 
@@ -48,7 +53,13 @@ class RaceRun:
     scale: FloatArray | None = None
 
 
-def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Patience | None = None) -> RaceRun:
+def descend(
+    objective: Objective,
+    run: RaceRun,
+    n_iterations: int,
+    patience: Patience | None = None,
+    stop: threading.Event | None = None,
+) -> RaceRun:
     """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z."""
     objective = objective.at(run.smoothness)
     n, n_rows, bounds = objective.n_values, objective.n_rows, np.array(objective.bounds, dtype=np.float64)
@@ -63,6 +74,8 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
 
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal enough
+        if stop is not None:
+            raise_if_set(stop)
         values.append(float(intermediate_result.fun))
         if patience is not None and len(values) > patience.iterations:
             enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * n_rows
@@ -89,6 +102,17 @@ def descend(objective: Objective, run: RaceRun, n_iterations: int, patience: Pat
     return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, scale=scale)
 
 
-def race(objective: Objective, starts: Iterable[RaceRun], n_iterations: int = RACE_ITERATIONS) -> list[RaceRun]:
-    """Return the runs from all starts, in their order."""
-    return [descend(objective, start, n_iterations, RACE_PATIENCE) for start in starts]
+def race(
+    objective: Objective,
+    starts: Sequence[RaceRun],
+    n_iterations: int = RACE_ITERATIONS,
+    patience: Patience = RACE_PATIENCE,
+) -> list[RaceRun]:
+    """Return the runs from all starts, in their order, side by side."""
+    return side_by_side(objective.n_rows, [partial(descend, objective, run, n_iterations, patience) for run in starts])
+
+
+def side_by_side(n_rows: int, runs: Sequence[Callable[..., RaceRun]]) -> list[RaceRun]:
+    """Return where runs lead that do not depend on each other; each takes `stop`, set where the user interrupts one."""
+    stop, n_workers = threading.Event(), min(len(runs), resolve_n_threads())
+    return for_each(lambda run: run(stop=stop), runs, n_workers if n_rows >= ROWS_FOR_THREADS else 1, stop)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect import _core
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 
 # Most rows and columns that are looked at; with more columns, those with the largest effects of their own and others.
@@ -33,7 +34,7 @@ MOST_PRODUCTS, PRODUCT_COLUMNS = 40_000_000_000, 512
 SWEEPS = 3
 
 
-def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_threads: int = 1) -> FloatArray:
+def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Return the largest effect of every column, alone or in a pair; (n_columns,).
 
     Effects are normal deviates of the sums of squares between classes or cells: beyond `RELEVANT` hardly by chance,
@@ -56,7 +57,7 @@ def screen_columns(x: FloatArray, y: FloatArray, rng: np.random.Generator, n_thr
         ranked = np.argsort(-single, kind="stable")
         others = rng.choice(ranked[MAX_COLUMNS // 2 :], MAX_COLUMNS // 2, replace=False)
         looked_at = np.sort(np.concatenate([ranked[: MAX_COLUMNS // 2], others]))
-    pairs = pair_effects(classes[:, looked_at] // (fine // coarse), rest, coarse, n_threads)
+    pairs = pair_effects(classes[:, looked_at] // (fine // coarse), rest, coarse, resolve_n_threads())
     scores[:] = np.maximum(single, product_effects(x, rest))
     scores[looked_at] = np.maximum(scores[looked_at], pairs.max(axis=1, initial=-np.inf))
     return scores

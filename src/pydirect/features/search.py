@@ -14,7 +14,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, islice
 from operator import attrgetter
 from typing import Any, Self
@@ -27,7 +29,16 @@ from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
-from pydirect.features.race import FIRST_SCALE, RACE_ITERATIONS, Objective, Patience, RaceRun, descend, race
+from pydirect.features.race import (
+    FIRST_SCALE,
+    RACE_ITERATIONS,
+    Objective,
+    Patience,
+    RaceRun,
+    descend,
+    race,
+    side_by_side,
+)
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.features.search_record import AXES_MARGINS, HyperparameterSearch, best_axes, unpursued
@@ -91,7 +102,6 @@ class KernelRows:
     n_linear: int
     tied: NDArray[np.intp] | None = None
     axes: NDArray[np.intp] = field(default_factory=lambda: np.arange(0))
-    n_threads: int = 1
     forms: NDArray[np.intp] | None = None
     linear: FloatArray | None = None
     seen: NDArray[np.intp] | None = None
@@ -125,8 +135,8 @@ class KernelRows:
 
     def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
         """Return the exact evidence of some rows."""
-        few, options = self.take(rows), (self.n_linear, self.n_threads, self.tied)
-        return MarginalLikelihood(few.x, few.y, few.weight, *options, linear=few.linear)
+        few = self.take(rows)
+        return MarginalLikelihood(few.x, few.y, few.weight, self.n_linear, self.tied, linear=few.linear)
 
     def nearest(
         self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
@@ -146,7 +156,7 @@ def search_kernel(
     n, many, n_inputs = len(rows.x), min(len(rows.x), max_rows), rows.x.shape[1]
     rows = replace(rows, weight=RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight))
     with single_blas_thread(), np.errstate(under="ignore"):
-        scores = own_scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
+        scores = own_scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng)
         order, by_nearest = rng.permutation(n), thorough and n >= NEAREST_ROWS
         if by_nearest:
             rows, own_scores = rows.narrowed(scores)
@@ -171,7 +181,7 @@ def search_kernel(
                     last = rows.exact(np.sort(order[:many]))
                     tried.append(descend(last.with_axes(rows.axes, chosen), runs[-1], *LAST_ROWS))
                 ended = last.with_axes(rows.axes, chosen).at(tried[-1].smoothness).unpack(tried[-1].theta)
-                referee = Referee(rows.x, rows.y, rows.weight, rng, rows.n_threads)
+                referee = Referee(rows.x, rows.y, rows.weight, rng)
                 if n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
                     kernel = ended
                 else:
@@ -205,13 +215,13 @@ def search_nearest(
     order = rng.permutation(n)
     few = rows.nearest(order[: FEW_TARGETS[0]], FEW_TARGETS[1], exact)
     pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
-    long = descend(few, begin, RACE_ITERATIONS)
-    raced = [long, *race(few, [near_start(few, scores), pair_start(pairs, long, scores)])]
+    long, near = race(few, [begin, near_start(few, scores)])
+    raced = [long, near, *race(few, [pair_start(pairs, long, scores)])]
     tried: list[RaceRun] = []
     chosen = min(raced, key=VALUE)
     if np.exp(long.theta[0]) < MUCH_NOISE or chosen.value < long.value - NOTHING * few.n_rows:
         close = [run for run in sorted(raced, key=VALUE)[:2] if run.value < chosen.value + TIE * few.n_rows]
-        best = [descend(few, run, LONGER, NEAREST_PATIENCE) for run in close]
+        best = race(few, close, LONGER, NEAREST_PATIENCE)
         middle = min(best, key=VALUE)
         others = [replace(middle, smoothness=s) for s in SMOOTHNESS if s != middle.smoothness]
         shaped = race(few, others, OTHER_SMOOTHNESS[0])
@@ -231,7 +241,9 @@ def try_axes(
     the last run is that of a part which gains enough, if one does.
     """
     kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
-    runs = {order: race_axes(few, found, kernel, rows.axes, order) for order in orders_of(rows.axes)}
+    orders = orders_of(rows.axes)
+    raced = [partial(race_axes, few, found, kernel, rows.axes, order) for order in orders]
+    runs = dict(zip(orders, side_by_side(few.n_rows, raced), strict=True))
     promised = {order: float(begin.value - run.value) for order, run in runs.items()}
     gains = unpursued(promised, None, more.n_rows)
     promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
@@ -240,11 +252,10 @@ def try_axes(
         tried.append(without := descend(more, best, *FURTHER))
     for _, order in promising:
         part = more.with_axes(rows.axes, order)
-        ended = [descend(part, runs[order], *FURTHER)]
+        starts = [runs[order]]
         if order == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
-            again = race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, order)
-            ended.append(descend(part, again, *FURTHER))
-        tried += sorted(ended, key=VALUE, reverse=True)
+            starts.append(race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, order))
+        tried += sorted(race(part, starts, *FURTHER), key=VALUE, reverse=True)
         gains[order] = float(without.value - tried[-1].value)
         if best_axes(gains, more.n_rows) is not None:
             break
@@ -257,7 +268,12 @@ def orders_of(axes: NDArray[np.intp]) -> list[int]:
 
 
 def race_axes(
-    objective: MarginalLikelihood, found: RaceRun, kernel: KernelHyperparameters, axes: NDArray[np.intp], order: int
+    objective: MarginalLikelihood,
+    found: RaceRun,
+    kernel: KernelHyperparameters,
+    axes: NDArray[np.intp],
+    order: int,
+    stop: threading.Event | None = None,
 ) -> RaceRun:
     """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`.
 
@@ -275,7 +291,7 @@ def race_axes(
     run = RaceRun("axes", theta, smoothness=kernel.smoothness, scale=scale)
     n_evaluations = 0
     for allowed in (FAR * part.n_rows, -SLIGHT, -np.inf):
-        run = descend(part, run, START_ITERATIONS)
+        run = descend(part, run, START_ITERATIONS, stop=stop)
         n_evaluations += run.n_evaluations
         if run.value > found.value + allowed:
             break

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import helmert, lapack
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.marginal_likelihood import MarginalLikelihood
@@ -164,7 +164,7 @@ class LatentMarginalLikelihood(MarginalLikelihood):
         largest_log_amplitude: float = np.inf,
     ) -> None:
         zero = np.zeros((len(rows.x), likelihood.contrasts.shape[1]))
-        super().__init__(rows.x, zero, np.ones(len(zero)), rows.n_linear, rows.n_threads, rows.tied)
+        super().__init__(rows.x, zero, np.ones(len(zero)), rows.n_linear, rows.tied)
         self.row_weight, self.unit = rows.weight, unit
         self.start[0] = -2 * np.log(unit)  # noise variances 1/h in units of the contrasts
         self.noise_bounds = self.start[0], self.start[0]
@@ -198,8 +198,7 @@ class LatentMarginalLikelihood(MarginalLikelihood):
 
         One curvature for all contrasts is less than that in some directions, where whole steps go too far.
         """
-        x = self.x[: self.n_rows]
-        prior = self.unit**2 * self.unpack(theta).covariance(x, x, self.n_threads)
+        prior = self.unit**2 * self.unpack(theta).covariance(self.x, self.x, resolve_n_threads())
         if self.sites is None:
             moments, n_steps = Moments(self.likelihood.first_guess(), np.zeros(self.n_rows), 0.0, 0.0), FIRST_STEPS
             elbo, expected = -np.inf, self._elbo(moments)[1]
@@ -245,7 +244,7 @@ def fit_label_hyperparameters(
     With `like`, a search, its start and parts are taken over. Amplitudes found are in squared units of `LOGIT_UNIT`.
     """
     index = class_numbers(rows.y)
-    scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng, rows.n_threads)
+    scores = screen_columns(rows.x[:, : rows.n_linear], rows.y, rng)
     rows = replace(rows, weight=counts_without_classes(rows.x, index, rows.weight))
     chosen = rows_by_class(index, n_searched(len(rows.x), max_rows), rng)
     if seen is not None:
@@ -278,7 +277,7 @@ def fit_latent_hyperparameters(
     `offset`, (n_rows,), are prior means of the latents, `unit` is theirs, and `spread`, (n_rows,), what tells by which
     columns they vary. Weights are those of `RowCounts.where_learned`, amplitudes in squared units.
     """
-    scores = screen_columns(rows.x[:, : rows.n_linear], spread[:, None], rng, rows.n_threads)
+    scores = screen_columns(rows.x[:, : rows.n_linear], spread[:, None], rng)
     chosen = rng.permutation(len(rows.x))[: n_searched(len(rows.x), max_rows)]
 
     def objective(part: NDArray[np.intp]) -> LatentMarginalLikelihood:

@@ -188,7 +188,7 @@ class NoiseProblem:
         """Learn a feature map like that of the fit from rows, given the scale of their targets."""
         search = partial(search_kernel, max_rows=self.features.max_search_rows)
         assert self.basis.columns is not None
-        given = self.features, rows, self.basis.columns, search, self.rng, self.n_threads
+        given = self.features, rows, self.basis.columns, search, self.rng
         learned = fit_basis(*given, names=self.basis.names, target_scale=scale)
         return replace(learned, target_transform=self.basis.target_transform)
 
@@ -198,7 +198,7 @@ class NoiseProblem:
         plan = replace(self.features, kind="nystroem", n_functions=size, length_scale=None, parameters={})
         columns = ColumnEncoding.of_numbers(rows.x.shape[1])  # rows are encoded already
         search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_NOISE_ROWS), thorough=False)
-        return fit_basis(plan, rows, columns, search, self.rng, self.n_threads, target_scale=scale)
+        return fit_basis(plan, rows, columns, search, self.rng, target_scale=scale)
 
     def moments(self) -> RowMoments:
         """Moments of f at the distinct rows of positive weight."""
@@ -341,7 +341,7 @@ def precision_weights(log_variance: FloatArray, counts: FloatArray) -> FloatArra
 
 
 def kernel_of_log_noise(
-    x: FloatArray, y: FloatArray, weight: FloatArray, n_linear: int, rng: np.random.Generator, n_threads: int = 1
+    x: FloatArray, y: FloatArray, weight: FloatArray, n_linear: int, rng: np.random.Generator
 ) -> KernelHyperparameters:
     """Return the kernel of largest evidence among those of long and short length-scales and of relevant columns.
 
@@ -351,14 +351,14 @@ def kernel_of_log_noise(
     columns.
     """
     d, root = x.shape[1], np.sqrt(n_linear)
-    relevant = np.flatnonzero(screen_columns(x[:, :n_linear], y, rng, n_threads) > RELEVANT)
+    relevant = np.flatnonzero(screen_columns(x[:, :n_linear], y, rng) > RELEVANT)
     tried = [(np.full(d, scale * root), 1.0) for scale in (LONG, SHORT)]
     if relevant.size:
         tried.append((np.full(d, OTHERS * root), REST))
         tried[-1][0][relevant] = RELEVANT_ONES * np.sqrt(relevant.size)
     others = LONG * root, LINEAR_AMPLITUDE, n_linear
     kernels = [KernelHyperparameters(START_NOISE, 1.0, scales, rest, *others) for scales, rest in tried]
-    return max(kernels, key=Referee(x, y, weight, rng, n_threads))
+    return max(kernels, key=Referee(x, y, weight, rng))
 
 
 def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel]:
@@ -566,7 +566,7 @@ class NoiseFit:
         if not input_map.n_outputs:
             return Basis(input_map, LinearFeatures(0), columns=columns)
         inputs = input_map.transform(x)
-        kernel = kernel_of_log_noise(inputs, targets, weight, input_map.n_standardised, self.rng, self.n_threads)
+        kernel = kernel_of_log_noise(inputs, targets, weight, input_map.n_standardised, self.rng)
         chosen = self.rng.choice(len(inputs), min(self.problem.n_noise_functions, len(inputs)), replace=False)
         landmarks = np.unique(inputs[chosen], axis=0)
         return Basis(input_map, NystroemFeatures.at(landmarks, kernel), kernel, columns=columns)

@@ -160,7 +160,7 @@ class TargetTask(Task):
             raise ValueError(f"y must vary by less than {LARGEST_SCALE:g} and more than its inverse, got {scale}")
         standardised = np.ascontiguousarray((y - mean) / scale)
         input_map, inputs = mapped_inputs(x, weight)
-        rows = KernelRows(inputs, standardised, merged, input_map.n_standardised, n_threads=settings.n_threads)
+        rows = KernelRows(inputs, standardised, merged, input_map.n_standardised)
         hyperparameters, _ = search_kernel(rows, settings.rng, max_rows=settings.max_search_rows)
         return cls(
             input_map=input_map,

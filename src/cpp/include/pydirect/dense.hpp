@@ -42,6 +42,15 @@ void add_product(const DenseProduct<T>& p, int n_threads);
 template <class T>
 Index factorise(Index n, T* a, Index row, int n_threads);
 
+// The lower triangle of a (n, n), row by row, becomes the upper one too.
+template <class T>
+void mirror_lower_triangle(Index n, T* a, Index row, int n_threads);
+
+// The upper factor R of A = RᵀR (n, n), row by row, becomes A⁻¹ on and below the diagonal; what is above it is undefined.
+// lower (n, n), of the same stride from row to row: becomes R⁻ᵀ.
+template <class T>
+void invert_factored(Index n, T* factor, T* lower, Index row, int n_threads);
+
 // x (n, m), one of whose strides is 1, ← L⁻¹x for the lower triangle of l (n, n).
 template <class T>
 void solve_lower(Index n, Index m, const Strided<const T>& l, const Strided<T>& x, int n_threads);

@@ -7,33 +7,33 @@
 
 namespace pydirect {
 
-// Square matrices are (n, stride) with stride >= n a multiple of kLevelPadding; vectors of length stride.
-struct CovarianceProblem {
-  Index n, stride;
-  double* ard;        // in: x_A·x_A', out: as CovarianceRow says
-  double* isotropic;  // in: x_I·x_I', or anything where there are axes
-  const double* linear;
-  const double* ard_norm;        // (stride,) |x_A|²
-  const double* isotropic_norm;  // (stride,)
-  const double* noise;           // (n,) added to the diagonal
-  double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
+// Targets whose covariance is K: rows of amplitudes · (Matérn(x / length_scales), second part, x_L·x_L', 1), and noise on
+// the diagonal. Square matrices are (n, stride) with stride >= n a multiple of kLevelPadding.
+struct MarginalLikelihood {
+  Index n, stride, n_inputs, n_targets;
+  const double* x;         // (n, n_inputs)
+  const double* y;         // (n, n_targets)
+  const double* noise;     // (n,)
+  const double* products;  // x·x'
+  const double* linear;    // x_L·x_L'
+  const double* length_scales;  // (n_inputs,)
+  double ard_amplitude, second_amplitude, linear_amplitude, constant;
   int twice_smoothness;  // of the Matérn part: 1, 3 or 5
+  const double* rates;   // inverse length-scales of the second part: one, or of every axis
   // (n_axes, stride): where there are any, the second part is of axes, see SecondPart.
   const double* axes;
   Index n_axes;
   bool of_pairs;
 
   SecondPart second_part() const { return n_axes == 0 ? kOfDistance : of_pairs ? kOfPairs : kOfAxes; }
+  Index n_rates() const { return n_axes == 0 ? 1 : n_axes; }
+  Index n_sums() const { return 5 + n_rates() + n_inputs; }
 };
 
-// Lower triangle of the covariance.
-void covariance(const CovarianceProblem& problem, double* out, int n_threads);
-
-// From the lower triangle of K⁻¹ and α = K⁻¹y: distance_weight (n, stride), symmetric with both triangles filled, and
-// sums (4 + n_axes,) over the whole matrix of M k_I, M k_I r, M x_L·x_L', M, and M ∂k_I/∂log ℓ_j. Leaves nothing of
-// `isotropic` where there are axes.
-void covariance_gradient(const CovarianceProblem& problem, const double* inverse, const double* alpha,
-                         double* distance_weight, double* sums, int n_threads);
+// −log N(Y; 0, K), summed over targets, and its derivatives in the logarithms of the noise, of the first three
+// amplitudes, of the second part's length-scales and of those of every input: (n_sums,). work: (4, n, stride). Returns
+// whether K could be factorised; nothing else is written where it could not.
+bool marginal_likelihood(const MarginalLikelihood& problem, double* work, double* sums, int n_threads);
 
 // Covariance between rows and others; x_linear and strips are found here: the linear part reaches as far as
 // ±linear_reach. twice_smoothness: 1, 3 or 5.
