@@ -150,42 +150,28 @@ class GaussianNetwork:
 
 def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
 
-# Gaussian process. n rows; columns padded to stride, a multiple of LEVEL_PADDING: ard, isotropic, linear and
-# distance_weight are (n, stride), out and inverse (stride, stride), norms and alpha (stride,), noise and own norms
-# (n,), amplitudes (4,): ARD, exponential, linear, constant. axes (n_axes, stride): where there are any, the exponential
-# part is their product, not isotropic. In
+# Gaussian process. In marginal_likelihood, n rows: x (n, n_inputs), y (n, n_targets), noise (n,); products of rows
+# (n, stride), of which stride >= n is a multiple of LEVEL_PADDING; length_scales (n_inputs,), amplitudes (4,): Matérn,
+# second part, linear, constant; rates (1,), or (n_axes,) with axes (n_axes, stride); work (4, n, stride). Sums are
+# −log density and derivatives in log noise, amplitudes, rates and length-scales; whether it could be computed. In
 # cross_covariance, out (n_rows, n_others), x (n_rows, n_inputs), others in panels, (⌈n_others/8⌉, n_inputs + n_linear,
 # 8): all inputs, then those of the linear part; weights (n_inputs,), product_weights (n_inputs,) or none.
 
-def covariance(
-    ard: _Double,
-    isotropic: _Double,
-    linear: _Double,
-    ard_norm: _Double,
-    isotropic_norm: _Double,
+def marginal_likelihood(
+    x: _Double,
+    y: _Double,
     noise: _Double,
-    amplitudes: _Double,
-    out: _Double,
-    n_threads: int,
-    twice_smoothness: int = 3,
-    axes: _Double = ...,
-    of_pairs: bool = ...,
-) -> None: ...
-def covariance_gradient(
-    ard: _Double,
-    isotropic: _Double,
+    products: _Double,
     linear: _Double,
-    ard_norm: _Double,
-    isotropic_norm: _Double,
-    noise: _Double,
+    length_scales: _Double,
     amplitudes: _Double,
-    inverse: _Double,
-    alpha: _Double,
-    distance_weight: _Double,
+    twice_smoothness: int,
+    rates: _Double,
+    axes: _Double,
+    of_pairs: bool,
+    work: _Double,
     n_threads: int,
-    axes: _Double = ...,
-    of_pairs: bool = ...,
-) -> _Double: ...
+) -> tuple[_Double, bool]: ...
 def cross_covariance(
     x: _Double,
     others: _Double,

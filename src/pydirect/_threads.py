@@ -113,9 +113,9 @@ def for_each(
     A KeyboardInterrupt reaches only the waiting thread: it sets `stop`, which tasks check. Tasks run in the context of
     the caller, as far as warnings are ignored there.
     """
-    if n_workers == 1 or len(items) == 1:
+    if n_workers == 1 or len(items) <= 1:
         with single_blas_thread():  # as beside other tasks, which may be inside it or not
-            return [task(item) for item in items]
+            return list(map(task, items))
     with single_blas_thread(), ThreadPoolExecutor(n_workers) as pool:
         futures: list[Future[_Result]] = []
         try:

@@ -111,9 +111,9 @@ def test_tied_inputs_share_a_length_scale():
 @PARTS
 def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads_and_level(at_every_level, order):
     def run(n_threads):
-        objective = objective_of(400, order=order)
         with threads(n_threads):
-            value, gradient = objective(objective.start)
+            objective = objective_of(400, order=order)
+        value, gradient = objective(objective.start)
         return np.append(gradient, value)
 
     assert len({run(n).tobytes() for n in (1, 2, 3)}) == 1

@@ -100,11 +100,11 @@ def test_the_trend_is_that_of_generalised_least_squares():
 def test_bits_are_the_same_for_any_number_of_threads():
     found = []
     for n_threads in (1, 2):
-        objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15)
-        theta = theta_of(objective)
         with threads(n_threads):
-            objective.update(theta)
-            value, gradient = objective(theta)
+            objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15)
+        theta = theta_of(objective)
+        objective.update(theta)
+        value, gradient = objective(theta)
         found.append((objective.rows.tobytes(), objective.trend.tobytes(), value, gradient.tobytes()))
     assert found[0] == found[1]
 

@@ -340,7 +340,7 @@ class Calls:
         if event == "call" and frame.f_code.co_filename.startswith(INSTALLED):
             self.files.add(frame.f_code.co_filename)
             self.n_entries += 1
-        elif event == "c_call" and getattr(argument, "__name__", "").endswith("covariance"):
+        elif event == "c_call" and getattr(argument, "__name__", "").endswith(("covariance", "marginal_likelihood")):
             self.depths.append(0)
             while frame is not None:
                 self.depths[-1] += frame.f_code.co_filename.startswith(INSTALLED)

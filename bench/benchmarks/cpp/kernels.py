@@ -273,52 +273,31 @@ class Sampling:
         return fraction_of_limit(self.time_sample_indices, (uniforms, n))
 
 
-class Covariance:
-    """Covariance of 1000 points and its gradient, from inner products; the lower triangle of n²/2 pairs.
+class MarginalLikelihood:
+    """The exact marginal likelihood of 1000 points and its gradient.
 
-    Limits: two exponentials and 25 flops a pair and 48 bytes moved; for the gradient one exponential and 12 flops, and
-    56 bytes. The slower counts.
+    Limit: n³ flops to factorise and invert, 3 exponentials and 40 flops a pair and 2n² flops an input of products.
     """
 
-    n = 1_000
+    n, n_inputs = 1_000, 22
 
     def setup(self) -> None:
-        self.core = require("covariance", "covariance_gradient")
-        self.stride = self.n + -self.n % self.core.LEVEL_PADDING
+        self.core = require("marginal_likelihood")
         rng = np.random.default_rng(0)
-        x = rng.standard_normal((self.n, 22)) / 5
-        self.products = np.zeros((self.n, self.stride))
-        self.products[:, : self.n] = x @ x.T
-        self.norm = np.zeros(self.stride)
-        self.norm[: self.n] = np.einsum("ij,ij->i", x, x)
-        self.ard, self.isotropic = self.products.copy(), self.products.copy()
-        self.noise, self.amplitudes = np.full(self.n, 0.1), np.array([1.0, 1.0, 0.3, 1.0])
-        self.out, self.distance_weight = np.zeros((2, self.n, self.stride))
-        self.inverse = rng.standard_normal((self.n, self.stride))
-        self.alpha = rng.standard_normal(self.stride)
+        x, y = rng.standard_normal((self.n, self.n_inputs)) / 5, rng.standard_normal((self.n, 1))
+        products = np.pad(x @ x.T, ((0, 0), (0, -self.n % self.core.LEVEL_PADDING)))
+        kernel = np.ones(self.n_inputs), np.array([1.0, 1.0, 0.3, 1.0]), 3, np.ones(1), np.zeros((0, 0)), False
+        work = np.empty((4, *products.shape))
+        self.arguments = x, y, np.full(self.n, 0.1), products, products, *kernel, work, 1
 
-    def _arguments(self) -> tuple[np.ndarray, ...]:
-        return (self.ard, self.isotropic, self.products, self.norm, self.norm, self.noise, self.amplitudes)
-
-    def time_covariance(self) -> None:
-        self.core.covariance(*self._arguments(), self.out, 1)
-
-    def time_gradient(self) -> None:
-        self.core.covariance_gradient(*self._arguments(), self.inverse, self.alpha, self.distance_weight, 1)
-
-    def _fraction(self, run: Any, flops: float, n_bytes: float) -> float:
-        pairs = self.n**2 / 2
-        return fraction_of_limit(
-            run, (multiplying("float64"), flops * pairs), (adding(int(n_bytes * pairs)), n_bytes * pairs)
-        )
+    def time_marginal_likelihood(self) -> None:
+        self.core.marginal_likelihood(*self.arguments)
 
     @_unit
-    def track_covariance_fraction_of_limit(self) -> float:
-        return self._fraction(self.time_covariance, 2 * EXP_FLOPS + 25, 48)
-
-    @_unit
-    def track_gradient_fraction_of_limit(self) -> float:
-        return self._fraction(self.time_gradient, EXP_FLOPS + 12, 56)
+    def track_fraction_of_limit(self) -> float:
+        pairs, squares = self.n**2 / 2, 2 * self.n**2
+        flops = self.n**3 + (3 * EXP_FLOPS + 40) * pairs + 2 * squares * self.n_inputs
+        return fraction_of_limit(self.time_marginal_likelihood, (multiplying("float64"), flops))
 
 
 class CrossCovariance:

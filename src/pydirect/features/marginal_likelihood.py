@@ -80,6 +80,7 @@ class MarginalLikelihood:
         self.n_rows, self.d = len(x), int(self.tied.max(initial=-1)) + 1
         self.x, self.y, self.weight, self.n_linear = np.ascontiguousarray(x), y, sample_weight, linear.shape[1]
         self.products, self.linear = (self._padded(product(rows, rows.T)) for rows in (self.x, linear))
+        self.n_threads = resolve_n_threads()
         self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @cached_property
@@ -109,7 +110,7 @@ class MarginalLikelihood:
         """Return the same with a kernel of this smoothness, which may be evaluated beside this."""
         other = copy.copy(self)
         other.__dict__.pop("_work", None)
-        other.smoothness = smoothness
+        other.smoothness, other.n_threads = smoothness, resolve_n_threads()
         return other
 
     def with_axes(self, axes: NDArray[np.intp], order: int = 0) -> Self:
@@ -153,11 +154,12 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
-        n_outputs, d, p = self.y.shape[1], self.d, self.unpack(theta)
-        rates = np.array([1 / p.isotropic_length_scale]) if self.axes is None else p.axis_rates[self.axes]
-        kernel = p.length_scales, p.amplitudes, round(2 * p.smoothness), rates, self.axis_columns, self.order == PAIRS
-        rows = self.x, self.y, p.noise_variance / self.weight, self.products, self.linear
-        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, self._work, resolve_n_threads())
+        n_outputs, d, of_pairs, p = self.y.shape[1], self.d, self.order == PAIRS, np.exp(theta)
+        amplitudes, rates = p[[1, 2 + d, -1, -1]], (np.sqrt(5.0) if of_pairs else 1.0) / p[3 + d : -1]
+        amplitudes[2:] = amplitudes[2] / max(self.n_linear, 1), 1.0
+        kernel = p[2 : 2 + d][self.tied], amplitudes, round(2 * self.smoothness), rates, self.axis_columns, of_pairs
+        rows = self.x, self.y, p[0] / self.weight, self.products, self.linear
+        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, self._work, self.n_threads)
         if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
         value, noise, ard, second, linear = sums[:5]

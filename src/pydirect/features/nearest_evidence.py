@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pydirect import _core
-from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood
@@ -73,7 +72,7 @@ class NearestEvidence:
         """Find the nearest preceding rows in the metric of θ, and the trend."""
         p = self.unpack(theta)
         self.rows = self.neighbours(p)
-        self.isotropic = _core.nearest_distances(self.x, self.rows, resolve_n_threads())
+        self.isotropic = _core.nearest_distances(self.x, self.rows, self.exact.n_threads)
         weights, variances = np.empty(self.rows.shape), np.empty(len(self.rows))
         if not self._sums(p, weights, variances)[1]:
             return
@@ -102,7 +101,7 @@ class NearestEvidence:
         used = np.sort(np.argsort(-scale * self.spread, kind="stable")[: self.metric_inputs])
         metric = np.clip(self.x[:, used] * scale[used], -FARTHEST, FARTHEST).astype(np.float32)
         padded = np.ascontiguousarray(np.pad(metric, ((0, -len(metric) % 16), (0, 0))).T)
-        found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, resolve_n_threads())
+        found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, self.exact.n_threads)
         return np.hstack([found, self.targets[:, None]])
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
@@ -133,6 +132,6 @@ class NearestEvidence:
         """Return the value and its gradient, or the value alone and, in `outputs`, weights and variances of targets."""
         local = self.x / p.length_scales, self.rows, self.isotropic, p.noise_variance / self.weight
         parts = np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale])
-        order, n_threads, of_targets = round(2 * p.smoothness), resolve_n_threads(), outputs or (None, None)
+        order, n_threads, of_targets = round(2 * p.smoothness), self.exact.n_threads, outputs or (None, None)
         y = self.y - self.columns @ self.trend
         return _core.nearest_evidence(*local, y, parts, order, not outputs, n_threads, *of_targets)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from pydirect._threads import for_each, raise_if_set, resolve_n_threads
+from pydirect._threads import for_each, resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
@@ -74,8 +75,8 @@ def descend(
 
     def watch(intermediate_result: OptimizeResult) -> None:
         nonlocal enough
-        if stop is not None:
-            raise_if_set(stop)
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
         values.append(float(intermediate_result.fun))
         if patience is not None and len(values) > patience.iterations:
             enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * n_rows
@@ -109,10 +110,11 @@ def race(
     patience: Patience = RACE_PATIENCE,
 ) -> list[RaceRun]:
     """Return the runs from all starts, in their order, side by side."""
-    return side_by_side(objective.n_rows, [partial(descend, objective, run, n_iterations, patience) for run in starts])
+    stop = threading.Event()
+    run = partial(descend, objective, n_iterations=n_iterations, patience=patience, stop=stop)
+    return for_each(run, starts, workers_for(objective, starts), stop)
 
 
-def side_by_side(n_rows: int, runs: Sequence[Callable[..., RaceRun]]) -> list[RaceRun]:
-    """Return where runs lead that do not depend on each other; each takes `stop`, set where the user interrupts one."""
-    stop, n_workers = threading.Event(), min(len(runs), resolve_n_threads())
-    return for_each(lambda run: run(stop=stop), runs, n_workers if n_rows >= ROWS_FOR_THREADS else 1, stop)
+def workers_for(objective: Objective, runs: Sequence[Any]) -> int:
+    """Return how many of some runs go on side by side."""
+    return min(len(runs), resolve_n_threads()) if objective.n_rows >= ROWS_FOR_THREADS else 1

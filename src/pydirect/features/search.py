@@ -24,21 +24,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._threads import single_blas_thread
+from pydirect._threads import for_each, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
-from pydirect.features.race import (
-    FIRST_SCALE,
-    RACE_ITERATIONS,
-    Objective,
-    Patience,
-    RaceRun,
-    descend,
-    race,
-    side_by_side,
-)
+from pydirect.features.race import FIRST_SCALE, Objective, Patience, RaceRun, descend, race, workers_for
 from pydirect.features.rows import RowCounts
 from pydirect.features.screen import RELEVANT, screen_columns
 from pydirect.features.search_record import AXES_MARGINS, HyperparameterSearch, best_axes, unpursued
@@ -241,9 +232,9 @@ def try_axes(
     the last run is that of a part which gains enough, if one does.
     """
     kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
-    orders = orders_of(rows.axes)
-    raced = [partial(race_axes, few, found, kernel, rows.axes, order) for order in orders]
-    runs = dict(zip(orders, side_by_side(few.n_rows, raced), strict=True))
+    orders, stop = orders_of(rows.axes), threading.Event()
+    of_order = partial(race_axes, few, found, kernel, rows.axes, stop=stop)
+    runs = dict(zip(orders, for_each(of_order, orders, workers_for(few, orders), stop), strict=True))
     promised = {order: float(begin.value - run.value) for order, run in runs.items()}
     gains = unpursued(promised, None, more.n_rows)
     promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
