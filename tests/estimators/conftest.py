@@ -20,10 +20,10 @@ def interrupted_ascents(monkeypatch):
     """Interrupt every ascent of a classifier's bound at its third evaluation, when there is a posterior."""
     seen, original = Counter(), LabelledRows.evaluate
 
-    def evaluate(self, latent, from_zero=False):
-        seen[id(self)] += not from_zero
+    def evaluate(self, latent, target_step=None):
+        seen[id(self)] += target_step is None
         if seen[id(self)] == 3:
             raise KeyboardInterrupt
-        return original(self, latent, from_zero)
+        return original(self, latent, target_step)
 
     monkeypatch.setattr(LabelledRows, "evaluate", evaluate)

@@ -11,6 +11,7 @@ from scipy.special import expit, log_expit, log_softmax, logsumexp
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import LabelledRows, VariancePrior, fit_logistic_decorrelated
 from pydirect.logistic import rows as rows_module
+from pydirect.logistic.ascent import LikelihoodMoments
 from pydirect.logistic.fit import BOUNDS, DiscreteLatent, ascend_rows, starting_state, state_of
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.latent import JAAKKOLA
@@ -221,11 +222,11 @@ def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
     rows, calls = make_rows(likelihood="jaakkola"), []
     original = LabelledRows.evaluate
 
-    def interrupt(self, latent, from_zero=False):
-        calls.append(from_zero)
+    def interrupt(self, latent, target_step=None):
+        calls.append(target_step is not None)
         if calls.count(False) == 2:
             raise KeyboardInterrupt
-        return original(self, latent, from_zero)
+        return original(self, latent, target_step)
 
     monkeypatch.setattr(LabelledRows, "evaluate", interrupt)
     posterior = fit_logistic_decorrelated(rows).posterior
@@ -284,6 +285,18 @@ def test_the_first_step_of_several_classes_is_centred(make_rows):
     np.testing.assert_allclose(state.gram, (rows.x * (rows.weight / 3)[:, None]).T @ rows.x, rtol=1e-6)
     c = rows.x.T @ (rows.weight[:, None] * ((rows.t > 0) - 1 / 3))
     np.testing.assert_allclose(state.mean, np.linalg.solve(state.gram + np.eye(2) / 0.7, c), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("n_functions", [1, 3])
+def test_a_start_near_another_fit_is_nearest_to_its_logits(make_rows, n_functions):
+    rows, rng = make_rows(20, 2, n_functions=n_functions), np.random.default_rng(1)
+    logits, variance = 2 * rng.standard_normal((20, n_functions)), rng.uniform(0.1, 1.0, 20)
+    state = starting_state(rows, np.log(0.7), LikelihoodMoments(np.zeros((2, n_functions)), logits, variance))
+    precision = rows.weight * rows.model.terms(rows.t, logits + rows.offset, variance).precision
+    gram = (rows.x * precision[:, None]).T @ rows.x
+    np.testing.assert_allclose(state.gram, gram, rtol=1e-10)
+    nearest = np.linalg.solve(gram + np.eye(2) / 0.7, rows.x.T @ (precision[:, None] * logits))
+    np.testing.assert_allclose(state.mean, nearest, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("likelihood", ["jaakkola", "softmax"])

@@ -28,14 +28,16 @@ from pydirect.optimize.outcome import Outcome
 RISE = 0.03
 RELATIVE_RISE = 3e-5
 # The same fraction where means are the best for every covariance.
-RELATIVE_RISE_OF_BEST = 1e-4
+RELATIVE_RISE_OF_BEST = 5e-4
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
 MEMORY = 5
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)
-# Least and largest secant step of the log prior variance, relative to the plain one, and its largest length.
+# Least and largest secant step of the log prior variance, relative to the plain one, the first one, which is no secant,
+# and the largest length. After a plain step, the best variance as a rule turns back, by about half of it.
 SECANT_STEPS = (0.33, 2.0)
+FIRST_STEP = 0.65
 LONGEST_SECANT = 1.0
 # Change of the log prior variance that tells no slope.
 SMALLEST_CHANGE = 1e-3
@@ -190,7 +192,7 @@ class Ascent(Generic[Posterior]):
     def _secant(self, before: float) -> float:
         """Log of the prior variance that is its own best one, if that changes as it did in the last step."""
         after, last = self.solution.log_variance, self._last_variances
-        self._last_variances, factor = (before, after), 1.0
+        self._last_variances, factor = (before, after), FIRST_STEP
         if last is not None and abs(before - last[0]) > SMALLEST_CHANGE:
             slope = (after - last[1]) / (before - last[0])
             factor = float(np.clip(1 / max(1 - slope, 1 / SECANT_STEPS[1]), *SECANT_STEPS))

@@ -31,7 +31,7 @@ from pydirect.logistic.ascent import (
 from pydirect.logistic.exponential import fit_exponential
 from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.latent import JaakkolaLikelihood
-from pydirect.logistic.rows import LabelledRows
+from pydirect.logistic.rows import ROWS_WITHOUT_START, LabelledRows
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import Rotation, decorrelate
 
@@ -113,12 +113,13 @@ def state_of(rows: LabelledRows, fit: LogisticFit[GaussianPosterior]) -> State:
 def starting_state(rows: LabelledRows, log_variance: float, near: LikelihoodMoments | None = None) -> State:
     """Return the state of weights nearest to logits of given moments, by default where a likelihood is expanded first.
 
-    That is regression at their precisions h and residuals r: for these, a logit f is a Gaussian target f + r/h.
+    That is regression at their precisions h. About a first guess f, targets are those of Newton's step, f + r/h with
+    residuals r; logits of another fit are targets themselves, as h of several classes is too small where they are near.
     """
     zero = np.zeros((rows.n_weights, rows.n_functions))
     guess = rows.model.first_guess(rows.t, rows.offset)
     moments = LikelihoodMoments(zero, guess, np.zeros(rows.n_samples)) if near is None else near
-    return State.after(rows.evaluate(moments, from_zero=True), zero, log_variance)
+    return State.after(rows.evaluate(moments, target_step=float(near is None)), zero, log_variance)
 
 
 @single_blas_thread()
@@ -142,7 +143,7 @@ def ascend_rows(
     found = None if near is None else near.best
     if found is not None and isinstance(found.latent, LikelihoodMoments):
         state = starting_state(rows, found.state.log_variance + moved, found.latent)
-    elif rows.n_samples >= 2 * size:
+    elif rows.n_samples >= ROWS_WITHOUT_START * size:
         raise_if_set(stop)
         state = ascend_rows(rows.sample(size), variance_prior, max_iter=max_iter, stop=stop).best.state
     else:

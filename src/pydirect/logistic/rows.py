@@ -31,11 +31,12 @@ HELD_BYTES = 2**30
 LEAST_LEFT = 1e-6
 # Functions of classes from which on integrals over the softmax are dearer than more steps.
 MANY_FUNCTIONS = 8
-# Size of the sample whose fit is the start; twice as many rows need no sample.
+# Size of the sample whose fit is the start, and how many times as many rows have none.
 START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
+ROWS_WITHOUT_START = 4
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
-MEAN_OPTIONS = {"maxiter": 10, "ftol": 1e-5, "gtol": 1e-3}
+MEAN_OPTIONS = {"maxiter": 20, "ftol": 1e-5, "gtol": 1e-3}
 # Factors of the precision of several classes among which left-out labels choose.
 FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -161,12 +162,12 @@ class LabelledRows:
         """Return the same rows with one function of other labels and another prior mean, for Jaakkola's bound."""
         return replace(self, t=np.ascontiguousarray(t[:, None]), offset=np.array([float(offset)]), model=JAAKKOLA)
 
-    def map_blocks(self, function: Callable[[FloatArray, slice], Any]) -> Iterator[Any]:
+    def map_blocks(self, function: Callable[[Any, slice], Any], dtype: DTypeLike = np.float64) -> Iterator[Any]:
         """Apply a function to blocks of Φ and the slice of rows that each holds; results in order."""
 
         def of_block(bounds: tuple[int, int]) -> Any:
             rows = slice(*bounds)
-            return function(np.ascontiguousarray(self.features.transform(self.x[rows], np.float64, 1)), rows)
+            return function(np.ascontiguousarray(self.features.transform(self.x[rows], dtype, 1)), rows)
 
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
@@ -184,10 +185,10 @@ class LabelledRows:
             pass
         return self.offset + mean, variance
 
-    def evaluate(self, latent: LatentGaussian | LikelihoodMoments, from_zero: bool = False) -> BoundEvaluation:
+    def evaluate(self, latent: LatentGaussian | LikelihoodMoments, target_step: float | None = None) -> BoundEvaluation:
         """Evaluate a posterior at all rows, as a `RowSource`.
 
-        `from_zero`: with the gradient at weights of zero, of the regression that the likelihood looks like.
+        With `target_step`, its gradient is that of regression at weights of zero on the means and as many Newton steps.
         """
 
         def of_block(phi: FloatArray, rows: slice) -> BoundEvaluation:
@@ -196,31 +197,36 @@ class LabelledRows:
             else:
                 mean, variance = latent.latent_moments(phi)
             terms = self.model.terms(self.t[rows], mean + self.offsets[rows], variance)
-            if from_zero:
-                terms = replace(terms, residual=terms.residual + terms.precision[:, None] * mean)
+            if target_step is not None:
+                terms = replace(terms, residual=target_step * terms.residual + terms.precision[:, None] * mean)
             return evaluated(phi, terms, self.weight[rows])
 
         return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
 
-    def times(self, weights: FloatArray) -> FloatArray:
-        """Return Φ times weights (n_weights, n_functions)."""
-        return np.concatenate(list(self.map_blocks(lambda phi, _: phi @ weights)))
+    def times(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return Φ times weights (n_weights, n_functions), in their precision."""
+        return np.concatenate(list(self.map_blocks(lambda phi, _: phi @ weights, weights.dtype)))
 
     def improved(self, posterior: FullGaussian, variance: float) -> LikelihoodMoments:
-        """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance."""
+        """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance.
+
+        Of many functions, products with Φ are of single precision: the means need not be better than to some digits.
+        """
         shape, (at, row_variance) = posterior.mean.shape, self.moments(posterior)
-        likelihood = self._tilted(at, row_variance) if self.n_functions >= MANY_FUNCTIONS else self._exact(row_variance)
+        many = self.n_functions >= MANY_FUNCTIONS
+        likelihood = self._tilted(at, row_variance) if many else self._exact(row_variance)
+        rows_of, dtype = (replace(self, x=self.x.astype(np.float32)), np.float32) if many else (self, np.float64)
 
         def objective(flat: FloatArray) -> tuple[float, FloatArray]:
             mean = posterior.root @ flat.reshape(shape)
-            row_mean = self.offset + self.times(mean)
+            row_mean = self.offset + rows_of.times(mean.astype(dtype))
 
-            def of_block(phi: FloatArray, rows: slice) -> tuple[float, FloatArray]:
+            def of_block(phi: NDArray[Any], rows: slice) -> tuple[float, FloatArray]:
                 value, residual = likelihood(row_mean[rows], rows)
-                return float(self.weight[rows] @ value), phi.T @ (self.weight[rows, None] * residual)
+                return float(self.weight[rows] @ value), phi.T @ (self.weight[rows, None] * residual).astype(dtype)
 
             value, slope = 0.5 * float(np.vdot(mean, mean)) / variance, -mean / variance
-            for part, gradient in self.map_blocks(of_block):
+            for part, gradient in rows_of.map_blocks(of_block, dtype):
                 value, slope = value - part, slope + gradient
             return value, -(posterior.root.T @ slope).ravel()
 
