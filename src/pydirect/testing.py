@@ -75,11 +75,6 @@ class Enumeration:
         return np.asarray(self.probability.sum(axis=1))
 
     @property
-    def noise_probability(self) -> FloatArray:
-        """Probability of each noise level, marginalised over the weights; (n_noise_levels,)."""
-        return np.asarray(self.probability.sum(axis=0))
-
-    @property
     def mean(self) -> FloatArray:
         """Means of the weights, (n_weights,)."""
         return self.weight_probability @ self.weights

@@ -13,9 +13,9 @@ from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.direct.sequential_posterior import pack_codes, unpack_codes
 from pydirect.distributions.categorical import power_of_two_levels
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, TablePrior
-from pydirect.persistence.schema import verify
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import enumerate_hypotheses, enumerate_log_evidence
+from tests.helpers.saved import verify
 
 RNG = np.random.default_rng(3)
 PHI = RNG.standard_normal((30, 5)) @ (np.eye(5) + 0.4)

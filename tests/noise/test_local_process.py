@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from pydirect import _core
 from pydirect.noise.local import LENGTH_SCALES, NOISE, POOLING, LocalProcess, NeighbourSets
-from pydirect.persistence.schema import verify
+from tests.helpers.saved import verify
 
 RNG = np.random.default_rng(0)
 N, K = 300, 12

@@ -82,7 +82,6 @@ def test_elbo_is_the_evidence_less_the_divergence_from_the_posterior(make_proble
 def test_posterior_is_normalised_with_the_marginals_of_its_sums(make_problem):
     posterior = enumerate_posterior(*make_problem().oracle_arguments)
     assert posterior.probability.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(posterior.noise_probability, posterior.probability.sum(axis=0))
     np.testing.assert_allclose(posterior.mean, posterior.weight_probability @ posterior.weights)
     second = np.einsum("h,hi,hj->ij", posterior.weight_probability, posterior.weights, posterior.weights)
     np.testing.assert_allclose(posterior.covariance, second - np.outer(posterior.mean, posterior.mean), atol=1e-13)

@@ -37,8 +37,8 @@ from pydirect.persistence.schema import (
     pack,
     require_all_used,
     unpack,
-    verify,
 )
+from tests.helpers.saved import verify
 
 
 @dataclass(eq=False)

@@ -250,12 +250,6 @@ def unpack(cls: type[T] | Sequence[type], header: Any, arrays: Arrays, name: str
     return _restored(Union[classes], header, arrays, name, sizes)  # noqa: UP007
 
 
-def verify(value: Any, name: str = "model", **sizes: int) -> None:
-    """Raise unless a dataclass could be read back from what `pack` would write, with these sizes."""
-    header, arrays = pack(value, name)
-    unpack(type(value), header, arrays, name, **sizes)
-
-
 def require_all_used(header: Any, arrays: Iterable[str]) -> None:
     """Raise if there are arrays to which the header does not refer: a misnamed array would be lost at the next save."""
     unused = set(arrays) - set(_references(header))
