@@ -11,7 +11,6 @@ from sequential_reference import log_probabilities
 
 from pydirect.direct.sequential import CoarseLevelsWarning, fit_sequential
 from pydirect.direct.sequential_posterior import pack_codes, unpack_codes
-from pydirect.distributions.categorical import power_of_two_levels
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, TablePrior
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import enumerate_hypotheses, enumerate_log_evidence
@@ -260,9 +259,12 @@ def test_centred_levels_represent_weights_that_data_determine_to_a_small_fractio
     np.testing.assert_allclose(centred.in_units_of(2.0).draws, centred.draws / 2)
 
 
+POWERS = 3 * np.r_[-(2.0 ** np.arange(0, -7, -1)), 0.0, 2.0 ** np.arange(-6, 1)]
+
+
 def test_powers_of_two_may_be_levels():
     with pytest.warns(CoarseLevelsWarning):
-        posterior = fit_sequential(MEDIUM, 0.09, levels=power_of_two_levels(15))
+        posterior = fit_sequential(MEDIUM, 0.09, levels=POWERS)
     mantissa, _ = np.frexp(np.abs(posterior.draws / posterior.step)[posterior.draws != 0])
     assert len(np.unique(mantissa)) == 1
 

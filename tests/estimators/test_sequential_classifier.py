@@ -96,7 +96,7 @@ def test_classes_share_the_scales_of_their_levels(three):
     [
         (Sequential(n_draws=8, level_scales="shared"), "auto"),
         (Sequential(n_draws=8, n_levels=3), "auto"),
-        (Sequential(n_draws=8, levels="power_of_two", n_levels=9), "auto"),
+        (Sequential(n_draws=8, levels=[-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0]), "auto"),
         (Sequential(n_draws=8, prior=SpikeAndSlabPrior(0.5)), "auto"),
         (Sequential(n_draws=8, prior=TABLE, level_scales="shared"), "auto"),
         ("mean_field", "exponential"),

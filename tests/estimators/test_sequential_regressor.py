@@ -88,7 +88,7 @@ def test_levels_stay_where_another_kind_was_asked_for():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 4))
     y = x @ [100.0, 200.0, 300.0, 400.0] + 0.1 * rng.standard_normal(300)
-    for options in ({"prior": "spike_and_slab"}, {"levels": "power_of_two"}, {"level_scales": "own"}):
+    for options in ({"prior": "spike_and_slab"}, {"levels": [-2.0, -1.0, 0.0, 1.0, 2.0]}, {"level_scales": "own"}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoarseLevelsWarning)
             model = DirectRegressor("linear", posterior=Sequential(**options)).fit(x, y)

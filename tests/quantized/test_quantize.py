@@ -156,7 +156,11 @@ def test_rows_beyond_the_inputs_of_integers_are_told(data, raw):
 
 @pytest.mark.parametrize(
     "options",
-    [RAW, RAW | {"posterior": Sequential(levels="power_of_two")}, {"posterior": "sequential", "features": "linear"}],
+    [
+        RAW,
+        RAW | {"posterior": Sequential(levels=[-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])},
+        {"posterior": "sequential", "features": "linear"},
+    ],
 )
 def test_integers_are_nearly_floats(data, fit, options):
     x, y = data()

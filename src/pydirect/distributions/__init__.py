@@ -1,6 +1,6 @@
 """Levels, priors, categorical distributions and the noise variance."""
 
-from pydirect.distributions.categorical import FactorizedCategorical, evenly_spaced_levels, power_of_two_levels
+from pydirect.distributions.categorical import FactorizedCategorical, evenly_spaced_levels
 from pydirect.distributions.noise import NoiseGrid, NoiseGridWarning, NoisePosterior
 from pydirect.distributions.priors import (
     GaussianPrior,
@@ -25,5 +25,4 @@ __all__ = [
     "StudentTPrior",
     "TablePrior",
     "evenly_spaced_levels",
-    "power_of_two_levels",
 ]

@@ -51,23 +51,9 @@ def evenly_spaced_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
     return (levels - levels[::-1]) / 2  # exactly symmetric, hence exactly zero in the middle
 
 
-def power_of_two_levels(n_levels: int, reach: float = 3.0) -> FloatArray:
-    """Levels 0 and ± powers of two times one number, up to `reach`: a product with one is a shift, (n_levels,)."""
-    if as_level_count(n_levels) % 2 == 0 or n_levels > 61:
-        raise ValueError(f"n_levels must be odd and at most 61 for powers of two, got {n_levels}")
-    reach = as_number(reach, "reach", above=0.0)
-    positive = np.ldexp(reach, np.arange(-(n_levels // 2) + 1, 1))
-    return np.concatenate([-positive[::-1], [0.0], positive])
-
-
-LEVEL_SHAPES = {"even": evenly_spaced_levels, "power_of_two": power_of_two_levels}
-
-
-def shared_levels(levels: ArrayLike | str | None, n_levels: int, n_weights: int) -> FloatArray:
-    """Return the levels that an estimator is given: by name, as they are, or None for evenly spaced ones."""
-    if levels is None or isinstance(levels, str):
-        levels = LEVEL_SHAPES["even" if levels is None else levels](n_levels)
-    return as_levels(levels, n_weights)
+def shared_levels(levels: ArrayLike | None, n_levels: int, n_weights: int) -> FloatArray:
+    """Return the levels that an estimator is given, by default evenly spaced ones."""
+    return as_levels(evenly_spaced_levels(n_levels) if levels is None else levels, n_weights)
 
 
 @lru_cache

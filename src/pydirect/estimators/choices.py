@@ -16,7 +16,7 @@ from pydirect._documentation import described_by
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_number, as_verbosity, shown
 from pydirect.direct.mixture_posterior import ENTROPIES, as_component_count
 from pydirect.direct.sequential import LEVEL_SCALES, Lattice, as_own_levels
-from pydirect.distributions.categorical import LEVEL_SHAPES, as_level_count
+from pydirect.distributions.categorical import as_level_count
 from pydirect.distributions.priors import DensityPrior, MixturePrior, SpikeAndSlabPrior, as_prior
 from pydirect.estimators.target_transform import as_scales
 from pydirect.features.basis import Basis
@@ -168,9 +168,9 @@ class Sequential(Choice):
     prior : str or Prior, default="gaussian"
         Prior of each weight, in units of its prior standard deviation: ``"gaussian"``, ``"laplace"``, ``"student_t"``,
         ``"spike_and_slab"``, or an object with ``log_mass(levels)``.
-    levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
-        Evenly spaced by default; ``"power_of_two"``, 0 and ± powers of two, so that devices multiply by shifts. In
-        units of the prior standard deviation where all weights share them, of any unit where scales are own.
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
+        Evenly spaced by default. In units of the prior standard deviation where all weights share them, of any unit
+        where scales are own.
     level_scales : {"auto", "own", "centred", "shared"}, default="auto"
         Scales of the levels. ``"own"``: a power of two per weight. ``"centred"``: the same about each weight's
         posterior mean: no weight is then zero, devices need floating point, and the ELBO of few such levels may lie
@@ -189,12 +189,13 @@ class Sequential(Choice):
     n_levels: int = 15
     n_draws: int = 64
     prior: Any = "gaussian"
-    levels: ArrayLike | str | None = None
+    levels: ArrayLike | None = None
     level_scales: str = "auto"
     keep_factor: bool = False
 
     def check(self) -> None:
-        prior = _checked_levels(self)
+        as_level_count(self.n_levels)
+        prior = as_prior(self.prior)
         as_count(self.n_draws, "n_draws", 2)  # one has no variance
         as_flag(self.keep_factor, "keep_factor")
         as_choice(self.level_scales, "level_scales", ("auto", *LEVEL_SCALES))
@@ -202,20 +203,15 @@ class Sequential(Choice):
             other = "not be a MixturePrior, with posterior='sequential'; use posterior=MeanField(prior=...)"
             raise ValueError(f"prior must factorise over the weights, {other}")
         if self.level_scales != "shared":
-            as_own_levels(self.unit_levels, self.n_levels)
+            as_own_levels(self.levels, self.n_levels)
             if not isinstance(prior, DensityPrior | SpikeAndSlabPrior):
                 raise ValueError("prior must have a density unless level_scales='shared'")
-
-    @property
-    def unit_levels(self) -> Any:
-        """Levels in units of the prior standard deviation, or None for evenly spaced ones."""
-        return LEVEL_SHAPES[self.levels](self.n_levels) if isinstance(self.levels, str) else self.levels
 
 
 def lattice_of(posterior: Sequential, basis: Basis) -> Lattice:
     """Return what draws weights of basis functions; cosines and sines of one frequency share a scale."""
     scales = "own" if posterior.level_scales == "auto" else posterior.level_scales
-    levels = as_prior(posterior.prior), posterior.n_levels, posterior.unit_levels, scales
+    levels = as_prior(posterior.prior), posterior.n_levels, posterior.levels, scales
     return Lattice(*levels, getattr(basis.map, "pairs", None), posterior.n_draws, posterior.keep_factor)
 
 
@@ -229,7 +225,7 @@ class MeanField(Choice):
     prior : str or Prior, default="gaussian"
         As of `Sequential`; also a `pydirect.MixturePrior`, which does not factorise: its ``groups`` are one number per
         weight or, for ``features="linear"``, one per column of X, and the constant is then never switched off.
-    levels : {"even", "power_of_two"} or array_like of shape (n_levels,) or (n_weights, n_levels), optional
+    levels : array_like of shape (n_levels,) or (n_weights, n_levels), optional
         As of `Sequential`.
     n_components : int, default=1
         Number of components: more than one make the posterior a mixture, which represents correlations between
@@ -249,26 +245,19 @@ class MeanField(Choice):
 
     n_levels: int = 15
     prior: Any = "gaussian"
-    levels: ArrayLike | str | None = None
+    levels: ArrayLike | None = None
     n_components: int = 1
     entropy: str = "pairwise"
     n_noise_levels: int = 15
     optimizer: str = "pipeline"
 
     def check(self) -> None:
-        _checked_levels(self)
+        as_level_count(self.n_levels)
+        as_prior(self.prior)
         as_component_count(self.n_components)
         as_choice(self.entropy, "entropy", ENTROPIES)
         as_count(self.n_noise_levels, "n_noise_levels")
         as_choice(self.optimizer, "optimizer", OPTIMIZERS)
-
-
-def _checked_levels(weights: Sequential | MeanField) -> Any:
-    """Check the levels of discrete weights, and return their prior."""
-    as_level_count(weights.n_levels)
-    if isinstance(weights.levels, str):
-        as_choice(weights.levels, "levels", tuple(LEVEL_SHAPES))
-    return as_prior(weights.prior)
 
 
 CHOICES = Nystroem, Fourier, Polynomial, Gaussian, Sequential, MeanField
