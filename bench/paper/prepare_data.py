@@ -83,7 +83,11 @@ def main() -> None:
             if folder is None:
                 wrong.append(f"{kind}/{name}: no folder in {given}")
                 continue
-            arrays = read(folder / "data" if kind == "dvi_uci" else folder)
+            try:
+                arrays = read(folder / "data" if kind == "dvi_uci" else folder)
+            except (OSError, ValueError) as error:
+                wrong.append(f"{kind}/{name}: {error}")
+                continue
             path = options.data / kind / f"{name}.npz"
             path.parent.mkdir(parents=True, exist_ok=True)
             np.savez(path, **arrays)

@@ -165,15 +165,16 @@ def is_missing(value: Any) -> bool:
     return type(value).__name__ in MISSING or (isinstance(value, numbers.Real) and value != value)
 
 
-def require_no_missing(y: Any) -> None:
-    """Raise if a target among objects is missing: of None, conversion makes NaN or a label."""
-    values = y.to_numpy() if hasattr(y, "to_numpy") else y
+def require_no_missing(given: Any, name: str = "y") -> None:
+    """Raise if a target or label is missing: of None, conversion makes NaN or a label."""
+    values = given.to_numpy() if hasattr(given, "to_numpy") else given
     if isinstance(values, np.ndarray) and values.dtype != object:
-        return
+        if values.dtype.kind != "f" or values.ndim == 0 or not np.isnan(values).any():
+            return
     for i, value in enumerate(values if isinstance(values, list | tuple | np.ndarray) else ()):
         for own in value if isinstance(value, list | tuple | np.ndarray) else (value,):
             if is_missing(own):
-                raise ValueError(f"y must have no missing values, got {own} in row {i}: leave such rows out")
+                raise ValueError(f"{name} must have no missing values, got {own} in row {i}: leave such rows out")
 
 
 def as_target(y: ArrayLike, n_rows: int) -> FloatArray:

@@ -88,6 +88,8 @@ def test_predictions_are_moments_of_the_distribution(poisson, data):
     np.testing.assert_array_equal(std, distribution.std)
     np.testing.assert_array_equal(model.predict(x, exposure=exposure), mean)
     np.testing.assert_allclose(model.predict(x, exposure=1) * exposure, mean, rtol=1e-12)
+    np.testing.assert_array_equal(distribution.cdf(3), distribution.cdf(np.full(len(x), 3)))
+    np.testing.assert_array_equal(distribution.log_probability(0), distribution.log_probability(0 * y))
 
 
 def test_draws_have_the_predictive_moments(poisson, data):

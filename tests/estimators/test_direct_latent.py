@@ -242,6 +242,10 @@ def test_a_likelihood_of_ones_own(tmp_path):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(NEW[:3]), model.predict(NEW[:3]))
     with pytest.raises(TypeError, match="likelihood must be"):
         DirectCensoredRegressor(likelihood=3).fit(X, y)
+    with pytest.raises(
+        ValueError, match=r"likelihood, unless it is a pydirect\.logistic\.LatentLikelihood, must be one of"
+    ):
+        DirectCensoredRegressor(likelihood="cauchy").fit(X, y)
 
 
 @pytest.mark.parametrize(

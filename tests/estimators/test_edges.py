@@ -1,5 +1,7 @@
 """Data at the edges of what is allowed, and beyond: usable predictions or a refusal that says why."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -365,9 +367,9 @@ def test_noise_raised_for_coarse_levels_is_always_told_to_the_caller(n_levels):
 
 
 @pytest.mark.parametrize("estimator", [DirectRegressor("linear"), DirectClassifier("linear")])
-@pytest.mark.parametrize("kind", [list, lambda y: np.array(y, dtype=object)])
-def test_a_target_that_is_none_is_told_with_its_row(estimator, kind):
-    with pytest.raises(ValueError, match="y must have no missing values, got None in row 1"):
+@pytest.mark.parametrize("kind", [list, lambda y: np.array(y, dtype=object), lambda y: np.array(y, dtype=float)])
+def test_a_target_that_is_missing_is_told_with_its_row(estimator, kind):
+    with pytest.raises(ValueError, match=r"y must have no missing values, got (None|nan) in row 1"):
         estimator.fit(np.arange(30.0)[:, None], kind([1.0, None, 2.0] * 10))
 
 
@@ -475,6 +477,16 @@ def test_a_stream_says_once_that_a_column_is_empty():
         for rows in np.split(np.arange(80), 8):
             model.partial_fit(x[rows], x[rows, 0])
     assert len(told) == 1 and told[0].filename == __file__
+
+
+def test_a_stream_says_nothing_of_constant_columns_again():
+    x = np.column_stack([np.linspace(-1, 1, 80), np.ones(80)])
+    model = DirectStreamRegressor("linear", n_first_rows=16)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for rows in np.split(np.arange(80), 8):
+            model.partial_fit(x[rows], x[rows, 0])
+    assert len(told) <= 1 and all(warning.filename == __file__ for warning in told)
 
 
 @pytest.mark.parametrize("rows", [{"a": 1.0}, [{"a": 1.0}, {"a": 2.0}]])

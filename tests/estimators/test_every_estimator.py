@@ -90,17 +90,24 @@ def case(request):
     return clone(model).set_params(n_threads=1).fit(X, *targets), targets
 
 
+def predicted(model, rows=slice(None)):
+    """Everything that is computed of some rows, rows last."""
+    groups = ((np.arange(20) % 8)[rows],) if isinstance(model, DirectMixedRegressor) else ()
+    found = [model.predict(NEW[rows], *groups)]
+    for name in ("predict_log_proba", "predict_parts", "predict_latent", "predict_log_rate"):
+        found += [getattr(model, name)(NEW[rows])] if hasattr(model, name) else []
+    if hasattr(model, "predict_survival"):
+        found.append(model.predict_survival(NEW[rows], [0.1, 1.0, 9.0]))
+    if not hasattr(model, "predict_proba"):
+        found.append(model.predict_interval(NEW[rows], *groups))
+    arrays = [array for part in found for array in (part if isinstance(part, tuple) else (part,))]
+    return [np.moveaxis(array, 0, -1) for array in arrays]
+
+
 def bits(model):
     """Everything that a model predicts, as bytes."""
-    groups = (np.arange(20) % 8,) if isinstance(model, DirectMixedRegressor) else ()
-    found = [model.predict(NEW, *groups)]
-    for name in ("predict_log_proba", "predict_parts", "predict_latent", "predict_log_rate"):
-        found += [getattr(model, name)(NEW)] if hasattr(model, name) else []
-    for name in ("sample_y", "sample_proba"):
-        found += [getattr(model, name)(NEW, 3)] if hasattr(model, name) else []
-    if not hasattr(model, "predict_proba"):
-        found.append(model.predict_interval(NEW, *groups))
-    return [np.ascontiguousarray(part).tobytes() for part in found]
+    drawn = [getattr(model, name)(NEW, 3) for name in ("sample_y", "sample_proba") if hasattr(model, name)]
+    return [np.ascontiguousarray(part).tobytes() for part in predicted(model) + drawn]
 
 
 def test_files_and_pickles_predict_the_same_bits(case, tmp_path):
@@ -120,6 +127,13 @@ def test_a_loaded_model_is_fitted_again_to_the_same_bits_on_any_number_of_thread
     model, targets = case
     model.save(tmp_path / "m")
     assert bits(pydirect.load(tmp_path / "m").set_params(n_threads=3).fit(X, *targets)) == bits(model)
+
+
+def test_a_row_is_predicted_with_the_same_bits_whatever_rows_are_beside_it(case):
+    together = predicted(case[0])
+    for rows in (slice(0, 1), slice(7, 8), slice(13, 20)):
+        for own, all_rows in zip(predicted(case[0], rows), together, strict=True):
+            np.testing.assert_array_equal(own, all_rows[..., rows])
 
 
 @pytest.mark.parametrize("name", ["two classes", "classes", "counts", "censored", "survival", "ordinal", "mixed"])

@@ -185,8 +185,12 @@ def test_no_rows_are_refused(fitted, data):
     ("groups", "error", "message"),
     [
         ([1, 2], ValueError, "one label for each of 180 rows"),
-        (np.full(180, np.nan), ValueError, "no missing labels"),
-        ([None, *["a"] * 179], ValueError, "no missing labels"),
+        (
+            np.where(np.arange(180) == 3, np.nan, 1.0),
+            ValueError,
+            "groups must have no missing values, got nan in row 3",
+        ),
+        ([None, *["a"] * 179], ValueError, "groups must have no missing values, got None in row 0"),
         (np.zeros((180, 1)), ValueError, "one label for each of 180 rows"),
         ([{}] * 180, TypeError, "hashable"),
     ],

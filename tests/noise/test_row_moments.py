@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, Nystroem
+from pydirect import DirectRegressor, Fourier, Nystroem
+from pydirect.noise import fit
 from pydirect.noise.fit import LARGEST_SKETCHED, RowMoments
 from pydirect.statistics import collect_statistics, decorrelate
 
@@ -20,7 +21,8 @@ def model():
 
 
 @pytest.fixture
-def moments(model):
+def moments(model, monkeypatch):
+    monkeypatch.setattr(fit, "MOST_EXACT", 0)
     rotated = decorrelate(collect_statistics(model.features_.map, model.features_.inputs(X), Y[:, None]))
     return RowMoments(
         model.features_,
@@ -67,3 +69,18 @@ def test_rows_are_computed_once(moments, monkeypatch):
     monkeypatch.setattr(RowMoments, "_projection", None)
     for one, other in zip(first, moments.at(rows[::-1]), strict=True):
         np.testing.assert_array_equal(one, other[::-1])
+
+
+def test_those_of_few_functions_are_all_exact(model, moments, monkeypatch):
+    monkeypatch.setattr(fit, "MOST_EXACT", 300)
+    for found, exact in zip(moments.at(np.arange(700)), expected(model, moments), strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-12)
+
+
+def test_order_and_signs_of_columns_do_not_move_a_mean_of_random_features():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 4))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(300)
+    model = DirectRegressor(Fourier(length_scale=3.0), 150, noise="varying", target_transform=None)
+    means = [model.fit(own[:200], y[:200]).predict(own[200:]) for own in (x, x[:, [2, 0, 3, 1]], -x)]
+    np.testing.assert_allclose(means[1:], [means[0]] * 2, atol=1e-6 * y.std())

@@ -91,6 +91,8 @@ def new_model(args: argparse.Namespace, arguments: dict[str, str], classes: bool
             raise ValueError(f"--{option}: not for --model {args.model}")
         if own not in arguments and parameter is not None and parameter.default is parameter.empty:
             raise ValueError(f"--{option}: needed for --model {args.model}")
+        if option == "event" and parameter is not None and own not in arguments and not args.quiet:
+            print("Without --event, the event is taken to have been seen at every time.", file=sys.stderr)
     for setting in args.set:
         key, _, value = setting.partition("=")
         model.set_params(**{key.strip(): _value(value.strip())})

@@ -270,7 +270,8 @@ class DirectCensoredRegressor(RegressorMixin, OfLabels):
     def _start(self) -> LatentLikelihood:
         """Return the likelihood to begin with."""
         if isinstance(self.likelihood, str):
-            return NOISES[as_choice(self.likelihood, "likelihood", tuple(NOISES))]
+            own = "likelihood, unless it is a pydirect.logistic.LatentLikelihood,"
+            return NOISES[as_choice(self.likelihood, own, tuple(NOISES))]
         as_instance(self.likelihood, "likelihood", LatentLikelihood)
         found: LatentLikelihood = self.likelihood
         return found

@@ -16,7 +16,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_consistent_length
 
 from pydirect._documentation import described_by
-from pydirect._validation import FloatArray, as_number, as_weights, shown
+from pydirect._validation import FloatArray, as_number, as_weights, require_no_missing, shown
 from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
@@ -292,13 +292,14 @@ def fit_effects(
 
 def as_labels(groups: ArrayLike) -> NDArray[Any]:
     """Return labels of groups, numbers or text; or raise."""
+    require_no_missing(groups, "groups")
     labels = np.asarray(groups)
     if labels.ndim != 1:
         raise ValueError(f"groups must be a vector with a label for every row, got shape {labels.shape}")
     if labels.dtype.kind == "O":
         if not any(all(isinstance(label, kind) for label in labels.tolist()) for kind in (str, Real)):
-            raise TypeError("groups must hold numbers, or text in every row: none may be missing")
+            raise TypeError("groups must hold numbers, or text in every row")
         labels = np.array(labels.tolist())
-    if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and np.isnan(labels).any()):
-        raise TypeError(f"groups must hold numbers or text, and none may be missing, got {labels.dtype}")
+    if labels.dtype.kind not in "biufU":
+        raise TypeError(f"groups must hold numbers or text, got {labels.dtype}")
     return labels

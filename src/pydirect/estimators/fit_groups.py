@@ -15,7 +15,7 @@ from sklearn.utils.validation import _num_samples
 
 from pydirect._dense import gram
 from pydirect._threads import ordered_map, resolve_n_threads
-from pydirect._validation import FloatArray, as_instance, as_number, as_target, shown
+from pydirect._validation import FloatArray, as_instance, as_number, as_target, require_no_missing, shown
 from pydirect.estimators.choices import Gaussian, RegressionPlan, require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.regression import GivenRows, fit_features, fit_units, initial_hyperparameters
@@ -286,9 +286,7 @@ def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArra
         codes = np.array([numbers.setdefault(label, len(numbers)) for label in values], dtype=np.intp)
     except TypeError as error:
         raise TypeError(f"groups must be hashable labels: {error}") from None
-    for label in numbers:
-        if label is None or label != label or type(label).__name__ in ("NAType", "NaTType"):
-            raise ValueError(f"groups must have no missing labels, got {shown(label)}")
+    require_no_missing(values, "groups")
     return list(numbers), codes
 
 

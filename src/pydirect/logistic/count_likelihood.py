@@ -214,7 +214,7 @@ class CountDistribution:
         return np.sqrt(self.variance)
 
     def log_probability(self, y: ArrayLike) -> FloatArray:
-        """Log p(y) of one count per row, (n_rows,), or of several, (n_rows, n_counts)."""
+        """Log p(y) of one count, of one per row, (n_rows,), or of several, (n_rows, n_counts)."""
         likelihood = CountLikelihood(self.dispersion)
         return self._of_counts(lambda y, *known: likelihood.log_predictive(y[:, None], *known), y, 0.0)
 
@@ -224,7 +224,7 @@ class CountDistribution:
         return np.exp(self.log_probability(np.repeat(wanted, self.n_rows, axis=0)))
 
     def cdf(self, y: ArrayLike) -> FloatArray:
-        """Pr(count ≤ y), for one y per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
+        """Pr(count ≤ y), for one y, one per row, (n_rows,), or several, (n_rows, n_counts); 0 for y = −1."""
         return self._of_counts(partial(probability_up_to, dispersion=self.dispersion), y, -1.0)
 
     def quantile(self, levels: ArrayLike) -> FloatArray:
@@ -252,8 +252,10 @@ class CountDistribution:
         return np.asarray(below + as_generator(random_state).random(self.n_rows) * (up_to - below))
 
     def _of_counts(self, function: Callable[..., FloatArray], y: ArrayLike, least: float) -> FloatArray:
-        """Return a function of every count, log mean and its variance; the shape of y."""
+        """Return a function of every count, log mean and its variance; the shape of y, (n_rows,) of a number."""
         counts = as_counts(y, "y", least)
+        if counts.ndim == 0:
+            counts = np.full(self.n_rows, counts)
         if counts.ndim not in (1, 2) or len(counts) != self.n_rows:
             raise ValueError(f"y must have {self.n_rows} rows, got shape {counts.shape}")
         known = (np.broadcast_to(v, counts.T.shape).T.ravel() for v in (self.log_mean, self.log_variance))

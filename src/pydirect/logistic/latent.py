@@ -361,7 +361,7 @@ class ExtremeLikelihood(IntervalLikelihood):
             f = mean[rows, None] + sd[rows, None] * nodes
             for k in range(values.shape[1]):
                 log_hazard = np.minimum((values[rows, k, None] - f) / self.scale, LARGEST_EXPONENT)
-                found[rows, k] = -np.expm1(-np.exp(log_hazard)) @ masses
+                found[rows, k] = (-np.expm1(-np.exp(log_hazard)) * masses).sum(axis=1)  # rows one by one: same bits
         return found
 
 

@@ -84,6 +84,8 @@ REST = 0.1
 # Leverages above are computed exactly, those below from random signs.
 LARGEST_SKETCHED = 0.3
 N_SIGNS = 128
+# Functions up to which all are exact: what signs leave to chance would change with the order of columns.
+MOST_EXACT = 512
 # Posterior of one output and the prior standard deviation of its weights.
 Fitted = tuple[GaussianPosterior, float]
 
@@ -131,7 +133,7 @@ class RowMoments:
     def at(self, rows: NDArray[np.intp]) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance at rows, (n_chosen, n_outputs) each."""
         new, n_outputs = rows[~self.known[rows]], len(self.noise)
-        if self.basis.n_weights <= N_SIGNS * n_outputs:  # exact ones cost no more
+        if self.basis.n_weights <= max(MOST_EXACT, N_SIGNS * n_outputs):  # exact ones cost hardly more
             return self.exactly(rows, new)
         with single_blas_thread():
             for block in blocks_of(len(new), self.basis.n_weights):
