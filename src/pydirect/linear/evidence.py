@@ -37,7 +37,7 @@ N_PROBES, FEW_WEIGHTS = 64, 200
 NEAR = 2.0
 # Relative error of what raises and what lowers the evidence, extrapolated by a step in log ridge, times its square.
 EXTRAPOLATION_ERROR = 0.05
-LONGEST_STEP, STEP_TOLERANCE, N_TRIALS, NEWTON_STEPS = 8.0, 1e-4, 8, 30
+LONGEST_STEP, STEP_TOLERANCE, NEWTON_STEPS = 8.0, 1e-4, 30
 # Nats: what the evidence may fall short of the maximum, and what a step must gain to be taken.
 SHORTFALL, GAIN = 0.005, 1e-3
 MOST_FACTORISATIONS = 16
@@ -380,7 +380,7 @@ class _FactorSearch:
         end = float(np.clip(end, *self.ridges.bounds))
 
         way = solved[top].extrapolated
-        root = _first_root(lambda log_ridge: _log_ratio(self._at(way(log_ridge))), here.log_ridge, end)
+        root = _root(lambda log_ridge: _log_ratio(self._at(way(log_ridge))), here.log_ridge, end)
         if beyond is not None and root == end:  # lower, yet the evidence rises towards it: there is a maximum between
             return 0.5 * (here.log_ridge + end) if abs(here.log_ridge - end) > NEAR else None
         there, step = self._at(way(root)), root - here.log_ridge
@@ -429,11 +429,8 @@ def _log_ratio(point: _Point) -> float:
     return float(np.log(max(point.rise, TINY) / max(point.fall, TINY)))
 
 
-def _first_root(function: Callable[[float], float], begin: float, end: float) -> float:
-    """Return the first sign change of a function on the way, to `STEP_TOLERANCE`; the end if there is none."""
-    positive, before = function(begin) > 0, begin
-    for trial in np.linspace(begin, end, N_TRIALS + 1)[1:]:
-        if (function(trial) > 0) != positive:
-            return float(brentq(function, before, trial, xtol=STEP_TOLERANCE))
-        before = trial
-    return end
+def _root(function: Callable[[float], float], begin: float, end: float) -> float:
+    """Return where a function changes sign on the way, to `STEP_TOLERANCE`; the end if it does not."""
+    if (function(begin) > 0) == (function(end) > 0):
+        return end
+    return float(brentq(function, begin, end, xtol=STEP_TOLERANCE))
