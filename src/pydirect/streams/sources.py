@@ -65,40 +65,28 @@ class BlockSource(Source):
         self.repeatable = callable(blocks) or iter(blocks) is not blocks
         if not hasattr(opened := self._open(), "__iter__"):
             raise TypeError(f"X must return an iterator of blocks (X, y), got {type(opened).__name__}")
-        self._iterator = iter(opened)
-        self._ahead = list(itertools.islice(self._iterator, 1))  # of an iterator: blocks that no pass has had
-        if not self._ahead:
+        self._left, ahead = itertools.tee(opened)  # of an iterator: blocks that no pass has had
+        first = next(ahead, None)
+        if first is None:
             raise StreamError("the stream has no blocks")
-        x, y = self._parts(self._ahead[0], 0)[:2]
+        x, y = self._parts(first, 0)[:2]
         self.one_dimensional = np.ndim(y) == 1
         self.names = column_names(x)
         self._ends: list[int] = []
 
     def blocks(self, start: int) -> Iterator[Rows]:
         """Yield all rows from row `start` on."""
-        for rows in self._read(self._open() if self.repeatable else self._remaining()):
+        for rows in self._read(self._open() if self.repeatable else self._left):
             skipped = start - self._ends[-1] + len(rows)
             if skipped < len(rows):
                 yield rows[max(skipped, 0) :]
 
     def head(self, n_rows: int) -> Iterator[Rows]:
         """Yield the first blocks, of at least `n_rows` rows in total, which later passes yield again."""
-        for rows in self._read(self._open() if self.repeatable else self._looked_at()):
+        self._left, ahead = itertools.tee(self._left)
+        for rows in self._read(self._open() if self.repeatable else ahead):
             yield rows
             if self._ends[-1] >= n_rows:
-                return
-
-    def _remaining(self) -> Iterator[Any]:
-        while self._ahead:
-            yield self._ahead.pop(0)
-        yield from self._iterator
-
-    def _looked_at(self) -> Iterator[Any]:
-        for number in itertools.count():
-            if number == len(self._ahead):
-                self._ahead.extend(itertools.islice(self._iterator, 1))
-            yield from self._ahead[number : number + 1]
-            if number == len(self._ahead):
                 return
 
     def _read(self, blocks: Iterable[Any]) -> Iterator[Rows]:
