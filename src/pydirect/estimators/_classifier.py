@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,13 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import takes_rows
-from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_count, as_number, as_weights
-from pydirect.estimators._estimator import Estimator, of_features, of_model
+from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_weights
+from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
-from pydirect.features.basis import Basis
 from pydirect.fitted.predictor import Units
-from pydirect.fitted.regression import OfLatent
 from pydirect.tables.columns import with_names
 from pydirect.tables.table import Table
 
@@ -31,8 +28,6 @@ class OfLabels(Estimator):
     features: Any = "auto"
     n_basis_functions: int = 1000
 
-    features_: Basis = field(init=False)
-
     def _plan(self: Any) -> Any:
         self._check_columns()
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
@@ -40,34 +35,18 @@ class OfLabels(Estimator):
         most = as_count(self.max_iter, "max_iter")
         return RegressionPlan(features.growing(), Gaussian(), max_iter=most, random_state=self.random_state)
 
-    def _restored(self) -> None:
-        super()._restored()
-        self._accept(self.model_)
-
-    def _accept(self, model: OfLatent) -> None:
-        self.model_, self.features_ = model, model.basis
-
+    features_, search_ = of_model("basis"), of_model("basis.search")
     intercept_ = of_model("intercept")
-    prior_scale_ = of_model("latent.prior_scale")
-    coefficients_ = of_model("latent.coefficients")
-    mean_missing_variance_ = of_model("latent.residual_variance")
-
-    @property
-    def coef_(self) -> Any:
-        return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
-
-    @property
-    def sparsity_(self) -> float:
-        return float(np.mean([p.sparsity for p in self.posteriors_]))
-
-    search_ = of_features("search")
 
 
 class Classifier(ClassifierMixin, Estimator):
-    """A classifier whose `predict_log_proba` says the rest."""
+    """A classifier whose `predict_log_proba` says the rest.
 
-    model_: Any
-    classes_: NDArray[Any]
+    A subclass's ``_learn(plan, x, y, weight, progress)`` fits ``model_`` to encoded rows; it returns how
+    `_warn_if_unfinished` describes the effort.
+    """
+
+    classes_ = of_model("classes")
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -125,12 +104,6 @@ class Classifier(ClassifierMixin, Estimator):
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished(**effort)
         return self
-
-    def _learn(
-        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
-    ) -> dict[str, Any]:
-        """Fit ``model_`` to encoded rows; return how `_warn_if_unfinished` describes the effort."""
-        raise NotImplementedError
 
     # --- prediction
 
@@ -200,6 +173,55 @@ class Classifier(ClassifierMixin, Estimator):
         least = as_number(least, "least", at_least=0.0, at_most=1.0)
         probability = self.predict_proba(X)
         return np.ma.masked_array(self.classes_[probability.argmax(axis=1)], probability.max(axis=1) < least)
+
+
+@takes_rows
+def predict_logit(
+    self: Classifier, X: ArrayLike, return_std: bool = False
+) -> FloatArray | tuple[FloatArray, FloatArray]:
+    """Predict the logit z: its posterior mean and, on request, its standard deviation.
+
+    Both are exact but for a sequential posterior, whose draws have them. The standard deviation is epistemic
+    uncertainty; the aleatoric variance of a label at a known z is σ(z)σ(−z).
+
+    Parameters
+    ----------
+    return_std : bool, default=False
+        Whether to return standard deviations as well.
+
+    Returns
+    -------
+    mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
+        Posterior mean of the logit of the second class, or of each class, of networks minus their mean.
+    std : ndarray of the same shape
+        Posterior standard deviation of the same.
+    """
+    mean, std = self._asked("logit", X, return_std)
+    return mean if std is None else (mean, std)
+
+
+@takes_rows
+def sample_proba(
+    self: Classifier, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
+) -> FloatArray:
+    """Draw weights from the posterior and return the probabilities that each draw gives.
+
+    Raises ValueError when a sequential posterior has stored fewer draws.
+
+    Parameters
+    ----------
+    n_samples : int, default=1
+        Number of draws.
+    random_state : Generator, int or None, default=0
+        Source of the random numbers, or its seed.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_classes, n_samples)
+        Probabilities.
+    """
+    found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
+    return found
 
 
 @takes_rows

@@ -22,7 +22,15 @@ from pydirect import __version__
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import FloatArray, as_count, as_instance, as_sample_weight, require_no_missing, shown
+from pydirect._validation import (
+    FloatArray,
+    as_count,
+    as_generator,
+    as_instance,
+    as_sample_weight,
+    require_no_missing,
+    shown,
+)
 from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -39,6 +47,7 @@ from pydirect.persistence.container import write
 from pydirect.persistence.schema import Arrays, Header, pack, require_all_used, unpack
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform
+from pydirect.quantized.fitted import ClassifierFits, SearchSettings
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
 from pydirect.tables.columns import Columns, TableWarning, validated_table, with_names
@@ -130,6 +139,13 @@ def refuse_ignored(parameters: dict[str, Any]) -> None:
             f"and would ignore it, got {', '.join(shown(parameters[name]) for name in ignored)}: "
             "quantize(model) keeps a fitted model as it is"
         )
+
+
+def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None = None) -> SearchSettings:
+    """Return what a search of small models takes over of an estimator and its plan."""
+    refuse_ignored(model.get_params(deep=False))
+    rng = as_generator(0 if hasattr(model.random_state, "randint") else model.random_state)
+    return SearchSettings(plan.features.max_search_rows, resolve_n_threads(model.n_threads), rng, classifier)
 
 
 def of_model(path: str) -> Any:
@@ -368,6 +384,18 @@ class Estimator(BaseEstimator):
         return tuple(self.columns_.names_out)
 
     # --- results
+
+    coefficients_ = of_model("latent.coefficients")
+    prior_scale_ = of_model("latent.prior_scale")
+    mean_missing_variance_ = of_model("latent.residual_variance")
+
+    @property
+    def coef_(self) -> Any:
+        return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
+
+    @property
+    def sparsity_(self) -> float:
+        return float(np.mean([getattr(p, "sparsity", 0.0) for p in self.posteriors_]))
 
     @property
     def posteriors_(self) -> list[Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from pydirect._documentation import takes_rows
-from pydirect._progress import Progress
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_sample_weight, as_target
 from pydirect._warnings import warn
 from pydirect.estimators._estimator import Estimator, TableRows, of_model
@@ -23,7 +22,11 @@ FEWEST_CALIBRATED = 20  # rows: their root mean square is off by a sixth of itse
 
 
 class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
-    """A regressor whose ``model_`` predicts distributions of y."""
+    """A regressor whose ``model_`` predicts distributions of y.
+
+    A subclass's ``_learn(plan, given, progress)`` fits it to encoded rows, `GivenRows`; it returns how
+    `_warn_if_unfinished` describes the effort.
+    """
 
     # --- rows of a fit
 
@@ -44,10 +47,6 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished(**effort)
         return self
-
-    def _learn(self, plan: Any, given: GivenRows, progress: Progress) -> dict[str, Any]:
-        """Fit ``model_`` to encoded rows; return how `_warn_if_unfinished` describes the effort."""
-        raise NotImplementedError
 
     def _encoded(self, rows: TableRows, columns: ColumnEncoding | None = None) -> GivenRows:
         """Encode the rows of a new fit, as `columns` do or as is learned from them."""

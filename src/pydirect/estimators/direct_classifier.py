@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from pydirect._documentation import described_by, takes_rows
+from pydirect._documentation import described_by
 from pydirect._progress import Progress
 from pydirect._threads import raise_if_set, resolve_n_threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, OfLabels, predict_set
-from pydirect.estimators._estimator import of_model, refuse_ignored
+from pydirect.estimators._classifier import Classifier, OfLabels, predict_logit, predict_set, sample_proba
+from pydirect.estimators._estimator import of_model, settings_of
 from pydirect.estimators.choices import (
     MeanField,
     Sequential,
@@ -39,10 +39,10 @@ from pydirect.estimators.classification import (
 )
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.left_out import fit_labels
+from pydirect.features.basis import Basis
 from pydirect.features.fitting import fit_basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedClassifier
-from pydirect.fitted.regression import OfLatent
 from pydirect.logistic.fit import BOUNDS
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, FittedBasisModel, SearchSettings
 from pydirect.statistics.running import RunningStatistics
@@ -144,10 +144,6 @@ class DirectClassifier(Classifier, OfLabels):
     class_weight: Any = None
     max_iter: int = 1000
 
-    def _accept(self, model: OfLatent) -> None:
-        super()._accept(model)
-        self.classes_ = self.model_.classes
-
     def _plan(self) -> ClassificationPlan:
         self._check_columns()
         posterior = as_posterior(self.posterior)
@@ -179,7 +175,8 @@ class DirectClassifier(Classifier, OfLabels):
         self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
     ) -> dict[str, Any]:
         rng, (labels, rows, _) = plan.generator(), read_labels(plan, x, y, weight)
-        self._accept(fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)[0])
+        names = self._feature_names() or None
+        self.model_ = fit_labels(plan, labels, rows, self.columns_, names, rng, progress)[0]
         return {}
 
     def fit_stream(
@@ -262,28 +259,30 @@ class DirectClassifier(Classifier, OfLabels):
                 labels, problems = one_against_rest(plan, source, label_codes.labels, count.mass)
                 labelled = problems.rows(sample)
                 labelled = labelled[labelled.weight != 0]
-                if not keep_features:
+                if keep_features:
+                    basis = self.features_
+                else:
                     with run.uncounted("features"):
-                        self._fix_features(plan, labels, labelled, run.names, source.codes)
+                        basis = self._fitted_features(plan, labels, labelled, run.names, source.codes)
                 encoded = EncodedSource(source, self.columns_, drop_missing)
                 problems.source, labelled = encoded, encoded.rows(labelled)
                 run = StreamRun(problems, progress, self.n_threads, drop_missing)
-                total = run.collected(RunningStatistics.empty(self.features_, problems.sign.shape[1]))
-                passes = all_rows(problems, self.features_.n_weights, count.n_rows, drop_missing, progress)
+                total = run.collected(RunningStatistics.empty(basis, problems.sign.shape[1]))
+                passes = all_rows(problems, basis.n_weights, count.n_rows, drop_missing, progress)
                 try:
                     with progress.stage("inference"):
-                        model = infer_by_passes(plan, labels, self.features_, passes, labelled, total)
+                        model = infer_by_passes(plan, labels, basis, passes, labelled, total)
                 except KeyboardInterrupt:
                     raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
-            self._accept(model)
+            self.model_ = model
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
 
-    def _fix_features(
+    def _fitted_features(
         self, plan: ClassificationPlan, labels: Labels, sample: Rows, names: list[str] | None, codes: Codebook | None
-    ) -> None:
-        """Fix columns and feature map by a sample of labelled rows."""
+    ) -> Basis:
+        """Fit columns and feature map to a sample of labelled rows."""
         self._begin()
         self._set_input_names(sample.x.shape[1], names)
         table = Table.of_numbers(sample.x, names) if codes is None else codes.table(sample.x, names)
@@ -296,7 +295,7 @@ class DirectClassifier(Classifier, OfLabels):
             maker = ProblemMaker(rows, labels, Progress(0))
             problem, basis = add_landmarks(maker, basis, plan.features, plan.generator(), plan.max_iter)
             raise_if_set(problem.stop)
-        self.features_ = basis
+        return basis
 
     # --- prediction
 
@@ -304,52 +303,7 @@ class DirectClassifier(Classifier, OfLabels):
         odds = self._asked("log_odds", X)
         return self.model_.shape(odds)
 
-    @takes_rows
-    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the logit z: its posterior mean and, on request, its standard deviation.
-
-        Both are exact but for a sequential posterior, whose draws have them. The standard deviation is epistemic
-        uncertainty; the aleatoric variance of a label at a known z is σ(z)σ(−z).
-
-        Parameters
-        ----------
-        return_std : bool, default=False
-            Whether to return standard deviations as well.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Posterior mean of the logit of the second class, or of each class.
-        std : ndarray of the same shape
-            Posterior standard deviation of the same.
-        """
-        mean, std = self._asked("logit", X, return_std)
-        return mean if std is None else (mean, std)
-
-    @takes_rows
-    def sample_proba(
-        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
-    ) -> FloatArray:
-        """Draw weights from the posterior and return the probabilities that each draw gives.
-
-        Raises ValueError when a sequential posterior has stored fewer draws.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of draws.
-        random_state : Generator, int or None, default=0
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes, n_samples)
-            Probabilities.
-        """
-        found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
-        return found
-
-    predict_set = predict_set
+    predict_logit, sample_proba, predict_set = predict_logit, sample_proba, predict_set
 
     left_out_probability_, sharpness_ = of_model("left_out_probability"), of_model("sharpness")
 
@@ -371,15 +325,12 @@ class DirectClassifier(Classifier, OfLabels):
         SearchSettings
             Limits, threads and the source of random numbers.
         """
-        plan, state = self._plan(), self.random_state
-        refuse_ignored(self.get_params(deep=False))
-        rng = as_generator(0 if hasattr(state, "randint") else state)
+        plan = self._plan()
 
         def weighted(x: FloatArray, y: NDArray[Any], weight: FloatArray) -> tuple[FloatArray, NDArray[Any], FloatArray]:
             return class_weighted(replace(plan, bound=BOUNDS[0]), x, y, weight)[:3]
 
-        small = ClassifierFits(weighted, self._fit_small)
-        return SearchSettings(plan.features.max_search_rows, resolve_n_threads(self.n_threads), rng, small)
+        return settings_of(self, plan, ClassifierFits(weighted, self._fit_small))
 
     def _fit_small(
         self,

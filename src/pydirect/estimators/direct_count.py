@@ -206,7 +206,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
             fitted = _fitted_counts(problem, basis, rows, targets)
             if problem.stop.is_set() or not _runs_away(problem, fitted, rows):
                 return fitted
-            if self.family != "auto" or fitted.dispersion == 0:
+            if self.family != "auto" or fitted.likelihood.dispersion == 0:
                 break
             problem = with_dispersion(problem, 0.0).at_rest(max_iter)
         warn(
@@ -219,7 +219,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
 
     # --- results
 
-    dispersion_, left_out_log_loss_ = of_model("dispersion"), of_model("left_out_log_loss")
+    dispersion_, left_out_log_loss_ = of_model("likelihood.dispersion"), of_model("left_out_log_loss")
 
     # --- prediction
 
@@ -249,9 +249,6 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         CountDistribution
             One distribution per row.
         """
-        return self._distribution(X, exposure)
-
-    def _distribution(self, X: ArrayLike, exposure: ArrayLike | None) -> CountDistribution:
         model, x = self._at(X)
         log_exposure = self._known_log_exposure(exposure, len(x))
         with self._threads():
@@ -286,7 +283,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         """
         if not isinstance(return_std, bool | np.bool_):
             raise TypeError("return_std must be True or False: give exposure by name, predict(X, exposure=...)")
-        found = self._distribution(X, exposure)
+        found = self.predict_distribution(X, exposure=exposure)
         return (found.mean, found.std) if return_std else found.mean
 
     @takes_exposure
@@ -305,7 +302,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         lower, upper : ndarray of shape (n_rows,)
             Counts.
         """
-        return self._distribution(X, exposure).interval(level)
+        return self.predict_distribution(X, exposure=exposure).interval(level)
 
     @takes_exposure
     def log_predictive_probability(
@@ -318,7 +315,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         ndarray of shape (n_rows,)
             In nats.
         """
-        return self._distribution(X, exposure).log_probability(y)
+        return self.predict_distribution(X, exposure=exposure).log_probability(y)
 
     @takes_exposure
     def sample_y(
@@ -367,7 +364,7 @@ class DirectCountRegressor(RegressorMixin, OfLabels):
         float
             D².
         """
-        mean = self._distribution(X, exposure).mean
+        mean = self.predict_distribution(X, exposure=exposure).mean
         counts = as_counts(as_float_array(y, "y", mean.shape), "y")
         weight = as_weights(sample_weight, len(mean))
         size = np.exp(_log_exposure(exposure, len(mean)))
@@ -385,8 +382,8 @@ def _fitted_counts(problem: LatentProblem, basis: Basis, rows: TrainingRows, tar
     assert rows.weight is not None and isinstance(model, CountLikelihood)
     n_samples, has_exposure = float(rows.weight.sum()), bool(rows.y[:, 1].any())
     highest = float((np.log(rows.y[:, 0] + 1) - rows.y[:, 1]).max()) + BEYOND
-    known = model.dispersion, problem.log_loss, n_samples, has_exposure, highest
-    return FittedCounts(latent_of(problem, basis), targets.intercept, *known)
+    fitted = latent_of(problem, basis), targets.intercept, model, problem.log_loss, n_samples
+    return FittedCounts(*fitted, has_exposure=has_exposure, highest=highest)
 
 
 def _runs_away(problem: LatentProblem, fitted: FittedCounts, rows: TrainingRows) -> bool:

@@ -135,7 +135,7 @@ def fit_latent(
         basis = fit_basis(plan.features, rows, self.columns_, search, rng, names=names)
     problem, basis = add_landmarks(ProblemMaker(rows, targets, progress), basis, plan.features, rng, plan.max_iter)
     with progress.stage("inference"):
-        self._accept(finish(problem, basis, rows))
+        self.model_ = finish(problem, basis, rows)
     self.fit_seconds_ = progress.seconds
     self._warn_if_unfinished()
 
@@ -664,9 +664,9 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
         tags.classifier_tags.poor_score = True  # of classes in no order
         return tags
 
-    def _accept(self, model: OfLatent) -> None:
-        super()._accept(model)
-        self.classes_ = np.sort(self.order_)
+    @property
+    def classes_(self) -> NDArray[Any]:
+        return np.sort(self.order_)
 
     @takes_rows
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -170,7 +170,7 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
                 with progress.stage("inference"):
                     fits.append(fit_effects(basis, rows, z, labels, group, initial))
             fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
-            self._accept(replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0])))
+            self.model_ = replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0]))
             self.fit_seconds_ = progress.seconds
         return self
 

@@ -16,7 +16,7 @@ from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_flag, as_generator, as_instance, as_number
 from pydirect._warnings import warn
-from pydirect.estimators._estimator import Estimator, TableRows, of_features, of_model, refuse_ignored
+from pydirect.estimators._estimator import Estimator, TableRows, of_features, of_model, settings_of
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import (
     NOISE_OF_ROWS,
@@ -862,20 +862,8 @@ class DirectRegressor(Regressor):
 
     # --- results
 
-    coefficients_ = of_model("latent.coefficients")
-
-    @property
-    def coef_(self) -> FloatArray:
-        return self.coefficients_[:, 0] if self._units.one_dimensional else self.coefficients_.T
-
-    prior_scale_ = of_model("latent.prior_scale")
-    mean_missing_variance_ = of_model("latent.residual_variance")
     repetitions_ = of_model("repetitions")
     effective_rows_ = of_model("effective_rows")
-
-    @property
-    def sparsity_(self) -> float:
-        return float(np.mean([p.sparsity for p in self.posteriors_]))
 
     search_, target_transform_ = of_features("search"), of_features("target_transform")
     noise_model_ = of_model("noise")
@@ -995,11 +983,7 @@ class DirectRegressor(Regressor):
         """
         if self.target_transform not in (None, "auto"):  # which its small models leave alone
             raise self._not_for_devices()
-        plan = self._plan()
-        refuse_ignored(self.get_params(deep=False))
-        state = self.random_state
-        rng = as_generator(0 if hasattr(state, "randint") else state)
-        return SearchSettings(plan.features.max_search_rows, resolve_n_threads(self.n_threads), rng)
+        return settings_of(self, self._plan())
 
     def _not_for_devices(self) -> ValueError:
         scale = self._units.active if hasattr(self, "model_") else None

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from pydirect._documentation import described_by, takes_rows
+from pydirect._documentation import described_by
 from pydirect._progress import Progress
-from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_generator, as_instance
-from pydirect.estimators._classifier import Classifier, require_classes
+from pydirect._validation import FloatArray, as_choice, as_count, as_flag, as_instance
+from pydirect.estimators._classifier import Classifier, predict_logit, require_classes, sample_proba
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import check_common, generator_of
@@ -105,12 +105,6 @@ def train(
     return NetworkOutputs(input_map, tuple(posteriors), plan.n_predictive_draws)
 
 
-def no_zeros(model: Estimator) -> float:
-    """Share of weights that are zero: a Gaussian weight never is."""
-    model._require_fitted()
-    return 0.0
-
-
 def prior_variances_of(model: NetworkRegressor | NetworkClassifier) -> FloatArray | list[FloatArray]:
     """Variances of Gaussian priors; with another law there are none."""
     if getattr(model.posteriors_[0].network, "weight_prior", ()):
@@ -132,9 +126,6 @@ class NetworkRegressor(Regressor):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkRegressor}
 
-    def _plan(self) -> NetworkPlan:
-        raise NotImplementedError
-
     def _learn(self, plan: NetworkPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
         # Training is not convex: data that differ only by rounding could lead to different optima.
         x, targets, counts = distinct_rows(given.x, given.y, given.weight)
@@ -150,7 +141,6 @@ class NetworkRegressor(Regressor):
     input_map_ = of_model("outputs.input_map")
     mean_noise_ = of_model("mean_noise")
     prior_variances_ = property(prior_variances_of)
-    sparsity_ = property(no_zeros)
 
 
 @dataclass(eq=False, repr=False)
@@ -165,67 +155,24 @@ class NetworkClassifier(Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
 
-    def _plan(self) -> NetworkPlan:
-        raise NotImplementedError
-
     def _learn(
         self, plan: NetworkPlan, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
     ) -> dict[str, Any]:
-        self.classes_, index = np.unique(y, return_inverse=True)
-        require_classes(self.classes_)
+        classes, index = np.unique(y, return_inverse=True)
+        require_classes(classes)
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
         x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
-        outputs = train(self, plan, x, [merged[:, 0]], counts, progress, len(self.classes_))
-        self.model_ = FittedNetworkClassifier(outputs, self.classes_, float(counts.sum()))
+        outputs = train(self, plan, x, [merged[:, 0]], counts, progress, len(classes))
+        self.model_ = FittedNetworkClassifier(outputs, classes, float(counts.sum()))
         return plan.effort(self.n_iter_, len(x))
 
-    @takes_rows
-    def predict_logit(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict the logits: posterior means and, on request, standard deviations.
-
-        Parameters
-        ----------
-        return_std : bool, default=False
-            Whether to return standard deviations as well.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Log-odds of the second of two classes; of more classes, each logit minus their mean.
-        std : ndarray of the same shape
-            Standard deviations of the posterior.
-        """
-        mean, std = self._asked("logit", X)
-        return (mean, std) if return_std else mean
-
-    @takes_rows
-    def sample_proba(
-        self, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
-    ) -> FloatArray:
-        """Predict the classes' probabilities by each of several networks sampled from the posterior.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of draws.
-        random_state : Generator, int or None, default=0
-            Source of the random numbers, or its seed.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_classes, n_samples)
-            Probabilities.
-        """
-        found: FloatArray = self._asked("sample_proba", X, as_count(n_samples, "n_samples"), as_generator(random_state))
-        return found
+    predict_logit, sample_proba = predict_logit, sample_proba
 
     def _restored(self) -> None:
         require_network(self)
-        self.classes_ = self.model_.classes
 
     input_map_ = of_model("outputs.input_map")
     prior_variances_ = property(prior_variances_of)
-    sparsity_ = property(no_zeros)
 
 
 def require_network(model: NetworkRegressor | NetworkClassifier) -> None:

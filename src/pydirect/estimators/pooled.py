@@ -180,7 +180,7 @@ class PooledClassifier(Pool, Classifier):
 
     predict_set = predict_set
 
-    classes_, left_out_probability_ = of_model("classes"), of_model("left_out_probability")
+    left_out_probability_ = of_model("left_out_probability")
 
     @property
     def left_out_log_loss_(self) -> dict[str, float]:

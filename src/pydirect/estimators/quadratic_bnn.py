@@ -315,10 +315,6 @@ class QuadraticBNNRegressor(Regressor):
         layers = [p.shape.matrices(p.mean) for p in self.model_.posteriors]
         return layers[0] if self._units.one_dimensional else layers
 
-    @property
-    def sparsity_(self) -> float:
-        return float(np.mean([p.sparsity for p in self.posteriors_]))
-
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedQuadraticNetwork, "coreset_": NetworkCoreset}
 
     def _restored(self) -> None:

@@ -5,38 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydirect import estimators
 from pydirect.estimators._estimator import Estimator
-from pydirect.estimators.correlated import CorrelatedRegressor
-from pydirect.estimators.direct_classifier import DirectClassifier
-from pydirect.estimators.direct_count import DirectCountRegressor
-from pydirect.estimators.direct_latent import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSurvivalRegressor
-from pydirect.estimators.direct_mixed import DirectMixedRegressor
-from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.direct_stream import DirectStreamRegressor
-from pydirect.estimators.networks import DVIClassifier, DVIRegressor, MonteCarloBNNClassifier, MonteCarloBNNRegressor
-from pydirect.estimators.pooled import PooledClassifier, PooledRegressor
-from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.persistence.container import KindError, read, sound_contents
 
-ESTIMATORS: tuple[type[Estimator], ...] = (
-    DirectRegressor,
-    DirectClassifier,
-    DirectCountRegressor,
-    DirectCensoredRegressor,
-    DirectSurvivalRegressor,
-    DirectOrdinalClassifier,
-    DirectMixedRegressor,
-    DirectStreamRegressor,
-    CorrelatedRegressor,
-    PooledClassifier,
-    PooledRegressor,
-    DVIRegressor,
-    DVIClassifier,
-    MonteCarloBNNRegressor,
-    MonteCarloBNNClassifier,
-    QuadraticBNNRegressor,
-)
-KINDS = {f"pydirect.{c.__name__}": c for c in ESTIMATORS}
+_PUBLIC: list[Any] = [getattr(estimators, name) for name in estimators.__all__]
+KINDS = {f"pydirect.{c.__name__}": c for c in _PUBLIC if isinstance(c, type) and issubclass(c, Estimator)}
 
 
 def load(path: str | Path) -> Any:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from pydirect._dense import product
-from pydirect._validation import FloatArray, short_repr
+from pydirect._validation import FloatArray
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.fitted.regression import Latent, OfLatent
-from pydirect.logistic.count_likelihood import CountDistribution, draw_counts
+from pydirect.logistic.count_likelihood import LARGEST_LOG, CountDistribution, CountLikelihood, draw_counts
 from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, OrdinalLikelihood
 from pydirect.logistic.likelihood import (
     averaged_log_odds,
@@ -22,7 +22,7 @@ from pydirect.logistic.likelihood import (
     predictive_log_odds,
     softmax_log_probability,
 )
-from pydirect.persistence.schema import As, Ascending, AtLeast, Between, Binds, Positive, Shape
+from pydirect.persistence.schema import As, Ascending, Between, Binds, Positive, Shape
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of
 
@@ -30,7 +30,7 @@ from pydirect.statistics.gaussian import blocks_of
 MOST_QUANTILES = 1000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedClassifier(OfLatent):
     """One latent function for two classes, one per class for more.
 
@@ -55,8 +55,6 @@ class FittedClassifier(OfLatent):
             raise ValueError("classes must be two or more different numbers or strings")
         if n_functions != (n_classes if n_classes > 2 else 1) or (self.is_softmax and n_functions == 1):
             raise ValueError(f"classes must fit the functions, got {n_classes} and {n_functions}")
-
-    __repr__ = short_repr
 
     @property
     def one_dimensional(self) -> bool:
@@ -126,43 +124,7 @@ class FittedClassifier(OfLatent):
         return self.latent.quantizable(Outputs.of_logits(self.intercept, self.classes, n_features_in, feature_names))
 
 
-@dataclass(frozen=True, eq=False)
-class FittedCounts(OfLatent):
-    """Counts of log rate intercept + f, up to ``highest``, negative binomial unless ``dispersion`` is zero."""
-
-    one_dimensional: ClassVar[bool] = True
-
-    latent: Latent
-    intercept: float
-    dispersion: Annotated[float, AtLeast(0.0)]
-    left_out_log_loss: float
-    n_samples: Annotated[float, Positive]
-    has_exposure: bool  # whether rows of the fit had an exposure other than one
-    highest: float
-
-    __repr__ = short_repr
-
-    def log_rate(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
-        """Mean and standard deviation of the log rate, (n_rows,) each."""
-        mean, variance = self.latent.moments(x, with_variance=with_std)
-        log_rate = np.minimum(self.intercept + mean[:, 0], self.highest)
-        return log_rate, None if variance is None else np.sqrt(variance[:, 0])
-
-    def distribution(self, x: FloatArray, log_exposure: FloatArray) -> CountDistribution:
-        """Predictive distribution of the counts at every row, of log exposures (n_rows,)."""
-        log_rate, std = self.log_rate(x, with_std=True)
-        assert std is not None
-        believed = np.minimum(std**2, 2 * (self.highest - log_rate))  # the mean rate is exp(m + v / 2)
-        return CountDistribution(log_rate + log_exposure, believed, self.dispersion)
-
-    def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, log_exposure: FloatArray) -> NDArray[Any]:
-        """Draws of counts, (n_rows, n_samples)."""
-        z = self.latent.draws(x, n_samples, rng)[:, 0]
-        z = np.minimum(z + self.intercept, self.highest) + log_exposure[:, None]
-        return draw_counts(z, self.dispersion, rng)
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedLatent(OfLatent):
     """One latent intercept + f and a likelihood given it; ``log_unit`` is Σ log of the unit of y's densities."""
 
@@ -176,8 +138,6 @@ class FittedLatent(OfLatent):
     log_unit: float = 0.0
     classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
 
-    __repr__ = short_repr
-
     @property
     def elbo_units(self) -> FloatArray:
         return np.array([self.log_unit])
@@ -187,6 +147,37 @@ class FittedLatent(OfLatent):
         mean, variance = self.latent.moments(x, with_variance=True)
         assert variance is not None
         return self.intercept + mean[:, 0], variance[:, 0]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedCounts(FittedLatent):
+    """Counts of log rate intercept + f, up to ``highest``.
+
+    ``has_exposure``: whether rows of the fit had an exposure other than one.
+    """
+
+    likelihood: CountLikelihood
+    has_exposure: bool = False
+    highest: float = LARGEST_LOG
+
+    def log_rate(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
+        """Mean and standard deviation of the log rate, (n_rows,) each."""
+        mean, variance = self.latent.moments(x, with_variance=with_std)
+        log_rate = np.minimum(self.intercept + mean[:, 0], self.highest)
+        return log_rate, None if variance is None else np.sqrt(variance[:, 0])
+
+    def distribution(self, x: FloatArray, log_exposure: FloatArray) -> CountDistribution:
+        """Predictive distribution of the counts at every row, of log exposures (n_rows,)."""
+        log_rate, std = self.log_rate(x, with_std=True)
+        assert std is not None
+        believed = np.minimum(std**2, 2 * (self.highest - log_rate))  # the mean rate is exp(m + v / 2)
+        return CountDistribution(log_rate + log_exposure, believed, self.likelihood.dispersion)
+
+    def sample(self, x: FloatArray, n_samples: int, rng: np.random.Generator, log_exposure: FloatArray) -> NDArray[Any]:
+        """Draws of counts, (n_rows, n_samples)."""
+        z = self.latent.draws(x, n_samples, rng)[:, 0]
+        z = np.minimum(z + self.intercept, self.highest) + log_exposure[:, None]
+        return draw_counts(z, self.likelihood.dispersion, rng)
 
 
 def normalised(odds: FloatArray) -> FloatArray:

@@ -9,14 +9,14 @@ import numpy as np
 
 from pydirect._dense import product
 from pydirect._threads import resolve_n_threads
-from pydirect._validation import FloatArray, short_repr
+from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
 from pydirect.features.residual import draw_residual
 from pydirect.fitted.predictor import Predictor, Units
 from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedCorrelated(Predictor):
     """f = Φ(x)W with W Gaussian about `mean`, `root` and `vectors` as of `CorrelatedFit`; standardised units.
 
@@ -36,8 +36,6 @@ class FittedCorrelated(Predictor):
     converged: bool
     vectors: Annotated[FloatArray, Shape("n_weights", "n_weights")] | None = None
     interrupted: bool = False
-
-    __repr__ = short_repr
 
     @property
     def n_columns(self) -> int:

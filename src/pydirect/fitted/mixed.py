@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._validation import FloatArray, short_repr
+from pydirect._validation import FloatArray
 from pydirect.fitted.regression import Latent, OfLatent
 from pydirect.linear.random_effects import RandomEffects, with_ones
 from pydirect.persistence.schema import Positive, Shape
@@ -32,7 +32,7 @@ class EffectColumns:
         return np.column_stack([np.ones(len(x)), x[:, self.slopes] - self.mean]) / self.unit
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedMixed(OfLatent):
     """Standardised targets (y − intercept) / scale are f + zᵀb, z being the `EffectColumns`."""
 
@@ -46,8 +46,6 @@ class FittedMixed(OfLatent):
     effects: RandomEffects
     noise: Annotated[float, Positive]
     n_samples: Annotated[float, Positive]
-
-    __repr__ = short_repr
 
     @property
     def elbo_units(self) -> FloatArray:

@@ -151,7 +151,7 @@ def by_blocks(
     return np.concatenate(blocks, axis=1)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedNetworkRegressor(Predictor):
     """One network per target, whose noise variance may be another output l of the network.
 
@@ -164,7 +164,6 @@ class FittedNetworkRegressor(Predictor):
     n_samples: Annotated[float, Positive]
     mean_noise: Annotated[FloatArray, Shape("n_outputs"), Positive]
 
-    __repr__ = short_repr
     elbo_units = property(lost_in_units)
     posteriors = property(attrgetter("outputs.posteriors"))
 
@@ -256,15 +255,13 @@ def _within(log_variance: FloatArray) -> FloatArray:
     return np.clip(log_variance, -LARGEST_LOG_VARIANCE, LARGEST_LOG_VARIANCE)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedNetworkClassifier(Digested):
     """A network with an output per class; predictions average over moments of the logits, or stored draws."""
 
     outputs: NetworkOutputs
     classes: Annotated[NDArray[Any], Shape("n_classes")]
     n_samples: Annotated[float, Positive]
-
-    __repr__ = short_repr
 
     def check(self) -> None:
         """Raise unless there is one network with an output per class, and draws where they are wanted."""
@@ -304,12 +301,12 @@ class FittedNetworkClassifier(Digested):
         logits = draw_outputs(mean, covariance, normal_points(N_POINTS, mean.shape[1]))
         return log_mean_softmax(logits, classes=0, draws=2).T
 
-    def logit(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def logit(self, x: FloatArray, with_std: bool) -> tuple[FloatArray, FloatArray | None]:
         """Mean and standard deviation of the log odds of two classes, (n_rows,), or of more classes' centred logits."""
         moments = log_odds_moments if len(self.classes) == 2 else centred_moments
         blocks = [moments(*self.outputs.moments(x[rows])[0]) for rows in blocks_of(len(x), self.n_columns)]
         mean, variance = (np.concatenate(part) for part in zip(*blocks, strict=True))
-        return mean, np.sqrt(variance)
+        return mean, np.sqrt(variance) if with_std else None
 
     def sample_proba(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
         """Draws of the probabilities, (n_rows, n_classes, n_samples)."""
@@ -317,7 +314,7 @@ class FittedNetworkClassifier(Digested):
         return np.concatenate([softmax(draw(x[rows])[0], axis=1) for rows in blocks])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedQuadraticNetwork(Predictor):
     """One network with quadratic activations per target, of standardised columns turned to their principal axes."""
 
@@ -327,7 +324,6 @@ class FittedQuadraticNetwork(Predictor):
     units: Units
     n_samples: Annotated[float, Positive]
 
-    __repr__ = short_repr
     elbo_units = property(lost_in_units)
 
     def check(self) -> None:

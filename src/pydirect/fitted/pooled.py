@@ -88,7 +88,7 @@ class FittedClassPool:
         return normalised(log_p + self.moves) if self.moves.any() else log_p
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedMeanPool(Predictor):
     """The mean of a kernel model and boosted trees, one for each output, of ``weight`` (n_outputs,) in it.
 
@@ -108,8 +108,6 @@ class FittedMeanPool(Predictor):
     posteriors, n_samples = of_kernel("posteriors"), of_kernel("n_samples")
     elbo_units, mean_noise = of_kernel("elbo_units"), of_kernel("mean_noise")
     noise_of, noise_draws = of_kernel("noise_of"), of_kernel("noise_draws")
-
-    __repr__ = short_repr
 
     def check(self) -> None:
         """Raise unless trees are of the same outputs and columns."""

@@ -235,7 +235,7 @@ class LocalProcessWarning(UserWarning):
     """What was asked for leaves out the model's local process."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedRegressor(OfLatent, Predictor):
     """Latent functions, noise and units of a fitted regressor.
 
@@ -253,8 +253,6 @@ class FittedRegressor(OfLatent, Predictor):
     local: LocalProcess | None = None
     local_gain: float | None = None
     untried: str | None = None
-
-    __repr__ = short_repr
 
     def check(self) -> None:
         """Raise unless the posteriors know the noise."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +28,7 @@ from scipy.stats import nbinom
 from pydirect._validation import FloatArray, as_count, as_generator, as_number
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, expected_likelihood, log_sum_exp
+from pydirect.persistence.schema import AtLeast
 
 # Largest log mean whose exponential is taken: beyond it no count is that large.
 LARGEST_LOG_MEAN = 100.0
@@ -40,7 +42,7 @@ LEAST_DISPERSION, MOST_DISPERSION = 1e-4, 1e2
 class CountLikelihood(LatentLikelihood):
     """Poisson or negative binomial likelihood of counts y with mean exp(z)."""
 
-    dispersion: float = 0.0  # α of the variance μ + αμ²; 0 for Poisson
+    dispersion: Annotated[float, AtLeast(0.0)] = 0.0  # α of the variance μ + αμ²; 0 for Poisson
 
     @property
     def size(self) -> float:

@@ -37,6 +37,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
+from pydirect._validation import short_repr
+
 # Bound on the numbers of a fitted model except raw inputs: products of three of them do not overflow.
 LARGEST_NUMBER = 1e100
 _LARGEST_INTEGER = 2**63 - 1
@@ -193,7 +195,9 @@ def pack(value: Any, name: str = "model", arrays: Arrays | None = None) -> tuple
 
 
 class Digested:
-    """Something that is saved, and has a digest of its content."""
+    """Something that is saved, of a short text and with a digest of its content."""
+
+    __repr__ = short_repr
 
     @property
     def digest(self) -> str:
