@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +34,10 @@ SAMPLED_ROWS, MOST_BASIS_FUNCTIONS = 2000, 500
 CHUNK_ROWS = 4000
 
 
-class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
+class GroupedRegressor(dict[Hashable, DirectRegressor]):
     """Fitted regressors of groups of rows, by label; see `fit_groups`.
 
-    A mapping from labels to models that share one ``features_``. Each of them is a `DirectRegressor` with all its
+    A dictionary from labels to models that share one ``features_``. Each of them is a `DirectRegressor` with all its
     methods: predictions, draws, `save`, `pydirect.quantize`. The whole is pickled, files hold one model each.
 
     Parameters
@@ -52,16 +52,8 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
     """
 
     def __init__(self, models: dict[Hashable, DirectRegressor], new_group: DirectRegressor) -> None:
-        self._models, self.new_group = models, new_group
-
-    def __getitem__(self, label: Hashable) -> DirectRegressor:
-        return self._models[label]
-
-    def __iter__(self) -> Iterator[Hashable]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
+        super().__init__(models)
+        self.new_group = new_group
 
     def __repr__(self) -> str:
         return f"<GroupedRegressor: {len(self)} groups, {self.new_group.features_.n_weights} basis functions>"
@@ -145,7 +137,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         labels, codes = coded_groups(groups, _num_samples(X))
         if not labels:
             raise ValueError("X must have rows, got none")
-        unknown = [label for label in labels if label not in self._models]
+        unknown = [label for label in labels if label not in self]
         if unknown:
             raise ValueError(
                 f"groups must have been fitted, got {shown(unknown[0])}: predict groups without rows by new_group"
@@ -154,7 +146,7 @@ class GroupedRegressor(Mapping[Hashable, DirectRegressor]):
         parts = []
         for label, rows in zip(labels, np.split(order, starts), strict=True):
             given = (_safe_indexing(X, rows),) if y is None else (_safe_indexing(X, rows), y[rows])
-            parts.append(np.atleast_2d(getattr(self._models[label], method)(*given, **options)))
+            parts.append(np.atleast_2d(getattr(self[label], method)(*given, **options)))
         return np.hstack(parts)[:, np.argsort(order)]
 
 
@@ -186,7 +178,7 @@ def fit_groups(
     Returns
     -------
     GroupedRegressor
-        A mapping from labels to fitted models. Their noise is constant within a group, with a log-normal posterior, and
+        Fitted models by label. Their noise is constant within a group, with a log-normal posterior, and
         they have no local process. ``elbo_`` is a group's log evidence given what the groups share.
 
     Raises

@@ -164,12 +164,6 @@ class TargetScale:
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             return np.asarray(self.width * np.exp(-own.log_derivative(u)))
 
-    def affine(self, scale: float, shift: float) -> TargetScale:
-        """Return the scale of ``scale * y + shift`` that has the same z."""
-        if self.name == "identity":
-            raise ValueError("the identity has no scale of its own: change the units of its distribution")
-        return TargetScale(self.name, scale * self.shift - shift, scale * self.width, self.knots)
-
     def _u(self, y: ArrayLike) -> FloatArray:
         return np.asarray((np.asarray(y, dtype=np.float64) + self.shift) / self.width)
 

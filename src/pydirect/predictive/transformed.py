@@ -122,12 +122,6 @@ class TransformedDistribution:
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 
-    def affine(self, scale: float, shift: float = 0.0) -> TransformedDistribution:
-        """Return the distribution of ``scale * y + shift``, such as a change of units."""
-        scale, shift = as_number(scale, "scale", above=0.0), as_number(shift, "shift")
-        ends = scale * self.low + shift, scale * self.high + shift
-        return TransformedDistribution(self.base, self.scale.affine(scale, shift), *ends, self.spread)
-
     def __repr__(self) -> str:
         return f"TransformedDistribution({self.scale}, n_rows={self.n_rows}, n_components={self.n_components})"
 

@@ -78,25 +78,6 @@ class QuantizedPredictor(QuantizedModel):
         """
         return self.program.run(self.rows(X), resolve_n_threads(n_threads))
 
-    def predict_function_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
-        """Central intervals of the samples' functions, without noise, by interpolation between samples.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        level : float in (0, 1), default=0.9
-            Probability that an interval contains.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
-            Of logits for classifiers.
-        """
-        level = _as_level(level)
-        lower, upper = np.quantile(self.functions(X), [(1 - level) / 2, (1 + level) / 2], axis=2)
-        return self._shape(lower), self._shape(upper)
-
     def _shape(self, values: FloatArray) -> FloatArray:
         return values[:, 0] if self.one_dimensional else values
 
@@ -104,11 +85,6 @@ class QuantizedPredictor(QuantizedModel):
         values = self._values(X, with_missing=return_std)
         mean = self._shape(self.path.mean(values))
         return (mean, self._shape(self.path.std(values))) if return_std else mean
-
-    def _predict_interval(self, X: ArrayLike, level: float) -> Interval:
-        mean, std = self._predict(X, return_std=True)
-        half = half_width(_as_level(level)) * std
-        return mean - half, mean + half
 
     # --- files
 
@@ -165,7 +141,9 @@ class QuantizedRegressor(QuantizedPredictor):
         lower, upper : ndarray of shape (n_rows,) or (n_rows, n_outputs)
             Ends of the intervals.
         """
-        return self._predict_interval(X, level)
+        half = half_width(as_number(level, "level", above=0.0, below=1.0))
+        mean, std = self._predict(X, return_std=True)
+        return mean - half * std, mean + half * std
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
         """Predictive distribution of the target: Gaussian noise about every sample's function.
@@ -260,27 +238,6 @@ class QuantizedClassifier(QuantizedPredictor):
             Means, and standard deviations on request.
         """
         return self._predict(X, return_std)
-
-    def predict_logit_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
-        """Central intervals of the Gaussian with the mean and standard deviation of the logit.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features_in)
-            Rows of inputs.
-        level : float in (0, 1), default=0.9
-            Probability that an interval contains.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n_rows,) or (n_rows, n_classes)
-            Ends of the intervals.
-        """
-        return self._predict_interval(X, level)
-
-
-def _as_level(level: float) -> float:
-    return as_number(level, "level", above=0.0, below=1.0)
 
 
 CLASSES = (QuantizedRegressor, QuantizedClassifier)
