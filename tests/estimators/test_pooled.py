@@ -9,8 +9,8 @@ from sklearn.metrics import log_loss
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor
-from pydirect.estimators import TargetWarning, pool_parts, pooled
-from pydirect.fitted.trees import Trees
+from pydirect.estimators import TargetWarning, pooled
+from pydirect.fitted.pooled import Trees
 from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
 
 
@@ -27,7 +27,7 @@ def boxes(n, rng, n_classes=2):
 def few_trees():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30, "N_TREES": 40}.items():
-            patch.setattr(pool_parts, name, value)
+            patch.setattr(pooled, name, value)
         yield
 
 
@@ -254,9 +254,9 @@ def test_wrong_parameters_are_named(kind, parameters, message):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
-    monkeypatch.setattr(pool_parts, "CHUNK", 3)
-    monkeypatch.setattr(pool_parts, "MOST_ROUNDS", 3)
-    monkeypatch.setattr(pool_parts, "N_TREES", 3)
+    monkeypatch.setattr(pooled, "CHUNK", 3)
+    monkeypatch.setattr(pooled, "MOST_ROUNDS", 3)
+    monkeypatch.setattr(pooled, "N_TREES", 3)
     check(estimator)
 
 
@@ -266,7 +266,7 @@ def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
 def test_rows_in_every_bag_have_no_votes():
     x, y = boxes(60, np.random.default_rng(3), 3)
     weight = np.where(np.arange(60) == 7, 200.0, 1.0)
-    _, log_p = pool_parts.forest_of_classes(x, y, weight, np.random.default_rng(0))
+    _, log_p = pooled.forest_of_classes(x, y, weight, np.random.default_rng(0))
     np.testing.assert_allclose(log_p[7], -np.log(3))
 
 
