@@ -16,7 +16,6 @@ from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.noise.local import SMALLEST_GAIN
-from pydirect.statistics.gaussian import sums_are_of_kernel
 from pydirect.tables.encoding import ColumnEncoding
 
 
@@ -185,7 +184,6 @@ def lines_of_model(model: Any) -> list[str]:
 def lines_of_regressor(model: Any) -> list[str]:
     """Everything that a regression found."""
     fitted = model.model_
-    whitened = sums_are_of_kernel(model.features_, model._plan().block_dtype)
     if fitted.effective_rows < 2:
         noise = ["Standard deviations mean nothing: a single row does not tell how far targets vary."]
     elif fitted.noise is not None:
@@ -193,9 +191,6 @@ def lines_of_regressor(model: Any) -> list[str]:
     else:
         noise = _said(model.noise == "auto" and fitted.local is None and words_of_constant_noise(fitted.untried))
     return lines_of_model(model) + _said(
-        whitened
-        and model.total_weight_ >= model.features_.n_weights
-        and "Sums over rows were of kernel functions, whitened once: rounding is small beside the noise.",
         *noise,
         fitted.local_gain is not None and words_of_local(fitted),
         fitted.units.active is not None and words_of_scale(fitted),
