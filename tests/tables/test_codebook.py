@@ -66,9 +66,11 @@ def test_arrays_of_numbers_are_not_copied():
 @pytest.mark.parametrize(
     "change",
     [
-        {"values": [None]},
-        {"values": [["a", "a"], None]},
-        {"values": [[1], None]},
+        {"codes": [None]},
+        {"codes": [{"a": 0, "b": 0}, None]},
+        {"codes": [{"a": 0.0}, None]},
+        {"codes": [["a"], None]},
+        {"zones": [None]},
         {"numeric": [1.0, 2.0]},
         {"names": ["a"]},
     ],

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
-from pydirect._threads import raise_if_set, resolve_n_threads
+from pydirect._threads import raise_if_set
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -23,35 +23,32 @@ def codes_of(values: Iterable[Any], known: dict[Any, int]) -> list[float]:
     return [float(known.setdefault(value, len(known))) for value in values]
 
 
-@dataclass(frozen=True)
-class SavedCodebook:
-    """`Codebook` in files: `values` are the text of each code of each column, `zones` those of dates; else None."""
-
-    names: Annotated[tuple[str, ...], Shape("n_columns")] | None
-    values: Annotated[tuple[tuple[str, ...] | None, ...], Shape("n_columns")]
-    numeric: Annotated[NDArray[np.bool_], Shape("n_columns")]
-    zones: Annotated[tuple[str | None, ...], Shape("n_columns")]
-
-
+@dataclass(eq=False)
 class Codebook:
     """Codes of the text in the columns of tables that come in parts, and which columns hold numbers or dates.
 
     - `names`: of the columns, if they have any.
     - `gaps`: whether numbers and text may be missing.
     - `numeric`, (n_columns,): columns that have held numbers or dates; None before the first rows.
-    - `zones`: time zones of columns of dates, whose codes are seconds since 1970.
+    - `codes`: of the text of each column, None for others.
+    - `zones`: time zones of columns of dates, whose codes are seconds since 1970; None for others.
     """
 
-    def __init__(self, names: list[str] | None = None, gaps: bool = True) -> None:
-        self.names, self.gaps = names, gaps
-        self.numeric: NDArray[np.bool_] | None = None
-        self._codes: dict[int, dict[str, int]] = {}  # by column
-        self.zones: dict[int, str] = {}
+    names: Annotated[list[str], Shape("n_columns")] | None = None
+    gaps: bool = True
+    numeric: Annotated[NDArray[np.bool_], Shape("n_columns")] | None = None
+    codes: Annotated[list[dict[str, int] | None], Shape("n_columns*")] = field(default_factory=list)
+    zones: Annotated[list[str | None], Shape("n_columns*")] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raise unless codes are numbers from zero on."""
+        if any(own is not None and [*own.values()] != [*range(len(own))] for own in self.codes):
+            raise ValueError("codes must be numbers from zero on")
 
     @property
     def is_numeric(self) -> bool:
         """Whether no column holds text or dates."""
-        return not self._codes and not self.zones
+        return all(own is None for own in (*self.codes, *self.zones))
 
     @property
     def holds_numbers(self) -> bool:
@@ -61,8 +58,7 @@ class Codebook:
     @property
     def values(self) -> list[list[str] | None]:
         """Text of each code of each column, None for numbers."""
-        d = 0 if self.numeric is None else len(self.numeric)
-        return [list(self._codes[j]) if j in self._codes else None for j in range(d)]
+        return [None if own is None else list(own) for own in self.codes]
 
     def coded(self, X: Any) -> NDArray[Any]:
         """Return rows with codes for text, (n_rows, n_columns), and NaN for what is missing.
@@ -76,6 +72,7 @@ class Codebook:
         elif self.is_numeric and table.matrix is not None:
             out = np.ascontiguousarray(table.matrix)
         else:
+            self._begin(table.shape[1])
             for j, column in enumerate(table.columns):  # before anything changes
                 self._require_kind(j, column, label(table.names, j))
             coded = [self._column(j, column, label(table.names, j)) for j, column in enumerate(table.columns)]
@@ -85,39 +82,44 @@ class Codebook:
 
     def _require_kind(self, j: int, column: Column, name: str) -> None:
         """Raise unless a column is of what it held before; text may be of numbers and dates too."""
-        numeric = self.numeric is not None and bool(self.numeric[j])
-        if j in self._codes or is_absent(column).all() or not numeric:
+        assert self.numeric is not None
+        zone = self.zones[j]
+        if self.codes[j] is not None or is_absent(column).all() or not self.numeric[j]:
             return
-        if isinstance(column, Dates) and j in self.zones:
-            if bool(column.zone) != bool(self.zones[j]):
-                raise TypeError(
-                    f"{name} must hold times with{'' if self.zones[j] else 'out'} a zone, as in rows before"
-                )
-        elif not isinstance(column, np.ndarray) or j in self.zones:
-            expected = "dates" if j in self.zones else "numbers"
+        if isinstance(column, Dates) and zone is not None:
+            if bool(column.zone) != bool(zone):
+                raise TypeError(f"{name} must hold times with{'' if zone else 'out'} a zone, as in rows before")
+        elif not isinstance(column, np.ndarray) or zone is not None:
+            expected = "numbers" if zone is None else "dates"
             raise TypeError(f"{name} must hold {expected}, as in the rows before, got {as_text(column).values[0]!r}")
 
     def _column(self, j: int, column: Column, name: str) -> FloatArray:
         """Return one column with codes for text, and seconds for dates."""
-        if not isinstance(column, Text) and j not in self._codes:
-            if isinstance(column, Dates):
-                self.zones.setdefault(j, column.zone)
+        known = self.codes[j]
+        if not isinstance(column, Text) and known is None:
+            if isinstance(column, Dates) and self.zones[j] is None:
+                self.zones[j] = column.zone
             return column.seconds if isinstance(column, Dates) else column
         text = as_text(column)
         if not text.values:
             return np.full(len(text), np.nan)
-        known = self._codes.setdefault(j, {})
+        known = self.codes[j] = {} if known is None else known
         codes = codes_of(text.values, known)
         if len(known) > MOST_VALUES:
             raise TypeError(f"{name} must have at most {MOST_VALUES:,} different values, got more: leave it out")
         return np.array([*codes, np.nan])[text.codes]
 
+    def _begin(self, n_columns: int) -> None:
+        if self.numeric is None:
+            self.numeric = np.zeros(0, dtype=bool)
+            self.add_columns(n_columns)
+
     def _look(self, x: NDArray[Any]) -> None:
         """Note which columns hold numbers."""
         if x.ndim != 2:
             return
-        if self.numeric is None:
-            self.numeric = np.zeros(x.shape[1], dtype=bool)
+        self._begin(x.shape[1])
+        assert self.numeric is not None
         if len(self.numeric) == x.shape[1] and not self.numeric.all():
             self.numeric |= ~np.isnan(x).all(axis=0)
 
@@ -125,6 +127,8 @@ class Codebook:
         """Take in columns, without names, that no row had so far."""
         assert self.numeric is not None
         self.numeric = np.append(self.numeric, np.zeros(n_columns, dtype=bool))
+        self.codes += [None] * n_columns
+        self.zones += [None] * n_columns
 
     def table(self, x: FloatArray, names: Sequence[str] | None = None) -> Table:
         """Return coded rows, of all columns or the first ones, as the table that they came from."""
@@ -132,33 +136,12 @@ class Codebook:
         if self.is_numeric:
             return Table.of_numbers(x, given)
         columns: list[Column] = []
-        for j, column in enumerate(x.T):
-            if j in self._codes:
-                codes = np.where(np.isnan(column), -1.0, column).astype(np.intp)
-                columns.append(Text(list(self._codes[j]), codes))
-            else:
-                columns.append(Dates(column, self.zones[j]) if j in self.zones else column)
-        return Table(columns, given)
-
-    # --- files
-
-    def to_saved(self) -> SavedCodebook:
-        assert self.numeric is not None
-        values = tuple(None if own is None else tuple(own) for own in self.values)
-        zones = tuple(self.zones.get(j) for j in range(len(values)))
-        return SavedCodebook(None if self.names is None else tuple(self.names), values, self.numeric, zones)
-
-    @classmethod
-    def from_saved(cls, saved: SavedCodebook) -> Self:
-        book = cls(None if saved.names is None else list(saved.names))
-        book.numeric = saved.numeric
-        book.zones = {j: zone for j, zone in enumerate(saved.zones) if zone is not None}
-        for j, own in enumerate(saved.values):
+        for column, own, zone in zip(x.T, self.codes, self.zones, strict=False):
             if own is not None:
-                book._codes[j] = {value: k for k, value in enumerate(own)}
-                if len(book._codes[j]) < len(own):
-                    raise ValueError("values must be different strings")
-        return book
+                columns.append(Text(list(own), np.where(np.isnan(column), -1.0, column).astype(np.intp)))
+            else:
+                columns.append(column if zone is None else Dates(column, zone))
+        return Table(columns, given)
 
 
 class LabelCodes:
