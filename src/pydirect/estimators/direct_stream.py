@@ -175,6 +175,8 @@ class DirectStreamRegressor(Regressor):
         Feature map; None while there are too few rows.
     n_seen_ : int
         Number of rows so far.
+    sparsity_ : float
+        0: weights are continuous.
     total_weight_ : float
         Sum of the weights of the rows as they count now.
     noise_variance_ : float or ndarray of shape (n_outputs,)
