@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator
 
 from pydirect import __version__
 from pydirect._threads import single_blas_thread
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_generator, as_number, short_repr
+from pydirect._validation import FloatArray, as_choice, as_count, as_float_array, as_generator, as_number, short_repr
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST
 from pydirect.linear.posterior import FactoredPosterior
 from pydirect.persistence.container import read, sound_contents, write
-from pydirect.persistence.schema import As, AtLeast, Positive, Shape, pack, unpack
+from pydirect.persistence.schema import NOT_STORED, Arrays, As, AtLeast, Header, Positive, Shape, pack, unpack
 from pydirect.statistics.gaussian import TargetStatistics
 
 POLICIES = ("ucb", "thompson")
@@ -29,29 +29,16 @@ BLOCK_FLOATS = 2**22
 JITTER = 1e-12
 
 
-@dataclass(frozen=True)
-class SavedBandit:
-    """What files hold of a bandit, beside the state of its generator."""
-
-    features: Annotated[Any, As(str | Basis)]
-    policy: str
-    exploration: int | float
-    half_life: int | float | None
-    n_features_in: Annotated[int, AtLeast(1)]
-    rewards: RewardPosteriors
-    arms: list[str | int | float]
-
-
 @dataclass(eq=False, repr=False)
 class ContextualBandit(BaseEstimator):
     """Base of the bandits: features of rows, policies, files. Rows are contexts or candidates."""
 
     _: KW_ONLY
-    features: Any = "linear"
+    features: Annotated[Any, As(str | Basis)] = "linear"
     policy: str = "ucb"
-    exploration: float = 1.0
-    half_life: float | None = None
-    random_state: Any = 0
+    exploration: Annotated[float, As(int | float)] = 1.0
+    half_life: Annotated[float | None, As(int | float | None)] = None
+    random_state: Any = field(default=0, metadata=NOT_STORED)
 
     _shown: ClassVar[Any] = slice(None)  # columns of predictions: models of rewards
 
@@ -141,13 +128,12 @@ class ContextualBandit(BaseEstimator):
             raise ValueError("save needs a bandit that has decided or learned, got a new one")
         if not isinstance(self.features, str | Basis):
             raise TypeError(f"features must be 'linear' or a Basis to be saved without pickle, got {self.features!r}")
-        parameters = {name: value for name, value in self.get_params().items() if name != "random_state"}
-        arms = list(parameters.get("arms", ()))
-        if unnamed := [arm for arm in arms if not isinstance(arm, str | int | float)]:
+        if unnamed := [arm for arm in getattr(self, "arms", ()) if not isinstance(arm, str | int | float)]:
             raise TypeError(f"arms must be numbers or text to be saved, got {unnamed[0]!r}")
-        parameters |= {"arms": arms, "n_features_in": self.n_features_in_, "rewards": self.rewards_}
-        own, arrays = pack(SavedBandit(**parameters), "bandit")
-        header = {"library": __version__, "bandit": own, "rng": self._rng.bit_generator.state}
+        arrays: Arrays = {}
+        own, rewards = pack(self, "bandit", arrays)[0], pack(self.rewards_, "rewards", arrays)[0]
+        header: Header = {"library": __version__, "bandit": own, "rewards": rewards}
+        header |= {"n_features_in": self.n_features_in_, "rng": self._rng.bit_generator.state}
         write(path, f"pydirect.{type(self).__name__}", header, arrays)
 
     @classmethod
@@ -166,15 +152,15 @@ class ContextualBandit(BaseEstimator):
         """
         document = read(path, f"pydirect.{cls.__name__}")
         with sound_contents(path, "a bandit"):
-            saved = unpack(SavedBandit, document.header["bandit"], document.arrays, "bandit")
-            parameters = {name: getattr(saved, name) for name in cls._get_param_names() if name != "random_state"}
-            bandit = cls(**parameters)
+            header, arrays = document.header, document.arrays
+            bandit = unpack(cls, header["bandit"], arrays, "bandit")
             bandit._check_parameters()
-            bandit.n_features_in_, bandit.rewards_ = saved.n_features_in, saved.rewards
-            if saved.rewards.means.shape != (expected := bandit._prior().means.shape):
+            bandit.n_features_in_ = as_count(header["n_features_in"], "n_features_in")
+            bandit.rewards_ = unpack(RewardPosteriors, header["rewards"], arrays, "rewards")
+            if bandit.rewards_.means.shape != (expected := bandit._prior().means.shape):
                 raise ValueError(f"rewards must be of {expected} arms and weights")
             bandit._rng = np.random.default_rng()
-            bandit._rng.bit_generator.state = document.header["rng"]
+            bandit._rng.bit_generator.state = header["rng"]
         return bandit
 
 
@@ -235,7 +221,7 @@ class LinearBandit(ContextualBandit):
     ['left', 'right']
     """
 
-    arms: Sequence[Hashable]
+    arms: Annotated[Sequence[Hashable], As(list[str | int | float])]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
