@@ -3,7 +3,7 @@ import pytest
 from scipy import integrate, stats
 
 from pydirect.logistic import CountDistribution, CountLikelihood
-from pydirect.logistic.count_likelihood import moment_dispersion
+from pydirect.logistic.count_likelihood import likeliest_dispersion
 
 RNG = np.random.default_rng(0)
 Y = np.array([0.0, 1.0, 3.0, 10.0, 0.0, 250.0])
@@ -37,10 +37,10 @@ def test_the_best_dispersion_maximises_the_expected_log_likelihood():
     assert np.argmax(values) == 1
 
 
-def test_the_dispersion_by_moments():
+def test_the_likeliest_dispersion():
     y = RNG.negative_binomial(2.0, 2.0 / (2.0 + 6.0), 20_000).astype(float)
-    assert moment_dispersion(y, np.full(len(y), np.log(6.0)), np.ones(len(y))) == pytest.approx(0.5, rel=0.1)
-    assert moment_dispersion(np.full(9, 2.0), np.full(9, np.log(2.0)), np.ones(9)) == 1e-4, "none at all"
+    assert likeliest_dispersion(y, np.full(len(y), np.log(6.0)), np.ones(len(y))) == pytest.approx(0.5, rel=0.1)
+    assert likeliest_dispersion(np.full(9, 2.0), np.full(9, np.log(2.0)), np.ones(9)) < 1.1e-4, "none at all"
 
 
 PREDICTIVE_DISPERSIONS = pytest.mark.parametrize("dispersion", [0.0, 0.05, 2.0])

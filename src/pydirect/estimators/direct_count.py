@@ -23,7 +23,13 @@ from pydirect.estimators.summary import lines_of_model
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import FittedCounts
-from pydirect.logistic.count_likelihood import POISSON, CountDistribution, CountLikelihood, as_counts, moment_dispersion
+from pydirect.logistic.count_likelihood import (
+    POISSON,
+    CountDistribution,
+    CountLikelihood,
+    as_counts,
+    likeliest_dispersion,
+)
 from pydirect.logistic.kernel_evidence import LOG_RATE_UNIT, largest_log_rate_amplitude, stabilised
 from pydirect.logistic.latent import LatentLikelihood
 from pydirect.logistic.problem import (
@@ -59,7 +65,7 @@ class CountTargets(LatentTargets):
         return y[:, :1], self.intercept + y[:, 1]
 
     def likelihood_of(self, y: FloatArray, offset: FloatArray, weight: FloatArray) -> LatentLikelihood:
-        return CountLikelihood(moment_dispersion(y[:, 0], offset, weight) if self.learns_dispersion else 0.0)
+        return CountLikelihood(likeliest_dispersion(y[:, 0], offset, weight) if self.learns_dispersion else 0.0)
 
     def spread(self, y: FloatArray, offset: FloatArray) -> FloatArray:
         return stabilised(y[:, 0], offset)

@@ -140,18 +140,6 @@ class CountLikelihood(LatentLikelihood):
 POISSON = CountLikelihood()
 
 
-def moment_dispersion(y: FloatArray, offset: FloatArray, weight: FloatArray) -> float:
-    """Return the dispersion by moments of counts whose log means are `offset`, (n_rows,): where a search begins.
-
-    Where a few counts make it the largest that is considered, it is the likeliest instead: moments say nothing there.
-    """
-    expected = _exp(offset)
-    excess = float(weight @ ((y - expected) ** 2 - expected)) / max(float(weight @ expected**2), 1e-300)
-    if excess >= MOST_DISPERSION:
-        return likeliest_dispersion(y, offset, weight)
-    return max(excess, LEAST_DISPERSION)
-
-
 def likeliest_dispersion(y: FloatArray, offset: FloatArray, weight: FloatArray) -> float:
     """Return the dispersion that is likeliest for counts whose log means are `offset`, (n_rows,)."""
     return CountLikelihood().at_best(y[:, None], offset[:, None], np.zeros(len(y)), weight).dispersion
