@@ -359,6 +359,7 @@ def check_likelihood(
     for shift, sd in product(as_float_array(means, "means", ("n",)), as_float_array(deviations, "deviations", ("n",))):
         mean, variance, h = likelihood.guess(targets) + shift, np.full(len(targets), sd**2), 1e-3 * sd
         f = mean[:, None] + sd * z
+        likelihood.check_log_density(targets, f)
         low, log_density, high = (likelihood.log_density(targets, f + step) for step in (-h, 0.0, h))
         below, at, above = low @ masses, log_density @ masses, high @ masses
         found = likelihood.terms(targets, mean[:, None], variance)

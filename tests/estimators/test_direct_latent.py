@@ -17,6 +17,7 @@ from pydirect import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSur
 from pydirect.estimators import TargetWarning
 from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.logistic import LatentLikelihood
+from pydirect.testing import check_likelihood
 
 INF = np.inf
 SMALL = {"features": Nystroem(max_search_rows=150), "n_basis_functions": 60}
@@ -225,6 +226,18 @@ class StudentLike(LatentLikelihood):
 
     def with_parameters(self, parameters):
         return StudentLike(float(np.exp(parameters[0])))
+
+
+@pytest.mark.parametrize(
+    ("density", "got"),
+    [(lambda y, f: (y - f).sum(axis=1), r"shape \(300,\)"), (lambda y, f: np.sqrt(-1 - f * f), "NaN")],
+)
+def test_log_densities_that_are_none_are_refused(density, got):
+    wrong = type("Wrong", (LatentLikelihood,), {"log_density": lambda self, y, f: density(y, f)})
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=rf"Wrong\.log_density.* \(300, 3\), got {got}"):
+        DirectCensoredRegressor("linear", likelihood=wrong()).fit(X, Y)
+    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=r"numbers of the shape of f"):
+        check_likelihood(wrong(), Y[:5, None])
 
 
 def test_a_likelihood_of_ones_own(tmp_path):

@@ -373,6 +373,13 @@ def test_a_target_that_is_missing_is_told_with_its_row(estimator, kind):
         estimator.fit(np.arange(30.0)[:, None], kind([1.0, None, 2.0] * 10))
 
 
+def test_labels_are_no_targets_but_numbers_as_text_are():
+    x = np.arange(30.0)[:, None]
+    with pytest.raises(ValueError, match=r"y must hold numbers, but .*'a': labels are for classifiers"):
+        DirectRegressor("linear").fit(x, ["a", "b", "c"] * 10)
+    assert DirectRegressor("linear").fit(x, x[:, 0].astype(str)).score(x, x[:, 0]) > 0.99
+
+
 # --- what is said, and in which units
 
 

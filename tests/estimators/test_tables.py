@@ -437,6 +437,32 @@ def test_warnings_point_to_the_call():
     assert "column 'name' is different in every row" in str(warning.message)
 
 
+def test_categories_written_otherwise_are_told():
+    places = pandas.DataFrame({"city": ["Rome", "Oslo", "New York"] * 10})
+    model = DirectRegressor("linear").fit(places, np.arange(30.0))
+    with pytest.warns(TableWarning, match="column 'city' holds 'oslo' where the fit had 'Oslo', and 1 more likewise"):
+        model.predict(pandas.DataFrame({"city": ["Rome", "oslo", "Paris", "New  York "]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(pandas.DataFrame({"city": ["Rome", "Paris"]}))
+
+
+def test_indices_in_another_order_are_told():
+    X, y = pandas.DataFrame({"a": np.arange(30.0)}), pandas.Series(np.arange(30.0))
+    with pytest.warns(TableWarning, match="the same index in another order") as told:
+        DirectRegressor("linear").fit(X, y[::-1])
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DirectRegressor("linear").fit(X, y.set_axis(np.arange(30) + 7))
+        DirectRegressor("linear").fit(X.set_axis([1, "a"] * 15), y.set_axis([1, "a"] * 15))
+
+
+def test_a_frame_without_columns_is_refused():
+    with pytest.raises(ValueError, match=r"0 feature.*its index is not one of them"):
+        DirectRegressor("linear").fit(pandas.DataFrame(index=np.arange(30)), np.arange(30.0))
+
+
 def test_names_of_rows_alone_say_nothing():
     names = pandas.DataFrame({"name": [f"bird {k}" for k in range(160)]})
     with pytest.warns(TableWarning, match="column 'name' is different in every row"):

@@ -50,9 +50,9 @@ from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import ClassifierFits, SearchSettings
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
-from pydirect.tables.columns import Columns, TableWarning, validated_table, with_names
+from pydirect.tables.columns import Columns, TableWarning, validated_table, warn_of_order, with_names
 from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts
+from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts, require_numbers
 
 _OF_PARAMETERS = (TrainingSchedule, Columns, TargetScale, TargetTransform, *CHOICES)
 OBJECTS: dict[str, Any] = {cls.__name__: cls for cls in _OF_PARAMETERS}
@@ -168,8 +168,15 @@ NARROW = "deviations and intervals are as narrow as if it were known"
 WIDER = "intervals are wider by what f varies over that"
 
 
-def warn_of_gaps(lacking: list[str], effect: str = NARROW) -> None:
-    """Warn of columns that lack numbers, and lacked none in the fit."""
+def warn_of_values(columns: ColumnEncoding, X: Any, effect: str = NARROW) -> None:
+    """Warn of columns that lack numbers, and lacked none in the fit, and of categories that look like slips."""
+    lacking, slips = columns.lacking_anew(X), columns.slips(X)
+    if slips:
+        warn(
+            f"{slips[0]}{f', and {len(slips) - 1} more likewise' * (len(slips) > 1)}: it is taken as a new category, "
+            "of which nothing is known; write it as in the fit",
+            TableWarning,
+        )
     if lacking:
         warn(
             f"numbers of {lacking[0]}{f' and of {len(lacking) - 1} other columns' * (len(lacking) > 1)} are "
@@ -287,6 +294,9 @@ class Estimator(BaseEstimator):
             refuse_what_numpy_converts(values, name)
         for targets in y:
             require_no_missing(targets)
+            if checks.get("y_numeric"):
+                require_numbers(targets)
+        warn_of_order(X, *y)
         if not self._takes_tables() and not isinstance(X, Table):
             try:
                 return validate_data(self, X, *y, reset=reset, dtype=np.float64, **checks)
@@ -350,7 +360,7 @@ class Estimator(BaseEstimator):
         values: Any = self._valid_matrix(X)
         if values is None:
             values = self._validated(X, reset=False)
-            warn_of_gaps(self.columns_.lacking_anew(values), effect)
+            warn_of_values(self.columns_, values, effect)
         encoded: tuple[FloatArray, NDArray[np.bool_]] = self.columns_.encode_and_mark(values)
         return encoded
 

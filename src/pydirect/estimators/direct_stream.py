@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect import _core
 from pydirect._documentation import described_by, takes_rows
 from pydirect._validation import FloatArray, as_count, as_flag, as_float_array, as_number, as_sample_weight
-from pydirect.estimators._estimator import Estimator, of_model, warn_of_gaps
+from pydirect.estimators._estimator import Estimator, of_model, warn_of_values
 from pydirect.estimators._regressor import Regressor
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.estimators.stream import (
@@ -504,7 +504,7 @@ class DirectStreamRegressor(Regressor):
         if values is None:
             values = self._validated(X, reset=False)
             if self.features_ is not None and self.columns_.n_columns == self.n_features_in_:
-                warn_of_gaps(self.columns_.lacking_anew(values))
+                warn_of_values(self.columns_, values)
         return self.model_.encode(values)
 
     def add_columns(self, n_columns: int) -> None:

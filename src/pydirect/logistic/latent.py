@@ -73,6 +73,14 @@ class LatentLikelihood:
         """Log p(y | f) for y (n_rows, n_columns) at several f each, (n_rows, n_nodes)."""
         raise NotImplementedError
 
+    def check_log_density(self, y: FloatArray, f: FloatArray) -> None:
+        """Raise unless `log_density` returns numbers of the shape of f."""
+        found = np.asarray(self.log_density(y, f))
+        if found.shape != f.shape or np.isnan(found).any():
+            got = "NaN" if found.shape == f.shape else f"shape {found.shape}"
+            own = f"{type(self).__name__}.log_density(y, f), with y of shape {y.shape}"
+            raise ValueError(f"{own}, must return numbers of the shape of f, {f.shape}, got {got}")
+
     def slope(self, y: FloatArray, f: FloatArray) -> FloatArray:
         """Return the derivative of `log_density` in f, by differences unless overridden."""
         step = 1e-4 * self.width(y)[:, None]
@@ -97,6 +105,7 @@ class LatentLikelihood:
     def started(self, y: FloatArray, weight: FloatArray) -> tuple[Self, float, float]:
         """Return the likelihood to start from, and the mean and the deviation of f over the rows that y lets expect."""
         guess = self.guess(y)
+        self.check_log_density(y, guess[:, None] + self.width(y)[:, None] * np.linspace(-1, 1, 3))
         mean = float(np.average(guess, weights=weight))
         return self, mean, float(np.sqrt(np.average((guess - mean) ** 2, weights=weight))) or 1.0
 

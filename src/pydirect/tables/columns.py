@@ -24,6 +24,7 @@ from pydirect.tables.table import (
     Text,
     as_text,
     is_absent,
+    is_frame,
     label,
     reads_as_number,
     refuse_what_numpy_converts,
@@ -251,6 +252,8 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
         if not reset:  # a column that the fit did not have may be of any kind
             _require_names(estimator, column_names(X))
         raise
+    if table is None and is_frame(X) and X.shape[1] == 0:
+        raise ValueError("Found array with 0 feature(s), a frame without columns: its index is not one of them")
     if table is None:
         finite: bool | str = missing == "raise" or "allow-nan"
         return validate_data(estimator, X, *y, reset=reset, dtype=np.float64, ensure_all_finite=finite, **checks)
@@ -271,6 +274,15 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
             own = type(estimator).__name__
             raise ValueError(f"X has {table.shape[1]} features, but {own} is expecting {d} features as input")
     return (table, *targets) if targets else table
+
+
+def warn_of_order(X: Any, *y: Any) -> None:
+    """Warn where indices of frames name the same rows in another order, which is not followed."""
+    index = getattr(X, "index", None)
+    for other in (getattr(own, "index", None) for own in y):
+        if hasattr(index, "isin") and hasattr(other, "isin") and len(index) == len(other):
+            if not index.equals(other) and index.isin(other).all() and other.isin(index).all():
+                warn("X and y have the same index in another order, and rows are taken as they stand", TableWarning)
 
 
 def with_names(estimator: BaseEstimator, x: Any) -> Table:

@@ -326,6 +326,16 @@ class ColumnEncoding:
             if self.categories[j] is None and j not in self.lacking and is_absent(column).any()
         ]
 
+    def slips(self, X: Any) -> list[str]:
+        """Return new categories that differ from known ones in case or blanks alone, as messages name them."""
+        table, found = self._table(X), list[str]()
+        for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
+            known = {_plain(value): value for value in own or () if value is not None and j not in self.pooled}
+            for value in as_text(column).values if known else ():
+                if value not in own and _plain(value) in known:
+                    found.append(f"{label(table.names, j)} holds {value!r} where the fit had {known[_plain(value)]!r}")
+        return found
+
     def draws_of_missing(
         self, x: FloatArray, absent: NDArray[np.bool_]
     ) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
@@ -447,6 +457,10 @@ def _example(column: Column, dates: bool) -> str:
         return repr(next((v for v in column.values if not fits(v) and v.strip()), column.values[0]))
     kind = "the number " if isinstance(column, np.ndarray) else "the date "
     return kind + as_text(column).values[0]
+
+
+def _plain(value: str) -> str:
+    return " ".join(value.casefold().split())
 
 
 def new_category(n_categories: int) -> float:

@@ -170,6 +170,16 @@ def refuse_what_numpy_converts(values: Any, name: str) -> None:
         raise TypeError(f"{name} must hold numbers or labels, got dates or times")
 
 
+def require_numbers(y: Any) -> None:
+    """Raise if targets are text that holds no numbers."""
+    values = np.asarray(y)
+    if values.dtype.kind in "OUT":
+        try:
+            values.astype(object).astype(np.float64)
+        except ValueError as error:
+            raise ValueError(f"y must hold numbers, but {error}: labels are for classifiers") from None
+
+
 def explain_numbers(X: Any, error: Exception) -> Exception:
     """Return an error that names the column of a table that is not all numbers, else the given one."""
     if not is_frame(X) and not holds_text(X):
