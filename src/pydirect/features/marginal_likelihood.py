@@ -157,9 +157,9 @@ class MarginalLikelihood:
         n_outputs, d, of_pairs, p = self.y.shape[1], self.d, self.order == PAIRS, np.exp(theta)
         amplitudes, rates = p[[1, 2 + d, -1, -1]], (np.sqrt(5.0) if of_pairs else 1.0) / p[3 + d : -1]
         amplitudes[2:] = amplitudes[2] / max(self.n_linear, 1), 1.0
-        kernel = p[2 : 2 + d][self.tied], amplitudes, round(2 * self.smoothness), rates, self.axis_columns, of_pairs
-        rows = self.x, self.y, p[0] / self.weight, self.products, self.linear
-        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, self._work, self.n_threads)
+        rows = self.x, self.y, p[0] / self.weight, self.products, self.linear, p[2 : 2 + d][self.tied], amplitudes
+        axes = rates, self.axis_columns, of_pairs, self._work
+        sums, is_valid = _core.marginal_likelihood(*rows, round(2 * self.smoothness), *axes, self.n_threads)
         if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
         value, noise, ard, second, linear = sums[:5]
