@@ -78,8 +78,8 @@ def towns(n, seed):
 def test_many_rows_are_searched_by_nearest_preceding_evidence_from_where_exact_evidence_led():
     x, y = problem(700, 5)
     kernel, record = searched(x, y, max_rows=200)
-    assert record.nearest_starts[1:] == ("near", "pair") and record.nearest_starts[0] in record.starts
-    assert len(record.nearest_values) == 3 and record.n_rows == (200, 200, 700)
+    assert record.nearest_starts == ("few rows", "near", "short", "screened", "pair")
+    assert len(record.nearest_values) == 5 and record.n_rows == (200, 200, 700)
     assert "nearest-preceding" in repr(record) and set(np.argsort(kernel.length_scales)[:2]) == {1, 3}
 
 
@@ -87,6 +87,16 @@ def test_few_rows_are_searched_by_exact_evidence_alone():
     x, y = problem(599, 5)
     _, record = searched(x, y)
     assert record.nearest_starts == () and record.nearest_values.size == 0
+
+
+def test_what_few_rows_take_for_noise_is_found_by_many():
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (2000, 8))
+    y = np.sin(1.5 * x @ rng.standard_normal((8, 8)) + np.arange(8)).sum(axis=1, keepdims=True)
+    y += 0.15 * rng.standard_normal(y.shape)
+    kernel, record = searched(x / x.std(axis=0), (y - y.mean()) / y.std())
+    assert record.nearest_starts[int(record.nearest_values.argmax())] in ("short", "screened")
+    assert kernel.ard_amplitude > 3 * kernel.isotropic_amplitude and kernel.length_scales.max() < 5
 
 
 @pytest.mark.slow

@@ -198,16 +198,19 @@ def search_nearest(
     """Search by nearest-preceding evidence of rows in random order, of which the first have exact evidence too.
 
     Few rows, all that exact evidence can have, are far from each other, and short length-scales explain nothing. Hence
-    starts beside the best of those, `begin`: the columns that the screen has found with far shorter length-scales, and
-    the best of every column and pair of columns with short ones. Where they explain no more of what is mostly noise,
-    nothing else is tried. Return the end, the runs in between, and those from the starts.
+    starts beside the best of those, `begin`: the same again but for the long one, the columns that the screen has found
+    with far shorter length-scales, and the best of every column and pair of columns with short ones. Where they explain
+    no more of what is mostly noise, nothing else is tried. Return the end, the runs in between, and those from the
+    starts.
     """
     n, first = len(rows.x), exact.n_rows
     order = rng.permutation(n)
     few = rows.nearest(order[: FEW_TARGETS[0]], FEW_TARGETS[1], exact)
     pairs = rows.nearest(order[:PAIR_TARGETS], FEW_TARGETS[1], exact, metric_inputs=PAIR_METRIC)
-    long, near = race(few, [begin, near_start(few, scores)])
-    raced = [long, near, *race(few, [pair_start(pairs, long, scores)])]
+    # What few rows cannot tell from noise may be plain to many: they go through the starts again.
+    begin = replace(begin, name="few rows")
+    long, *others = race(few, [begin, near_start(few, scores), *starting_points(few, scores)[1:]])
+    raced = [long, *others, *race(few, [pair_start(pairs, long, scores)])]
     tried: list[RaceRun] = []
     chosen = min(raced, key=VALUE)
     if np.exp(long.theta[0]) < MUCH_NOISE or chosen.value < long.value - NOTHING * few.n_rows:
