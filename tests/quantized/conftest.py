@@ -62,7 +62,7 @@ def almost_agreeing():
     but for 1e-7 of the target's spread."""
 
     def make(model, X):
-        two = quantize(model, 2, method="draw")
+        two = quantize(model, 2)
         two = replace(two, noise=np.zeros(1), offset=1e6 * two.scale)
         exact = replace(two, offset=np.zeros(1))
 

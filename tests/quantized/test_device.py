@@ -73,7 +73,7 @@ def programs(raw, decorrelated, fit, data):
         other,
         replace(other, scale=-other.scale),
         replace(program, offset=np.array([-3e6])),
-        quantize(decorrelated, 256, "draw", X=X, levels="even").program,
+        quantize(decorrelated, 256, X=X, levels="even").program,
         replace(program, noise=np.zeros(1, dtype=np.uint32)),
         replace(program, scale=1e12 * program.scale, std_scale=1e12 * program.std_scale),
     ]

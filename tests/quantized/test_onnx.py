@@ -64,7 +64,7 @@ def test_integer_graph_gives_the_integers_of_python(tmp_path, fitted, name):
 
 def test_integer_graphs_take_what_is_no_number(tmp_path, fitted):
     model, X = fitted("housing")
-    quantised = quantize(model, 5, arithmetic="integer", method="draw")
+    quantised = quantize(model, 5, arithmetic="integer")
     quantised.to_onnx(tmp_path / "m.onnx")
     rows = near_and_far(X).astype(np.float32)
     rows[0, 0] = np.nan

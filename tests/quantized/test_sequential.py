@@ -62,10 +62,8 @@ def test_samples_are_the_first_draws_and_one_is_the_nearest_vector(kind):
     posterior, outputs = model.posteriors[0], model.outputs
     for options, weights in (
         ({"n_samples": 4}, posterior.draws[:4]),
-        ({"n_samples": 8, "method": "draw"}, posterior.draws),
-        ({"n_samples": 1, "method": "draw"}, posterior.draws[:1]),
+        ({"n_samples": 8}, posterior.draws),
         ({"n_samples": 1}, posterior.values(posterior.most_probable()[None])),
-        ({"n_samples": 4, "method": "most_probable"}, posterior.values(posterior.most_probable()[None])),
     ):
         functions = outputs.offset + outputs.scale * phi @ weights.T
         quantised = quantize(estimator, X=x, **options)

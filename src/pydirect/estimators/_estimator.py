@@ -472,15 +472,13 @@ class Estimator(BaseEstimator):
             f"model must be a DirectRegressor or a DirectClassifier to be quantized, got {type(self).__name__}"
         )
 
-    def quantize(self, n_samples: int = 16, method: str = "moments", **options: Any) -> QuantizedPredictor:
+    def quantize(self, n_samples: int = 16, **options: Any) -> QuantizedPredictor:
         """Return a few posterior samples as packed integers, which predict by themselves; see `pydirect.quantize`.
 
         Parameters
         ----------
         n_samples : int, default=16
             Number of posterior samples.
-        method : str, default="moments"
-            How the samples are found.
         **options : dict
             Further arguments of `pydirect.quantize`.
 
@@ -489,7 +487,7 @@ class Estimator(BaseEstimator):
         QuantizedPredictor
             The quantised model.
         """
-        return quantize(self, n_samples, method, **options)
+        return quantize(self, n_samples, **options)
 
     # --- files
 

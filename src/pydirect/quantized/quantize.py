@@ -23,7 +23,7 @@ from pydirect.quantized.fitted import FittedBasisModel, LinearBasis, Outputs, Qu
 from pydirect.quantized.model import ARITHMETICS, FloatPath
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor, QuantizedRegressor
 from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
-from pydirect.quantized.samples import METHODS, choose_samples, rounded_on_best_scale, sample_targets
+from pydirect.quantized.samples import choose_samples, rounded_on_best_scale, sample_targets
 
 # Of weights that all have the same levels.
 ZERO, ONE = np.zeros((1, 1)), np.ones((1, 1))
@@ -102,7 +102,7 @@ MOST_METRIC_ROWS = 2048
 
 
 def _posterior_samples(
-    model: FittedBasisModel, n_samples: int, method: str, arithmetic: str, rng: np.random.Generator
+    model: FittedBasisModel, n_samples: int, arithmetic: str, rng: np.random.Generator
 ) -> QuantizedPredictor:
     """Choose samples of the posterior's own level indices."""
     if isinstance(model.basis.map, TransformerFeatures):
@@ -115,7 +115,7 @@ def _posterior_samples(
         FactorizedCategorical.of_gaussians(p.mean, p.std, model.n_levels) if isinstance(p, GaussianPosterior) else p
         for p in model.posteriors
     ]
-    samples = [choose_samples(p, n_samples, method, rng).T for p in posteriors]
+    samples = [choose_samples(p, n_samples, rng).T for p in posteriors]
     tables, centres, spreads = zip(*(_affine_levels(p) for p in posteriors), strict=True)
     levels, basis, unit = shared_levels(list(tables)), _linear_basis(model), np.ones(len(posteriors))
     gaussian = [p for p in model.posteriors if isinstance(p, GaussianPosterior)]
@@ -155,7 +155,6 @@ def _affine_levels(posterior: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
 def _rounded_samples(
     model: FittedBasisModel,
     n_samples: int,
-    method: str,
     arithmetic: str,
     rng: np.random.Generator,
     rows: FloatArray,
@@ -172,8 +171,7 @@ def _rounded_samples(
     phi = np.asarray(model.basis.transform(shown, n_threads=resolve_n_threads(None)))
     metric = phi.T @ phi
     metric[np.diag_indices_from(metric)] += METRIC_RIDGE * metric.diagonal().mean() + 1e-300
-    n_targets = n_samples if method != "most_probable" else 1
-    targets = (sample_targets(p, n_targets, method, rng) for p in posteriors)
+    targets = (sample_targets(p, n_samples, rng) for p in posteriors)
     codes, scales = zip(*(rounded_on_best_scale(t, grid, metric) for t in targets), strict=True)
     unit = np.array(scales) * model.prior_scale
     return assemble(_linear_basis(model), np.vstack(codes).T, grid, unit, model.outputs, arithmetic)
@@ -191,7 +189,6 @@ MOST_SAMPLES = 256
 def quantize(
     model: Quantizable,
     n_samples: int = 16,
-    method: str = "moments",
     *,
     X: ArrayLike | None = None,
     levels: str = "model",
@@ -212,14 +209,9 @@ def quantize(
         ``posterior="sequential"``, or ``levels="even"`` here. `pydirect.fit_quantized` fits such a model to a number of
         bytes.
     n_samples : int, default=16
-        At most 256.
-    method : {"moments", "draw", "most_probable"}, default="moments"
-        ``"draw"``: independent draws, whose mean is off by a posterior standard deviation over √n_samples.
-        ``"most_probable"``: every weight's most probable level, one sample without spread. ``"moments"``: chosen so
-        that mean and variance over the samples are those of the posterior. A sequential posterior keeps stratified
-        draws, any first few of which have nearly its mean: they are the samples of ``"moments"`` and of ``"draw"``, at
-        most as many as were kept. A single sample of ``"moments"`` and the ``"most_probable"`` one is the vector that
-        takes the most probable level each time.
+        At most 256. They are chosen so that mean and variance over the samples are those of the posterior. A sequential
+        posterior keeps stratified draws, any first few of which have nearly its mean: they are the samples, at most as
+        many as were kept; a single one is the vector that takes the most probable level each time.
     X : array_like of shape (n_rows, n_features_in), optional
         Typical rows, such as the training rows. Required for ``levels="even"``; integers are compared with floating
         point there.
@@ -272,19 +264,18 @@ def quantize(
     n_samples = as_count(n_samples, "n_samples")
     if n_samples > MOST_SAMPLES:
         raise ValueError(f"n_samples must be at most {MOST_SAMPLES}, got {n_samples}")
-    as_choice(method, "method", METHODS)
     as_choice(levels, "levels", LEVELS)
     if n_levels is not None and levels == "model":
         raise ValueError("n_levels must come with levels='even': a model has its own")
     as_choice(arithmetic, "arithmetic", ARITHMETICS)
     rows, rng = None if X is None else fitted.outputs.rows(X), as_generator(random_state)
     if levels == "model":
-        quantised = _posterior_samples(fitted, n_samples, method, arithmetic, rng)
+        quantised = _posterior_samples(fitted, n_samples, arithmetic, rng)
     else:
         grid = unit_levels(15 if n_levels is None else n_levels)
         if rows is None:
             raise ValueError(f"X must be given for levels={levels!r}: rows at which predictions are to agree")
-        quantised = _rounded_samples(fitted, n_samples, method, arithmetic, rng, rows, grid)
+        quantised = _rounded_samples(fitted, n_samples, arithmetic, rng, rows, grid)
     if arithmetic == "integer":
         quantised.program.prove()
         if rows is not None:

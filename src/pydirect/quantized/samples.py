@@ -16,7 +16,6 @@ from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.statistics.gaussian import TargetStatistics
 
-METHODS = ("draw", "most_probable", "moments")
 # Exchanges of one code for another per weight.
 EXCHANGES = 8
 # Losses of exchanges held at once.
@@ -24,17 +23,15 @@ MOST_LOSSES = 2**20
 Codes = NDArray[np.uint8]
 
 
-def choose_samples(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> Codes:
-    """Choose level indices of samples, (n_samples, n_weights); a single one for ``"most_probable"``.
+def choose_samples(posterior: Any, n_samples: int, rng: np.random.Generator) -> Codes:
+    """Choose level indices of samples, (n_samples, n_weights).
 
-    `method` ({"draw", "most_probable", "moments"}): ``"moments"``: per weight, the mean and the variance over the
-    samples are those of the posterior, as nearly as the levels allow.
-
-    A sequential posterior has samples already: its first draws, which are stratified, or the vector of most probable
+    Per weight, the mean and the variance over the samples are those of the posterior, as nearly as the levels allow. A
+    sequential posterior has samples already: its first draws, which are stratified, or the vector of most probable
     levels in place of a single one.
     """
     if isinstance(posterior, SequentialPosterior):
-        if method == "most_probable" or (method == "moments" and n_samples == 1):
+        if n_samples == 1:
             return posterior.most_probable()[None, :]
         if n_samples <= posterior.n_draws:
             return posterior.codes[:n_samples]
@@ -45,10 +42,6 @@ def choose_samples(posterior: Any, n_samples: int, method: str, rng: np.random.G
             f"{n_samples}: fit with more n_draws"
         )
     weights = posterior if isinstance(posterior, FactorizedCategorical) else posterior.weights
-    if method == "most_probable":
-        return np.asarray(weights.most_probable())[None, :]
-    if method == "draw":
-        return np.asarray(weights.sample_indices(n_samples, rng))
     return matched_samples(weights, n_samples, rng)
 
 
@@ -95,13 +88,11 @@ REACHES = (1.0, 0.7, 0.5, 0.35)
 POLISH_SWEEPS = 3
 
 
-def sample_targets(posterior: Any, n_samples: int, method: str, rng: np.random.Generator) -> FloatArray:
-    """Draw weights of Φ, (n_samples, n_weights); for ``"moments"`` shifted and scaled to the posterior's mean."""
-    if method == "most_probable" or n_samples == 1:
+def sample_targets(posterior: Any, n_samples: int, rng: np.random.Generator) -> FloatArray:
+    """Draw weights of Φ, (n_samples, n_weights), shifted and scaled to the posterior's mean."""
+    if n_samples == 1:
         return np.asarray(posterior.coefficients)[None, :]
     drawn = posterior.sample_weights(n_samples, rng)
-    if method == "draw":
-        return np.asarray(drawn)
     # An unbiased variance about this mean.
     return np.asarray(posterior.coefficients + np.sqrt(n_samples / (n_samples - 1)) * (drawn - drawn.mean(axis=0)))
 
@@ -214,7 +205,7 @@ def draw_samples(
     scale, unit = np.ldexp(1.0, posteriors[0].level_exponents.astype(np.int64)), np.array([p.step for p in posteriors])
     found = []
     for n_samples in counts:
-        codes = [choose_samples(p, n_samples, "moments", rng) for p in posteriors]
+        codes = [choose_samples(p, n_samples, rng) for p in posteriors]
         lacking = [_lacking_variance(*both) for both in zip(problems, posteriors, codes, strict=True)]
         noise = np.array([p.noise for p in problems]) + lacking
         found.append(Samples(np.vstack(codes), scale, unit, noise))
