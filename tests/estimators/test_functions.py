@@ -51,6 +51,14 @@ def test_moments_are_those_of_predict_parts(name):
     assert (np.abs((values**2).mean(axis=1) - deviation**2) < 4.5 * tails / np.sqrt(N_DRAWS)).all()
 
 
+def test_values_drawn_at_rows_are_the_same_at_every_call_of_a_seed():
+    model = fitted("few landmarks")
+    drawn = model.sample_y(NEW, 3, noise=False)
+    assert_array_equal(drawn, model.sample_y(NEW, 3, random_state=0, noise=False))
+    assert (drawn != model.sample_y(NEW, 3, random_state=1, noise=False)).all()
+    assert (np.abs(drawn[1:] - model.sample_y(NEW[1:], 3, noise=False)) > 1e-9).any(), "of other rows: other functions"
+
+
 def test_they_correlate_as_joint_draws_do():
     model = fitted("few landmarks")
     joint = np.corrcoef(model.sample_y(NEW, 4000, 2, noise=False))
