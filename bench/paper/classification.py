@@ -6,7 +6,9 @@ together; seconds are processor time per fold. `truth` are the probabilities tha
 with. Rivals: logistic regression and a support vector machine with Platt scaling, both on standardised columns,
 histogram boosting and a random forest, each as it comes; a Gaussian process with one length-scale where rows are few;
 LightGBM and CatBoost if they are installed, outside the summary. The summary compares our models with the best rival on
-equal folds; ranks are those of all models that were fitted to every set.
+equal folds; ranks are those of all models that were fitted to every set. Prediction sets are to contain the label with
+a probability of .9: those of our models, and MAPIE's of histogram boosting if it is installed, which holds out a fifth
+of the rows.
 
     python bench/paper/classification.py fresh --models default pooled --folds 2
 
@@ -38,7 +40,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier  # noqa: E402
 from sklearn.gaussian_process.kernels import RBF  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
 from sklearn.metrics import average_precision_score, log_loss  # noqa: E402
-from sklearn.model_selection import StratifiedKFold  # noqa: E402
+from sklearn.model_selection import StratifiedKFold, train_test_split  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.svm import SVC  # noqa: E402
@@ -59,15 +61,19 @@ MODELS: dict[str, dict[str, Any]] = {
 RIVALS = ("LogisticRegression", "SVC, Platt", "HistGradientBoosting", "RandomForest", "GaussianProcess")
 MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
 RARE = 0.05  # two classes, one of them below this share, get the model of balanced classes too
+COVERAGE = 0.9  # of prediction sets
+STANDARD_ERRORS = 1.5  # by which coverage may miss it
+MAPIE = "MAPIE, boosting"
 COLUMNS = ("accuracy", "log_loss", "calibration", "brier", "precision", "fit_seconds", "predict_seconds")
 
 
 @dataclass
 class Outcome:
-    """Labels and probabilities of each fold's held-out rows, seconds of fit and prediction, what a fit found."""
+    """Labels, probabilities and prediction sets of each fold's held-out rows, seconds, what a fit found."""
 
     y: list[np.ndarray] = field(default_factory=list)
     p: list[np.ndarray] = field(default_factory=list)
+    sets: list[np.ndarray] = field(default_factory=list)
     seconds: list[tuple[float, float]] = field(default_factory=list)
     details: list[dict[str, Any]] = field(default_factory=list)
 
@@ -94,12 +100,22 @@ class Outcome:
         self.y.append(y_test)
         self.p.append(p / p.sum(axis=1, keepdims=True))
         self.seconds.append((middle - begin, time.process_time() - middle))
+        if hasattr(model, "predict_set") and model.class_weight is None and getattr(model, "bound", "auto") == "auto":
+            self.sets.append(model.predict_set(x_test, COVERAGE))
         return model
+
+    def of_sets(self) -> tuple[float, float, float]:
+        """How often sets have the label, the largest share that they need to have it, and their mean size."""
+        y, found = np.concatenate(self.y), np.vstack(self.sets)
+        accuracy = self.scores()["accuracy"] if self.p else 0.0  # likeliest labels are always in ours
+        return found[np.arange(len(y)), y].mean(), max(COVERAGE, accuracy), found.sum(axis=1).mean()
 
     def record(self) -> dict[str, Any]:
         """All that goes into the file of figures."""
         losses = [log_loss(y, p, labels=np.arange(p.shape[1])) for y, p in zip(self.y, self.p, strict=True)]
-        return {**self.scores(), "fold_log_losses": losses, "fold_seconds": self.seconds, "details": self.details}
+        sets = dict(zip(("coverage", "needed", "set_size"), self.of_sets() if self.sets else (), strict=False))
+        found = {**self.scores(), **sets} if self.p else sets
+        return {**found, "fold_log_losses": losses, "fold_seconds": self.seconds, "details": self.details}
 
 
 def rivals(n: int, d: int) -> dict[str, Any]:
@@ -125,6 +141,17 @@ def rivals(n: int, d: int) -> dict[str, Any]:
 
         found["CatBoost"] = CatBoostClassifier(thread_count=1, verbose=0, allow_writing_files=False, random_seed=0)
     return found
+
+
+def sets_of_boosting(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+    """MAPIE's prediction sets, split conformal by probabilities, (n_rows, n_classes)."""
+    from mapie.classification import SplitConformalClassifier
+
+    fitted, held_out, y_fitted, y_held_out = train_test_split(x, y, test_size=0.2, stratify=y, random_state=0)
+    boosting = HistGradientBoostingClassifier(random_state=0)
+    model = SplitConformalClassifier(boosting, confidence_level=COVERAGE, conformity_score="lac", prefit=False)
+    model.fit(fitted, y_fitted).conformalize(held_out, y_held_out)
+    return model.predict_set(x_test)[1][:, :, 0].astype(bool)
 
 
 def found_by(model: DirectClassifier) -> dict[str, Any]:
@@ -179,6 +206,9 @@ def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) ->
                     outcome(label).add(rival, *rows)
                 elif fold == 0:
                     print(f"{label} left out: {len(train)} rows are too many for it")
+            if find_spec("mapie"):
+                outcome(MAPIE).y.append(data.y[test])
+                outcome(MAPIE).sets.append(sets_of_boosting(*rows[:3]))
     return outcomes
 
 
@@ -188,6 +218,8 @@ def print_table(name: str, data: Labelled, outcomes: dict[str, Outcome]) -> None
     print(f"\n{name}: {len(data.x)} rows, {data.x.shape[1]} columns, classes {shares}")
     print(f"{'':32s}{'folds':>6s}" + "".join(f"{column:>17s}" for column in COLUMNS))
     for label, outcome in outcomes.items():
+        if not outcome.p:
+            continue
         values = outcome.scores().values()
         print(f"{label:32s}{len(outcome.y):6d}" + "".join(f"{v:17.4f}" for v in values), flush=True)
 
@@ -220,24 +252,51 @@ def print_summary(label: str, results: dict[str, dict[str, Outcome]]) -> None:
 def print_ranks(results: dict[str, dict[str, Outcome]]) -> None:
     """Mean ranks of the models that were fitted to every set, and on how many sets each is near the best."""
     models = [label for label in next(iter(results.values())) if all(label in found for found in results.values())]
-    models.remove("truth") if "truth" in models else None
+    models = [label for label in models if label not in ("truth", MAPIE)]
     names = ("log_loss", "brier", "accuracy", "calibration", "fit_seconds")
     scores = [[found[label].scores() for label in models] for found in results.values()]
     table = np.array([[[own[name] for name in names] for own in of_set] for of_set in scores])
     table[:, :, names.index("accuracy")] *= -1
     ranks = rankdata(table, axis=1).mean(axis=0)
     near = (table[:, :, 0] <= 1.05 * table[:, :, 0].min(axis=1, keepdims=True)).sum(axis=0)
+    peers = table[:, [not label.startswith("pydirect") for label in models], names.index("calibration")]
+    least = peers.min(axis=1, keepdims=True) if peers.size else np.inf
+    calibrated = (table[:, :, names.index("calibration")] <= least).sum(axis=0)
     means = np.abs(table.mean(axis=0))
-    print(f"\n{len(results)} sets: means, mean ranks, sets with a log loss within 5 % of the best")
-    print(f"{'':28s}" + "".join(f"{name:>20s}" for name in names) + f"{'near':>6s}")
-    for label, mean, rank, count in zip(models, means, ranks, near, strict=True):
+    print(f"\n{len(results)} sets: means, mean ranks, sets with a log loss within 5 % of the best (near)")
+    print("and with a calibration error at most that of each other library's models (calm)")
+    print(f"{'':28s}" + "".join(f"{name:>20s}" for name in names) + f"{'near':>6s}{'calm':>6s}")
+    for label, mean, rank, *counts in zip(models, means, ranks, near, calibrated, strict=True):
         cells = "".join(f"{m:13.4f} ({r:4.2f})" for m, r in zip(mean, rank, strict=True))
-        print(f"{label:28s}{cells}{count:6d}", flush=True)
+        print(f"{label:28s}{cells}" + "".join(f"{count:6d}" for count in counts), flush=True)
+
+
+def print_sets(results: dict[str, dict[str, Outcome]]) -> None:
+    """Coverage of prediction sets and their mean size; labels of how many sets keep the coverage."""
+    print(f"\nprediction sets of coverage {COVERAGE}: coverage (standard errors beyond what is needed), mean size")
+    labels = sorted({label for found in results.values() for label, outcome in found.items() if outcome.sets})
+    print(f"{'':22s}" + "".join(f"{label:>30s}" for label in labels))
+    kept = dict.fromkeys(labels, 0)
+    for name, found in results.items():
+        cells = ""
+        for label in labels:
+            if label not in found or not found[label].sets:
+                cells += f"{'':30s}"
+                continue
+            coverage, needed, size = found[label].of_sets()
+            error = np.sqrt(COVERAGE * (1 - COVERAGE) / sum(map(len, found[label].y)))
+            excess = (coverage - np.clip(coverage, COVERAGE, needed)) / error
+            kept[label] += abs(excess) <= STANDARD_ERRORS
+            cells += f"{coverage:15.3f} ({excess:5.1f}){size:7.2f}"
+        print(f"{name:22s}{cells}", flush=True)
+    print(f"{f'within {STANDARD_ERRORS} errors':22s}" + "".join(f"{kept[label]:30d}" for label in labels), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help=f"data sets, or fresh (default: {', '.join(SETS)})")
+    parser.add_argument(
+        "names", nargs="*", help=f"data sets, fresh for those on which nothing was chosen (default: {', '.join(SETS)})"
+    )
     parser.add_argument("--models", nargs="+", default=["default", "linear", "balanced"], choices=MODELS)
     parser.add_argument("--no-rivals", action="store_true")
     parser.add_argument("--same-features", action="store_true", help="LogisticRegression on our basis functions too")
@@ -247,8 +306,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="of synthetic sets")
     parser.add_argument("--json", type=Path, help="written after every set")
     arguments = parser.parse_args()
-    if arguments.names == ["fresh"]:
-        arguments.names = list(FRESH)
+    arguments.names = [name for given in arguments.names for name in (FRESH if given == "fresh" else [given])]
     every = SETS | FRESH
     if unknown := set(arguments.names) - set(every):
         parser.error(f"no such sets: {', '.join(sorted(unknown))}")
@@ -265,6 +323,7 @@ def main() -> None:
         if label != "balanced" and not arguments.no_rivals:
             print_summary(f"pydirect {label}", results)
     print_ranks(results)
+    print_sets(results)
 
 
 if __name__ == "__main__":
