@@ -112,8 +112,8 @@ class Outcome:
 
     def record(self) -> dict[str, Any]:
         """All that goes into the file of figures."""
-        losses = [log_loss(y, p, labels=np.arange(p.shape[1])) for y, p in zip(self.y, self.p, strict=True)]
-        sets = dict(zip(("coverage", "needed", "set_size"), self.of_sets() if self.sets else (), strict=False))
+        losses = [log_loss(y, p, labels=np.arange(p.shape[1])) for y, p in zip(self.y, self.p, strict=bool(self.p))]
+        sets = dict(zip(("coverage", "needed", "set_size"), self.of_sets(), strict=True)) if self.sets else {}
         found = {**self.scores(), **sets} if self.p else sets
         return {**found, "fold_log_losses": losses, "fold_seconds": self.seconds, "details": self.details}
 

@@ -27,8 +27,9 @@ from pydirect.optimize.outcome import Outcome
 # An iteration that raises the bound by less than this many nats and this fraction of it is the last.
 RISE = 0.03
 RELATIVE_RISE = 3e-5
-# The same fraction where means are the best for every covariance.
-RELATIVE_RISE_OF_BEST = 5e-4
+# The same fraction where means are the best for every covariance, and of so many functions, whose iterations are dear.
+RELATIVE_RISE_OF_BEST = 1e-4
+RELATIVE_RISE_OF_MANY, MANY_FUNCTIONS = 5e-4, 8
 # A bound that is lower by less than this fraction is the same but for rounding.
 ROUNDING = 1e-13
 # Earlier steps that are combined with the last one, and shares of a plain step that are tried when it fails.
@@ -175,7 +176,10 @@ class Ascent(Generic[Posterior]):
             return
         self.best, self.bound = self.solution, bound
         best_means = isinstance(self.solution.latent, LikelihoodMoments)
-        relative = RELATIVE_RISE_OF_BEST if best_means else RELATIVE_RISE
+        relative = RELATIVE_RISE
+        if best_means:
+            many = self.solution.state.mean.shape[1] >= MANY_FUNCTIONS
+            relative = RELATIVE_RISE_OF_MANY if many else RELATIVE_RISE_OF_BEST
         self.converged = bound - before <= self._share * (RISE + relative * abs(bound))
         if self.finished or self.solution.interrupted:
             return

@@ -18,7 +18,7 @@ from pydirect import _core
 from pydirect._dense import gram
 from pydirect._threads import ordered_map, raise_if_set, resolve_n_threads, single_blas_thread
 from pydirect._validation import FloatArray, as_choice, as_float_array, as_sample_weight
-from pydirect.logistic.ascent import BoundEvaluation, LatentGaussian, LikelihoodMoments, State
+from pydirect.logistic.ascent import MANY_FUNCTIONS, BoundEvaluation, LatentGaussian, LikelihoodMoments, State
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.latent import JAAKKOLA, SOFTMAX, LatentLikelihood
 from pydirect.logistic.likelihood import RowTerms, log_sum_exp
@@ -29,8 +29,6 @@ from pydirect.streams.rows import Rows
 HELD_BYTES = 2**30
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
-# Functions of classes from which on integrals over the softmax are dearer than more steps.
-MANY_FUNCTIONS = 8
 # Size of the sample whose fit is the start, and how many times as many rows have none.
 START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
@@ -210,7 +208,8 @@ class LabelledRows:
     def improved(self, posterior: FullGaussian, variance: float) -> LikelihoodMoments:
         """Return a posterior of the same covariance with the best means, by L-BFGS on coordinates of unit variance.
 
-        Of many functions, products with Φ are of single precision: the means need not be better than to some digits.
+        Of many functions, integrals over the softmax would be dearer than more steps, and products with Φ are of single
+        precision: the means need not be better than to some digits.
         """
         shape, (at, row_variance) = posterior.mean.shape, self.moments(posterior)
         many = self.n_functions >= MANY_FUNCTIONS
