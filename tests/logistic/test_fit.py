@@ -9,7 +9,7 @@ from scipy.linalg import helmert
 from scipy.special import expit, log_expit, log_softmax, logsumexp
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import LabelledRows, VariancePrior, fit_logistic_decorrelated
+from pydirect.logistic import LabelledRows, VariancePrior, ascent, fit_logistic_decorrelated
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.ascent import LikelihoodMoments
 from pydirect.logistic.fit import BOUNDS, DiscreteLatent, ascend_rows, starting_state, state_of
@@ -320,6 +320,19 @@ def test_a_fit_at_rest_is_its_own_start(make_rows, n, n_functions):
     mean = np.sqrt(fit.variance) * np.stack([posterior.coefficients for posterior in fit.posteriors], axis=1)
     assert state.mean.shape == (2, n_functions) and state.log_variance == pytest.approx(np.log(fit.variance))
     np.testing.assert_allclose(state.mean, mean, atol=0.01)
+
+
+def test_many_classes_end_within_a_thousandth_of_a_nat_per_row_of_the_best_bound(monkeypatch):
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((300, 4))
+    label = (2 * phi @ rng.standard_normal((4, 9)) + rng.gumbel(size=(300, 9))).argmax(axis=1)
+    rows = LabelledRows.from_arrays(phi, np.where(label[:, None] == np.arange(9), 1.0, -1.0))
+    soon = ascend_rows(rows, VariancePrior(1.0, 1.5), max_iter=100, stop=Event())
+    monkeypatch.setattr(ascent, "RELATIVE_RISE_OF_MANY", 0.0)
+    monkeypatch.setattr(ascent, "RISE", 1e-4)
+    late = ascend_rows(rows, VariancePrior(1.0, 1.5), max_iter=100, stop=Event())
+    assert len(soon.trace) < len(late.trace)
+    assert late.bound - 1e-3 * len(phi) < soon.bound <= late.bound + 1e-6
 
 
 def test_an_interruption_before_there_is_a_posterior_is_passed_on(make_rows, monkeypatch):
