@@ -445,6 +445,8 @@ def test_categories_written_otherwise_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.predict(pandas.DataFrame({"city": ["Rome", "Paris"]}))
+        both = pandas.DataFrame({"city": ["Oslo", "oslo", "Rome"] * 10})
+        DirectRegressor("linear").fit(both, np.arange(30.0)).predict(both)
 
 
 def test_indices_in_another_order_are_told():

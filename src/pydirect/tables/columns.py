@@ -141,7 +141,7 @@ class Columns(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Numbers.
+            Numbers; of columns of text 0 and 1, and one negative number in all columns of a new category.
         """
         check_is_fitted(self)
         return self.encoding_.encode(self._table(X, reset=False))
@@ -278,8 +278,9 @@ def validated_table(estimator: BaseEstimator, X: Any, *y: Any, reset: bool, miss
 
 def warn_of_order(X: Any, *y: Any) -> None:
     """Warn where indices of frames name the same rows in another order, which is not followed."""
-    index = getattr(X, "index", None)
-    for other in (getattr(own, "index", None) for own in y):
+    index: Any = getattr(X, "index", None)
+    for targets in y:
+        other: Any = getattr(targets, "index", None)
         if hasattr(index, "isin") and hasattr(other, "isin") and len(index) == len(other):
             if not index.equals(other) and index.isin(other).all() and other.isin(index).all():
                 warn("X and y have the same index in another order, and rows are taken as they stand", TableWarning)

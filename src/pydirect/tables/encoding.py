@@ -332,7 +332,7 @@ class ColumnEncoding:
         for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
             known = {_plain(value): value for value in own or () if value is not None and j not in self.pooled}
             for value in as_text(column).values if known else ():
-                if value not in own and _plain(value) in known:
+                if value not in (own or ()) and _plain(value) in known:
                     found.append(f"{label(table.names, j)} holds {value!r} where the fit had {known[_plain(value)]!r}")
         return found
 
