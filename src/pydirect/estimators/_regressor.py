@@ -56,7 +56,8 @@ class Regressor(MultiOutputMixin, RegressorMixin, Estimator):
             reach = within_reach if getattr(self, "noise", None) == "student_t" else None
             columns = self._fitted_columns(table, Units.fit(y, weight, False, reach=reach)[1], weight)
         self.columns_ = columns
-        return GivenRows(columns.encode(table), y, weight, one_dimensional, columns)
+        x, absent = columns.encode_and_mark(table)
+        return GivenRows(x, y, weight, one_dimensional, columns, absent)
 
     # --- results
 

@@ -40,6 +40,7 @@ from pydirect.estimators.regression import (
     merged,
     settled,
     warn_of_outliers,
+    weigh_gaps,
 )
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.features.basis import Basis
@@ -281,10 +282,11 @@ class DirectRegressor(Regressor):
                 choice = choose_scale(plan, given)
                 plan = settled(plan, choice)
                 units, rows = fit_units(plan, given, choice=choice)
+                (rows,) = weigh_gaps(plan, given, [rows])
                 warn_of_outliers(plan, units, rows.y)
                 plan = coarse_first(plan, len(rows.x))
                 rng, later = plan.generators()
-                known = None if choice is None else choice.basis
+                known = None if choice is None or rows.precision is not None else choice.basis
                 basis = known or fit_features(plan, given, units, rows, rng)
             with progress.stage("statistics"):
                 sums = collect_enough([plan], [units], [rows], basis, rng, progress)

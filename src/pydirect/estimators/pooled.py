@@ -350,7 +350,7 @@ class PooledRegressor(Pool, Regressor):
         return plan
 
     def _learn(self, plan: RegressionPlan, given: GivenRows, progress: Progress) -> dict[str, Any]:
-        (given,) = merged([given])
+        (given,) = merged([replace(given, absent=None)])  # predictions of the pool take what was filled in as known
         choice = choose_scale(plan, given)
         plan = settled(plan, choice)  # once, for the refits too
         units, rows = fit_units(plan, given, choice=choice)

@@ -47,8 +47,9 @@ from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
 from pydirect.fitted.predictor import Units
-from pydirect.fitted.regression import FittedRegressor, Latent, left_out
+from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_out, relative_precisions
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
+from pydirect.linear.leave_one_out import expected_noise
 from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
@@ -67,6 +68,8 @@ LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
+# Small fits that weigh rows with gaps, and the share of the noise of one that is enough for the last.
+MOST_WEIGHINGS, LITTLE_LESS = 4, 0.5
 
 Fitted = list[tuple[Any, float]]
 
@@ -76,13 +79,17 @@ Fitted = list[tuple[Any, float]]
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Encoded rows x (n_rows, n_encoded) and targets y (n_rows, n_outputs), as they were given."""
+    """Encoded rows x (n_rows, n_encoded) and targets y (n_rows, n_outputs), as they were given.
+
+    `absent`: where numbers were missing, as of `encode_and_mark`; without it, what was filled in counts as known.
+    """
 
     x: FloatArray
     y: FloatArray
     weight: FloatArray | None
     one_dimensional: bool
     columns: ColumnEncoding
+    absent: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,8 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
     if together.is_plain:
         return list(given)
     index, total = together.distinct
-    x = lead.x[index]
-    return [replace(own, x=x, y=own.y[index], weight=total) for own in given]
+    x, absent = lead.x[index], None if lead.absent is None else lead.absent[index]
+    return [replace(own, x=x, y=own.y[index], weight=total, absent=absent) for own in given]
 
 
 def gross_rows(plan: RegressionPlan, y: FloatArray) -> NDArray[np.intp]:
@@ -215,6 +222,16 @@ class _SmallFit:
         inputs = basis.inputs(self.rows.x)
         landmarks = choose_landmarks(inputs, self.rows, rng, self.features.n_functions)
         return basis, replace(basis, map=NystroemFeatures.at(landmarks, basis.hyperparameters))
+
+    def alike(self, rows: TrainingRows) -> tuple[FittedRegressor, LeftOut]:
+        """Fit a model of standardised targets, with a kernel of few rows, and predict all rows without themselves."""
+        plan = replace(self.plan, features=self.features, local=None, block_dtype="float64")
+        scale, search = np.ones(rows.y.shape[1]), partial(search_kernel, max_rows=MAX_SEARCH_ROWS, thorough=False)
+        options = self.given.columns, search, self.rng, resolve_n_threads()
+        with ignored():
+            sums = collect([plan], fit_basis(plan.features, rows, *options, target_scale=scale), rows, Progress(0))
+            fitted = infer(plan, Units(np.zeros_like(scale), scale, False), sums, self.rng)
+            return fitted, left_out([fitted], rows, sums.rotated)[0]
 
     def fit(
         self, basis: Basis, y: FloatArray, scales: Sequence[TargetScale], noise: str = "constant"
@@ -309,6 +326,27 @@ def fit_units(
     return units, TrainingRows(given.x, z, given.weight)
 
 
+def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRows]) -> list[TrainingRows]:
+    """Before stage 2: relative precisions of rows of which something is missing, the same for all models.
+
+    Where f has the variance v over what may be missing, targets scatter by v beside the noise variance σ²:
+    ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise, and more follow
+    while that shrinks. A row counts for all outputs as much as for the one of which it tells most.
+    """
+    if given.absent is None or not given.absent.any():
+        return list(own)
+    rows = of_all(own)
+    small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
+    for _ in range(MOST_WEIGHINGS):
+        fitted, left = small.alike(rows)
+        missing = fitted.variances_of_missing(given.x, given.columns.draws_of_missing(given.x, given.absent))
+        noise = expected_noise(left.found, missing[left.first], fitted.mean_noise)
+        rows = replace(rows, precision=relative_precisions(noise, missing))
+        if (noise > LITTLE_LESS * fitted.mean_noise).all():
+            break
+    return [replace(each, precision=rows.precision) for each in own]
+
+
 def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray) -> None:
     """Warn where a few gross targets (n_rows, n_outputs) carry most of the squares, and are taken as they are."""
     if plan.noise != "student_t":
@@ -342,8 +380,9 @@ def collect(
     with progress.rows(len(rows.x)) as callback:
         inputs = basis.inputs(rows.x)
         options: dict[str, Any] = {"block_dtype": plans[0].block_dtype, "progress": callback}
-        statistics = collect_statistics(basis.map, inputs, rows.y, rows.weight, **options)
-        residual = basis.mean_missing_variance(inputs, rows.weight, statistics.mean_square)
+        statistics = collect_statistics(basis.map, inputs, rows.y, rows.information, **options)
+        residual = basis.mean_missing_variance(inputs, rows.information, statistics.mean_square)
+        statistics = replace(statistics, n_samples=float(rows.weights.sum()))
         if not all(plan.is_gaussian for plan in plans):
             statistics.form_gram()  # once for all
         rotated = decorrelate(statistics) if any(plan.is_gaussian for plan in plans) else None
@@ -372,7 +411,7 @@ def collect_enough(
 
     `own` have the targets of each model.
     """
-    rows = replace(own[0], y=np.hstack([each.y for each in own])) if len(own) > 1 else own[0]
+    rows = of_all(own)
     sums, features = collect(plans, basis, rows, progress), plans[0].features
     if features.first_size is None or basis.hyperparameters is None:
         return sums
@@ -402,6 +441,11 @@ def _if_enough(
             return None
         found += of_all[0]
     return replace(sums, fitted=found)
+
+
+def of_all(own: Sequence[TrainingRows]) -> TrainingRows:
+    """Return the rows with the targets of all models."""
+    return replace(own[0], y=np.hstack([each.y for each in own])) if len(own) > 1 else own[0]
 
 
 def outputs_of(own: Sequence[TrainingRows]) -> list[slice]:
@@ -476,8 +520,10 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
         units = units.of_few_rows(
             n_samples / repetitions, heavy_tails=noise is None or set(noise.choices) == {CONSTANT}
         )
-    latent = Latent.of(basis, fitted, residual)
-    return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried)
+    latent, log_weights = Latent.of(basis, fitted, residual), 0.0
+    if sums.rows is not None:
+        log_weights = 0.5 * float(sums.rows.weights @ np.log(sums.rows.precisions))
+    return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried, log_weights)
 
 
 def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> Fitted:
@@ -528,13 +574,13 @@ def fit_together(
         choices = choices or [None] * len(plans)
         each = zip(plans, merged(given), choices, strict=True)
         units, rows = zip(*(fit_units(plan, own, choice=choice) for plan, own, choice in each), strict=True)
-        x = rows[0].x
+        x, rows = rows[0].x, tuple(weigh_gaps(plans[0], given[0], rows))
         if len(rows) > 1 and rows[0].is_plain and len(equal_rows(x)[0]) == len(x):
             for own in rows[1:]:  # rows that differ in X differ, whatever their targets
                 own.__dict__.update(distinct=rows[0].distinct, merged=rows[0].merged)
         plans = [coarse_first(plan, len(x)) for plan in plans]
         rng, later = plans[0].generators()
-        known = None if choices[0] is None else choices[0].basis
+        known = None if choices[0] is None or rows[0].precision is not None else choices[0].basis
         basis = known or fit_features(plans[0], given[0], units[0], rows[0], rng, earlier)
     try:
         for of_kernel in (True, False):

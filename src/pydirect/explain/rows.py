@@ -60,6 +60,11 @@ class KnownRows:
         if self._targets.shape[1] != n_outputs:
             raise ValueError(f"y must have {n_outputs} outputs, as in fit, got {self._targets.shape[1]}")
         self._weight = as_sample_weight(sample_weight, len(self._x), all_zero=True)
+        self._precision = np.ones(len(self._x))
+        absent = model.columns_.encode_and_mark(X)[1]
+        if absent.any() and not hasattr(model, "statistics_"):  # sums over rows take what was filled in as known
+            with threads(model.n_threads):
+                self._precision = self._fitted.precisions(self._x, model.columns_.draws_of_missing(self._x, absent))
 
     def _with_formula(self, fitted: FittedRegressor, problem: str) -> FittedRegressor:
         """Return the model, or raise unless there is a formula for its noise and units."""
@@ -136,11 +141,11 @@ class LeftOutRows(KnownRows):
         super().__init__(model, X, y, sample_weight, "rows without themselves have no exact predictions")
         self._require_total()
         fitted, units = self._fitted, self._fitted.units
-        rows = TrainingRows(self._x, units.standardised(self._targets), self._weight)
+        rows = TrainingRows(self._x, units.standardised(self._targets), self._weight, self._precision)
         if (np.abs(weighted_location_scale(rows.y, rows.weight)[0]) > ROUNDING).any():
             raise ValueError(OTHERS)
         with threads(model.n_threads), single_blas_thread():
-            sums = self._sums(rows.x, rows.y, rows.weight)
+            sums = self._sums(rows.x, rows.y, rows.information)
             self._each = self._posteriors(sums)
             (left,) = left_out([fitted], rows, decorrelate(sums))
         density = (left.log_density(rows.y[left.first]) - np.log(units.scale))[left.where]
@@ -323,14 +328,14 @@ class RowInfluence(KnownRows):
         super().__init__(model, X, y, sample_weight, "effects of rows have no exact form")
         latent, units = self._fitted.latent, self._fitted.units
         targets = (self._targets - units.location) / units.scale
-        counts = np.ones(len(targets)) if self._weight is None else self._weight
+        counts = self._precision if self._weight is None else self._precision * self._weight
         mean, variances = np.empty((2, *targets.shape))
         with threads(model.n_threads), single_blas_thread():
             if hasattr(model, "statistics_"):
                 sums = Standardised.of(model.statistics_, 1.0).gaussian
             else:
                 self._require_total()
-                sums = self._sums(self._x, targets, self._weight)
+                sums = self._sums(self._x, targets, counts)
             posteriors = self._posteriors(sums)
             for rows in self._fitted.blocks(self._x):
                 phi = latent.phi(self._x[rows])[1]

@@ -117,7 +117,8 @@ def fit_basis(
             tied = input_map.tied(columns.groups)
             axes = input_map.axes if plan.kind == "nystroem" else np.arange(0)  # random frequencies would be too few
             distinct = inputs[index], rows.y[index], counts, input_map.n_standardised
-            found = search(KernelRows(*distinct, tied, axes, input_map.forms), rng)
+            options = tied, axes, input_map.forms
+            found = search(KernelRows(*distinct, *options, precision=rows.precisions[index]), rng)
         kernel, tried = found
         record |= {"search": replace(tried, columns=input_map.kept), "target_scale": target_scale}
     if plan.kind == "fourier":

@@ -54,11 +54,11 @@ class MarginalLikelihood:
     θ = [log noise, log a_A, log ℓ (n_scales), log a_I, log ℓ_I, log a_L]; `with_axes` has log a_P, log ℓ_P
     (n_axes) in the place of log a_I, log ℓ_I. `tied` (n_inputs,): the length-scale of each input; the indicators
     of a column of categories share one. Of the inputs x, the leading `n_linear` are columns; the linear part sees
-    `linear` (n_rows, …), by default them. Without `counts`, weights are relative precisions: the noise is σ²/ω.
+    `linear` (n_rows, …), by default them. The noise of a row of weight ω is σ²/ω. Of weights, `copies` are how many
+    rows each row counts for, by default all of it; the rest are relative precisions.
     """
 
     smoothness = 1.5
-    counts = True
     noise_bounds, largest_log_amplitude = LOG_NOISE_BOUNDS, LOG_BOUNDS[1]
     axes: NDArray[np.intp] | None = None
     order = 0  # of the part of axes
@@ -74,6 +74,7 @@ class MarginalLikelihood:
         tied: NDArray[np.intp] | None = None,
         *,
         linear: FloatArray | None = None,
+        copies: FloatArray | None = None,
     ) -> None:
         linear = linear_inputs(x, n_linear) if linear is None else linear
         self.tied = np.arange(x.shape[1]) if tied is None else tied
@@ -81,6 +82,7 @@ class MarginalLikelihood:
         self.x, self.y, self.weight, self.n_linear = np.ascontiguousarray(x), y, sample_weight, linear.shape[1]
         self.products, self.linear = (self._padded(product(rows, rows.T)) for rows in (self.x, linear))
         self.n_threads = resolve_n_threads()
+        self.copies = sample_weight if copies is None else copies
         self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @cached_property
@@ -165,10 +167,10 @@ class MarginalLikelihood:
         value, noise, ard, second, linear = sums[:5]
         of_second, of_inputs = np.split(sums[5:], [len(rates)])
         gradient = np.r_[noise, ard, np.bincount(self.tied, of_inputs, d), second, of_second, linear]
-        if self.counts:  # a row that counts ω times has the likelihood N(y; f, σ²)^ω: N(y; f, σ²/ω) but for this
-            spare = 0.5 * n_outputs * (1 - self.weight).sum()
-            value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.weight).sum()
-            gradient[0] -= spare
+        # A row that counts k times has the likelihood N(y; f, σ²)^k: N(y; f, σ²/k) but for this.
+        spare = 0.5 * n_outputs * (1 - self.copies).sum()
+        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.copies).sum()
+        gradient[0] -= spare
         penalty, pull = self.penalty(theta)
         return float(value) + penalty, gradient + pull
 
@@ -263,7 +265,7 @@ class Referee:
 
     - `x`, (n_rows, n_inputs).
     - `y`, (n_rows, n_outputs): the evidence is summed over outputs.
-    - `sample_weight`, (n_rows,).
+    - `sample_weight`, `copies`, (n_rows,): see `MarginalLikelihood`.
     - `rng`: chooses the landmarks, the same for all kernels.
     """
 
@@ -271,16 +273,18 @@ class Referee:
     y: FloatArray
     sample_weight: FloatArray
     rng: np.random.Generator
+    copies: FloatArray | None = None
 
     @cached_property
-    def _rows(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def _rows(self) -> tuple[FloatArray, ...]:
         order = self.rng.permutation(len(self.x))[:REFEREE_ROWS]
-        rows = np.sort(order)
-        return np.unique(self.x[order[:N_LANDMARKS]], axis=0), self.x[rows], self.y[rows], self.sample_weight[rows]
+        rows, copies = np.sort(order), self.sample_weight if self.copies is None else self.copies
+        of_rows = (own[rows] for own in (self.x, self.y, self.sample_weight, copies))
+        return np.unique(self.x[order[:N_LANDMARKS]], axis=0), *of_rows
 
     def __call__(self, kernel: KernelHyperparameters) -> float:
         """Return the log evidence where it is largest in the noise, estimated from up to `REFEREE_ROWS` rows."""
-        landmarks, x, _, _ = self._rows
+        landmarks, x, *_ = self._rows
         phi = NystroemFeatures.at(landmarks, kernel).transform(x, n_threads=resolve_n_threads())
         missing = np.maximum(kernel.diagonal(x) - np.einsum("ij,ij->i", phi, phi), 0.0)
         best = self.log_evidence(phi, missing, kernel.noise_variance)
@@ -296,7 +300,7 @@ class Referee:
 
     def log_evidence(self, phi: FloatArray, missing: FloatArray, noise: float) -> float:
         """Return the log evidence of the rows for features (n_rows, n_weights), what they miss (n_rows,) and noise."""
-        _, _, y, weight = self._rows
+        _, _, y, weight, copies = self._rows
         variance = noise / weight + missing
         root = np.sqrt(variance)[:, None]
         scaled, y = phi / root, y / root
@@ -306,6 +310,6 @@ class Referee:
         pulled = solve_triangular(factor, scaled.T @ y, lower=True)
         squares = np.square(y).sum() - np.square(pulled).sum()
         log_determinant = np.log(2 * np.pi * variance).sum() + 2 * np.log(factor.diagonal()).sum()
-        # A row that counts ω times has a density to the power of ω.
-        spare = (1 - weight).sum() * np.log(2 * np.pi * noise) - np.log(weight).sum()
+        # A row that counts k times has a density to the power of k.
+        spare = (1 - copies).sum() * np.log(2 * np.pi * noise) - np.log(copies).sum()
         return float(0.5 * (y.shape[1] * (spare - log_determinant) - squares))

@@ -43,6 +43,7 @@ class NearestEvidence:
     exact: MarginalLikelihood
     adds_exact: bool = field(default=False, kw_only=True)
     metric_inputs: int = field(default=METRIC_INPUTS, kw_only=True)
+    copies: FloatArray | None = field(default=None, kw_only=True)
     linear: InitVar[FloatArray | None] = field(default=None, kw_only=True)
 
     def __post_init__(self, linear: FloatArray | None) -> None:
@@ -113,11 +114,10 @@ class NearestEvidence:
         value, noise, ard, isotropic, distance = sums[:5]
         gradient = np.zeros_like(theta)
         gradient[:2] = noise, ard
-        if self.exact.counts:  # as there
-            weight = self.weight[self.targets]
-            spare = 0.5 * n_outputs * (1 - weight).sum()
-            value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(weight).sum()
-            gradient[0] -= spare
+        copies = (self.weight if self.copies is None else self.copies)[self.targets]
+        spare = 0.5 * n_outputs * (1 - copies).sum()  # as there
+        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(copies).sum()
+        gradient[0] -= spare
         gradient[2 : 2 + d] = np.bincount(self.tied, sums[5:], d)
         gradient[2 + d : 4 + d] = isotropic, distance
         if self.n_linear:

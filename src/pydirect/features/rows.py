@@ -107,11 +107,30 @@ def are_replicates(x: FloatArray, y: FloatArray, weight: FloatArray) -> bool:
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows x (n_rows, n_features_in), standardised targets or labels ±1 (n_rows, n_outputs), weights (n_rows,)."""
+    """Rows x (n_rows, n_features_in), standardised targets or labels ±1 (n_rows, n_outputs), weights (n_rows,).
+
+    `precision` (n_rows,): of targets about f, relative to those that scatter by the noise alone; one by default.
+    """
 
     x: FloatArray
     y: FloatArray
     weight: FloatArray | None
+    precision: FloatArray | None = None
+
+    @property
+    def information(self) -> FloatArray | None:
+        """Weights times precisions, with which rows enter sums, (n_rows,); None for ones."""
+        return self.weight if self.precision is None else self.precision * self.weights
+
+    @property
+    def weights(self) -> FloatArray:
+        """The weights, (n_rows,), also where none were given."""
+        return np.ones(len(self.x)) if self.weight is None else self.weight
+
+    @property
+    def precisions(self) -> FloatArray:
+        """The precisions, (n_rows,), also where none were given."""
+        return np.ones(len(self.x)) if self.precision is None else self.precision
 
     @cached_property
     def distinct(self) -> tuple[NDArray[np.intp], FloatArray]:
@@ -142,5 +161,4 @@ class TrainingRows:
 
     def divided(self, repetitions: float) -> TrainingRows:
         """Return the same rows with their weights divided by a number."""
-        weight = np.ones(len(self.x)) if self.weight is None else self.weight
-        return replace(self, weight=weight / repetitions)
+        return replace(self, weight=self.weights / repetitions)

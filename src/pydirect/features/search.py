@@ -85,6 +85,7 @@ class KernelRows:
     The leading `n_linear` inputs are columns, others their normal scores. `tied` (n_inputs,): the length-scale of each
     input; see `MarginalLikelihood`. `axes`: inputs that the kernel may have a part of. `forms` (n_inputs,): the column
     that each input is a form of. `linear`: inputs of the linear part where `seen` are but some of the inputs.
+    `precision`: as of `TrainingRows`.
     """
 
     x: FloatArray
@@ -96,11 +97,18 @@ class KernelRows:
     forms: NDArray[np.intp] | None = None
     linear: FloatArray | None = None
     seen: NDArray[np.intp] | None = None
+    precision: FloatArray | None = None
 
     def take(self, rows: NDArray[np.intp]) -> Self:
         """Return some of the rows."""
-        linear = None if self.linear is None else self.linear[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], linear=linear)
+        names = ("x", "y", "weight", "linear", "precision")
+        known = {name: own for name in names if (own := getattr(self, name)) is not None}
+        return replace(self, **{name: own[rows] for name, own in known.items()})
+
+    @property
+    def information(self) -> FloatArray:
+        """Weights times precisions, by which the noise variance is divided, (n_rows,)."""
+        return self.weight if self.precision is None else self.weight * self.precision
 
     def narrowed(self, scores: FloatArray) -> tuple[Self, FloatArray]:
         """Return a wide table's forms of the columns of largest scores, and these; the linear part sees all columns."""
@@ -127,14 +135,14 @@ class KernelRows:
     def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
         """Return the exact evidence of some rows."""
         few = self.take(rows)
-        return MarginalLikelihood(few.x, few.y, few.weight, self.n_linear, self.tied, linear=few.linear)
+        return MarginalLikelihood(few.x, few.y, few.information, self.n_linear, self.tied, linear=few.linear, copies=few.weight)
 
     def nearest(
         self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
     ) -> NearestEvidence:
         """Return the evidence of some rows given their nearest preceding ones; all are in random order."""
-        own = self.x, self.y, self.weight, np.sort(targets)
-        return NearestEvidence(*own, n_neighbours, exact, linear=self.linear, **options)
+        own = self.x, self.y, self.information, np.sort(targets)
+        return NearestEvidence(*own, n_neighbours, exact, linear=self.linear, copies=self.weight, **options)
 
 
 def search_kernel(
@@ -172,7 +180,7 @@ def search_kernel(
                     last = rows.exact(np.sort(order[:many]))
                     tried.append(descend(last.with_axes(rows.axes, chosen), runs[-1], *LAST_ROWS))
                 ended = last.with_axes(rows.axes, chosen).at(tried[-1].smoothness).unpack(tried[-1].theta)
-                referee = Referee(rows.x, rows.y, rows.weight, rng)
+                referee = Referee(rows.x, rows.y, rows.information, rng, rows.weight)
                 if n <= many or referee(ended) - referee(kernel) > AXES_MARGINS[chosen][1] * n:
                     kernel = ended
                 else:

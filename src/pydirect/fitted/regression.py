@@ -217,15 +217,19 @@ class OfLatent(Digested):
     def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
         """Append to rows the variance of f that comes from inputs which are only expected, (n_rows, n_outputs).
 
-        By parts: numbers of rows, and draws of them (n_draws, n_chosen, n_encoded). The variances are about the mean at
-        what is expected, which stays the prediction.
+        By parts: numbers of rows, and what they may be, (1 + n_draws, n_chosen, n_encoded). The variances are about the
+        mean at what is expected, the first, which stays the prediction.
         """
-        variance = np.zeros((len(x), self.latent.n_outputs))
-        for chosen, draws in parts:
-            expected = self.latent_moments(x[chosen], False)[0]
-            means = self.latent_moments(draws.reshape(-1, x.shape[1]), False)[0]
-            variance[chosen] = np.mean((means.reshape(len(draws), *expected.shape) - expected) ** 2, axis=0)
+        variance = self.variances_of_missing(x, parts)
         return np.hstack([x, variance]) if variance.any() else x
+
+    def variances_of_missing(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        """Variance of f that comes from inputs which are only expected, (n_rows, n_outputs); see `gapped`."""
+        variance = np.zeros((len(x), self.latent.n_outputs))
+        for chosen, places in parts:
+            means = self.latent_moments(places.reshape(-1, x.shape[1]), False)[0].reshape(*places.shape[:2], -1)
+            variance[chosen] = np.mean((means[1:] - means[0]) ** 2, axis=0)
+        return variance
 
 
 OF_FUNCTIONS = "draws of functions, which it has none of,"
@@ -242,7 +246,7 @@ class FittedRegressor(OfLatent, Predictor):
     ``noise`` is None for the constant noise of the posteriors, ``local`` a process on the residuals of neighbours, or
     None; ``local_gain`` the nats per row that a process was worth where one was tried. ``n_samples`` is the sum of the
     weights, ``repetitions`` how many of them count as one row that tells of the noise,
-    ``untried`` why kinds of noise were not compared.
+    ``untried`` why kinds of noise were not compared, ``log_weights`` half the sum of the log precisions of rows.
     """
 
     latent: Annotated[Latent, Binds(n_outputs="n_outputs", n_inputs="n_inputs")]
@@ -253,6 +257,7 @@ class FittedRegressor(OfLatent, Predictor):
     local: LocalProcess | None = None
     local_gain: float | None = None
     untried: str | None = None
+    log_weights: float = 0.0
 
     def check(self) -> None:
         """Raise unless the posteriors know the noise."""
@@ -260,6 +265,10 @@ class FittedRegressor(OfLatent, Predictor):
             raise ValueError("posteriors must have a noise and an outcome")
 
     # --- moments
+
+    def precisions(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        """Precisions of targets about f, relative to rows of which nothing is missing, (n_rows,); see `gapped`."""
+        return relative_precisions(self.mean_noise, self.variances_of_missing(x, parts))
 
     @property
     def mean_noise(self) -> FloatArray:
@@ -360,7 +369,7 @@ class FittedRegressor(OfLatent, Predictor):
         """What the bound of standardised targets loses in y's own units, (n_outputs,)."""
         rows = self.effective_rows
         lost = rows * np.log(self.units.scale) - self.units.density_units * (rows / self.n_samples)
-        return lost if self.noise is None else lost - self.noise.log_weights
+        return lost - (self.log_weights if self.noise is None else self.noise.log_weights)
 
     def quantizable(self, n_features_in: int, feature_names: tuple[str, ...]) -> FittedBasisModel:
         """The model as integers are made of it, without its local process."""
@@ -375,6 +384,11 @@ class FittedRegressor(OfLatent, Predictor):
             feature_names=feature_names,
         )
         return latent.quantizable(outputs)
+
+
+def relative_precisions(noise: FloatArray, missing: FloatArray) -> FloatArray:
+    """σ²/(σ² + v) of rows, (n_rows,), by the output of which each tells most, given σ² (n_outputs,) and v."""
+    return np.asarray((noise / (noise + missing)).max(axis=1))
 
 
 def mean_noise(posteriors: Any) -> FloatArray:
@@ -415,9 +429,10 @@ def left_out(
     lead = models[0].latent
     if rotated is None:
         basis = lead.basis.for_sums(len(rows.x), 0.0)  # of Φ: nothing magnifies their rounding
-        rotated = decorrelate(collect_statistics(basis.map, basis.inputs(rows.x), rows.y, rows.weight))
+        rotated = decorrelate(collect_statistics(basis.map, basis.inputs(rows.x), rows.y, rows.information))
     first, count, where = rows.merged
     x, y, one = rows.x[first], rows.y[first], rows.counts.left_out(count)
+    precision = rows.precisions[first]
     tau = np.array([[p.noise.precision / model.repetitions for p in model.posteriors] for model in models])
     together = replace(rotated, c=np.tile(rotated.c, len(models)), yty=np.tile(rotated.yty, len(models)))
     prior_variance = np.concatenate([model.latent.prior_scale for model in models]) ** 2
@@ -431,8 +446,8 @@ def left_out(
             residual[block, m] = model.latent.beyond(inputs, phi)
     results = []
     for m, model in enumerate(models):
-        precision = one[:, None] * tau[m]
-        found = leave_one_out(y, mean[:, m], variance[:, m], precision, model.mean_noise, residual[:, m])
-        epistemic = found.latent_variances + residual[:, m]
-        results.append(LeftOut(model, found, first, where, count, precision, epistemic))
+        precisions = (one * precision)[:, None] * tau[m]
+        missing = residual[:, m] + np.outer(1 / precision - 1, model.mean_noise)
+        found = leave_one_out(y, mean[:, m], variance[:, m], precisions, model.mean_noise, missing)
+        results.append(LeftOut(model, found, first, where, count, precisions, found.latent_variances + missing))
     return results

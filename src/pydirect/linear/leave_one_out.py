@@ -29,6 +29,8 @@ from pydirect.statistics.gaussian import TargetStatistics
 
 # A row that determines its own prediction has a leverage of one; what is left of it then is rounding.
 SMALLEST_REMAINDER = 1e-14
+# Noise variances that are tried, in units of one that is rather too large; below, f may be all that was learned.
+NOISE_SCALES = np.geomspace(0.2, 2.0, 30)
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,19 @@ def leave_one_out(
     if missing is not None:
         total = total + missing
     return LeaveOneOut(residuals, targets - residuals, total, latent, leverage, leverage.sum(axis=0))
+
+
+def expected_noise(left: LeaveOneOut, more: FloatArray, start: FloatArray) -> FloatArray:
+    """Return the noise variance of every output, (n_outputs,), that is expected where targets scatter by more than it.
+
+    `left`: by fits whose noise variance is `start`, (n_outputs,). `more`, (n_rows, n_outputs): what else targets have
+    beside that of f and of the noise. Of scales with equal chances, the mean: the likeliest may be near zero where
+    hardly any row tells of the noise alone.
+    """
+    noise, known = start * NOISE_SCALES[:, None], left.latent_variances + more
+    loss = np.stack([np.sum(np.log(known + each) + left.residuals**2 / (known + each), axis=0) for each in noise])
+    share = np.exp(0.5 * (loss.min(axis=0) - loss))
+    return np.asarray((share * noise).sum(axis=0) / share.sum(axis=0))
 
 
 # --- intervals

@@ -154,7 +154,6 @@ class LatentMarginalLikelihood(MarginalLikelihood):
     """
 
     iterations_between_updates = 5
-    counts = False
 
     def __init__(
         self,

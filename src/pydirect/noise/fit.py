@@ -54,6 +54,9 @@ from pydirect.tables.encoding import ColumnEncoding
 MARGINS = {CONSTANT: 0.0, HEAVY_TAILED: 0.003, VARYING: 0.01, VARYING_HEAVY_TAILED: 0.013}
 # Gain in nats of all rows together from which they have heavy tails.
 NATS_OF_TAILS = 4.0
+TINY = float(np.finfo(float).tiny)
+# Least relative precision of a row that tells of the noise.
+LEAST_PRECISION = 0.5
 # Of its margin: what varying noise must gain before all rows are weighted.
 PROMISING = 0.5
 # Rows up to which nobody asks that first: much of what varies shows only about a mean that has seen it.
@@ -207,7 +210,7 @@ class NoiseProblem:
         noise = np.array([1 / posterior.noise.precision for posterior, _ in self.fitted])
         variance = np.array([scale for _, scale in self.fitted]) ** 2
         rows, weight = self.used
-        given = self.basis, self.residual_variance, self.rows.x[rows], weight, self.rotated
+        given = self.basis, self.residual_variance, self.rows.x[rows], weight * self.precision, self.rotated
         return RowMoments(*given, noise, variance, self.rng.spawn(1)[0], self.n_threads)
 
     @cached_property
@@ -215,6 +218,11 @@ class NoiseProblem:
         """Indices and weights of the distinct rows of positive weight, (n_rows,) each."""
         first, weight, _ = self.rows.merged
         return first[weight > 0], weight[weight > 0]
+
+    @cached_property
+    def precision(self) -> FloatArray:
+        """Relative precisions of the distinct rows of positive weight, (n_rows,)."""
+        return self.rows.precisions[self.used[0]]
 
     @cached_property
     def targets(self) -> FloatArray:
@@ -226,8 +234,8 @@ class NoiseProblem:
         mean, variance = moments.at(rows)
         precision = moments.weight[rows, None] / moments.noise
         noise = np.array([posterior.noise.variance for posterior, _ in self.fitted])
-        residual = moments.missing[rows, None] * moments.prior_variance
-        return leave_one_out(self.targets[rows], mean, variance, precision, noise, residual)
+        missing = moments.missing[rows, None] * moments.prior_variance + np.outer(1 / self.precision[rows] - 1, noise)
+        return leave_one_out(self.targets[rows], mean, variance, precision, noise, missing)
 
 
 @dataclass(frozen=True)
@@ -368,12 +376,17 @@ def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[
     return NoiseFit(problem, moments).varying()
 
 
+def telling_rows(problem: NoiseProblem) -> NDArray[np.intp]:
+    """Return the rows whose targets scatter mostly by the noise, (n_chosen,): of others, gaps would pass for it."""
+    return np.flatnonzero(problem.precision >= LEAST_PRECISION)
+
+
 def choose_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel | None]:
     """Return the same with the kind of noise that leave-one-out scores favour for each output; None if all constant.
 
     Nothing is compared where leave-one-out residuals look Gaussian, or rows are few.
     """
-    if len(moments.x) < MIN_ROWS_TO_CHOOSE:
+    if len(telling_rows(problem)) < MIN_ROWS_TO_CHOOSE:
         return list(problem.fitted), None
     fit = NoiseFit(problem, moments)
     studentised = np.hstack([mean.loo.studentised for mean in fit.constant])
@@ -388,18 +401,27 @@ class NoiseFit:
     def __init__(self, problem: NoiseProblem, moments: RowMoments) -> None:
         self.problem, self.of_constant, self.rng = problem, moments, problem.rng
         self.basis, self.residual_variance, self.n_threads = problem.basis, problem.residual_variance, problem.n_threads
-        self.x, self.y, self.counts, self.noise = moments.x, problem.targets, moments.weight, moments.noise
-        self.one = problem.rows.counts.left_out(self.counts)
-        self.compared = self.everything = np.arange(len(self.x))
-        if len(self.x) > MAX_COMPARED_ROWS:
-            self.compared = np.sort(self.rng.choice(self.everything, MAX_COMPARED_ROWS, replace=False))
+        self.x, self.y, self.counts, self.noise = moments.x, problem.targets, problem.used[1], moments.noise
+        self.one, self.precision = problem.rows.counts.left_out(self.counts), problem.precision
+        self.missing = np.outer(1 / self.precision - 1, self.noise)  # variance of f over what is missing
+        self.compared = self.telling = telling_rows(problem)
+        if len(self.telling) > MAX_COMPARED_ROWS:
+            self.compared = np.sort(self.rng.choice(self.telling, MAX_COMPARED_ROWS, replace=False))
         # With constant noise, of every output.
-        self.constant = list(map(Mean, problem.fitted, self.constant_left_out(self.compared)))
+        log_weights = 0.5 * float(self.counts @ np.log(self.precision))
+        left_out = self.constant_left_out(self.compared)
+        self.constant = [Mean(*own, log_weights) for own in zip(problem.fitted, left_out, strict=True)]
 
     def constant_left_out(self, rows: NDArray[np.intp]) -> list[LeaveOneOut]:
         """Predict rows without themselves by the fit with constant noise, for every output."""
-        arrays = self.y[rows], *self.of_constant.at(rows), self.one[rows, None] / self.noise
-        return [leave_one_out(*[each[:, [k]] for each in arrays]) for k in range(len(self.noise))]
+        precision = (self.one * self.precision)[rows, None] / self.noise
+        arrays = self.y[rows], *self.of_constant.at(rows), precision
+        found = (leave_one_out(*[each[:, [k]] for each in arrays]) for k in range(len(self.noise)))
+        return [self.with_missing(loo, rows, k) for k, loo in enumerate(found)]
+
+    def with_missing(self, loo: LeaveOneOut, rows: NDArray[np.intp], k: int) -> LeaveOneOut:
+        """Add the variance over what is missing of rows to that of f."""
+        return replace(loo, latent_variances=loo.latent_variances + self.missing[rows, k, None])
 
     def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
         """Choose among constant and varying noise, with heavy tails and without."""
@@ -462,7 +484,11 @@ class NoiseFit:
 
     @cached_property
     def _first_squares(self) -> FloatArray:
-        return np.stack([squares_of(mean.loo) for mean in self.constant], axis=1)
+        return np.stack([self.squares_of(mean.loo, self.compared) for mean in self.constant], axis=1)
+
+    def squares_of(self, loo: LeaveOneOut, rows: NDArray[np.intp]) -> FloatArray:
+        """ρ of rows as if nothing were missing, (n_chosen,)."""
+        return squares_of(loo) * self.precision[rows]
 
     def _weighted(self, outputs: Sequence[int]) -> tuple[dict[int, Candidates], LogVariance]:
         """Weight all rows for some outputs, learn the log noise from all of them, and find what it then is.
@@ -475,7 +501,7 @@ class NoiseFit:
         basis, passes = found.log_variance.basis, []
         for _ in range(2 if len(self.x) <= MAX_COMPARED_ROWS else 1):
             means, squares = self._weighted_means(outputs, found.log_variance)
-            regressions = found, self._regression(squares, self.everything, basis)
+            regressions = found, self._regression(squares, self.telling, basis)
             passes += [(self._candidates(each, means), each.log_variance) for each in regressions]
             found = regressions[-1]
         return max(passes, key=lambda each: _log_density(each[0]))
@@ -485,16 +511,17 @@ class NoiseFit:
     ) -> tuple[dict[int, list[Mean]], FloatArray]:
         """Return the means of some outputs, weighted and not, and squares ρ of all rows by the weighted ones."""
         log_variances = log_variance.means(self.x, self.n_threads)
-        unweighted = self.constant_left_out(self.everything)
-        squares, means = np.tile(self.noise, (len(self.x), 1)), {}
+        unweighted = self.constant_left_out(self.telling)
+        squares, means = np.tile(self.noise, (len(self.telling), 1)), {}
         for k in outputs:
-            constant, precision = self.constant[k], precision_weights(log_variances[:, k], self.counts)
+            scatter = np.logaddexp(log_variances[:, k], np.log(np.maximum(self.missing[:, k], TINY)))
+            constant, precision = self.constant[k], precision_weights(scatter, self.counts)
             initial = InitialHyperparameters(float(self.noise[k]), constant.fitted[1] ** 2)
             weighted, moments = self.weighted(k, precision, initial)
-            loo = self.left_out(moments, k, precision / weighted.noise, self.everything)
-            squares[:, k] = squares_of(loo)
+            loo = self.left_out(moments, k, precision / weighted.noise, self.telling)
+            squares[:, k] = self.squares_of(loo, self.telling)
             # The weighted mean is for those rows whose left-out targets it is closer to by more than chance.
-            closer = is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts)
+            closer = is_gain((unweighted[k].residuals ** 2 - loo.residuals**2)[:, 0], self.counts[self.telling])
             means[k] = [constant, self._moved(weighted, constant), *[weighted] * closer]
         return means, squares
 
@@ -600,7 +627,8 @@ class NoiseFit:
 
     def left_out(self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp]) -> LeaveOneOut:
         """Predict rows of a weighted fit without themselves, (n_chosen, 1), given each measurement's precision."""
-        return leave_one_out(self.y[rows][:, [k]], *moments.at(rows), (self.one * precision)[rows, None])
+        found = leave_one_out(self.y[rows][:, [k]], *moments.at(rows), (self.one * precision)[rows, None])
+        return self.with_missing(found, rows, k)
 
     def moments(
         self,

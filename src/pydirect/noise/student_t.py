@@ -113,7 +113,7 @@ class StudentTFit(NoiseFit):
         """Alternate precisions and means, learn features again, and alternate once more."""
         compared = [self.flat(mean) for mean in self.constant]
         variances = [mean.fitted[1] ** 2 for mean in self.constant]
-        self.squares = np.stack([squares_of(loo) for loo in self.constant_left_out(self.everything)], axis=1)
+        self.squares = np.stack([squares_of(loo) for loo in self.constant_left_out(np.arange(len(self.x)))], axis=1)
         self.scales, self.means = robust_scale(self.squares), np.empty_like(self.y)
         self._alternate(variances)
         fits = self._precisions() > SMALLEST_PRECISION

@@ -120,15 +120,16 @@ class Gaps:
         `x`, `missing`, (n_rows, n_columns); returns (N_DRAWS, n_rows, n_columns).
         """
         half = np.random.default_rng(0).standard_normal((N_DRAWS // 2, x.shape[1]))
+        half[:, : len(half)] = np.linalg.qr(half[:, : len(half)])[0]
+        half /= np.sqrt(np.mean(half**2, axis=0))
         normal, found = np.concatenate([half, -half]), np.repeat(x[None], N_DRAWS, axis=0)
         if not self.precision.size:
             return np.where(missing, found + (self.scale * normal)[:, None], found)
         with single_blas_thread():
             for rows, columns in _patterns(missing):
                 root = np.linalg.cholesky(np.linalg.inv(self.precision[columns[:, :, None], columns[:, None, :]]))
-                found[:, rows[:, None], columns] += self.scale[columns] * np.einsum(
-                    "rij,srj->sri", root, normal[:, columns]
-                )
+                own = normal[:, : columns.shape[1]]
+                found[:, rows[:, None], columns] += self.scale[columns] * np.einsum("rij,sj->sri", root, own)
         return found
 
 
@@ -339,19 +340,21 @@ class ColumnEncoding:
     def draws_of_missing(
         self, x: FloatArray, absent: NDArray[np.bool_]
     ) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
-        """Yield rows that lack something, and draws of it in its place.
+        """Yield rows that lack something, and what may stand in its place: first what is expected, then draws.
 
-        `x`, (n_rows, n_encoded), and `absent`: what `encode_and_mark` has returned. Blocks of (n_chosen,), (N_DRAWS,
-        n_chosen, n_encoded).
+        In these nothing counts as missing: of rows whose indicators are 1 the fit has seen no other numbers than
+        expected ones. `x`, (n_rows, n_encoded), and `absent`: what `encode_and_mark` has returned. Blocks of
+        (n_chosen,), (1 + N_DRAWS, n_chosen, n_encoded).
         """
         width = absent.shape[1]
         touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * max(1, x.shape[1])))
         for begin in range(0, len(touched), size):
             rows = touched[begin : begin + size]
-            draws = np.repeat(x[None, rows], N_DRAWS, axis=0)
+            places = np.repeat(x[None, rows], 1 + N_DRAWS, axis=0)
             assert self.gaps is not None  # otherwise nothing may be missing
-            draws[..., :width] = self.gaps.draws(x[rows, :width], absent[rows])
-            yield rows, draws
+            places[1:, :, :width] = self.gaps.draws(x[rows, :width], absent[rows])
+            places[..., width:] = 0.0
+            yield rows, places
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
         """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
