@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 from pydirect._threads import threads
 from pydirect.features.kernel import linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood
+from pydirect.features.nearest_evidence import NearestEvidence
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
 
@@ -48,6 +49,28 @@ def random_theta(objective, seed):
 
 # The second part of the kernel: isotropic, a product over axes, or pairs of them.
 PARTS = pytest.mark.parametrize("order", [None, 0, 2])
+
+
+def test_weights_beyond_copies_are_precisions():
+    x, y, weight = make(23, 3, weighted=True)
+    copies = np.random.default_rng(1).uniform(0.5, 2.0, 23)
+    objective = MarginalLikelihood(x, y, weight, 2, copies=copies)
+    theta = random_theta(objective, 0)
+    p = objective.unpack(theta)
+    # N(y; f, σ²/ω)^k for a row of k copies with precision ω, but for what does not depend on θ
+    covariance = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
+    expected = -multivariate_normal(cov=covariance).logpdf(y[:, 0]) + 0.5 * np.log(copies).sum()
+    expected -= 0.5 * (1 - copies).sum() * np.log(2 * np.pi * p.noise_variance)
+    assert objective(theta)[0] == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
+    near = NearestEvidence(x, y, weight, np.arange(23), 22, objective, copies=copies)
+    near.update(theta)
+    near.trend[:] = 0.0
+    without = near(theta)[0] - objective.penalty(theta)[0]
+    ones = NearestEvidence(x, y, weight, np.arange(23), 22, objective, copies=np.ones(23))
+    ones.update(theta)
+    ones.trend[:] = 0.0
+    spare = (1 - copies).sum() * np.log(2 * np.pi * p.noise_variance) - np.log(copies).sum()
+    assert without == pytest.approx(ones(theta)[0] - objective.penalty(theta)[0] - 0.5 * spare, rel=1e-9)
 
 
 def objective_of(n, n_linear=2, order=None, **rows):

@@ -108,16 +108,18 @@ def test_short_length_scales_of_coordinates_are_found(seed):
     assert kernel.length_scales[:2].max() < 0.15 and kernel.length_scales[2:].min() > 1.0
 
 
+@pytest.mark.parametrize("precise", [False, True])
 @pytest.mark.parametrize("rough", [False, True])
-def test_with_all_rows_as_landmarks_the_referee_knows_the_evidence(rough):
+def test_with_all_rows_as_landmarks_the_referee_knows_the_evidence(rough, precise):
     x, y = problem(150, 4)
     rng, weight = np.random.default_rng(1), np.random.default_rng(2).uniform(0.5, 2.0, 150)
+    copies = np.random.default_rng(3).uniform(0.5, 2.0, 150) if precise else None
     scales, smoothness = (np.full(4, 0.5), 0.5) if rough else (np.full(4, 2.0), 2.5)
     kernel = KernelHyperparameters(0.1, 1.0, scales, 0.1, 2.0, 0.3, 4, smoothness)
-    likelihood = MarginalLikelihood(x, y, weight, 4).at(smoothness)
+    likelihood = MarginalLikelihood(x, y, weight, 4, copies=copies).at(smoothness)
     theta = np.log([0.1, 1.0, *scales, 0.1, 2.0, 0.3])
     expected = likelihood.penalty(theta)[0] - likelihood(theta)[0]
-    referee = Referee(x, y, weight, rng)
+    referee = Referee(x, y, weight, rng, copies=copies)
     phi = NystroemFeatures.at(referee._rows[0], kernel).transform(x)
     assert referee.log_evidence(phi, np.zeros(150), 0.1) == pytest.approx(expected, abs=1e-3)
     noise = [0.1 * 1.6**step for step in range(-7, 8)]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pydirect.features.rows import TrainingRows
-from pydirect.linear.leave_one_out import leave_one_out
+from pydirect.linear.leave_one_out import LeaveOneOut, expected_noise, leave_one_out
 from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
@@ -112,3 +112,16 @@ def test_copies_are_merged_and_spread_again():
     assert spread.residuals.shape == (5, 1)
     np.testing.assert_array_equal(spread.residuals[:, 0], distinct.residuals[where, 0])
     np.testing.assert_array_equal(spread.n_effective, distinct.n_effective)
+
+
+def test_the_expected_noise_is_that_of_a_fine_grid_of_its_logarithm():
+    rng = np.random.default_rng(0)
+    latent, more = rng.uniform(0.01, 0.2, (2, 3000, 2))
+    residuals = rng.standard_normal((3000, 2)) * np.sqrt(latent + more + [0.3, 0.1])
+    left, start = LeaveOneOut(*[residuals] * 3, latent, residuals, np.zeros(2)), np.array([0.4, 0.2])
+    np.testing.assert_allclose(expected_noise(left, more, start), [0.3, 0.1], rtol=0.1)
+    grid = np.exp(np.linspace(np.log(0.2), np.log(2.0), 4001))[:, None] * start
+    variance = grid[:, None] + (latent + more)[:5]
+    density = np.exp(-0.5 * np.sum(np.log(variance) + residuals[:5] ** 2 / variance, axis=1))
+    expected = (grid * density).sum(axis=0) / density.sum(axis=0)
+    np.testing.assert_allclose(expected_noise(left.rows(np.arange(5)), more[:5], start), expected, rtol=0.02)

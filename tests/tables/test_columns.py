@@ -486,3 +486,26 @@ def test_columns_of_the_same_name_and_columns_the_fit_did_not_have_are_named():
             columns.transform(more)
     with pytest.raises(ValueError, match="X must have the columns of the fit: it has them in another order"):
         columns.encoding_.encode(X[["b", "a"]])
+
+
+def test_draws_of_missing_numbers_have_the_moments_of_the_gaussian_exactly():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 5)) @ rng.standard_normal((5, 5)) + 3
+    x[rng.random(x.shape) < 0.3] = np.nan
+    columns = Columns(missing="indicator").encoding(x)
+    z, absent = columns.encode_and_mark(x)
+    assert z.shape == (300, 10)
+    for rows, places in columns.draws_of_missing(z, absent):
+        assert (places[:, :, 5:] == 0).all()  # nothing of them is missing
+        np.testing.assert_array_equal(places[0, :, :5], z[rows, :5])
+        for row, drawn in zip(rows, places[1:, :, :5].swapaxes(0, 1), strict=True):
+            lacking = absent[row]
+            own = np.linalg.inv(columns.gaps.precision[np.ix_(lacking, lacking)])
+            np.testing.assert_array_equal(
+                drawn[:, ~lacking], np.broadcast_to(z[row, :5][~lacking], (64, (~lacking).sum()))
+            )
+            np.testing.assert_allclose(drawn.mean(axis=0), z[row, :5], rtol=1e-9)
+            covariance = own * np.outer(columns.gaps.scale[lacking], columns.gaps.scale[lacking])
+            np.testing.assert_allclose(
+                np.cov(drawn[:, lacking].T, bias=True).reshape(covariance.shape), covariance, rtol=1e-6, atol=1e-9
+            )
