@@ -227,7 +227,7 @@ class _SmallFit:
         """Fit a model of standardised targets, with a kernel of few rows, and predict all rows without themselves."""
         plan = replace(self.plan, features=self.features, local=None, block_dtype="float64")
         scale, search = np.ones(rows.y.shape[1]), partial(search_kernel, max_rows=MAX_SEARCH_ROWS, thorough=False)
-        options = self.given.columns, search, self.rng, resolve_n_threads()
+        options = self.given.columns, search, self.rng
         with ignored():
             sums = collect([plan], fit_basis(plan.features, rows, *options, target_scale=scale), rows, Progress(0))
             fitted = infer(plan, Units(np.zeros_like(scale), scale, False), sums, self.rng)

@@ -135,7 +135,8 @@ class KernelRows:
     def exact(self, rows: NDArray[np.intp]) -> MarginalLikelihood:
         """Return the exact evidence of some rows."""
         few = self.take(rows)
-        return MarginalLikelihood(few.x, few.y, few.information, self.n_linear, self.tied, linear=few.linear, copies=few.weight)
+        own = few.x, few.y, few.information, self.n_linear, self.tied
+        return MarginalLikelihood(*own, linear=few.linear, copies=few.weight)
 
     def nearest(
         self, targets: NDArray[np.intp], n_neighbours: int, exact: MarginalLikelihood, **options: Any
