@@ -65,11 +65,11 @@ def test_a_frame_is_fitted_by_its_encoded_rows(model):
     latent = model.features_.transform(columns.encode(NEW)) @ model.coef_
     np.testing.assert_allclose(model.predict(NEW), model.y_mean_ + model.y_scale_ * latent)
     if model.features == "linear":  # elsewhere the categories of a column share a scale
-        complete = X.assign(wing=X["wing"].fillna(180.0))  # rows with gaps weigh less
-        known = clone(model).fit(complete, Y)
+        rows, new = (frame.fillna({"wing": 180.0}) for frame in (X, NEW))  # those with gaps weigh less
+        known = clone(model).fit(rows, Y)
         encode = known.columns_.encode
-        plain = clone(model).fit(encode(complete), Y)
-        np.testing.assert_array_equal(known.predict(NEW), plain.predict(encode(NEW)))
+        plain = clone(model).fit(encode(rows), Y)
+        np.testing.assert_array_equal(known.predict(new), plain.predict(encode(new)))
     assert model.score(NEW, Y_NEW) > 0.85
 
 
