@@ -112,8 +112,8 @@ def test_the_self_test_finds_a_changed_table(tmp_path, c, small):
     model = small(small.regressor("linear", posterior="sequential"))
     quantize(model, 4, arithmetic="integer").to_c(tmp_path / "model.h", prefix="m")
     text = (tmp_path / "model.h").read_text()
-    begin = text.index("m_codes[")
-    changed = text[:begin] + re.sub(r"(\{\s*)(\d+)", lambda m: m[1] + str(int(m[2]) ^ 0x11), text[begin:], count=1)
+    begin = text.index("m_slope[")
+    changed = text[:begin] + re.sub(r"(\{\s*)(-?\d+)", lambda m: m[1] + str(int(m[2]) ^ 0x11), text[begin:], count=1)
     assert changed != text
     if shutil.which("cc"):
         (tmp_path / "model.h").write_text(changed)

@@ -11,7 +11,7 @@ from pydirect.quantized.codes import unit_levels
 from pydirect.quantized.compile import INPUT_UNIT
 from pydirect.quantized.fit_quantized import _candidates
 from pydirect.quantized.predictors import load_quantized
-from pydirect.quantized.program import ONE, AccumulatorOverflowError
+from pydirect.quantized.program import AccumulatorOverflowError, shifted
 from pydirect.quantized.proposals import RIDGE, growing_forest
 from pydirect.quantized.task import LabelTask, TargetTask
 
@@ -41,11 +41,11 @@ def forest(task):
 
 def test_leaves_are_the_answers_to_the_questions_of_every_level():
     columns, thresholds = np.array([[0, 2], [1, 1]]), np.array([[0.0, 1.0], [-1.0, 2.0]])
-    phi = ForestFeatures(columns, thresholds, 0.5, np.full(3, 0.3), 2.0).transform(
+    phi = ForestFeatures(columns, thresholds, 0.5, np.full(3, 0.3)).transform(
         np.array([[0.5, -2.0, 0.0], [-1.0, 3.0, 7.0]])
     )
-    np.testing.assert_array_equal(phi[0], [0, 0, 0.5, 0, 0.5, 0, 0, 0, 0.15, -0.6, 0, 2])
-    np.testing.assert_array_equal(phi[1], [0, 0.5, 0, 0, 0, 0, 0, 0.5, -0.3, 0.3 * 3, 0.3 * 5, 2])
+    np.testing.assert_array_equal(phi[0], [0, 0, 0.5, 0, 0.5, 0, 0, 0, 0.15, -0.6, 0])
+    np.testing.assert_array_equal(phi[1], [0, 0.5, 0, 0, 0, 0, 0, 0.5, -0.3, 0.3 * 3, 0.3 * 5])
 
 
 def test_the_first_trees_of_a_forest_are_the_smaller_forest():
@@ -88,11 +88,11 @@ def test_totals_are_sums_of_the_leaves_that_rows_reach(forest):
             for column, threshold in zip(columns, thresholds, strict=True):
                 leaf = 2 * leaf + int(row[column] > threshold)
             expected += int(program.gain[8 * tree]) * weights[8 * tree + leaf]
-        phi = [*row[program.linear].tolist(), ONE][: program.n_basis_functions - program.n_leaves]
-        for value, gain, own in zip(phi, program.gain[program.n_leaves :], weights[program.n_leaves :], strict=True):
-            expected += ((value * int(gain) + 2**14) >> 15) * own
-        assert np.abs(expected).max() <= program.prove().accumulator and program.total_shift == 0
-        np.testing.assert_array_equal(expected, total)
+        linear = row[program.linear].tolist()
+        for value, gain, own in zip(linear, program.gain[program.n_leaves :], weights[program.n_leaves :], strict=True):
+            expected += value * int(gain) * own
+        assert np.abs(expected).max() <= program.prove().accumulator
+        np.testing.assert_array_equal(shifted(expected, program.total_shift), total)
     with pytest.raises(AccumulatorOverflowError):
         replace(program, multipliers=program.multipliers * 2**11).prove()
 

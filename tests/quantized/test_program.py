@@ -117,8 +117,8 @@ def linear_program(multipliers, gain):
 
 def test_sums_reach_their_bound_and_no_more(at_every_level):
     multipliers = np.array([16000, -16000, 500, 1])
-    program = linear_program(multipliers, [32767, 32767, 32767, 32767])
-    assert program.prove().accumulator == 32766 * 32501
+    program = linear_program(multipliers, [1, 1, 1, 1])
+    assert program.prove().accumulator == 32767 * 32501
     rows = 1e9 * np.sign(multipliers) * np.array([[1.0], [-1.0]])
     ends = program.totals(rows).ravel()
     assert abs(ends[0] - program.prove().sum) <= 1 and abs(ends[1] + program.prove().sum) <= 1
@@ -133,12 +133,12 @@ def test_sums_reach_their_bound_and_no_more(at_every_level):
         ({"phase_shift": np.full(2, 32, dtype=np.uint8)}, "phase_shift must be at most 31, but could reach 32"),
         ({"limit": 32768}, "limit must be at most 32767"),
         ({"multipliers": np.array([-(2**15) - 1, 1], dtype=np.int32)}, "multipliers must be at most 32768"),
-        ({"gain": np.array([1, -32768], dtype=np.int32)}, "gain must be at most 32767"),
+        ({"gain": np.array([1, -(2**30)], dtype=np.int32)}, "gain must be at most 1073741823"),
     ],
 )
 def test_constants_out_of_range_are_refused(change, message):
     program = linear_program([1, 1], [100, 100])
-    assert program.prove().accumulator == 200
+    assert program.prove().accumulator == 200 * 32767
     with pytest.raises(AccumulatorOverflowError, match=message):
         replace(program, **change).prove()
 

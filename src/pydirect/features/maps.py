@@ -442,7 +442,7 @@ def cholesky_with_jitter(covariance: FloatArray, scale: float) -> FloatArray | N
 
 @dataclass(frozen=True)
 class ForestFeatures(FeatureMap):
-    """Leaves of trees Φ(x) = [a · one-hot leaves of every tree | x ⊙ linear_scale | constant].
+    """Leaves of trees Φ(x) = [a · one-hot leaves of every tree | x ⊙ linear_scale].
 
     All nodes of a level ask the same question (oblivious trees): `columns` (n_trees, depth), the input of every level,
     and `thresholds` (n_trees, depth), above which the level's bit of the leaf is one, the first level's the highest.
@@ -453,7 +453,6 @@ class ForestFeatures(FeatureMap):
     thresholds: Annotated[FloatArray, Shape("n_trees*", "depth")]
     amplitude: float
     linear_scale: Annotated[FloatArray, Shape("n_inputs")]
-    constant: float
 
     __repr__ = short_repr
 
@@ -484,27 +483,26 @@ class ForestFeatures(FeatureMap):
     @property
     def n_weights(self) -> int:
         """Number of basis functions."""
-        return self.n_leaves + self.n_features_in + 1
+        return self.n_leaves + self.n_features_in
 
     @property
     def pairs(self) -> NDArray[np.intp]:
         """Number of a group for every weight, (n_weights,): the leaves of a tree are one group."""
         leaves = np.repeat(np.arange(self.n_trees), 1 << self.depth)
-        return np.concatenate([leaves, self.n_trees + np.arange(self.n_features_in + 1)])
+        return np.concatenate([leaves, self.n_trees + np.arange(self.n_features_in)])
 
     def transform(self, x: FloatArray, dtype: DTypeLike = np.float64, n_threads: int = 1) -> Block:
         out = np.zeros((len(x), self.n_weights), dtype=dtype)
         right = (x[:, self.columns.ravel()] > self.thresholds.ravel()).reshape(len(x), self.n_trees, self.depth)
         leaf = right @ (1 << np.arange(self.depth)[::-1]) + (np.arange(self.n_trees) << self.depth)
         np.put_along_axis(out, leaf, self.amplitude, axis=1)
-        out[:, self.n_leaves : -1] = linear_inputs(x, self.n_features_in) * self.linear_scale
-        out[:, -1] = self.constant
+        out[:, self.n_leaves :] = linear_inputs(x, self.n_features_in) * self.linear_scale
         return out
 
     def gradient(self, x: FloatArray) -> Along:
         def along(direction: Direction) -> FloatArray:
             out = np.zeros((len(x), self.n_weights))
-            out[:, self.n_leaves : -1] = self.linear_scale * linear_rates(x, self.n_features_in, direction)
+            out[:, self.n_leaves :] = self.linear_scale * linear_rates(x, self.n_features_in, direction)
             return out
 
         return along

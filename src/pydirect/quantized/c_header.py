@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydirect import __version__
 from pydirect._validation import FloatArray, as_number
 from pydirect.persistence.container import atomic_open
-from pydirect.quantized.codes import PackedCodes
+from pydirect.quantized.codes import PackedCodes, pack_codes
 from pydirect.quantized.compile import threshold_step
 from pydirect.quantized.device import (
     POLYNOMIAL,
@@ -34,6 +34,8 @@ WIDTH = 116
 # Counters of the generated code have 16 bits.
 LARGEST_COUNT = 65535
 N_TESTS = 8
+# Compilers would zero this many totals by a function of the library.
+MANY_COLUMNS = 5
 SINGLE_MAX = float(np.finfo(np.float32).max)
 C_TYPES = {np.dtype(f"{sign}int{bits}"): f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 C_TYPES |= {np.dtype(np.float32): "float"}
@@ -113,17 +115,20 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
     - `packed`: its codes.
     - `rows`, (n_tests, n_features_in): rows for the self-test, counts or in single precision.
     """
-    program = device.program
+    program, n_coded = device.program, device.n_coded
     bounds = program.prove()
     for name, count in (("n_features_in", program.n_features_in), ("n_basis_functions", len(program.codes))):
         if count > LARGEST_COUNT:
             raise ValueError(f"{name} must be at most {LARGEST_COUNT} in exported code, got {count}")
     stored = {name: a for part in device.tables().values() for name, a in part.items()} | device.interval_table()
     found = {
-        f"bits{packed.bits}": True,
+        f"bits{packed.bits}": n_coded > 0,
         "fourier": program.n_frequencies > 0,
-        "forest": program.n_trees > 0,
         "linear": len(program.linear) > 0,
+        "direct": "slope" in stored,
+        "start": "start" in stored,
+        "groups": n_coded > 0,
+        "forest": program.n_trees > 0,
         "several": program.n_samples > 1,
         "shift": program.total_shift > 0,
         "even": "multipliers" not in stored,
@@ -140,7 +145,7 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         f"   {bounds.sum} (both of {2**30 - 1}), no sum of squares {bounds.squares} (of {2**32 - 1}). */\n\n",
         # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
         *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
-        table("pd_codes", packed.packed),
+        *([table("pd_codes", pack_codes(packed.unpack()[:n_coded], packed.bits))] if n_coded else []),
         *(table(f"pd_test_{name}", a) for name, a in _test_tables(device, rows).items()),
         "\n",
         template("program.h", conditions),
@@ -159,17 +164,16 @@ def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int 
         "N_INPUTS": program.n_inputs,
         "N_COLUMNS": program.n_columns,
         "N_FREQUENCIES": program.n_frequencies,
-        "N_TREES": program.n_trees,
-        "N_LEAVES": program.n_leaves,
         "DEPTH": program.depth,
-        "INPUT_BITS": threshold_step(program.n_inputs).bit_length() - 1,
+        "INPUT_MASK": threshold_step(program.n_inputs) - 1,
         "N_LINEAR": len(program.linear),
-        "FIRST_LINEAR": 2 * program.n_frequencies + program.n_trees,
         "LIMIT": f"INT32_C({program.limit})",
         "ONE": f"INT32_C({ONE})",
-        "N_GROUPS": len(stored["group_end"]),
+        "N_GROUPS": len(stored.get("group_end", ())),
+        "FIRST_GAIN": f"INT32_C({program.gain[0]})",
         "TOTAL_SHIFT": program.total_shift,
         "DEVIATION_SHIFT": program.deviation_shift,
+        "ZEROED": "volatile" if program.n_columns >= MANY_COLUMNS else "",
         "N_TESTS": n_tests,
         "INDEX": "uint_fast16_t" if n_indexed <= LARGEST_COUNT else "uint32_t",
         **{f"SINE_{k}": f"UINT32_C({c})" for k, c in enumerate(SINE, 1)},
@@ -190,7 +194,7 @@ def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int 
     values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
     for name, macro in (("columns", "COLUMN(i)"), ("linear", "LINEAR(i)")):
         values[macro] = f"{_read(stored[name])}(pd_{name} + (i))" if name in stored else "(i)"
-    reads = {"frequencies": "FREQUENCY", "group_gain": "GAIN", "multipliers": "MULTIPLIER"}
+    reads = {"frequencies": "FREQUENCY", "group_gain": "GAIN", "group_end": "END", "slope": "SLOPE", "multipliers": "MULTIPLIER"}
     return values | {f"READ_{macro}": _read(stored[name]) for name, macro in reads.items() if name in stored}
 
 

@@ -16,7 +16,6 @@ from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, 
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.program import (
     INPUT_LIMIT,
-    LARGEST_GAIN,
     LARGEST_SHIFTED,
     ONE,
     SINGLE_NOISE,
@@ -27,6 +26,8 @@ from pydirect.quantized.program import (
 MULTIPLIER_LIMIT = 127
 # Standardised inputs are int16 in these units.
 INPUT_UNIT = 2.0**-12
+# Sums over at most this many samples fit without a shift, and gains keep their precision.
+FEW_SAMPLES = 2
 # Frequencies take the fewest bits that move no phase by more than this many turns.
 LARGEST_PHASE_ERROR = 2.0**-9
 
@@ -79,8 +80,7 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
     constant: float | None = None
     if isinstance(features, ForestFeatures):
         n_trees, depth = features.n_trees, features.depth
-        slopes, constant = features.linear_scale, features.constant
-        first = np.full(features.n_leaves, features.amplitude)
+        first, slopes = np.full(features.n_leaves, features.amplitude), features.linear_scale
     elif isinstance(features, FourierFeatures):
         first = waves = np.concatenate([features.amplitudes, features.amplitudes])
         slopes, constant = features.slopes, features.constant
@@ -100,7 +100,8 @@ def lay_out(features: FeatureMap, used: NDArray[np.bool_], spread: FloatArray | 
     trees = np.flatnonzero(used[: n_trees << depth].reshape(n_trees, 1 << depth).any(axis=1))
     trees = trees[np.argsort(-size[trees << depth], kind="stable")]
     linear = np.flatnonzero(used[len(first) : end] & (slopes != 0))
-    linear = linear[np.argsort(-size[len(first) + linear], kind="stable")]
+    if f:  # in groups
+        linear = linear[np.argsort(-size[len(first) + linear], kind="stable")]
     pairs = np.stack([frequencies, f + frequencies], axis=1).ravel()
     leaves = ((trees << depth)[:, None] + np.arange(1 << depth)).ravel()
     last = [end] if constant is not None and used[-1] else []
@@ -148,16 +149,18 @@ def build_program(
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
     elif isinstance(features, ForestFeatures) and len(layout.trees):
         compared, thresholds = features.columns[layout.trees], features.thresholds[layout.trees]
-    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(np.arange(len(turns)), [*layout.linear, *compared.flat]))
+    numbers = np.arange(len(turns))
+    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(numbers, layout.linear) | (compared.size > 0))
     own_inputs = _input_fields(basis.input_map, inputs)  # refuses normal scores
     # An input is above the threshold if its integer, which is rounded, is above this one.
     above = np.rint(thresholds / INPUT_UNIT - 0.5).astype(np.int16)
-    if (above % threshold_step(len(inputs))).any():
-        raise IntegerArithmeticError(f"thresholds must be multiples of {threshold_step(len(inputs))} input units")
+    step = threshold_step(len(inputs))
+    if (above % step != compared).any():
+        raise IntegerArithmeticError(f"thresholds must be the number of their input beyond multiples of {step} units")
     frequencies, phase_shift = quantise_frequencies(turns[inputs])
     multipliers, step = integer_levels(levels)
     first, n_linear = 2 * len(layout.frequencies) + (len(compared) << compared.shape[1]), len(layout.linear)
-    in_units = np.full(len(layout.order), 1 / ONE)
+    in_units = np.full(len(layout.order), 1 / ONE if len(layout.frequencies) else 1.0)
     in_units[first : first + n_linear] = INPUT_UNIT
     n_outputs = len(output.scale)
     one = np.ones(n_outputs)
@@ -166,7 +169,7 @@ def build_program(
         limit=round(input_reach(features) / INPUT_UNIT),
         frequencies=frequencies,
         phase_shift=phase_shift,
-        compared=np.searchsorted(inputs, compared).astype(np.int32),
+        compared=compared.astype(np.int32),
         thresholds=above,
         linear=np.searchsorted(inputs, layout.linear).astype(np.int32),
         gain=np.zeros(len(layout.order), dtype=np.int32),
@@ -205,22 +208,31 @@ def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, An
 
 
 def threshold_step(n_inputs: int) -> int:
-    """Return the step of thresholds: a split is stored in 16 bits, the number of its input among the highest."""
+    """Return the step of thresholds: a split is stored in 16 bits, the lowest of which are the number of its input."""
     return 1 << max((n_inputs - 1).bit_length(), 1)
 
 
 def _with_units(program: IntegerProgram, units: FloatArray, output: Outputs) -> IntegerProgram:
     """Set gains, shifts and output scales, given what a basis function of one represents, in units of Φw."""
     s, largest = program.n_samples, float(np.abs(units).max(initial=0.0)) or 1.0
-    unit = largest / LARGEST_GAIN  # a gain of one, in units of Φw
+    most = (LARGEST_SHIFTED - 4 * s) // (2 * s)  # of a total
+    own = units[: program.n_leaves]
+    halvings = np.rint(np.log2(own[:1] / own)).astype(np.int32)  # units of trees are powers of two, the largest first
+    # A gain of one, in units of Φw: so large that squares hold the noise.
+    least = float((np.sqrt(output.noise) / output.scale).max()) * s**1.5 / 2.0 ** (45 + program.term_shift)
+    unit = max(largest / program.largest_gain, min(least, largest))
     while True:
-        program = replace(program, gain=np.rint(units / unit).astype(np.int32))
-        reach = int(program.reach(program.weights).max(initial=0))
-        if reach <= LARGEST_SHIFTED:
+        gain = np.rint(units / unit).astype(np.int32)
+        gain[: program.n_leaves] = gain[:1] >> halvings
+        program = replace(program, gain=gain)
+        reach = max(*program.reach(program.weights).tolist(), 1)
+        limit = most if s <= FEW_SAMPLES and not program.n_frequencies else LARGEST_SHIFTED
+        if reach <= limit:
             break
-        unit *= max(reach / LARGEST_SHIFTED, 1.01)
-    total_shift = max(int(np.ceil(np.log2(2 * s * max(reach, 1) / (LARGEST_SHIFTED - 4 * s)))), 0)
-    program, scale = replace(program, total_shift=total_shift), output.scale * unit * ONE * 2.0**total_shift
+        unit *= max(reach / limit, 1.01)
+    total_shift = max(int(np.ceil(np.log2(reach / most))), 0)
+    program = replace(program, total_shift=total_shift)
+    scale = output.scale * unit * 2.0 ** (program.term_shift + total_shift)
     if s == 1:
         noise, shift, step = np.full(len(scale), SINGLE_NOISE), 0, np.sqrt(output.noise / SINGLE_NOISE)
     else:

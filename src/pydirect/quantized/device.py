@@ -34,7 +34,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pydirect._validation import FloatArray, as_float_array
-from pydirect.quantized.compile import threshold_step
 from pydirect.quantized.fitted import as_rows
 from pydirect.quantized.program import (
     AccumulatorOverflowError,
@@ -391,12 +390,10 @@ class DeviceModel:
         if program.n_frequencies:
             parts["frequencies"] = {"phase_shift": program.phase_shift, "frequencies": program.frequencies}
         if program.n_trees:
-            step = threshold_step(program.n_inputs)
-            splits = program.compared * (2**16 // step) + (program.thresholds.astype(np.int32) + 2**15) // step
-            parts["trees"] = {"splits": splits.astype(np.uint16)}
+            parts["trees"] = {"splits": (program.thresholds.astype(np.int32) + 2**15).astype(np.uint16)}
         if level_step(program.multipliers) is None:
             parts["levels"] = {"multipliers": smallest_integers(program.multipliers)}
-        parts["groups"] = term_groups(program)
+        parts |= {"slopes": self.slopes(), "groups": self.groups()}
         outputs: Tables = {} if program.n_samples == 1 else {"noise": program.noise}
         if isinstance(self.results, SingleResults):
             with np.errstate(over="ignore"):  # only the size counts then: `require_digits`
@@ -407,6 +404,34 @@ class DeviceModel:
         if fixed is self.results:
             outputs |= {"width_gain": fixed.width_gain, "width_shift": fixed.width_shift}
         return parts | {"outputs": outputs}
+
+    @property
+    def n_coded(self) -> int:
+        """Number of basis functions whose weights are stored as codes, not times their gains."""
+        return self.program.n_basis_functions if self.program.n_frequencies else self.program.n_leaves
+
+    def slopes(self) -> Tables:
+        """Return weights times gains of all inputs and of the constant, where they are no codes."""
+        program, n_linear = self.program, len(self.program.linear)
+        if program.n_frequencies:
+            return {}
+        weights = program.gain[self.n_coded :, None] * program.weights[self.n_coded :]
+        slope = np.zeros((program.n_inputs, program.n_columns), dtype=np.int64)
+        slope[program.linear] = weights[:n_linear]
+        own: Tables = {"slope": smallest_integers(slope)} if n_linear else {}
+        return own | ({"start": weights[-1].astype(np.int32)} if program.has_constant else {})
+
+    def groups(self) -> Tables:
+        """Return where terms of a gain end, and these gains; a tree is a term, and each gain half of the one before."""
+        program, gain = self.program, self.program.gain[: self.n_coded : 1 << self.program.depth]
+        if not len(gain):
+            return {}
+        if program.n_frequencies:
+            ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))
+            return {"group_end": ends.astype(np.min_scalar_type(len(gain))), "group_gain": smallest_integers(gain[ends - 1])}
+        halves = gain[0] >> np.arange(31)
+        ends = np.searchsorted(-gain, -halves[halves >= gain[-1]], side="right")
+        return {"group_end": ends.astype(np.min_scalar_type(len(gain)))}
 
     def interval_table(self) -> Tables:
         """Return the table that only ``predict_interval`` reads."""
@@ -421,14 +446,14 @@ class DeviceModel:
         single-precision unit; `bench/scripts/flash.py` compares.
         """
         program, counts = self.program, self.raw is not None
-        columns, inputs, trees = program.n_columns, program.n_inputs, program.n_trees
-        code = 435 if counts else 205
-        code += 150 * (program.n_samples > 1) + 150 * (program.n_frequencies > 0) + 90 * (trees > 0)
-        code += 95 * (len(set(program.gain.tolist())) > 1)
+        columns, inputs, trees, waves = program.n_columns, program.n_inputs, program.n_trees, program.n_frequencies
+        code = (490 if counts else 195) + 120 * (trees > 0) + 275 * (waves > 0)
+        code += 145 * (program.n_samples > 1) + 65 * (program.total_shift > 0)
         code += (330 if counts else 220) * (program.n_outputs > 1) + (150 if counts else 230) * (self.n_classes > 0)
-        instructions = 37 * inputs + (35 + 15 * inputs) * program.n_frequencies + 70 * trees
-        instructions += 90 * columns * (program.n_samples > 1)
-        instructions += (8 + 18 * columns) * (program.n_basis_functions - program.n_leaves + trees)
+        terms = trees if waves == 0 else program.n_basis_functions
+        instructions = 70 + 26 * inputs + (35 + 15 * inputs) * waves + 12 * program.depth * trees
+        instructions += 90 * columns * (program.n_samples > 1) + (12 + 16 * columns) * terms
+        instructions += 6 * inputs * columns * (waves == 0)
         return {"code": code, "stack": 2 * inputs + 4 * columns + 128, "instructions": instructions}
 
 
@@ -436,11 +461,3 @@ def level_step(multipliers: NDArray[np.int32]) -> int | None:
     """Return the difference between neighbouring levels if it is constant, else None."""
     steps = set(np.diff(multipliers).tolist())
     return steps.pop() if len(steps) == 1 else None
-
-
-def term_groups(program: IntegerProgram) -> Tables:
-    """Return where terms of the same gain end, and these gains; a tree is one term, like any other basis function."""
-    leaves, gain = program.n_leaves, program.gain  # trees have no frequencies before them
-    gain = np.concatenate([gain[: leaves : 1 << program.depth], gain[leaves:]])
-    ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))[: len(gain)]
-    return {"group_end": ends.astype(np.uint16), "group_gain": smallest_integers(gain[ends - 1])}

@@ -247,6 +247,7 @@ class QuantizedModel(Outputs):
             parts["levels"] = self.levels.nbytes + sum(a.nbytes for a in (self.centre, self.spread) if a.size > 1)
             parts["outputs"] = 8 * 3 * self.n_outputs
         else:
+            parts["weights"] = -(-device.n_coded * n_columns * self.packed.bits // 8)
             parts |= {part: sum(a.nbytes for a in own.values()) for part, own in device.tables().items()}
             sizes, taken = dict(device.cost()), device.program.multipliers != 0
             sizes = {"flash": sum(parts.values()) + sizes.pop("code")} | sizes

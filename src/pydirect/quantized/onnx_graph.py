@@ -328,7 +328,7 @@ def _features(features: Any, inputs: Any) -> Any:
         parts = [np.cos(phase) * features.amplitudes, np.sin(phase) * features.amplitudes]
     if features.linear_scale is not None and len(features.linear_scale):
         parts.append(_cut(inputs[:, : len(features.linear_scale)], LINEAR_REACH) * features.linear_scale)
-    if features.constant is not None:
+    if isinstance(features, FourierFeatures) and features.constant is not None:
         parts.append(_column(inputs, features.constant))
     return np.concatenate(parts, axis=1)
 

@@ -17,20 +17,20 @@ intervals. Throughout, ``shifted(v, r)`` is v/2^r rounded to the nearest integer
      integer, 2^32 = one turn, which wraps around:
      ``phase_f = Σ_i (frequencies[f, i] · q_i) << phase_shift_i mod 2^32``.
      The sine is `turn_sine` of the phase, the cosine that of ``phase + 2^30``.
-   - Leaves of the trees of a forest, 0 or ONE, tree by tree. A tree has ``depth`` levels; the bit of a level is one if
+   - Leaves of the trees of a forest, 0 or 1, tree by tree. A tree has ``depth`` levels; the bit of a level is one if
      ``q_i > threshold`` for the input and the threshold of the level's split, and the bits, the first level's the
-     highest, are the number of the leaf that is ONE.
+     highest, are the number of the leaf that is 1.
    - Inputs: q_i for every i in ``linear``.
-   - The constant ONE, if there is one.
+   - The constant, if there is one: ONE, or 1 in programs without frequencies.
 
    `turn_sine`: the phase is rounded to 16 bits. The two highest are the quadrant, the other 14 the position p in it; in
    odd quadrants p becomes ``2^14 − p``. A polynomial of p follows: ``z = p² >> 12``, ``r = c_1 − ((z (c_2 − (z c_3 >>
    16))) >> 16)``, ``(p r + 2^13) >> 14``. In quadrants 2 and 3 it is negated.
 
 3. Totals. ``multipliers[code]`` is the integer that a code stands for; each basis function has a gain. For every column
-   (a sample of an output, column = output · n_samples + sample) ``sum = Σ_j shifted(φ_j · gain_j, 15) ·
-   multipliers[code[j, column]]`` in int32, and ``total = shifted(sum, total_shift)``. `prove` proves from the codes
-   that nothing can overflow, whatever the inputs.
+   (a sample of an output, column = output · n_samples + sample) ``sum = Σ_j shifted(φ_j · gain_j, term_shift) ·
+   multipliers[code[j, column]]`` in int32, with a ``term_shift`` of 15, or none in programs without frequencies, and
+   ``total = shifted(sum, total_shift)``. `prove` proves from the codes that nothing can overflow, whatever the inputs.
 
 4. Moments over the S samples of an output: ``sum = Σ_s total_s`` and ``d_s = shifted(S · total_s − sum,
    deviation_shift)`` in int32, ``V = noise + Σ_s d_s²`` in uint32, ``root = ⌊√(2^16 V)⌋``, 24 bits. For a single
@@ -197,7 +197,7 @@ class IntegerProgram(Results):
     thresholds: NDArray[np.int16]
     # int32 (n_linear,): inputs that are basis functions themselves
     linear: NDArray[np.int32]
-    # int32 (n_basis_functions,): at most `LARGEST_GAIN` in magnitude
+    # int32 (n_basis_functions,): at most `LARGEST_GAIN` in magnitude where there are frequencies
     gain: NDArray[np.int32]
     # uint8 (n_basis_functions, n_outputs · n_samples)
     codes: NDArray[np.uint8]
@@ -257,6 +257,16 @@ class IntegerProgram(Results):
         return 2 * self.n_frequencies + self.n_leaves
 
     @property
+    def term_shift(self) -> int:
+        """Shift of products with gains."""
+        return 15 if self.n_frequencies else 0
+
+    @property
+    def largest_gain(self) -> int:
+        """Largest magnitude of a gain."""
+        return LARGEST_GAIN if self.n_frequencies else LARGEST_SHIFTED
+
+    @property
     def has_constant(self) -> bool:
         """Whether the last basis function is the constant."""
         return self.n_basis_functions > self.first_linear + len(self.linear)
@@ -274,9 +284,9 @@ class IntegerProgram(Results):
 
     def reach(self, weights: Integers) -> Integers:
         """Largest magnitude of sums with these weights (n_basis_functions, n), whatever the inputs, (n,)."""
-        largest = np.full(self.n_basis_functions, ONE, dtype=np.int64)
+        largest = np.full(self.n_basis_functions, 1 << self.term_shift, dtype=np.int64)
         largest[self.first_linear : self.first_linear + len(self.linear)] = self.limit
-        terms = np.abs(weights) * shifted(largest * np.abs(self.gain.astype(np.int64)), 15)[:, None]
+        terms = np.abs(weights) * shifted(largest * np.abs(self.gain.astype(np.int64)), self.term_shift)[:, None]
         if self.n_trees:  # of a tree one leaf counts
             own, terms = np.split(terms, [self.n_leaves])
             own = own.reshape(self.n_trees, -1, terms.shape[1]).max(axis=1)
@@ -298,7 +308,7 @@ class IntegerProgram(Results):
             ("phase_shift", int(self.phase_shift.max(initial=0)), 31),
             ("multipliers", int(np.abs(self.multipliers.astype(np.int64)).max(initial=0)), 2**15),
             ("limit", self.limit, INPUT_LIMIT),
-            ("gain", int(np.abs(self.gain.astype(np.int64)).max(initial=0)), LARGEST_GAIN),
+            ("gain", int(np.abs(self.gain.astype(np.int64)).max(initial=0)), self.largest_gain),
             ("a total before it is shifted", accumulator, LARGEST_SHIFTED),
             ("a sum over the samples", sums, LARGEST_SHIFTED // 2),
             ("the sum of squares", squares, 2**32 - 1),
@@ -334,18 +344,19 @@ class IntegerProgram(Results):
             pairs = np.stack([turn_sine(phase + QUARTER), turn_sine(phase)], axis=2)
             parts.append(np.reshape(pairs, (-1, 2 * self.n_frequencies)))
         if self.n_trees:
-            parts.append(leaves(q, self.compared, self.thresholds.astype(np.int64)) * ONE)
+            parts.append(leaves(q, self.compared, self.thresholds.astype(np.int64)))
         if len(self.linear):
             parts.append(np.take(q, self.linear, axis=1))
         if not parts or self.has_constant:
-            parts.append(np.sum(q, axis=1, keepdims=True) * 0 + ONE)
+            parts.append(np.sum(q, axis=1, keepdims=True) * 0 + (1 << self.term_shift))
         return np.concatenate(parts, axis=1)
 
     def totals_of_features(self, phi: Any, weights: Any = None) -> Any:
         """Step 3: totals, (n_rows, n_outputs, n_samples); `weights`: the same as `weights`, as a value of a graph."""
         if not self.n_basis_functions:
             return np.zeros((len(phi), self.n_outputs, self.n_samples), dtype=np.int64)
-        sums = shifted(phi * self.gain.astype(np.int64), 15) @ (self.weights if weights is None else weights)
+        terms = shifted(phi * self.gain.astype(np.int64), self.term_shift)
+        sums = terms @ (self.weights if weights is None else weights)
         return np.reshape(shifted(sums, self.total_shift), (-1, self.n_outputs, self.n_samples))
 
     def totals(self, X: ArrayLike) -> Integers:
@@ -374,7 +385,7 @@ class IntegerProgram(Results):
 
     def run(self, x: FloatArray, n_threads: int = 1, with_missing: bool = False) -> Integers:
         """Return the same totals, by compiled kernels where there are any; the same bits for any number of threads."""
-        if self.n_trees:  # comparisons, which NumPy does as well
+        if not self.n_frequencies:  # comparisons and sums, which NumPy does as well
             blocks = range(0, max(len(x), 1), BLOCK_ROWS)
             return np.concatenate([self.totals(x[begin : begin + BLOCK_ROWS]) for begin in blocks])
         totals = np.empty((len(x), self.n_columns), dtype=np.int32)

@@ -196,7 +196,7 @@ def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
     return rounded_frequencies(moved)
 
 
-BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # a threshold that no input exceeds
+BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # no input exceeds it
 # Thresholds of an input that are tried, at most; rows that a tree is grown on.
 N_THRESHOLDS = 63
 SHARE_OF_ROWS = 0.7
@@ -215,10 +215,12 @@ def growing_forest(
     """
     n, d = x.shape
     root = np.sqrt(weight / weight.mean())[:, None]
-    tables = [_thresholds(column, threshold_step(d)) for column in x.T]
+    tables = [_thresholds(column, threshold_step(d), i) for i, column in enumerate(x.T)]
     cells = np.stack([np.searchsorted(table, column) for table, column in zip(tables, x.T, strict=True)], axis=1)
     cells += np.arange(d) * (N_THRESHOLDS + 1)
-    thresholds = np.array([np.append(table, np.full(N_THRESHOLDS + 1 - len(table), BEYOND)) for table in tables])
+    thresholds = np.tile(BEYOND + INPUT_UNIT * np.arange(d)[:, None], N_THRESHOLDS + 1)
+    for own, table in zip(thresholds, tables, strict=True):
+        own[: len(table)] = table
     q, n_columns = np.empty((n, 512), order="F"), 0
     residual, splits = y, np.empty((0, depth), dtype=np.intp)
 
@@ -244,17 +246,17 @@ def growing_forest(
             explain(np.equal.outer(_leaf(cells, own), np.arange(1 << depth)).astype(np.float64))
             splits = np.vstack([splits, own])
         columns, index = np.divmod(splits[:n_trees], N_THRESHOLDS + 1)
-        return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE), 1.0)
+        return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE))
 
-    explain(np.column_stack([SLOPE * linear_inputs(x, d), np.ones(n)]))
+    explain(SLOPE * linear_inputs(x, d))
     return of_size
 
 
-def _thresholds(column: FloatArray, step: int) -> FloatArray:
-    """Return at most `N_THRESHOLDS` thresholds of an input, half a unit above multiples of a step."""
+def _thresholds(column: FloatArray, step: int, number: int) -> FloatArray:
+    """Return at most `N_THRESHOLDS` thresholds of an input: units above multiples of a step, its number and a half."""
     q = np.rint(column / INPUT_UNIT)
     different = np.unique(q)
-    between = np.unique(step * np.rint((different[1:] + different[:-1]) / (2 * step)))
+    between = number + np.unique(step * np.rint((different[1:] + different[:-1] - 2 * number) / (2 * step)))
     if len(between) > N_THRESHOLDS:
         quantiles = np.quantile(q, np.arange(1, N_THRESHOLDS + 1) / (N_THRESHOLDS + 1))
         between = np.unique(between[np.searchsorted(between, quantiles).clip(max=len(between) - 1)])

@@ -3,8 +3,8 @@
    Nothing below overflows, whatever the inputs: the exporter has proved it from the tables. Unsigned arithmetic wraps
    around intentionally; no negative number is shifted; no int is assumed to be wider than 16 bits. */
 
-/* A quantised input. */
-typedef int16_t pd_input;
+/* A quantised input plus 32768. */
+typedef uint16_t pd_input;
 
 /* v / 2^shift rounded to the nearest integer, halves up; v is at most 2^30 in magnitude. */
 static inline int32_t pd_shifted(int32_t v, uint8_t shift)
@@ -13,6 +13,7 @@ static inline int32_t pd_shifted(int32_t v, uint8_t shift)
     return (int32_t)(((uint32_t)v + middle + ((UINT32_C(1) << shift) >> 1)) >> shift) - (int32_t)(middle >> shift);
 }
 
+//@if groups
 /* Code number i; together the codes are one little-endian number, the first one in its lowest bits. */
 static inline uint8_t pd_code(PD_INDEX i)
 {
@@ -27,6 +28,7 @@ static inline uint8_t pd_code(PD_INDEX i)
 //@end
 }
 
+//@end
 //@if fourier
 /* Sine of a phase in 2^-32 turns, in units of 2^-15. */
 static inline int32_t pd_sine(uint32_t phase)
@@ -50,74 +52,66 @@ static inline uint32_t pd_phase(PD_INDEX f, const pd_input *q)
     PD_INDEX i;
     for (i = 0; i < PD_N_INPUTS; ++i) {
         int32_t frequency = PD_READ_FREQUENCY(pd_frequencies + f * PD_N_INPUTS + i);
-        phase += ((uint32_t)frequency * (uint32_t)(int32_t)q[i]) << PD_READ_8U(pd_phase_shift + i);
+        phase += ((uint32_t)frequency * (q[i] - UINT32_C(32768))) << PD_READ_8U(pd_phase_shift + i);
     }
     return phase;
 }
 
 //@end
-/* Totals of all columns from quantised inputs; column = output * PD_N_SAMPLES + sample. A term is a basis function or
-   a tree, of whose leaves one is taken. */
-static inline void pd_totals(const pd_input *q, int32_t *totals)
+//@if groups
+/* Adds the terms with codes to the totals of all columns; column = output * PD_N_SAMPLES + sample. A term is a basis
+   function, or a tree, of whose leaves one is taken. */
+static inline void pd_add_terms(const pd_input *q, int32_t *totals)
 {
     PD_INDEX group, column, term = 0;
-//@if fourier
+//@if forest
+    int32_t gain = PD_FIRST_GAIN;
+    for (group = 0; group < PD_N_GROUPS; ++group, gain >>= 1) {
+        PD_INDEX end = PD_READ_END(pd_group_end + group);
+//@else
     uint32_t phase = 0;
-//@end
-    for (column = 0; column < PD_N_COLUMNS; ++column) {
-        totals[column] = 0;
-    }
     for (group = 0; group < PD_N_GROUPS; ++group) {
-        PD_INDEX end = PD_READ_16U(pd_group_end + group);
+        PD_INDEX end = PD_READ_END(pd_group_end + group);
         int32_t gain = PD_READ_GAIN(pd_group_gain + group);
+//@end
         for (; term < end; ++term) {
-            PD_INDEX row = term;
-            int32_t feature = PD_ONE;
-            PD_INDEX code;
-//@if fourier
+            PD_INDEX code = term;
+//@if forest
+            int32_t value = gain;
+            PD_INDEX level;
+            for (level = 0; level < PD_DEPTH; ++level) {
+                uint16_t split = PD_READ_16U(pd_splits + term * PD_DEPTH + level);
+                code = code << 1 | (q[split & PD_INPUT_MASK] > split);
+            }
+//@else
+            int32_t value = PD_ONE;
             if (term < 2u * PD_N_FREQUENCIES) {
                 phase += UINT32_C(0xC0000000); /* the sine follows the cosine of the same phase */
                 if (!(term & 1u)) {
                     phase = pd_phase(term >> 1, q) + UINT32_C(0x40000000);
                 }
-                feature = pd_sine(phase);
+                value = pd_sine(phase);
             }
-//@end
-//@if forest
-            if (term < PD_N_TREES) {
-                PD_INDEX level;
-                for (level = 0; level < PD_DEPTH; ++level) {
-                    uint16_t split = PD_READ_16U(pd_splits + term * PD_DEPTH + level);
-                    int32_t threshold = (int32_t)(uint16_t)(split << PD_INPUT_BITS) - 32768;
-                    row = row << 1 | (q[split >> (16 - PD_INPUT_BITS)] > threshold);
-                }
-            } else {
-                row += PD_N_LEAVES - PD_N_TREES;
-            }
-//@end
 //@if linear
-            if (term - PD_FIRST_LINEAR < PD_N_LINEAR) {
-                feature = q[PD_LINEAR(term - PD_FIRST_LINEAR)];
+            if (term - 2u * PD_N_FREQUENCIES < PD_N_LINEAR) {
+                value = q[PD_LINEAR(term - 2u * PD_N_FREQUENCIES)] - INT32_C(32768);
             }
 //@end
-            feature = pd_shifted(feature * gain, 15);
-            code = row * PD_N_COLUMNS;
+            value = pd_shifted(value * gain, 15);
+//@end
+            code *= PD_N_COLUMNS;
             for (column = 0; column < PD_N_COLUMNS; ++column, ++code) {
 //@if even
-                totals[column] += feature * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)pd_code(code));
+                totals[column] += value * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)pd_code(code));
 //@else
-                totals[column] += feature * PD_READ_MULTIPLIER(pd_multipliers + pd_code(code));
+                totals[column] += value * PD_READ_MULTIPLIER(pd_multipliers + pd_code(code));
 //@end
             }
         }
     }
-//@if shift
-    for (column = 0; column < PD_N_COLUMNS; ++column) {
-        totals[column] = pd_shifted(totals[column], PD_TOTAL_SHIFT);
-    }
-//@end
 }
 
+//@end
 /* Sum of an output's totals over the samples. */
 static inline int32_t pd_sum(const int32_t *totals, PD_INDEX output)
 {
@@ -181,16 +175,13 @@ static inline int32_t pd_count(int32_t sum, PD_INDEX output)
 //@if counts
 typedef int32_t pd_number;
 
-/* Quantise a row of counts. */
-static inline void pd_quantise(const pd_number *x, pd_input *q)
+/* Input i of a row of counts. */
+static inline pd_input pd_quantise(const pd_number *x, PD_INDEX i)
 {
-    PD_INDEX i;
-    for (i = 0; i < PD_N_INPUTS; ++i) {
-        int64_t v = (int64_t)x[PD_COLUMN(i)] - PD_READ_32(pd_input_origin + i);
-        v = pd_affine(v, PD_READ_32(pd_input_multiplier + i), PD_READ_32(pd_input_offset + i),
-                      PD_READ_8U(pd_input_shift + i));
-        q[i] = (pd_input)(v > PD_LIMIT ? PD_LIMIT : v < -PD_LIMIT ? -PD_LIMIT : v);
-    }
+    int64_t v = (int64_t)x[PD_COLUMN(i)] - PD_READ_32(pd_input_origin + i);
+    v = pd_affine(v, PD_READ_32(pd_input_multiplier + i), PD_READ_32(pd_input_offset + i),
+                  PD_READ_8U(pd_input_shift + i));
+    return (pd_input)((v > PD_LIMIT ? PD_LIMIT : v < -PD_LIMIT ? -PD_LIMIT : v) + 32768);
 }
 
 static inline pd_number pd_mean(const int32_t *totals, PD_INDEX output)
@@ -223,23 +214,20 @@ typedef float pd_rounded;
 typedef volatile float pd_rounded;
 #endif
 
-/* Quantise a row. */
-static inline void pd_quantise(const pd_number *x, pd_input *q)
+/* Input i of a row. */
+static inline pd_input pd_quantise(const pd_number *x, PD_INDEX i)
 {
-    PD_INDEX i;
-    for (i = 0; i < PD_N_INPUTS; ++i) {
-        pd_rounded v = x[PD_COLUMN(i)];
-        v = v - PD_READ_FLOAT(pd_origin + i);
-        v = v * PD_READ_FLOAT(pd_multiplier + i);
-        if (!(v > -(float)PD_LIMIT)) {
-            v = -(float)PD_LIMIT;
-        }
-        if (v > (float)PD_LIMIT) {
-            v = (float)PD_LIMIT;
-        }
-        v = v + 32768.5f;
-        q[i] = (pd_input)((int32_t)v - 32768);
+    pd_rounded v = x[PD_COLUMN(i)];
+    v = v - PD_READ_FLOAT(pd_origin + i);
+    v = v * PD_READ_FLOAT(pd_multiplier + i);
+    if (!(v > -(float)PD_LIMIT)) {
+        v = -(float)PD_LIMIT;
     }
+    if (v > (float)PD_LIMIT) {
+        v = (float)PD_LIMIT;
+    }
+    v = v + 32768.5f;
+    return (pd_input)v;
 }
 
 static inline pd_number pd_mean(const int32_t *totals, PD_INDEX output)
@@ -264,9 +252,36 @@ static inline pd_number pd_half_width(const int32_t *totals, PD_INDEX output)
 /* Totals of all columns for a row. */
 static inline void pd_run(const pd_number *x, int32_t *totals)
 {
+//@if groups
     pd_input q[PD_N_INPUTS];
-    pd_quantise(x, q);
-    pd_totals(q, totals);
+//@end
+    PD_INDEX i, column;
+    for (column = 0; column < PD_N_COLUMNS; ++column) {
+//@if start
+        totals[column] = PD_READ_32(pd_start + column);
+//@else
+        *(PD_ZEROED int32_t *)(totals + column) = 0;
+//@end
+    }
+    for (i = 0; i < PD_N_INPUTS; ++i) {
+        pd_input input = pd_quantise(x, i);
+//@if direct
+        for (column = 0; column < PD_N_COLUMNS; ++column) {
+            totals[column] += (input - INT32_C(32768)) * PD_READ_SLOPE(pd_slope + i * PD_N_COLUMNS + column);
+        }
+//@end
+//@if groups
+        q[i] = input;
+//@end
+    }
+//@if groups
+    pd_add_terms(q, totals);
+//@end
+//@if shift
+    for (column = 0; column < PD_N_COLUMNS; ++column) {
+        totals[column] = pd_shifted(totals[column], PD_TOTAL_SHIFT);
+    }
+//@end
 }
 
 /* Mean and standard deviation of every output, noise included. */
