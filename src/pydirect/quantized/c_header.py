@@ -133,6 +133,7 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         "shift": program.total_shift > 0,
         "even": "multipliers" not in stored,
         "counts": device.raw is not None,
+        "short": "origin" in stored and stored["origin"].itemsize == 2,
         "fixed": device.fixed is not None,
         "classes": device.n_classes > 0,
         "two_classes": device.n_classes == 2,
@@ -194,7 +195,13 @@ def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int 
     values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
     for name, macro in (("columns", "COLUMN(i)"), ("linear", "LINEAR(i)")):
         values[macro] = f"{_read(stored[name])}(pd_{name} + (i))" if name in stored else "(i)"
-    reads = {"frequencies": "FREQUENCY", "group_gain": "GAIN", "group_end": "END", "slope": "SLOPE", "multipliers": "MULTIPLIER"}
+    reads = {
+        "frequencies": "FREQUENCY",
+        "group_gain": "GAIN",
+        "group_end": "END",
+        "slope": "SLOPE",
+        "multipliers": "MULTIPLIER",
+    }
     return values | {f"READ_{macro}": _read(stored[name]) for name, macro in reads.items() if name in stored}
 
 

@@ -26,6 +26,8 @@ from pydirect.quantized.program import (
 MULTIPLIER_LIMIT = 127
 # Standardised inputs are int16 in these units.
 INPUT_UNIT = 2.0**-12
+# Means may be rounded by this many standard deviations.
+LARGEST_MOVE = 1 / 16
 # Sums over at most this many samples fit without a shift, and gains keep their precision.
 FEW_SAMPLES = 2
 # Frequencies take the fewest bits that move no phase by more than this many turns.
@@ -205,6 +207,22 @@ def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, An
         "origin": origin.astype(np.float32),
         "multiplier": (1 / (scale * INPUT_UNIT)).astype(np.float32),
     }
+
+
+def short_inputs(input_map: InputMap) -> InputMap:
+    """Round means and scales so that a program's constants take the upper halves of single precision, where it can."""
+    with np.errstate(over="ignore", divide="ignore"):
+        mean, multiplier = _upper_half(input_map.mean), _upper_half(1 / (input_map.scale * INPUT_UNIT))
+        scale = 1 / (multiplier * INPUT_UNIT)
+    near = np.abs(mean - input_map.mean) <= LARGEST_MOVE * input_map.scale
+    usual = np.isfinite(scale) & (scale > 0)
+    return replace(input_map, mean=np.where(near, mean, input_map.mean), scale=np.where(usual, scale, input_map.scale))
+
+
+def _upper_half(values: FloatArray) -> FloatArray:
+    """Round to numbers of single precision whose lower sixteen bits are zero."""
+    bits = values.astype(np.float32).view(np.int32).astype(np.int64) + 2**15
+    return (bits & ~0xFFFF).astype(np.int32).view(np.float32).astype(np.float64)
 
 
 def threshold_step(n_inputs: int) -> int:

@@ -383,7 +383,7 @@ class DeviceModel:
         own = {"columns": program.columns, "linear": program.linear}
         inputs: Tables = {k: a.astype(index) for k, a in own.items() if (a != np.arange(len(a))).any()}
         if self.raw is None:
-            inputs |= {"origin": program.origin, "multiplier": program.multiplier}
+            inputs |= shortened({"origin": program.origin, "multiplier": program.multiplier})
         else:
             inputs |= {f"input_{name}": getattr(self.raw, name) for name in ("origin", "multiplier", "offset", "shift")}
         parts = {"inputs": inputs, "frequencies": {}, "trees": {}, "levels": {}}
@@ -428,7 +428,10 @@ class DeviceModel:
             return {}
         if program.n_frequencies:
             ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))
-            return {"group_end": ends.astype(np.min_scalar_type(len(gain))), "group_gain": smallest_integers(gain[ends - 1])}
+            return {
+                "group_end": ends.astype(np.min_scalar_type(len(gain))),
+                "group_gain": smallest_integers(gain[ends - 1]),
+            }
         halves = gain[0] >> np.arange(31)
         ends = np.searchsorted(-gain, -halves[halves >= gain[-1]], side="right")
         return {"group_end": ends.astype(np.min_scalar_type(len(gain)))}
@@ -455,6 +458,14 @@ class DeviceModel:
         instructions += 90 * columns * (program.n_samples > 1) + (12 + 16 * columns) * terms
         instructions += 6 * inputs * columns * (waves == 0)
         return {"code": code, "stack": 2 * inputs + 4 * columns + 128, "instructions": instructions}
+
+
+def shortened(tables: Tables) -> Tables:
+    """Return the upper halves of numbers of single precision, where the lower ones of all are zero."""
+    words = {name: table.view(np.uint32) for name, table in tables.items()}
+    if any((own & 0xFFFF).any() for own in words.values()):
+        return tables
+    return {name: (own >> 16).astype(np.uint16) for name, own in words.items()}
 
 
 def level_step(multipliers: NDArray[np.int32]) -> int | None:

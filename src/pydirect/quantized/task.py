@@ -23,6 +23,7 @@ from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
 from pydirect.linear.evidence import maximise_evidence
 from pydirect.logistic.kernel_evidence import LOGIT_UNIT
+from pydirect.quantized.compile import short_inputs
 from pydirect.quantized.fitted import ClassifierFit, ClassifierFits, LinearBasis, Outputs, SearchSettings
 from pydirect.quantized.predictors import QuantizedClassifier, QuantizedPredictor
 from pydirect.quantized.quantize import assemble
@@ -125,7 +126,7 @@ class Task(ABC):
 
 def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, FloatArray]:
     """Return the map that standardises columns, and its values, clipped to the range of integers."""
-    input_map = InputMap.fit(x, weight, rank=False)
+    input_map = short_inputs(InputMap.fit(x, weight, rank=False))
     if input_map.n_outputs == 0:
         raise ValueError("X must have a column that varies")
     return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)

@@ -214,12 +214,30 @@ typedef float pd_rounded;
 typedef volatile float pd_rounded;
 #endif
 
+//@if short
+/* A number of single precision from its upper half. */
+static inline float pd_float(uint16_t half)
+{
+    union {
+        uint32_t bits;
+        float number;
+    } word;
+    word.bits = (uint32_t)half << 16;
+    return word.number;
+}
+
+//@end
 /* Input i of a row. */
 static inline pd_input pd_quantise(const pd_number *x, PD_INDEX i)
 {
     pd_rounded v = x[PD_COLUMN(i)];
+//@if short
+    v = v - pd_float(PD_READ_16U(pd_origin + i));
+    v = v * pd_float(PD_READ_16U(pd_multiplier + i));
+//@else
     v = v - PD_READ_FLOAT(pd_origin + i);
     v = v * PD_READ_FLOAT(pd_multiplier + i);
+//@end
     if (!(v > -(float)PD_LIMIT)) {
         v = -(float)PD_LIMIT;
     }
