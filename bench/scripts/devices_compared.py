@@ -2,29 +2,35 @@
 
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     pip install emlearn m2cgen
-    python bench/scripts/devices_compared.py [--sets yacht,energy] [--budgets 1024,4096] [--folds 1] [--methods ...]
+    python bench/scripts/devices_compared.py [--sets yacht,wine] [--budgets 1024,4096] [--folds 1] [--methods ...]
+    python bench/scripts/devices_compared.py grid [--sets concrete]
 
-Every method has the same bytes of flash, tables and code as linked. `fit_quantized` gets them as `max_flash`, and what
-the linker shows to be left over once more; the others are sized to them and chosen by RMSE on held-out rows of the
-training rows (one to 32 trees, the rate and leaves of boosting, depth and weight decay of the network), then fitted to
+Every method has the same bytes of flash, tables and code as linked. `fit_quantized` gets them as `max_flash`, corrected
+once by how much its estimate is off; the others are sized to them and chosen by their loss on held-out rows of the
+training rows (one to 16 trees, the rate and leaves of boosting, depth and weight decay of the network), then fitted to
 all of them:
 
 - emlearn: random forest or extremely randomised trees, `method="loadable"`: inputs and thresholds of 16 bits,
   8 bytes per node, leaves in float32;
-- m2cgen: scikit-learn's random forest, extremely randomised trees or gradient boosting as nested conditions. m2cgen
-  writes doubles and does not know gradient boosting: doubles become floats here, and boosted trees are written one by
-  one and added;
-- network: `MLPRegressor` with one or two layers of ReLU, weights rounded to int8 after the fit with a scale per unit,
-  products and sums in float32, in a loop in plain C.
+- m2cgen: scikit-learn's random forest, extremely randomised trees or, of numbers, gradient boosting as nested
+  conditions. m2cgen writes doubles and does not know gradient boosting: doubles become floats here, and boosted trees
+  are written one by one and added;
+- network: `MLPRegressor` or `MLPClassifier` with one or two layers of ReLU, weights rounded to int8 after the fit with
+  a scale per unit, products and sums in float32, in a loop in plain C.
 
 Flash is text, read-only data and initialised data of everything that the prediction needs, the compiler's library
 included, built with -Os for a Cortex-M4 with its single-precision unit. All take and return float32. RMSE and NLPD
 (user's units, nats; means over folds) are those of the emulated device's answers. pydirect's standard deviation depends
 on the row and is computed on the device; the others have none and get one constant, their RMSE on the held-out rows.
-Instructions are counted by QEMU (`-icount`), means over 16 rows; most take a Cortex-M4 one cycle, loads and branches
-two or more. Folds begin at 5 (from zero): pydirect's settings were chosen on those before. A line is a row of a table:
-set, bytes of flash, then RMSE (NLPD; share of rows in 90 % intervals), linked bytes and thousands of instructions of
-each method, or a dash where nothing fits. Sets of more rows than `--rows` are cut to them.
+Of classes, the wrong share of rows stands for the RMSE, the log loss for the NLPD, and no probability is below half a
+percent. Instructions are counted by QEMU (`-icount`), means over 16 rows; most take a Cortex-M4 one cycle, loads and
+branches two or more. Folds begin at 5 (from zero): pydirect's settings were chosen on none of these sets. A line is a
+row of a table: set, bytes of flash, then RMSE (NLPD; share of rows in 90 % intervals), linked bytes and thousands of
+instructions of each method, for pydirect also processor seconds of a search, or a dash where nothing fits. Sets of more
+rows than `--rows` are cut to them.
+
+grid: for 20 limits from 300 bytes to 16 KiB, what `fit_quantized` chooses: its estimates of flash and instructions,
+seconds, RMSE and NLPD on the fold.
 """
 
 from __future__ import annotations
@@ -36,10 +42,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,13 +56,16 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 from quantized import SETS, data_directory  # noqa: E402
-from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor, RandomForestRegressor  # noqa: E402
-from sklearn.neural_network import MLPRegressor  # noqa: E402
+from scipy.special import expit, softmax  # noqa: E402
+from sklearn import datasets, ensemble  # noqa: E402
+from sklearn.neural_network import MLPClassifier, MLPRegressor  # noqa: E402
 
-from pydirect import DirectRegressor, fit_quantized  # noqa: E402
+from pydirect import DirectClassifier, DirectRegressor, fit_quantized  # noqa: E402
+from pydirect.quantized.fit_quantized import NoModelError  # noqa: E402
 
 METHODS = ("pydirect", "emlearn", "m2cgen", "network")
-TREES = (1, 2, 4, 8, 16, 32)
+CLASS_SETS = ("wine", "breast_cancer")
+TREES = (1, 4, 16)
 COMPILE = ["arm-none-eabi-gcc", "-w", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os"]
 COMPILE += ["-fsingle-precision-constant", "-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"]
 QEMU = ["qemu-system-arm", "-M", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native"]
@@ -63,7 +73,9 @@ SHIFT = 6  # QEMU takes 2 ** 6 ns for an instruction, ...
 TICK = 40  # ... and SysTick of this board counts once in 40 ns
 TIMED_ROWS = 16
 LARGE = 5000  # of more rows networks are fitted to batches
-ESTIMATE = 128  # estimates of flash are off by up to this
+ESTIMATE = 64  # estimates of flash are off by up to this
+LEAST_SHARE = 0.005  # of a class, for every method
+GRID = np.unique(np.geomspace(300, 16384, 20).astype(int)).tolist()
 FEW = 400  # of more rows one split chooses, not three
 
 # The vector table: stack, and where to start; the floating-point unit is off until then.
@@ -83,9 +95,9 @@ static const float rows[ROWS][INPUTS] = {%s};
 int main(void)
 {
     volatile uint32_t *tick = (volatile uint32_t *)0xE000E010u;
-    float out[2] = {0, 0};
-    uint32_t begin, end, bits[2];
-    int i;
+    float out[OUTPUTS] = {0};
+    uint32_t begin, end, bits[OUTPUTS];
+    int i, k;
     tick[1] = 0xFFFFFFu, tick[2] = 0, tick[0] = 5;
     begin = tick[2];
     for (i = 0; i < TIMED; ++i) predict(rows[i], out);
@@ -93,8 +105,9 @@ int main(void)
     printf("%%lu\\n", (unsigned long)((begin - end) & 0xFFFFFFu));
     for (i = 0; i < ROWS; ++i) {
         predict(rows[i], out);
-        memcpy(bits, out, 8);
-        printf("%%08lx %%08lx\\n", (unsigned long)bits[0], (unsigned long)bits[1]);
+        memcpy(bits, out, sizeof out);
+        for (k = 0; k < OUTPUTS; ++k) printf("%%08lx ", (unsigned long)bits[k]);
+        printf("\\n");
     }
     return 0;
 }
@@ -114,10 +127,10 @@ static void layer(const float *x, float *out, int n, int m, const signed char *w
 
 @dataclass
 class Device:
-    """A model for the device: C source of ``predict``, and its means in Python."""
+    """A model for the device: C source of ``predict``, and in Python its means, or probabilities of classes."""
 
     source: str
-    mean: Callable[[np.ndarray], np.ndarray]
+    values: Callable[[np.ndarray], np.ndarray]
 
 
 Fit = Callable[[int, np.ndarray, np.ndarray], Device]  # of a size, to rows and targets
@@ -150,10 +163,10 @@ def flash(source: str) -> int:
     return int(text) + int(data)
 
 
-def emulate(source: str, x: np.ndarray) -> tuple[np.ndarray, float]:
+def emulate(source: str, x: np.ndarray, n_outputs: int) -> tuple[np.ndarray, float]:
     """What the device returns for each row, and instructions per prediction."""
     timed = min(TIMED_ROWS, len(x))
-    defines = [f"-DROWS={len(x)}", f"-DINPUTS={x.shape[1]}", f"-DTIMED={timed}"]
+    defines = [f"-DROWS={len(x)}", f"-DINPUTS={x.shape[1]}", f"-DTIMED={timed}", f"-DOUTPUTS={n_outputs}"]
     table = ",\n".join("{" + ", ".join(literals(row)) + "}" for row in x)
     with tempfile.TemporaryDirectory() as folder:
         files = {"model.c": source, "main.c": MAIN % table, "start.c": START}
@@ -177,9 +190,9 @@ def float_tables(tables: dict[str, np.ndarray]) -> str:
     return "".join(f"static const float {k}[] = {{{', '.join(literals(v))}}};\n" for k, v in tables.items())
 
 
-def wrapper(before: str, result: str) -> str:
+def wrapper(before: str, results: str) -> str:
     """C source of ``predict``."""
-    return f"\nvoid predict(const float *x, float *out)\n{{\n{before}\n    out[0] = {result};\n}}\n"
+    return f"\nvoid predict(const float *x, float *out)\n{{\n{before}\n    {results};\n}}\n"
 
 
 def pydirect_source(model: Any) -> str:
@@ -187,11 +200,24 @@ def pydirect_source(model: Any) -> str:
     with tempfile.TemporaryDirectory() as folder:
         model.to_c(Path(folder) / "m.h", prefix="m")
         header = (Path(folder) / "m.h").read_text()
-    return header + "\nvoid predict(const float *x, float *out)\n{\n    m_predict(x, out, out + 1);\n}\n"
+    if model.classes is None:
+        return header + wrapper("", "m_predict(x, out, out + 1)")
+    n = len(model.classes)
+    before = f"    uint16_t p[{n}];\n    m_predict_proba(x, p);"
+    return header + wrapper(before, f"for (int k = 0; k < {n}; ++k) out[k] = p[k] / 32768.0f")
 
 
-def emlearn_forest(kind: Any, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> Device:
-    """Trees on inputs of 16 bits that span the training rows."""
+def forest(kind: str, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:
+    """A fitted forest, and its means or probabilities."""
+    labels = y.dtype.kind == "i"
+    fitted = getattr(ensemble, f"{kind}{'Classifier' if labels else 'Regressor'}")(
+        n_trees, max_leaf_nodes=max(leaves, 2), random_state=0
+    ).fit(x, y)
+    return fitted, fitted.predict_proba if labels else fitted.predict
+
+
+def emlearn_forest(kind: str, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> Device:
+    """Trees on inputs of 16 bits that span the training rows; of classes, trees vote."""
     low, span = x.min(axis=0), np.ptp(x, axis=0)
     scale = 65_000 / np.where(span > 0, span, 1)
     shift = -32_500 - low * scale
@@ -199,8 +225,8 @@ def emlearn_forest(kind: Any, n_trees: int, leaves: int, x: np.ndarray, y: np.nd
     def quantised(rows: np.ndarray) -> np.ndarray:
         return np.trunc(np.clip(rows * scale + shift, -32_767, 32_767))
 
-    forest = kind(n_trees, max_leaf_nodes=max(leaves, 2), random_state=0).fit(quantised(x), y)
-    code = imported("emlearn").convert(forest, method="loadable", dtype="int16_t").save(name="trees")
+    fitted, values = forest(kind, n_trees, leaves, quantised(x), y)
+    code = imported("emlearn").convert(fitted, method="loadable", dtype="int16_t").save(name="trees")
     # The leaves are read as floats, so that their bytes must begin where a float may.
     code = code.replace(
         "static const uint8_t trees_leaves", "__attribute__((aligned(4))) static const uint8_t trees_leaves"
@@ -211,19 +237,27 @@ def emlearn_forest(kind: Any, n_trees: int, leaves: int, x: np.ndarray, y: np.nd
         q[i] = (int16_t)(v > 32767 ? 32767 : v < -32767 ? -32767 : v);
     }}"""
     code += float_tables({"scale": scale, "shift": shift})
-    return Device(code + wrapper(before, f"trees_predict(q, {x.shape[1]})"), lambda r: forest.predict(quantised(r)))
+    results = f"out[0] = trees_predict(q, {x.shape[1]})"
+    if y.dtype.kind == "i":
+        results = f"trees_predict_proba(q, {x.shape[1]}, out, {y.max() + 1})"
+    return Device(code + wrapper(before, results), lambda r: values(quantised(r)))
 
 
-def m2cgen_forest(kind: Any, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> Device:
+def m2cgen_forest(kind: str, n_trees: int, leaves: int, x: np.ndarray, y: np.ndarray) -> Device:
     """A forest as nested conditions."""
-    forest = kind(n_trees, max_leaf_nodes=max(leaves, 2), random_state=0).fit(x, y)
-    code = imported("m2cgen").export_to_c(forest).replace("double", "float")
-    return Device(code + wrapper("", "score((float *)x)"), forest.predict)
+    fitted, values = forest(kind, n_trees, leaves, x, y)
+    code = imported("m2cgen").export_to_c(fitted).replace("double", "float")
+    return Device(code + wrapper("", score_of(y)), values)
+
+
+def score_of(y: np.ndarray) -> str:
+    """How m2cgen's code is called."""
+    return "score((float *)x, out)" if y.dtype.kind == "i" else "out[0] = score((float *)x)"
 
 
 def m2cgen_boosting(rate: float, leaves: int, n_trees: int, x: np.ndarray, y: np.ndarray) -> Device:
     """Gradient boosting: trees as nested conditions, and their sum."""
-    model = GradientBoostingRegressor(
+    model = ensemble.GradientBoostingRegressor(
         n_estimators=n_trees, learning_rate=rate, max_leaf_nodes=leaves, max_depth=None, random_state=0
     ).fit(x, y)
     export, code, total = imported("m2cgen").export_to_c, "", literals(model.init_.constant_.ravel())[0]
@@ -236,7 +270,7 @@ def m2cgen_boosting(rate: float, leaves: int, n_trees: int, x: np.ndarray, y: np
     def mean(rows: np.ndarray) -> np.ndarray:
         return start + np.sum([tree.predict(rows) for tree in trees], axis=0)
 
-    return Device(code + wrapper("", total), mean)
+    return Device(code + wrapper("", f"out[0] = {total}"), mean)
 
 
 def network_source(inputs: list[np.ndarray], weights: list[np.ndarray], units: list[list[np.ndarray]]) -> str:
@@ -251,12 +285,18 @@ def network_source(inputs: list[np.ndarray], weights: list[np.ndarray], units: l
         steps += f"    float h{k}[{len(s)}];\n"
         steps += f"    layer({source}, h{k}, {w.shape[0]}, {w.shape[1]}, w{k}, s{k}, b{k}, {int(k < last)});\n"
         source = f"h{k}"
-    return code + float_tables(tables) + wrapper(steps, f"{source}[0]")
+    n_out = len(units[-1][0])
+    return code + float_tables(tables) + wrapper(steps, f"for (int k = 0; k < {n_out}; ++k) out[k] = {source}[k]")
+
+
+def n_problems(y: np.ndarray) -> int:
+    """Number of outputs of a network: one for numbers and for two classes."""
+    return int(y.max()) + 1 if y.dtype.kind == "i" and y.max() > 1 else 1
 
 
 def network_sketch(depth: int, width: int, x: np.ndarray, y: np.ndarray) -> str:
     """Source of a network of random weights, whose flash is that of a fitted one."""
-    rng, sizes = np.random.default_rng(0), [x.shape[1], *[width] * depth, 1]
+    rng, sizes = np.random.default_rng(0), [x.shape[1], *[width] * depth, n_problems(y)]
     weights = [rng.integers(-127, 128, shape) for shape in pairwise(sizes)]
     return network_source([x[0], x[1]], weights, [[rng.standard_normal(w.shape[1])] * 2 for w in weights])
 
@@ -264,42 +304,53 @@ def network_sketch(depth: int, width: int, x: np.ndarray, y: np.ndarray) -> str:
 def network(depth: int, decay: float, width: int, x: np.ndarray, y: np.ndarray) -> Device:
     """Fit a network to standardised columns and round its weights."""
     centre, factor = x.mean(axis=0), 1 / np.where(x.std(axis=0) > 0, x.std(axis=0), 1)
-    options: dict[str, Any] = {"solver": "lbfgs", "max_iter": 1000}
+    options: dict[str, Any] = {"solver": "lbfgs", "max_iter": 500}
     if len(x) > LARGE:
         options = {"solver": "adam", "max_iter": 100, "early_stopping": True}
-    fitted = MLPRegressor(hidden_layer_sizes=(width,) * depth, alpha=decay, random_state=0, **options)
-    fitted.fit((x - centre) * factor, (y - y.mean()) / y.std())
+    labels = y.dtype.kind == "i"
+    shift, spread = (0.0, 1.0) if labels else (y.mean(), y.std())
+    kind = MLPClassifier if labels else MLPRegressor
+    fitted = kind(hidden_layer_sizes=(width,) * depth, alpha=decay, random_state=0, **options)
+    fitted.fit((x - centre) * factor, y if labels else (y - shift) / spread)
     weights, units = [], []
     for w, bias in zip(fitted.coefs_, fitted.intercepts_, strict=True):
         scale = np.maximum(np.abs(w).max(axis=0), 1e-12) / 127
         weights.append(np.rint(w / scale).astype(int))
         units.append([scale, bias])
-    units[-1] = [units[-1][0] * y.std(), units[-1][1] * y.std() + y.mean()]
+    units[-1] = [units[-1][0] * spread, units[-1][1] * spread + shift]
 
-    def mean(rows: np.ndarray) -> np.ndarray:
+    def values(rows: np.ndarray) -> np.ndarray:
         h = (rows - centre) * factor
         for k, (w, (s, b)) in enumerate(zip(weights, units, strict=True)):
             h = h @ w * s + b
             h = np.maximum(h, 0) if k < depth else h
-        return h[:, 0]
+        return probabilities(h) if labels else h[:, 0]
 
-    return Device(network_source([centre, factor], weights, units), mean)
+    return Device(network_source([centre, factor], weights, units), values)
 
 
-def candidates(method: str, n_rows: int) -> Iterator[tuple[Fit, Callable[..., str]]]:
-    """Fits of a method's kinds of models, and sources of the same flash."""
+def probabilities(out: np.ndarray) -> np.ndarray:
+    """Probabilities from logits; one logit is that of the second of two classes."""
+    if out.shape[1] > 1:
+        return softmax(out, axis=1)
+    return np.hstack([expit(-out), expit(out)])
+
+
+def candidates(method: str, x: np.ndarray, y: np.ndarray) -> list[tuple[Fit, Callable[[int], int]]]:
+    """Fits of a method's kinds of models, and the flash of a size."""
+    found: list[tuple[Fit, Callable[[int], int]]] = []
     if method == "network":
         for depth in (1, 2):
-            for decay in (1e-4, 1e-5) if n_rows > LARGE else (0.01, 0.1, 1.0):
-                yield partial(network, depth, decay), partial(network_sketch, depth)
-        return
-    forest = emlearn_forest if method == "emlearn" else m2cgen_forest
-    fits: list[Fit]
-    fits = [partial(forest, kind, n) for kind in (RandomForestRegressor, ExtraTreesRegressor) for n in TREES]
-    if method == "m2cgen":
+            used = cache(lambda size, depth=depth: flash(network_sketch(depth, size, x, y)))
+            found += [
+                (partial(network, depth, d), used) for d in ((1e-4, 1e-5) if len(x) > LARGE else (0.01, 0.1, 1.0))
+            ]
+        return found
+    trees = emlearn_forest if method == "emlearn" else m2cgen_forest
+    fits: list[Fit] = [partial(trees, kind, n) for kind in ("RandomForest", "ExtraTrees") for n in TREES]
+    if method == "m2cgen" and y.dtype.kind != "i":
         fits += [partial(m2cgen_boosting, rate, leaves) for rate in (0.1, 0.2, 0.4, 0.8) for leaves in (3, 6, 12)]
-    for fit in fits:
-        yield fit, lambda *arguments, fit=fit: fit(*arguments).source
+    return [(fit, cache(lambda size, fit=fit: flash(fit(size, x, y).source))) for fit in fits]
 
 
 def largest(used: Callable[[int], int], budget: int, most: int) -> int | None:
@@ -307,12 +358,8 @@ def largest(used: Callable[[int], int], budget: int, most: int) -> int | None:
     base = used(2)
     if base > budget:
         return None
-    best, size, tried = 2, 8, {2}
-    for _ in range(8):
-        size = min(max(size, 2), most)
-        if size in tried:
-            break
-        tried.add(size)
+    best, size = 2, min(8, most)
+    for _ in range(6):
         n_bytes = used(size)
         if n_bytes <= budget:
             best = max(best, size)
@@ -320,42 +367,55 @@ def largest(used: Callable[[int], int], budget: int, most: int) -> int | None:
                 break
         # Linear in the size for trees, quadratic for two layers: the secant through size 2, at most tripled.
         step = (budget - base) / max(n_bytes - base, 1)
-        size = int(min(2 + (size - 2) * step, 3 * size)) if n_bytes <= budget else int(2 + (size - 2) * min(step, 0.97))
+        new = int(min(2 + (size - 2) * step, 3 * size)) if n_bytes <= budget else int(2 + (size - 2) * min(step, 0.97))
+        new = min(max(new, 2), most)
+        if new in (size, best):
+            break
+        size = new
     return best
 
 
-def select(method: str, budget: int, x: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
-    """Source of the best model within the budget by held-out rows, fitted to all rows, and its held-out RMSE."""
+def loss(values: np.ndarray, y: np.ndarray) -> float:
+    """Squared error, or log loss, on average."""
+    if y.dtype.kind == "i":
+        return float(-np.log(np.maximum(values[np.arange(len(y)), y], LEAST_SHARE)).mean())
+    return float(np.mean((values - y) ** 2))
+
+
+def select(kinds: list[Any], budget: int, x: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
+    """Source of the best model within the budget by held-out rows, fitted to all rows, and its held-out loss."""
     rng, n_held = np.random.default_rng(0), len(x) // 5
     splits = [rng.permutation(len(x)) for _ in range(1 if len(x) > FEW else 3)]
     found: list[tuple[float, Fit, int]] = []
-    for fit, sketch in candidates(method, len(x)):
-        size = largest(lambda k, sketch=sketch: flash(sketch(k, x, y)), budget, len(x))
+    for fit, used in kinds:
+        size = largest(used, budget, len(x))
         if size is not None:
-            errors = [fit(size, x[o[n_held:]], y[o[n_held:]]).mean(x[o[:n_held]]) - y[o[:n_held]] for o in splits]
-            found.append((float(np.sqrt(np.mean(np.square(errors)))), fit, size))
+            each = [loss(fit(size, x[o[n_held:]], y[o[n_held:]]).values(x[o[:n_held]]), y[o[:n_held]]) for o in splits]
+            found.append((float(np.mean(each)), fit, size))
     if not found:
         return None
-    error, fit, size = min(found, key=lambda f: f[0])
-    return fit(size, x, y).source, error
+    best, fit, size = min(found, key=lambda f: f[0])
+    return fit(size, x, y).source, best
 
 
-def quantised(budget: int, x: np.ndarray, y: np.ndarray) -> str | None:
-    """The header of the largest model whose linked flash is within the budget."""
-    best, limit = None, budget
-    for _ in range(4):
+def quantised(budget: int, x: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
+    """The header of the best model whose linked flash is within the budget, and seconds of a search."""
+    best, limit, seconds = None, budget, 0.0
+    model = DirectClassifier() if y.dtype.kind == "i" else DirectRegressor()
+    for _ in range(3):
+        begin = time.process_time()
         try:
-            source = pydirect_source(fit_quantized(DirectRegressor(), x, y, max_flash=limit))
-        except ValueError:  # nothing is so small by the estimate
+            small = fit_quantized(model, x, y, max_flash=limit)
+        except NoModelError:  # by the estimate
             limit += ESTIMATE
             continue
-        left = budget - flash(source)
-        if left < 0:
-            limit += left
-        else:
-            best, limit = source, limit + left
-            if left < 0.05 * budget:
+        seconds, source = time.process_time() - begin, pydirect_source(small)
+        linked, estimate = flash(source), small.report()["flash"]
+        if linked <= budget:
+            best = source, seconds
+            if linked > 0.95 * budget or estimate < 0.8 * limit:
                 break
+        limit = budget + estimate - linked
     return best
 
 
@@ -367,54 +427,97 @@ def scores(out: np.ndarray, std: np.ndarray | float, y: np.ndarray) -> list[floa
     return [float(np.sqrt(np.mean(error**2))), float(np.mean(density)), float(np.mean(inside))]
 
 
-def measure(method: str, x: np.ndarray, y: np.ndarray, test: np.ndarray, budget: int) -> list[float] | None:
-    """RMSE, NLPD, coverage, flash and instructions of a method on a fold, if a model fits."""
-    train, deviation = (x[~test], y[~test]), None
-    if method == "pydirect":
-        source = quantised(budget, *train)
-    else:
-        found = select(method, budget, *train)
-        source, deviation = (None, None) if found is None else found
-    if source is None:
+def measure(
+    method: str,
+    kinds: list[Any],
+    train: tuple[np.ndarray, np.ndarray],
+    test: tuple[np.ndarray, np.ndarray],
+    budget: int,
+) -> list[float] | None:
+    """RMSE, NLPD, coverage, flash, instructions and seconds of a method on a fold, if a model fits."""
+    found = quantised(budget, *train) if method == "pydirect" else select(kinds, budget, *train)
+    if found is None:
         return None
-    out, count = emulate(source, x[test])
-    return [*scores(out[:, 0], out[:, 1] if deviation is None else deviation, y[test]), flash(source), count]
+    (source, other), (x, y) = found, test
+    labels = y.dtype.kind == "i"
+    n_outputs = n_problems(train[1]) if method == "network" else int(train[1].max()) + 1 if labels else 2
+    out, count = emulate(source, x, n_outputs)
+    rest = [flash(source), count, other if method == "pydirect" else np.nan]
+    if labels:
+        p = probabilities(out) if method == "network" else out / out.sum(axis=1, keepdims=True)
+        return [float(np.mean(p.argmax(axis=1) != y)), loss(p, y), np.nan, *rest]
+    return [*scores(out[:, 0], out[:, 1] if method == "pydirect" else np.sqrt(other), y), *rest]
+
+
+def rows_of(name: str, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Inputs, targets or labels, and masks of the folds' test rows."""
+    if name in CLASS_SETS:
+        x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
+        masks = np.random.default_rng(0).integers(0, 10, len(y)) == np.arange(10)[:, None]
+        return x, y.astype(int), masks
+    data = np.load(data_directory() / "uci" / f"{name}.npz", allow_pickle=False)
+    rows = np.sort(np.random.default_rng(0).permutation(len(data["y"]))[:most])
+    return data["X"][rows], data["y"][rows], data["test_mask"].T[:, rows]
+
+
+def grid(names: list[str], most: int, fold: int) -> None:
+    """Print what each of 20 limits gives."""
+    print("| set | limit | flash | instructions | seconds | RMSE (NLPD) |")
+    for name in names:
+        x, y, masks = rows_of(name, most)
+        train, test = (x[~masks[fold]], y[~masks[fold]]), (x[masks[fold]], y[masks[fold]])
+        for limit in GRID:
+            begin = time.process_time()
+            try:
+                small = fit_quantized(DirectRegressor(), *train, max_flash=limit)
+            except NoModelError:
+                print(f"| {name} | {limit} | - |", flush=True)
+                continue
+            seconds, report = time.process_time() - begin, small.report()
+            rmse, density, _ = scores(*small.predict(test[0], return_std=True), test[1])
+            line = f"| {name} | {limit} | {report['flash']} | {report['instructions']} | {seconds:.1f} | {rmse:.4g} "
+            print(f"{line}({density:.2f}) |", flush=True)
 
 
 def main() -> None:
     """Print a line for each set and budget."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default=",".join(SETS), help="comma-separated file names")
-    parser.add_argument("--budgets", default="1024,2048,4096,16384", help="bytes of flash, comma-separated")
+    parser.add_argument("what", nargs="?", choices=("table", "grid"), default="table")
+    parser.add_argument("--sets", default=",".join((*SETS, *CLASS_SETS)), help="comma-separated names")
+    parser.add_argument("--budgets", default="512,1024,2048,4096,16384", help="bytes of flash, comma-separated")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--first-fold", type=int, default=5)
     parser.add_argument("--folds", type=int, default=1)
     arguments = parser.parse_args()
-    for package in ("emlearn", "m2cgen"):
+    warnings.simplefilter("ignore")
+    names, methods = arguments.sets.split(","), arguments.methods.split(",")
+    if arguments.what == "grid":
+        grid(names, arguments.rows, arguments.first_fold)
+        return
+    for package in {"emlearn", "m2cgen"} & set(methods):
         imported(package)
     for program in (COMPILE[0], QEMU[0]):
         if shutil.which(program) is None:
             sys.exit(f"no {program}: apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm")
-    COMPILE.append(f"-I{Path(imported('emlearn').__file__).parent}")
-    folder = data_directory()
-    methods = arguments.methods.split(",")
+    if "emlearn" in methods:
+        COMPILE.append(f"-I{Path(imported('emlearn').__file__).parent}")
     print(f"| set | bytes | {' | '.join(methods)} |")
-    for name in arguments.sets.split(","):
-        data = np.load(folder / "uci" / f"{name}.npz", allow_pickle=False)
-        rows = np.sort(np.random.default_rng(0).permutation(len(data["y"]))[: arguments.rows])
-        x, y, masks = data["X"][rows], data["y"][rows], data["test_mask"].T[:, rows]
+    for name in names:
+        x, y, masks = rows_of(name, arguments.rows)
+        chosen = masks[arguments.first_fold :][: arguments.folds]
+        folds = [((x[~test], y[~test]), (x[test], y[test])) for test in chosen]
+        kinds = {m: [candidates(m, *train) if m != "pydirect" else [] for train, _ in folds] for m in methods}
         for budget in map(int, arguments.budgets.split(",")):
             line = f"| {name} | {budget}"
             for method in methods:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    chosen = masks[arguments.first_fold :][: arguments.folds]
-                    found = [measure(method, x, y, test, budget) for test in chosen]
+                pairs = zip(kinds[method], folds, strict=True)
+                found = [measure(method, own, *both, budget) for own, both in pairs]
                 m = np.mean([f for f in found if f is not None], axis=0) if all(found) else None
                 line += " | -"
                 if m is not None:
-                    line = f"{line[:-1]}{m[0]:.4g} ({m[1]:.2f}; {m[2]:.2f}), {m[3]:.0f}, {m[4] / 1000:.1f}"
+                    seconds = f", {m[5]:.1f} s" if np.isfinite(m[5]) else ""
+                    line = f"{line[:-1]}{m[0]:.4g} ({m[1]:.2f}; {m[2]:.2f}), {m[3]:.0f}, {m[4] / 1000:.1f}{seconds}"
             print(line + " |", flush=True)
 
 

@@ -46,15 +46,13 @@ FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 FORESTS = tuple(Family("forest", TREES, 32, with_points, depth) for depth in (2, 3, 4) for with_points in (False, True))
 FAMILIES = (Family("fourier", FREQUENCIES, 128), *FORESTS)
-MOVED = Family("moved", (8, 16, 32), 0)
-# Rows up to which frequencies are moved too: the time that it takes grows with them.
-MOST_ROWS_MOVED = 500
+MOVED = Family("moved", (8, 16, 32, 64), 0)
 
 
 def families_of(task: Task) -> list[Family]:
     """Return the families that differ for a task: of labels there are no points between rows."""
     if not isinstance(task, LabelTask):
-        return [*FAMILIES, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
+        return [*FAMILIES, MOVED]
     return [
         replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes))
         for f in FAMILIES
@@ -67,7 +65,10 @@ def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     if family.kind != "forest":
         selected = _selected(task)
         return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
-    return growing_forest(*_examples(task), np.random.default_rng(0), family.depth)
+    x, y, weight = _examples(task)
+    if family.with_points:  # trees are grown on what the kernel makes of the rows, not on their noise
+        y = task.kernel_mean(x, *task.subset(MOST_EXAMPLES))
+    return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -202,7 +203,7 @@ N_THRESHOLDS = 63
 SHARE_OF_ROWS = 0.7
 # Prior precision of a leaf in units of the noise precision, in growing and of the means of a tree's halves; and the
 # prior standard deviation of a slope relative to that of a leaf.
-RIDGE = 1.0
+RIDGE = 5.0
 SLOPE = 0.3
 
 
