@@ -125,8 +125,6 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         f"bits{packed.bits}": n_coded > 0,
         "fourier": program.n_frequencies > 0,
         "linear": len(program.linear) > 0,
-        "direct": "slope" in stored,
-        "start": "start" in stored,
         "groups": n_coded > 0,
         "forest": program.n_trees > 0,
         "several": program.n_samples > 1,
@@ -138,7 +136,7 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         "classes": device.n_classes > 0,
         "two_classes": device.n_classes == 2,
     }
-    conditions = {name for name, holds in found.items() if holds}
+    conditions = {name for name, holds in found.items() if holds} | ({"slope", "start"} & stored.keys())
     parts = [
         template("head.h", conditions),
         *(f"#define PD_{name} {value}\n" for name, value in _macros(device, stored, len(rows)).items()),
@@ -146,7 +144,7 @@ def integer_body(device: DeviceModel, packed: PackedCodes, rows: NDArray[np.gene
         f"   {bounds.sum} (both of {2**30 - 1}), no sum of squares {bounds.squares} (of {2**32 - 1}). */\n\n",
         # Tables of 64 bits are small; AVR has no instruction that reads them from flash.
         *(table(f"pd_{name}", a, mark="" if a.itemsize == 8 else " PD_TABLE") for name, a in stored.items()),
-        *([table("pd_codes", pack_codes(packed.unpack()[:n_coded], packed.bits))] if n_coded else []),
+        table("pd_codes", pack_codes(packed.unpack()[:n_coded], packed.bits)) if n_coded else "",
         *(table(f"pd_test_{name}", a) for name, a in _test_tables(device, rows).items()),
         "\n",
         template("program.h", conditions),
@@ -195,14 +193,8 @@ def _macros(device: DeviceModel, stored: Tables, n_tests: int) -> dict[str, int 
     values["READ_NUMBER"] = "PD_READ_FLOAT" if device.raw is None else "PD_READ_32"
     for name, macro in (("columns", "COLUMN(i)"), ("linear", "LINEAR(i)")):
         values[macro] = f"{_read(stored[name])}(pd_{name} + (i))" if name in stored else "(i)"
-    reads = {
-        "frequencies": "FREQUENCY",
-        "group_gain": "GAIN",
-        "group_end": "END",
-        "slope": "SLOPE",
-        "multipliers": "MULTIPLIER",
-    }
-    return values | {f"READ_{macro}": _read(stored[name]) for name, macro in reads.items() if name in stored}
+    reads = ("frequencies", "group_gain", "group_end", "slope", "multipliers")
+    return values | {f"READ_{name.upper()}": _read(stored[name]) for name in reads if name in stored}
 
 
 def _read(array: NDArray[Any]) -> str:

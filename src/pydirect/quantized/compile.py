@@ -16,6 +16,7 @@ from pydirect.features.maps import FeatureMap, ForestFeatures, FourierFeatures, 
 from pydirect.quantized.fitted import Outputs
 from pydirect.quantized.program import (
     INPUT_LIMIT,
+    LARGEST_GAIN,
     LARGEST_SHIFTED,
     ONE,
     SINGLE_NOISE,
@@ -151,8 +152,8 @@ def build_program(
         turns = features.frequencies[:, layout.frequencies] / (2 * np.pi)
     elif isinstance(features, ForestFeatures) and len(layout.trees):
         compared, thresholds = features.columns[layout.trees], features.thresholds[layout.trees]
-    numbers = np.arange(len(turns))
-    inputs = np.flatnonzero((turns != 0).any(axis=1) | np.isin(numbers, layout.linear) | (compared.size > 0))
+    read = np.isin(np.arange(len(turns)), layout.linear) | (compared.size > 0)  # by their numbers: all
+    inputs = np.flatnonzero((turns != 0).any(axis=1) | read)
     own_inputs = _input_fields(basis.input_map, inputs)  # refuses normal scores
     # An input is above the threshold if its integer, which is rounded, is above this one.
     above = np.rint(thresholds / INPUT_UNIT - 0.5).astype(np.int16)
@@ -238,7 +239,7 @@ def _with_units(program: IntegerProgram, units: FloatArray, output: Outputs) -> 
     halvings = np.rint(np.log2(own[:1] / own)).astype(np.int32)  # units of trees are powers of two, the largest first
     # A gain of one, in units of Φw: so large that squares hold the noise.
     least = float((np.sqrt(output.noise) / output.scale).max()) * s**1.5 / 2.0 ** (45 + program.term_shift)
-    unit = max(largest / program.largest_gain, min(least, largest))
+    unit = max(largest / (LARGEST_GAIN if program.n_frequencies else LARGEST_SHIFTED), min(least, largest))
     while True:
         gain = np.rint(units / unit).astype(np.int32)
         gain[: program.n_leaves] = gain[:1] >> halvings

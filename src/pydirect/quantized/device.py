@@ -412,29 +412,25 @@ class DeviceModel:
 
     def slopes(self) -> Tables:
         """Return weights times gains of all inputs and of the constant, where they are no codes."""
-        program, n_linear = self.program, len(self.program.linear)
-        if program.n_frequencies:
+        program, own = self.program, self.program.gain[self.n_coded :, None] * self.program.weights[self.n_coded :]
+        if not len(own):
             return {}
-        weights = program.gain[self.n_coded :, None] * program.weights[self.n_coded :]
         slope = np.zeros((program.n_inputs, program.n_columns), dtype=np.int64)
-        slope[program.linear] = weights[:n_linear]
-        own: Tables = {"slope": smallest_integers(slope)} if n_linear else {}
-        return own | ({"start": weights[-1].astype(np.int32)} if program.has_constant else {})
+        slope[program.linear] = own[: len(program.linear)]
+        start = {"start": own[-1].astype(np.int32)} if program.has_constant else {}
+        return {"slope": smallest_integers(slope)} | start
 
     def groups(self) -> Tables:
         """Return where terms of a gain end, and these gains; a tree is a term, and each gain half of the one before."""
-        program, gain = self.program, self.program.gain[: self.n_coded : 1 << self.program.depth]
+        gain, waves = self.program.gain[: self.n_coded : 1 << self.program.depth], self.program.n_frequencies
         if not len(gain):
             return {}
-        if program.n_frequencies:
-            ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))
-            return {
-                "group_end": ends.astype(np.min_scalar_type(len(gain))),
-                "group_gain": smallest_integers(gain[ends - 1]),
-            }
         halves = gain[0] >> np.arange(31)
-        ends = np.searchsorted(-gain, -halves[halves >= gain[-1]], side="right")
-        return {"group_end": ends.astype(np.min_scalar_type(len(gain)))}
+        ends = np.append(np.flatnonzero(np.diff(gain)) + 1, len(gain))
+        if not waves:
+            ends = np.searchsorted(-gain, -halves[halves >= gain[-1]], side="right")
+        own = {"group_end": ends.astype(np.min_scalar_type(len(gain)))}
+        return own | ({"group_gain": smallest_integers(gain[ends - 1])} if waves else {})
 
     def interval_table(self) -> Tables:
         """Return the table that only ``predict_interval`` reads."""
@@ -463,9 +459,8 @@ class DeviceModel:
 def shortened(tables: Tables) -> Tables:
     """Return the upper halves of numbers of single precision, where the lower ones of all are zero."""
     words = {name: table.view(np.uint32) for name, table in tables.items()}
-    if any((own & 0xFFFF).any() for own in words.values()):
-        return tables
-    return {name: (own >> 16).astype(np.uint16) for name, own in words.items()}
+    whole = any((own & 0xFFFF).any() for own in words.values())
+    return tables if whole else {name: (own >> 16).astype(np.uint16) for name, own in words.items()}
 
 
 def level_step(multipliers: NDArray[np.int32]) -> int | None:

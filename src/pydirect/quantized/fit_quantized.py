@@ -31,8 +31,8 @@ MOST_SAMPLES = 16
 # Fraction of the rows that is held out to compare candidates, and the number of such parts that calibrate the best one.
 HELD_OUT = 0.2
 FEWEST_HELD_OUT = 8
-CALIBRATING = 3
-# Rows of all splits that compare candidates: three up to 500 rows, one from 751 on.
+CALIBRATING = 5
+# Rows of all splits that compare candidates: five up to 300 rows, one from 751 on.
 SPLIT_ROWS = 1500
 # Sizes of a family in a row that may be no better than a smaller one.
 PATIENCE = 3
@@ -161,10 +161,9 @@ class SmallModel:
 
     def fitted(self, task: Task, limits: Limits) -> QuantizedPredictor | None:
         """Return the model fitted to a task, smaller where these rows need more room than others did."""
-        own = replace(task, with_points=self.family.with_points)
-        make, size = proposals(own, self.family), self.size
+        make, size = proposals(task, self.family), self.size
         while size >= self.family.sizes[0]:
-            (model,) = own.cast(make(size), [self.n_samples])
+            (model,) = task.cast(make(size), [self.n_samples])
             if _fits(model, limits):
                 return model
             size -= max(size // 16, 1)
@@ -206,17 +205,16 @@ def _candidates(
     """Return the candidates that fit, with their losses; unless they are judged, larger ones are preferred."""
     found: dict[SmallModel, float] = {}
     for family in families_of(part):
-        own = replace(part, with_points=family.with_points)
-        make = proposals(own, family)
+        make = proposals(part, family)
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
-            if not _fits(own.sketch(features, counts[0]), limits):
+            if not _fits(part.sketch(features, counts[0]), limits):
                 break
             if not judged:
                 found[SmallModel(family, size, counts[0])] = -float(size)
                 continue
-            models = own.cast(features, counts)
+            models = part.cast(features, counts)
             each = [held.loss(model) for model in models]
             for n_samples, model, loss in zip(counts, models, each, strict=True):
                 if _fits(model, limits):

@@ -262,11 +262,6 @@ class IntegerProgram(Results):
         return 15 if self.n_frequencies else 0
 
     @property
-    def largest_gain(self) -> int:
-        """Largest magnitude of a gain."""
-        return LARGEST_GAIN if self.n_frequencies else LARGEST_SHIFTED
-
-    @property
     def has_constant(self) -> bool:
         """Whether the last basis function is the constant."""
         return self.n_basis_functions > self.first_linear + len(self.linear)
@@ -304,11 +299,12 @@ class IntegerProgram(Results):
         squares = int(self.noise.astype(np.int64).max(initial=0))
         if s > 1:
             squares += int((self.largest_deviations() ** 2).reshape(self.n_outputs, s).sum(axis=1).max(initial=0))
+        largest_gain = LARGEST_GAIN if self.n_frequencies else LARGEST_SHIFTED
         for name, value, most in (
             ("phase_shift", int(self.phase_shift.max(initial=0)), 31),
             ("multipliers", int(np.abs(self.multipliers.astype(np.int64)).max(initial=0)), 2**15),
             ("limit", self.limit, INPUT_LIMIT),
-            ("gain", int(np.abs(self.gain.astype(np.int64)).max(initial=0)), self.largest_gain),
+            ("gain", int(np.abs(self.gain.astype(np.int64)).max(initial=0)), largest_gain),
             ("a total before it is shifted", accumulator, LARGEST_SHIFTED),
             ("a sum over the samples", sums, LARGEST_SHIFTED // 2),
             ("the sum of squares", squares, 2**32 - 1),

@@ -21,7 +21,7 @@ from pydirect.features.marginal_likelihood import optimised_frequencies
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies, threshold_step
 from pydirect.quantized.quantize import with_frequencies
-from pydirect.quantized.task import LabelTask, SmallMap, Task
+from pydirect.quantized.task import MOST_KERNEL_ROWS, LabelTask, SmallMap, Task
 from pydirect.statistics.gaussian import collect_statistics
 
 
@@ -31,33 +31,28 @@ class Family:
 
     - `sizes`: numbers of frequencies and inputs, or of trees, that are compared; of classes, whose fits take longer,
       those up to `most_of_classes`.
-    - `with_points`: whether points between rows are examples too.
     - `depth`: levels of a tree.
     """
 
     kind: str
     sizes: tuple[int, ...]
     most_of_classes: int
-    with_points: bool = True
     depth: int = 3
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-FORESTS = tuple(Family("forest", TREES, 32, with_points, depth) for depth in (2, 3, 4) for with_points in (False, True))
-FAMILIES = (Family("fourier", FREQUENCIES, 128), *FORESTS)
-MOVED = Family("moved", (8, 16, 32, 64), 0)
+FAMILIES = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
+MOVED = Family("moved", (8, 16, 32), 0)
+# Rows up to which frequencies are moved too: the time that it takes grows with them.
+MOST_ROWS_MOVED = 500
 
 
 def families_of(task: Task) -> list[Family]:
-    """Return the families that differ for a task: of labels there are no points between rows."""
+    """Return the families of a task: of labels smaller ones, whose frequencies stay."""
     if not isinstance(task, LabelTask):
-        return [*FAMILIES, MOVED]
-    return [
-        replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes))
-        for f in FAMILIES
-        if f.kind == "fourier" or not f.with_points
-    ]
+        return [*FAMILIES, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
+    return [replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes)) for f in FAMILIES]
 
 
 def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
@@ -65,10 +60,9 @@ def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     if family.kind != "forest":
         selected = _selected(task)
         return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
-    x, y, weight = _examples(task)
-    if family.with_points:  # trees are grown on what the kernel makes of the rows, not on their noise
-        y = task.kernel_mean(x, *task.subset(MOST_EXAMPLES))
-    return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
+    x, _, weight = _examples(task)
+    smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # no tree is grown on the noise of a row
+    return growing_forest(x, smooth, weight, np.random.default_rng(0), family.depth)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:

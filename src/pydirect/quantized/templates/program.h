@@ -51,7 +51,7 @@ static inline uint32_t pd_phase(PD_INDEX f, const pd_input *q)
     uint32_t phase = 0;
     PD_INDEX i;
     for (i = 0; i < PD_N_INPUTS; ++i) {
-        int32_t frequency = PD_READ_FREQUENCY(pd_frequencies + f * PD_N_INPUTS + i);
+        int32_t frequency = PD_READ_FREQUENCIES(pd_frequencies + f * PD_N_INPUTS + i);
         phase += ((uint32_t)frequency * (q[i] - UINT32_C(32768))) << PD_READ_8U(pd_phase_shift + i);
     }
     return phase;
@@ -67,12 +67,12 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
 //@if forest
     int32_t gain = PD_FIRST_GAIN;
     for (group = 0; group < PD_N_GROUPS; ++group, gain >>= 1) {
-        PD_INDEX end = PD_READ_END(pd_group_end + group);
+        PD_INDEX end = PD_READ_GROUP_END(pd_group_end + group);
 //@else
     uint32_t phase = 0;
     for (group = 0; group < PD_N_GROUPS; ++group) {
-        PD_INDEX end = PD_READ_END(pd_group_end + group);
-        int32_t gain = PD_READ_GAIN(pd_group_gain + group);
+        PD_INDEX end = PD_READ_GROUP_END(pd_group_end + group);
+        int32_t gain = PD_READ_GROUP_GAIN(pd_group_gain + group);
 //@end
         for (; term < end; ++term) {
             PD_INDEX code = term;
@@ -104,7 +104,7 @@ static inline void pd_add_terms(const pd_input *q, int32_t *totals)
 //@if even
                 totals[column] += value * (PD_FIRST_LEVEL + PD_LEVEL_STEP * (int32_t)pd_code(code));
 //@else
-                totals[column] += value * PD_READ_MULTIPLIER(pd_multipliers + pd_code(code));
+                totals[column] += value * PD_READ_MULTIPLIERS(pd_multipliers + pd_code(code));
 //@end
             }
         }
@@ -283,7 +283,7 @@ static inline void pd_run(const pd_number *x, int32_t *totals)
     }
     for (i = 0; i < PD_N_INPUTS; ++i) {
         pd_input input = pd_quantise(x, i);
-//@if direct
+//@if slope
         for (column = 0; column < PD_N_COLUMNS; ++column) {
             totals[column] += (input - INT32_C(32768)) * PD_READ_SLOPE(pd_slope + i * PD_N_COLUMNS + column);
         }
