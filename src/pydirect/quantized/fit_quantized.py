@@ -35,7 +35,7 @@ CALIBRATING = 5
 # Rows of all splits that compare candidates: five up to 300 rows, one from 751 on.
 SPLIT_ROWS = 1500
 # Sizes of a family in a row that may be no better than a smaller one.
-PATIENCE = 3
+PATIENCE = 4
 
 
 class NoModelError(ValueError):

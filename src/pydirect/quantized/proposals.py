@@ -41,7 +41,7 @@ class Family:
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-TREES = (0, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+TREES = (0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128)
 FAMILIES = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
 MOVED = Family("moved", (8, 16, 32), 0)
 # Rows up to which frequencies are moved too: the time that it takes grows with them.
