@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor
+from pydirect.features.inputs import InputMap
 from pydirect.features.maps import ForestFeatures
 from pydirect.quantized.codes import unit_levels
-from pydirect.quantized.compile import INPUT_UNIT
+from pydirect.quantized.compile import INPUT_UNIT, short_inputs, threshold_step
+from pydirect.quantized.device import shortened
 from pydirect.quantized.fit_quantized import _candidates
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import AccumulatorOverflowError, shifted
@@ -67,6 +69,37 @@ def test_a_tree_is_grown_on_the_residual_of_the_ridge_regression_on_all_before()
         expected = y[:, :1] - phi @ np.linalg.solve(a, phi.T @ (w[:, None] * y[:, :1]))
         found = next(c.cell_contents for c in make.__closure__ if np.shape(c.cell_contents) == y[:, :1].shape)
         np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+def test_the_lowest_bits_of_a_threshold_are_the_number_of_its_input(forest):
+    program = forest[0].program
+    np.testing.assert_array_equal(program.thresholds % threshold_step(program.n_inputs), program.compared)
+    splits = forest[0].on_device().tables()["trees"]["splits"].astype(np.int64)
+    np.testing.assert_array_equal(splits - 2**15, program.thresholds)
+
+
+def test_gains_of_trees_are_halved_where_the_table_says(forest):
+    gain, ends = forest[0].program.gain[: 6 * 8 : 8], forest[0].on_device().groups()["group_end"].tolist()
+    assert ends[-1] == 6
+    expected = [int(gain[0]) >> sum(end <= tree for end in ends) for tree in range(6)]
+    np.testing.assert_array_equal(gain, expected)
+
+
+def test_constants_of_inputs_take_sixteen_bits_unless_a_mean_is_far():
+    x = np.random.default_rng(0).standard_normal((50, 3)) * [1, 5, 0.1] + [0, 100, 1e6]
+    exact = InputMap.fit(x, None, rank=False)
+    short = short_inputs(exact)
+    multiplier = (1 / (short.scale * INPUT_UNIT)).astype(np.float32)
+    assert not (multiplier.view(np.uint32) & 0xFFFF).any()
+    assert not (short.mean[:2].astype(np.float32).view(np.uint32) & 0xFFFF).any()
+    np.testing.assert_allclose(short.scale, exact.scale, rtol=2**-8)
+    assert (np.abs(short.mean - exact.mean) <= exact.scale / 16).all() and short.mean[2] == exact.mean[2]
+    tables = {"a": multiplier, "b": short.mean[:2].astype(np.float32)}
+    for name, words in shortened(tables).items():
+        assert words.dtype == np.uint16
+        np.testing.assert_array_equal((words.astype(np.uint32) << 16).view(np.float32), tables[name])
+    far = {"a": multiplier, "b": short.mean.astype(np.float32)}
+    assert shortened(far) is far
 
 
 def test_integers_are_nearly_floats(forest):
