@@ -3,7 +3,7 @@
 Candidates are frequencies selected one by one from a pool of random ones from the kernel's spectral density, and
 forests grown one tree at a time on the kernel's posterior mean, of many sizes and numbers of samples. Neither
 depends on the limits, so that more room only adds candidates. Held-out rows, which the kernel has seen but basis
-functions and weights have not, choose one, and say by how much standard deviations are too small. Samples are draws of
+functions and weights have not, choose one, and say by how much standard deviations are off. Samples are draws of
 the sequential posterior of the weights, for labels about the classifier's own mean. Outputs and classes share the basis
 functions and the scales of the weights' levels.
 """

@@ -130,6 +130,8 @@ def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, F
     return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)
 
 
+# Factor on standard deviations, where held-out rows are all nearer to the means.
+LEAST_CALIBRATION = 0.5
 # Rows of the kernel's posterior mean.
 MOST_KERNEL_ROWS = 1500
 # Of the target's standard deviation: its square must stay finite.
@@ -207,9 +209,9 @@ class TargetTask(Task):
         return self._mean(np.log(2 * np.pi * variance) + error**2 / variance) / 2
 
     def calibration(self, model: QuantizedPredictor) -> float:
-        """Root mean square of standardised errors, but at least one."""
+        """Root mean square of standardised errors, but at least `LEAST_CALIBRATION`."""
         error, variance = self._errors(model)
-        return max(float(np.sqrt(self._mean(error**2 / variance))), 1.0)
+        return max(float(np.sqrt(self._mean(error**2 / variance))), LEAST_CALIBRATION)
 
     def _errors(self, model: QuantizedPredictor) -> tuple[FloatArray, FloatArray]:
         """Return errors of the mean and predicted variances, standardised, (n_rows, n_outputs) each."""
