@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,21 +44,19 @@ CLASSES = {
 }
 
 
-def models() -> dict[str, tuple[Any, np.ndarray]]:
-    """Fit the models; with each the spread of its columns."""
-    made: dict[str, tuple[Any, np.ndarray]] = {}
+def models() -> Iterator[tuple[str, Any, np.ndarray]]:
+    """Fit the models, one by one; with each its name and the spread of its columns."""
     for name in ("concrete", "yacht"):
         data = np.load(data_directory() / "uci" / f"{name}.npz", allow_pickle=False)
         train = ~data["test_mask"].T[5]
         x, y = data["X"][train], data["y"][train]
         spread = x.std(axis=0)
         for size in (1, 2):
-            made[f"{name}, {size} KiB"] = fit_quantized(DirectRegressor(), x, y, max_flash=1024 * size), spread
+            yield f"{name}, {size} KiB", fit_quantized(DirectRegressor(), x, y, max_flash=1024 * size), spread
         if name == "concrete":
             for n in (2, 3):
                 labels = np.digitize(y, np.quantile(y, np.arange(1, n) / n))
-                made[f"{name}, {n} classes"] = fit_quantized(DirectClassifier(), x, labels, max_flash=1500), spread
-    return made
+                yield f"{name}, {n} classes", fit_quantized(DirectClassifier(), x, labels, max_flash=1500), spread
 
 
 def sizes(folder: Path, function: str, core: str) -> tuple[int, int]:
@@ -78,10 +77,8 @@ def main() -> None:
     """Print a line for each model, form and function."""
     names = " | ".join(CORES)
     print(f"| model | numbers | function | tables | {names} | estimate | stack {names} | estimate |")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = models()
-    for name, (model, spread) in made.items():
+    warnings.simplefilter("ignore")
+    for name, model, spread in models():
         for numbers in ("counts", "floats"):
             options = {"counts_per_unit": 100 / spread} if numbers == "counts" else {}
             report = model.report(model.on_device(**options))
