@@ -157,9 +157,8 @@ def build_program(
     own_inputs = _input_fields(basis.input_map, inputs)  # refuses normal scores
     # An input is above the threshold if its integer, which is rounded, is above this one.
     above = np.rint(thresholds / INPUT_UNIT - 0.5).astype(np.int16)
-    step = threshold_step(len(inputs))
-    if (above % step != compared).any():
-        raise IntegerArithmeticError(f"thresholds must be the number of their input beyond multiples of {step} units")
+    if (above % threshold_step(len(inputs)) != compared).any():
+        raise IntegerArithmeticError("the lowest bits of thresholds, in input units, must be the number of their input")
     frequencies, phase_shift = quantise_frequencies(turns[inputs])
     multipliers, step = integer_levels(levels)
     first, n_linear = 2 * len(layout.frequencies) + (len(compared) << compared.shape[1]), len(layout.linear)

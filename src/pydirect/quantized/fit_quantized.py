@@ -161,6 +161,7 @@ class SmallModel:
 
     def fitted(self, task: Task, limits: Limits) -> QuantizedPredictor | None:
         """Return the model fitted to a task, smaller where these rows need more room than others did."""
+        task = replace(task, with_points=self.family.with_points)
         make, size = proposals(task, self.family), self.size
         while size >= self.family.sizes[0]:
             (model,) = task.cast(make(size), [self.n_samples])
@@ -205,6 +206,7 @@ def _candidates(
     """Return the candidates that fit, with their losses; unless they are judged, larger ones are preferred."""
     found: dict[SmallModel, float] = {}
     for family in families_of(part):
+        part = replace(part, with_points=family.with_points)
         make = proposals(part, family)
         losses: list[float] = []
         for size in family.sizes:

@@ -32,17 +32,20 @@ class Family:
     - `sizes`: numbers of frequencies and inputs, or of trees, that are compared; of classes, whose fits take longer,
       those up to `most_of_classes`.
     - `depth`: levels of a tree.
+    - `with_points`: whether the kernel's posterior mean, at the rows and between them, grows the trees.
     """
 
     kind: str
     sizes: tuple[int, ...]
     most_of_classes: int
     depth: int = 3
+    with_points: bool = True
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 TREES = (0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128)
-FAMILIES = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
+SMOOTH = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
+ROUGH = tuple(replace(f, with_points=False) for f in SMOOTH[1:])
 MOVED = Family("moved", (8, 16, 32), 0)
 # Rows up to which frequencies are moved too: the time that it takes grows with them.
 MOST_ROWS_MOVED = 500
@@ -51,8 +54,8 @@ MOST_ROWS_MOVED = 500
 def families_of(task: Task) -> list[Family]:
     """Return the families of a task: of labels smaller ones, whose frequencies stay."""
     if not isinstance(task, LabelTask):
-        return [*FAMILIES, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
-    return [replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes)) for f in FAMILIES]
+        return [*SMOOTH, *ROUGH, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
+    return [replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes)) for f in SMOOTH]
 
 
 def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
@@ -60,9 +63,10 @@ def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     if family.kind != "forest":
         selected = _selected(task)
         return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
-    x, _, weight = _examples(task)
-    smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # no tree is grown on the noise of a row
-    return growing_forest(x, smooth, weight, np.random.default_rng(0), family.depth)
+    x, y, weight = _examples(task)
+    if family.with_points:  # no tree is grown on the noise of a row
+        y = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))
+    return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:

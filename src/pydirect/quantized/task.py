@@ -57,6 +57,8 @@ class Task(ABC):
     # of the order of rows and of samples: the same whatever was asked for before
     seed: int
     n_threads: int
+    # whether points between rows, where the kernel's posterior mean stands for a response, are examples too
+    with_points: bool = True
 
     @property
     def n_outputs(self) -> int:
@@ -184,11 +186,13 @@ class TargetTask(Task):
         )
 
     def examples(self, most: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return rows, and points between them where the kernel's posterior mean stands for targets.
+        """Return rows and, `with_points`, points between them where the kernel's posterior mean stands for targets.
 
         A few hundred basis functions that were chosen for the rows are kept to the kernel's function between them.
         """
         x, y, weight = self.subset(most)
+        if not self.with_points:
+            return x, y, weight
         points, mean = self._between
         between = np.full(len(points), WEIGHT_BETWEEN * weight.mean())
         return np.vstack([x, points]), np.vstack([y, mean]), np.concatenate([weight, between])
