@@ -64,9 +64,10 @@ def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
         selected = _selected(task)
         return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
     x, y, weight = _examples(task)
-    if family.with_points:  # no tree is grown on the noise of a row
-        y = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))
-    return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
+    if not family.with_points:
+        return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
+    smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # no tree is grown on the noise of a row
+    return growing_forest(x, smooth, weight, np.random.default_rng(0), family.depth, SMOOTH_RIDGE)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -201,12 +202,14 @@ N_THRESHOLDS = 63
 SHARE_OF_ROWS = 0.7
 # Prior precision of a leaf in units of the noise precision, in growing and of the means of a tree's halves; and the
 # prior standard deviation of a slope relative to that of a leaf.
-RIDGE = 5.0
+RIDGE = 1.0
+# On the kernel's posterior mean.
+SMOOTH_RIDGE = 5.0
 SLOPE = 0.3
 
 
 def growing_forest(
-    x: FloatArray, y: FloatArray, weight: FloatArray, rng: np.random.Generator, depth: int = 3
+    x: FloatArray, y: FloatArray, weight: FloatArray, rng: np.random.Generator, depth: int = 3, ridge: float = RIDGE
 ) -> Callable[[int], ForestFeatures]:
     """Return the function from a number of trees to a forest grown on rows (n_rows, n_inputs).
 
@@ -229,7 +232,7 @@ def growing_forest(
         block, before = root * phi, q[:, :n_columns]
         shared = before.T @ block
         gram = block.T @ block - shared.T @ shared
-        gram[np.diag_indices_from(gram)] += RIDGE
+        gram[np.diag_indices_from(gram)] += ridge
         own = solve_triangular(cholesky(gram, lower=True), (block - before @ shared).T, lower=True).T
         residual = residual - own @ (own.T @ (root * y)) / root
         end = n_columns + own.shape[1]
@@ -241,7 +244,7 @@ def growing_forest(
         nonlocal splits
         while len(splits) < n_trees:
             rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
-            own = _splits(cells[rows], residual[rows], root[rows, 0] ** 2, d, depth)
+            own = _splits(cells[rows], residual[rows], root[rows, 0] ** 2, d, depth, ridge)
             explain(np.equal.outer(_leaf(cells, own), np.arange(1 << depth)).astype(np.float64))
             splits = np.vstack([splits, own])
         columns, index = np.divmod(splits[:n_trees], N_THRESHOLDS + 1)
@@ -262,7 +265,9 @@ def _thresholds(column: FloatArray, step: int, number: int) -> FloatArray:
     return np.asarray((between + 0.5) * INPUT_UNIT)
 
 
-def _splits(cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, depth: int) -> NDArray[np.intp]:
+def _splits(
+    cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, depth: int, ridge: float
+) -> NDArray[np.intp]:
     """Return the split of every level, a number of a cell, by the fall of the penalised squared error of the means."""
     width = N_THRESHOLDS + 1
     leaf, chosen = np.zeros(len(cells), dtype=np.intp), np.empty(depth, dtype=np.intp)
@@ -272,7 +277,7 @@ def _splits(cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, 
         gain = np.zeros((d, width))
         for left in totals:
             right = left[:, :, -1:] - left
-            gain += (left**2 / (count + RIDGE) + right**2 / (count[:, :, -1:] - count + RIDGE)).sum(axis=0)
+            gain += (left**2 / (count + ridge) + right**2 / (count[:, :, -1:] - count + ridge)).sum(axis=0)
         chosen[level] = gain.argmax()
         leaf = 2 * leaf + _above(cells, chosen[level])
     return chosen
