@@ -89,6 +89,15 @@ def test_a_part_of_axes_is_refused_where_all_rows_do_not_gain_by_it(monkeypatch)
     assert record.product_gain == 0.0 and "in place of the isotropic part: +0.0; not chosen" in repr(record)
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_pairs_of_axes_are_found_beside_the_sharp_optimum_of_another_kernel(seed):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1.7, 1.7, (700, 6))
+    y = np.sin(2 * x[:, 0]) * x[:, 1] + np.cos(2 * x[:, 2]) * np.sin(x[:, 3]) + 0.3 * rng.standard_normal(700)
+    chosen, record = searched(x, y)
+    assert chosen.product_order == 2 and record.pairs_gain > 50
+
+
 def test_sums_of_interactions_get_pairs_of_axes():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (300, 6))

@@ -244,20 +244,25 @@ def try_axes(
     the last run is that of a part which gains enough, if one does.
     """
     kernel, found = few.at(best.smoothness).unpack(best.theta), replace(best, value=begin.value)
-    orders, stop = orders_of(rows.axes), threading.Event()
-    of_order = partial(race_axes, few, found, kernel, rows.axes, stop=stop)
-    runs = dict(zip(orders, for_each(of_order, orders, workers_for(few, orders), stop), strict=True))
+    begins, stop = [(order, found) for order in orders_of(rows.axes)], threading.Event()
+    # Optima of pairs are many: they begin once more as if nothing was known of scales.
+    begins += [(order, replace(found, scale=None)) for order, _ in begins if order == PAIRS]
+    of_begin = partial(race_axes, few, kernel, rows.axes, stop=stop)
+    tried = for_each(of_begin, begins, workers_for(few, begins), stop)
+    by_value = sorted(zip(begins, tried, strict=True), key=lambda each: -each[1].value)
+    runs = {order: run for (order, _), run in by_value}  # the last, which is best
     promised = {order: float(begin.value - run.value) for order, run in runs.items()}
     gains = unpursued(promised, None, more.n_rows)
     promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
-    tried = list(runs.values())
     if promising:
         tried.append(without := descend(more, best, *FURTHER))
     for _, order in promising:
         part = more.with_axes(rows.axes, order)
         starts = [runs[order]]
         if order == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
-            starts.append(race_axes(more, without, more.at(without.smoothness).unpack(without.theta), rows.axes, order))
+            starts.append(
+                race_axes(more, more.at(without.smoothness).unpack(without.theta), rows.axes, (order, without))
+            )
         tried += sorted(race(part, starts, *FURTHER), key=VALUE, reverse=True)
         gains[order] = float(without.value - tried[-1].value)
         if best_axes(gains, more.n_rows) is not None:
@@ -272,16 +277,17 @@ def orders_of(axes: NDArray[np.intp]) -> list[int]:
 
 def race_axes(
     objective: MarginalLikelihood,
-    found: RaceRun,
     kernel: KernelHyperparameters,
     axes: NDArray[np.intp],
-    order: int,
+    start: tuple[int, RaceRun],
     stop: threading.Event | None = None,
 ) -> RaceRun:
-    """Return where a part of axes in place of a kernel's isotropic one leads; order: `product_order`.
+    """Return where a part of axes in place of a kernel's isotropic one leads.
 
-    `found` is the run that has led to the kernel. What does not come near its value within a few iterations is dropped.
+    `start` is the part's `product_order` and the run that has led to the kernel. What does not come near its value
+    within a few iterations is dropped.
     """
+    order, found = start
     part = objective.with_axes(axes, order)
     d, theta, scale = part.d, part.theta_of(kernel), None
     if order == PAIRS:  # the main part explains what it can: pairs must begin without it

@@ -308,7 +308,7 @@ def search_few_then_many(
     n_iterations = round(ITERATIONS * min(1.0, ALL_ROWS / many.n_rows))
     first = min(raced, key=lambda run: run.value)
     best, ended, runs = descend(many, first, n_iterations, PATIENCE), many, list(raced)
-    parts = {order: race_axes(few, first, few.unpack(first.theta), axes, order) for order in orders_of(axes)}
+    parts = {order: race_axes(few, few.unpack(first.theta), axes, (order, first)) for order in orders_of(axes)}
     gains = {order: first.value - part.value for order, part in parts.items()}
     tried = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
     runs.append(best)
@@ -332,7 +332,7 @@ def search_alike(
     start = starts.get(like.starts[int(np.argmax(like.start_values))], starts["long"])
     run = descend(objective, start, RACE_ITERATIONS + ITERATIONS, PATIENCE)
     if like.axes_chosen is not None:
-        part = race_axes(objective, run, objective.unpack(run.theta), axes, like.axes_chosen)
+        part = race_axes(objective, objective.unpack(run.theta), axes, (like.axes_chosen, run))
         if part.value < run.value:
             run, objective = part, objective.with_axes(axes, like.axes_chosen)
     return objective.unpack(run.theta)
