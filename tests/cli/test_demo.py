@@ -1,4 +1,4 @@
-"""`pydirect demo`: what it prints."""
+"""`pydirect demo`: what it prints and writes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ from pydirect.cli import demo
 from pydirect.cli.main import main
 
 MODELS = ["pydirect", "gradient boosting, quantiles", "Gaussian process, RBF", "BayesianRidge"]
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch, capsys):
+    """What a run with fast models leaves in an empty directory, its standard output and standard error."""
+    pytest.importorskip("matplotlib")
+    models = {name: BayesianRidge() for name in MODELS}
+    monkeypatch.setattr(demo, "_models", lambda: models)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--plot", "demo.png"]) == 0
+    captured = capsys.readouterr()
+    return tmp_path, captured.out, captured.err
 
 
 def rows_of(out):
@@ -31,10 +43,19 @@ def test_our_intervals_hold_where_those_of_others_do_not(capsys):
     assert all(score < own[4] for name, own in rows.items() if name != "pydirect")
 
 
-def test_progress_goes_to_standard_error_and_no_file_is_left(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(demo, "_models", lambda: {name: BayesianRidge() for name in MODELS})
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo"]) == 0
-    out, progress = capsys.readouterr()
-    assert list(rows_of(out)) == MODELS and not list(tmp_path.iterdir())
-    assert all(f"Fitting {name} ... " in progress for name in MODELS)
+def test_only_the_picture_that_was_asked_for_is_written(shown):
+    directory, out, _ = shown
+    assert [path.name for path in directory.iterdir()] == ["demo.png"] and "Written demo.png" in out
+    assert (directory / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_progress_goes_to_standard_error(shown):
+    assert list(rows_of(shown[1])) == MODELS
+    assert all(f"Fitting {name} ... " in shown[2] for name in MODELS)
+
+
+def test_what_cannot_be_drawn_is_refused_before_the_work(tmp_path, assert_refused, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(demo, "_models", None)
+    assert_refused("demo", "--plot", tmp_path / "demo.txt", message="expected a name that ends in")
+    assert_refused("demo", "--plot", tmp_path / "no" / "demo.png", message="expected a file in an existing directory")

@@ -12,6 +12,7 @@ import argparse
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,12 @@ import pydirect
 from pydirect._validation import FloatArray
 from pydirect.cli.main import LEVEL
 from pydirect.metrics import coverage, interval_score
+from pydirect.persistence.container import atomic_open
 
 TARGET, SIZE = "area error", "mean area"
 N_INPUTS = 10
 N_FOLDS = 5
+RUNNING = 101  # rows of like size among which the picture counts
 HEADER = ("", f"{LEVEL:.0%} intervals hold", "small nuclei", "large nuclei", "mean width", "interval score", "seconds")
 
 
@@ -57,7 +60,7 @@ Result = tuple[FloatArray, float]
 
 
 def run(args: argparse.Namespace) -> None:
-    """Fit and compare."""
+    """Fit, compare and, if asked to, draw."""
     data = load_breast_cancer()
     names = list(data.feature_names)
     X, y, size = data.data[:, :N_INPUTS], data.data[:, names.index(TARGET)], data.data[:, names.index(SIZE)]
@@ -72,6 +75,9 @@ def run(args: argparse.Namespace) -> None:
         "smallest and the largest nuclei.\nThe interval score is the width plus a penalty for every miss: "
         "less is better. Seconds are those of a fit on one thread."
     )
+    if args.plot is not None:
+        _draw(results, y, size, args.plot)
+        print(f"Written {args.plot}")
 
 
 def _models() -> dict[str, Any]:
@@ -112,3 +118,29 @@ def _table(results: dict[str, Result], y: FloatArray, size: FloatArray) -> list[
         rows.append((name, *held, f"{np.mean(upper - lower):.1f}", f"{score:.1f}", f"{seconds:.2f}"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _draw(results: dict[str, Result], y: FloatArray, size: FloatArray, path: Path) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    from pydirect.plotting import PredictionIntervalDisplay
+    from pydirect.plotting.common import INK, SERIES, finish
+
+    figure = Figure(figsize=(12.0, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    name, ((lower, upper), _) = next(iter(results.items()))
+    feature = f"{SIZE}, {name}", size
+    intervals = PredictionIntervalDisplay(y, 0.5 * (lower + upper), lower, upper, level=LEVEL, feature=feature)
+    intervals.plot(left, kind="feature", target_name=TARGET, max_points=250)
+    order, mean = np.argsort(size, kind="stable"), np.full(RUNNING, 1 / RUNNING)
+    for (name, ((lower, upper), _)), color in zip(results.items(), SERIES, strict=False):
+        inside = ((lower <= y) & (y <= upper))[order]
+        running, at = (np.convolve(values, mean, mode="valid") for values in (inside, size[order]))
+        right.plot(at, running, color=color, lw=1.8, label=name)
+    right.axhline(LEVEL, color=INK, lw=1, ls=":")
+    right.set(xlabel=SIZE, ylabel=f"{LEVEL:.0%} intervals that hold, of {RUNNING} neighbours", ylim=(0.55, 1.02))
+    right.yaxis.set_major_formatter(PercentFormatter(1.0, 0))
+    finish(right, "above")
+    with atomic_open(path) as file:
+        figure.savefig(file, format=path.suffix[1:].lower(), dpi=110)

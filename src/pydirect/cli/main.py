@@ -137,6 +137,7 @@ def _export(add: _Parser) -> None:
 
 def _demo(add: _Parser) -> None:
     """Compare intervals on real data with those of other models."""
+    add.add_argument("--plot", type=Path, metavar="IMAGE", help="picture of the intervals")
 
 
 def _show_config(add: _Parser) -> None:
