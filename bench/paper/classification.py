@@ -52,7 +52,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "default": {},
     "linear": {"features": "linear"},
     "balanced": {"class_weight": "balanced"},
-    "linear-exponential": {"features": "linear", "bound": "exponential"},
+    "linear-exponential": {"features": "linear", "posterior": "mean_field", "bound": "exponential"},
     "fourier": {"features": "fourier"},
     "fourier-sequential": {"features": "fourier", "posterior": "sequential"},
     "fourier-mean-field": {"features": "fourier", "posterior": "mean_field"},
@@ -196,7 +196,7 @@ def measure(data: Labelled, settings: DataSet, arguments: argparse.Namespace) ->
                 continue
             model = outcome(f"pydirect {label}").add(DirectClassifier(**options), *rows)
             outcome(f"pydirect {label}").details.append(found_by(model))
-            if arguments.same_features and model.bound != "exponential" and model.posterior == "gaussian":
+            if arguments.same_features and model.posterior == "gaussian":
                 phi, phi_test = basis_functions(model, rows[0]), basis_functions(model, rows[2])
                 reference = LogisticRegression(max_iter=1000, class_weight=options.get("class_weight"))
                 outcome(f"LogisticRegression, {label}").add(reference, phi, rows[1], phi_test, rows[3])

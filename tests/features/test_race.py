@@ -1,5 +1,10 @@
-import numpy as np
+from concurrent.futures import wait
 
+import numpy as np
+import pytest
+
+from pydirect import _threads
+from pydirect._threads import threads
 from pydirect.features.race import Patience, RaceRun, descend, race
 
 
@@ -29,6 +34,19 @@ def test_starts_lead_to_different_valleys():
     assert (best.name, other.name) == ("right", "left")
     assert best.theta[0] > 0 > other.theta[0] and best.value < other.value and best.n_evaluations > 2
     assert best.value == Valley()(best.theta)[0]
+
+
+def test_an_interruption_is_told_even_if_all_runs_end_without_seeing_it(monkeypatch):
+    def interrupted(futures):
+        wait(futures)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_threads, "wait", interrupted)
+    many = Valley()
+    many.n_rows = 1000
+    starts = [RaceRun("left", np.array([-1.5, 0.0])), RaceRun("right", np.array([1.5, 0.0]))]
+    with threads(2), pytest.raises(KeyboardInterrupt):
+        race(many, starts)
 
 
 def test_a_run_goes_on_from_where_it_was():

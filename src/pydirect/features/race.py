@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
-from pydirect._threads import for_each, resolve_n_threads
+from pydirect._threads import for_each, raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
@@ -112,7 +112,9 @@ def race(
     """Return the runs from all starts, in their order, side by side."""
     stop = threading.Event()
     run = partial(descend, objective, n_iterations=n_iterations, patience=patience, stop=stop)
-    return for_each(run, starts, workers_for(objective, starts), stop)
+    runs = for_each(run, starts, workers_for(objective, starts), stop)
+    raise_if_set(stop)  # which the last iterations may not have seen
+    return runs
 
 
 def workers_for(objective: Objective, runs: Sequence[Any]) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pydirect._threads import for_each, single_blas_thread
+from pydirect._threads import for_each, raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
@@ -249,6 +249,7 @@ def try_axes(
     begins += [(order, replace(found, scale=None)) for order, _ in begins if order == PAIRS]
     of_begin = partial(race_axes, few, kernel, rows.axes, stop=stop)
     tried = for_each(of_begin, begins, workers_for(few, begins), stop)
+    raise_if_set(stop)
     by_value = sorted(zip(begins, tried, strict=True), key=lambda each: -each[1].value)
     runs = {order: run for (order, _), run in by_value}  # the last, which is best
     promised = {order: float(begin.value - run.value) for order, run in runs.items()}
