@@ -322,6 +322,19 @@ def test_a_fit_at_rest_is_its_own_start(make_rows, n, n_functions):
     np.testing.assert_allclose(state.mean, mean, atol=0.01)
 
 
+@pytest.mark.parametrize("unit", [1e-42, 1e39])
+def test_means_of_many_classes_are_found_in_any_units(unit):
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((200, 3))
+    label = (2 * phi @ rng.standard_normal((3, 8)) + rng.gumbel(size=(200, 8))).argmax(axis=1)
+    t = np.where(label[:, None] == np.arange(8), 1.0, -1.0)
+    one, other = (
+        ascend_rows(rows, VariancePrior.wide(rows.mean_square()), max_iter=100, stop=Event())
+        for rows in (LabelledRows.from_arrays(phi * scale, t) for scale in (1.0, unit))
+    )
+    assert other.bound == pytest.approx(one.bound, abs=0.1)
+
+
 def test_many_classes_end_within_a_thousandth_of_a_nat_per_row_of_the_best_bound(monkeypatch):
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((300, 4))

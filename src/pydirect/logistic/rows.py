@@ -35,6 +35,8 @@ START_ROWS_PER_WEIGHT = 8
 ROWS_WITHOUT_START = 4
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 MEAN_OPTIONS = {"maxiter": 20, "ftol": 1e-5, "gtol": 1e-3}
+# Magnitudes of inputs whose products with residuals and weights are numbers of single precision.
+SINGLE_RANGE = 1e-25, 1e25
 # Factors of the precision of several classes among which left-out labels choose.
 FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
@@ -214,7 +216,9 @@ class LabelledRows:
         shape, (at, row_variance) = posterior.mean.shape, self.moments(posterior)
         many = self.n_functions >= MANY_FUNCTIONS
         likelihood = self._tilted(at, row_variance) if many else self._exact(row_variance)
-        rows_of, dtype = (replace(self, x=self.x.astype(np.float32)), np.float32) if many else (self, np.float64)
+        in_range = SINGLE_RANGE[0] < np.abs(self.x).max(initial=0.0) < SINGLE_RANGE[1]
+        dtype = np.float32 if many and in_range else np.float64
+        rows_of = replace(self, x=self.x.astype(dtype, copy=False))
 
         def objective(flat: FloatArray) -> tuple[float, FloatArray]:
             mean = posterior.root @ flat.reshape(shape)
