@@ -58,6 +58,14 @@ def test_the_noise_is_that_of_complete_rows_and_intervals_hold_for_all(options):
     assert covered(model, new[gap], y_new[gap]) == pytest.approx(0.9, abs=0.03)
 
 
+@pytest.mark.parametrize("noise", [0.1, 0.01])
+def test_noise_far_below_what_gaps_add_is_found(noise):
+    x, y, _ = table(800, spread=lambda x: noise)
+    model, (_, y_new, complete) = DirectRegressor("linear").fit(x, y), table(2000, 1, spread=lambda x: noise)
+    assert np.sqrt(model.noise_variance_) == pytest.approx(noise, rel=0.1)
+    assert covered(model, complete, y_new) == pytest.approx(0.9, abs=0.03)
+
+
 def test_complete_rows_tell_what_varying_noise_is():
     def spread(x):
         return NOISE * np.exp(x[:, 3])

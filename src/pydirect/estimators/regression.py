@@ -69,7 +69,7 @@ LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
 # Small fits that weigh rows with gaps, and the share of the noise of one that is enough for the last.
-MOST_WEIGHINGS, LITTLE_LESS = 2, 0.5
+MOST_WEIGHINGS, LITTLE_LESS = 8, 0.5
 
 Fitted = list[tuple[Any, float]]
 
@@ -330,8 +330,9 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     """Before stage 2: relative precisions of rows of which something is missing, the same for all models.
 
     Where f has the variance v over what may be missing, targets scatter by v beside the noise variance σ²:
-    ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise; if that is much
-    of it, another follows. A row counts for all outputs as much as for the one of which it tells most.
+    ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise, and more follow
+    while it shrinks by much, as where σ² is far below v. A row counts for all outputs as much as for the one of which
+    it tells most.
     """
     if given.absent is None or not given.absent.any():
         return list(own)
