@@ -27,9 +27,9 @@ def variances(x):
     return np.select([a & b, a, b], [4 + 1 + 4 * 0.6, 4 * (1 - 0.6**2), 1 - 0.6**2], 0.0)
 
 
-def weighed(x, y, **options):
+def weighed(x, y, missing="auto", **options):
     """Precisions of the rows of a fit."""
-    plan, columns = regression_plan(DirectRegressor(**options)), Columns().encoding(x)
+    plan, columns = regression_plan(DirectRegressor(**options)), Columns(missing=missing).encoding(x)
     encoded, absent = columns.encode_and_mark(x)
     given = GivenRows(encoded, y.reshape(len(x), -1), None, y.ndim == 1, columns, absent)
     return weigh_gaps(plan, given, [fit_units(plan, given)[1]])[0].precision
@@ -98,6 +98,21 @@ def test_rows_are_not_known_better_where_their_indicators_are_all_that_they_tell
     assert model.columns_.indicators == (1,)
     gap = np.isnan(x[500:]).any(axis=1)
     assert covered(model, x[500:][gap], y[500:][gap]) > 0.86
+
+
+def test_rows_whose_indicators_tell_what_is_missing_count_nearly_in_full():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1500, 3))
+    x[:, 0] = x[:, 0] > 0
+    y = 2 * x[:, 0] + x[:, 1] + NOISE * rng.standard_normal(1500)
+    gaps = x.copy()
+    gaps[(x[:, 0] > 0) & (rng.random(1500) < 0.7), 0] = np.nan  # only ones are missing
+    gap = np.isnan(gaps[:500, 0])
+    assert weighed(gaps[:500], y[:500], "indicator", features="linear")[gap].min() > 0.8
+    model = DirectRegressor(n_basis_functions=100).fit(gaps[:500], y[:500])
+    assert model.columns_.indicators == (0,)
+    assert np.sqrt(model.noise_variance_) == pytest.approx(NOISE, rel=0.1)
+    assert covered(model, x[500:], y[500:]) == pytest.approx(0.9, abs=0.03)
 
 
 def test_rows_count_as_much_as_for_the_output_of_which_they_tell_most():

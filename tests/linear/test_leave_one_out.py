@@ -119,9 +119,26 @@ def test_the_expected_noise_is_that_of_a_fine_grid_of_its_logarithm():
     latent, more = rng.uniform(0.01, 0.2, (2, 3000, 2))
     residuals = rng.standard_normal((3000, 2)) * np.sqrt(latent + more + [0.3, 0.1])
     left, start = LeaveOneOut(*[residuals] * 3, latent, residuals, np.zeros(2)), np.array([0.4, 0.2])
-    np.testing.assert_allclose(expected_noise(left, more, start), [0.3, 0.1], rtol=0.1)
+    unmarked = np.zeros(3000, dtype=bool)
+    noise, share = expected_noise(left, more, start, unmarked)
+    np.testing.assert_allclose(noise, [0.3, 0.1], rtol=0.1)
+    np.testing.assert_allclose(share, 1.0, rtol=1e-12)
     grid = np.exp(np.linspace(np.log(0.2), np.log(2.0), 4001))[:, None] * start
     variance = grid[:, None] + (latent + more)[:5]
     density = np.exp(-0.5 * np.sum(np.log(variance) + residuals[:5] ** 2 / variance, axis=1))
     expected = (grid * density).sum(axis=0) / density.sum(axis=0)
-    np.testing.assert_allclose(expected_noise(left.rows(np.arange(5)), more[:5], start), expected, rtol=0.02)
+    noise, _ = expected_noise(left.rows(np.arange(5)), more[:5], start, unmarked[:5])
+    np.testing.assert_allclose(noise, expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_of_marked_rows_the_share_of_what_else_scatters_is_found(share):
+    rng = np.random.default_rng(0)
+    latent, marked = np.full((4000, 1), 0.02), rng.random(4000) < 0.4
+    more = rng.uniform(0.5, 2.0, (4000, 1)) * marked[:, None]  # of others nothing is missing
+    variance = 0.3 + latent + share * more
+    residuals = rng.standard_normal((4000, 1)) * np.sqrt(variance)
+    left = LeaveOneOut(*[residuals] * 3, latent, residuals, np.zeros(1))
+    noise, found = expected_noise(left, more, np.array([0.8]), marked)
+    assert noise == pytest.approx(0.3, rel=0.1)
+    assert found == pytest.approx(share, abs=0.05)

@@ -333,15 +333,19 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise, and more follow
     while it shrinks by much, as where σ² is far below v. A row counts for all outputs as much as for the one of which
     it tells most.
+
+    An indicator may tell all, or nothing, of what is missing: of rows with one, the small fits tell the share of v.
     """
     if given.absent is None or not given.absent.any():
         return list(own)
-    rows = of_all(own)
+    rows, marked = of_all(own), np.any(given.x[:, given.absent.shape[1] :] > 0.0, axis=1)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):
         fitted, left = small.alike(rows)
         missing = fitted.variances_of_missing(given.x, given.columns.draws_of_missing(given.x, given.absent))
-        noise = expected_noise(left.found, missing[left.first], fitted.mean_noise)
+        found = left.found, missing[left.first], fitted.mean_noise, marked[left.first]
+        noise, share = expected_noise(*found)
+        missing = np.where(marked[:, None], share, 1.0) * missing
         rows = replace(rows, precision=relative_precisions(noise, missing))
         if (noise > LITTLE_LESS * fitted.mean_noise).all():
             break

@@ -31,6 +31,7 @@ from pydirect.statistics.gaussian import TargetStatistics
 SMALLEST_REMAINDER = 1e-14
 # Noise variances that are tried, in units of one that is rather too large; below, f may be all that was learned.
 NOISE_SCALES = np.geomspace(0.2, 2.0, 30)
+SHARES = np.linspace(0.0, 1.0, 11)  # of what else rows may scatter by
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,23 @@ def leave_one_out(
     return LeaveOneOut(residuals, targets - residuals, total, latent, leverage, leverage.sum(axis=0))
 
 
-def expected_noise(left: LeaveOneOut, more: FloatArray, start: FloatArray) -> FloatArray:
-    """Return the noise variance of every output, (n_outputs,), that is expected where targets scatter by more than it.
+def expected_noise(
+    left: LeaveOneOut, more: FloatArray, start: FloatArray, marked: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the noise variance that is expected where targets scatter by more than it, and the share of that in rows.
 
     `left`: by fits whose noise variance is `start`, (n_outputs,). `more`, (n_rows, n_outputs): what else targets have
-    beside that of f and of the noise. Of scales with equal chances, the mean: the likeliest may be near zero where
-    hardly any row tells of the noise alone.
+    beside that of f and of the noise; `marked` rows, (n_rows,), have an unknown share of it. Both results are
+    (n_outputs,). Of scales and shares with equal chances, the mean: the likeliest may be near zero where hardly any row
+    tells of the noise alone.
     """
-    noise, known = start * NOISE_SCALES[:, None], left.latent_variances + more
-    loss = np.stack([np.sum(np.log(known + each) + left.residuals**2 / (known + each), axis=0) for each in noise])
-    share = np.exp(0.5 * (loss.min(axis=0) - loss))
-    return np.asarray((share * noise).sum(axis=0) / share.sum(axis=0))
+    noise, shares = start * NOISE_SCALES[:, None], SHARES if marked.any() else SHARES[-1:]
+    known = [left.latent_variances + np.where(marked[:, None], share, 1.0) * more for share in shares]
+    squares = left.residuals**2
+    loss = np.array([[np.sum(np.log(v + each) + squares / (v + each), axis=0) for each in noise] for v in known])
+    chance = np.exp(0.5 * (loss.min(axis=(0, 1)) - loss))
+    chance /= chance.sum(axis=(0, 1))
+    return (chance * noise).sum(axis=(0, 1)), shares @ chance.sum(axis=1)
 
 
 # --- intervals
