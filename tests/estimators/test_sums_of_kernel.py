@@ -54,11 +54,6 @@ def test_a_stream_whose_sums_lose_digits_warns(monkeypatch):
         DirectRegressor(**OPTIONS | {"features": Nystroem(length_scale=8.0)}).fit_stream([rows])
 
 
-def test_the_summary_says_what_was_summed():
-    assert "Sums over rows were of kernel functions" in fitted(0.3).summary()
-    assert "Sums over rows" not in fitted(0.0, n_basis_functions=400, features=Nystroem(length_scale=8.0)).summary()
-
-
 @pytest.fixture
 def collected(monkeypatch):
     """Return a list that grows by the block type of every pass over the rows."""
