@@ -96,7 +96,8 @@ class LeftOutRows(KnownRows):
 
     Predictions are those of refits without the row, and all its copies unless they are replicates (see `fit`), but that
     the feature map, the hyperparameters and the noise variance keep the row: compare models of one feature map by them;
-    on few rows with little noise they are too good for an estimate of the test error.
+    on few rows with little noise they are too good for an estimate of the test error. How much rows with gaps count is
+    found anew by the model, which differs a little from what the fit found on its way.
 
     Parameters
     ----------
