@@ -13,9 +13,10 @@ void require_smoothness(int twice_smoothness) {
 
 // Value and derivatives, and whether the covariance could be factorised.
 py::tuple exact_evidence(const Array<double>& x, const Array<double>& y, const Array<double>& noise,
-                   const Array<double>& products, const Array<double>& linear, const Array<double>& length_scales,
-                   const Array<double>& amplitudes, int twice_smoothness, const Array<double>& rates,
-                   const Array<double>& axes, bool of_pairs, Array<double> work, int n_threads) {
+                         const Array<double>& products, const Array<double>& linear,
+                         const Array<double>& length_scales, const Array<double>& amplitudes, int twice_smoothness,
+                         const Array<double>& rates, const Array<double>& axes, bool of_pairs, Array<double> work,
+                         int n_threads) {
   if (x.ndim() != 2 || y.ndim() != 2 || products.ndim() != 2 || axes.ndim() != 2)
     throw std::invalid_argument("x, y, products and axes must have two dimensions");
   const Index n = x.shape(0), n_inputs = x.shape(1), stride = products.shape(1), n_axes = axes.shape(0);

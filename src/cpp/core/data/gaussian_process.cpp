@@ -13,7 +13,6 @@ namespace {
 constexpr Index kCovarianceRowsPerChunk = 16;
 constexpr Index kCrossRowsPerChunk = 64;
 // Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
-constexpr double kLogTwoPi = 1.8378770664093453;
 constexpr Index kEntriesForThreads = Index{1} << 17;
 
 int threads_for(Index n_rows, Index n_columns, int n_threads) {
@@ -156,7 +155,7 @@ bool marginal_likelihood(const MarginalLikelihood& p, double* work, double* out,
   const double total = double(p.n_targets) * double(n) - misfit;
   const Vector diagonal = matrix(k, n, stride).matrix().diagonal().array() - alpha.head(n).square();
   const double noise = 0.5 * (diagonal * array(p.noise, n)).sum(), linear = p.linear_amplitude * sums[2];
-  out[0] = 0.5 * (misfit + double(p.n_targets) * (log_determinant + double(n) * kLogTwoPi));
+  out[0] = 0.5 * (misfit + double(p.n_targets) * (log_determinant + double(n) * kLog2Pi));
   out[1] = noise;
   // Σ M ∂K/∂log a over all parts is Σ M K = ½ (n − yᵀα) per target, which gives the part not summed.
   out[2] = 0.5 * total - noise - sums[0] - linear - p.constant * sums[3];
