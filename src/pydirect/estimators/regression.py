@@ -42,7 +42,7 @@ from pydirect.estimators.target_transform import (
     promising,
 )
 from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, choose_landmarks, fit_basis
+from pydirect.features.fitting import FeaturePlan, KernelSearch, choose_landmarks, fit_basis
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
@@ -207,11 +207,15 @@ class _SmallFit:
         """The generator of every fit, always in the same state."""
         return replace(self.plan, random_state=copied(self.plan.random_state)).generators()[0]
 
+    @property
+    def search(self) -> KernelSearch:
+        """A search of a kernel on few rows."""
+        return partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
         """Learn one kernel from few rows of an output's targets on several scales."""
-        search = partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
         rows = replace(self.rows, y=Units.fit(on_scales(y, scales), self.rows.weight, False)[1])
-        return fit_basis(self.features, rows, self.given.columns, search, self.rng)
+        return fit_basis(self.features, rows, self.given.columns, self.search, self.rng)
 
     def kernel_of_scale(self, scale: TargetScale) -> tuple[Basis, Basis]:
         """Learn the feature map that a fit on a scale would have, and return it with one of fewer landmarks."""
@@ -226,12 +230,17 @@ class _SmallFit:
     def alike(self, rows: TrainingRows) -> tuple[FittedRegressor, LeftOut]:
         """Fit a model of standardised targets, with a kernel of few rows, and predict all rows without themselves."""
         plan = replace(self.plan, features=self.features, local=None, block_dtype="float64")
-        scale, search = np.ones(rows.y.shape[1]), partial(search_kernel, max_rows=MAX_SEARCH_ROWS, thorough=False)
-        options = self.given.columns, search, self.rng
+        one = np.ones(rows.y.shape[1])
         with ignored():
-            sums = collect([plan], fit_basis(plan.features, rows, *options, target_scale=scale), rows, Progress(0))
-            fitted = infer(plan, Units(np.zeros_like(scale), scale, False), sums, self.rng)
-            return fitted, left_out([fitted], rows, sums.rotated)[0]
+            basis = fit_basis(plan.features, rows, self.given.columns, self.search, self.rng, target_scale=one)
+            return self._fitted(plan, Units(np.zeros_like(one), one, False), basis, rows)
+
+    def _fitted(
+        self, plan: RegressionPlan, units: Units, basis: Basis, rows: TrainingRows
+    ) -> tuple[FittedRegressor, LeftOut]:
+        sums = collect([plan], basis, rows, Progress(0))
+        fitted = infer(plan, units, sums, self.rng)
+        return fitted, left_out([fitted], rows, sums.rotated if fitted.basis is sums.basis else None)[0]
 
     def fit(
         self, basis: Basis, y: FloatArray, scales: Sequence[TargetScale], noise: str = "constant"
@@ -243,9 +252,7 @@ class _SmallFit:
         units, z = Units.fit(on_scales(y, scales), self.rows.weight, False, None, plan.reach)
         rows = replace(self.rows, y=z)
         with ignored():
-            sums = collect([plan], replace(basis, target_scale=units.scale), rows, Progress(0))
-            fitted = infer(plan, units, sums, self.rng)
-            (left,) = left_out([fitted], rows, sums.rotated if fitted.basis is sums.basis else None)
+            fitted, left = self._fitted(plan, units, replace(basis, target_scale=units.scale), rows)
         return fitted, OnScale.each(scales, left, y)
 
     def chosen(

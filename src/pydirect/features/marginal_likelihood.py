@@ -82,7 +82,7 @@ class MarginalLikelihood:
         self.x, self.y, self.weight, self.n_linear = np.ascontiguousarray(x), y, sample_weight, linear.shape[1]
         self.products, self.linear = (self._padded(product(rows, rows.T)) for rows in (self.x, linear))
         self.n_threads = resolve_n_threads()
-        self.copies = sample_weight if copies is None else copies
+        self.of_copies = terms_of_copies(sample_weight if copies is None else copies, y.shape[1])
         self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @cached_property
@@ -156,7 +156,7 @@ class MarginalLikelihood:
 
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
-        n_outputs, d, of_pairs, p = self.y.shape[1], self.d, self.order == PAIRS, np.exp(theta)
+        d, of_pairs, p = self.d, self.order == PAIRS, np.exp(theta)
         amplitudes, rates = p[[1, 2 + d, -1, -1]], (np.sqrt(5.0) if of_pairs else 1.0) / p[3 + d : -1]
         amplitudes[2:] = amplitudes[2] / max(self.n_linear, 1), 1.0
         rows = self.x, self.y, p[0] / self.weight, self.products, self.linear, p[2 : 2 + d][self.tied], amplitudes
@@ -167,12 +167,20 @@ class MarginalLikelihood:
         value, noise, ard, second, linear = sums[:5]
         of_second, of_inputs = np.split(sums[5:], [len(rates)])
         gradient = np.r_[noise, ard, np.bincount(self.tied, of_inputs, d), second, of_second, linear]
-        # A row that counts k times has the likelihood N(y; f, σ²)^k: N(y; f, σ²/k) but for this.
-        spare = 0.5 * n_outputs * (1 - self.copies).sum()
-        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(self.copies).sum()
-        gradient[0] -= spare
+        slope, rest = self.of_copies
+        value -= slope * theta[0] + rest
+        gradient[0] -= slope
         penalty, pull = self.penalty(theta)
         return float(value) + penalty, gradient + pull
+
+
+def terms_of_copies(copies: FloatArray, n_outputs: int) -> tuple[float, float]:
+    """Return a and b of log N(y; f, σ²)^k = log N(y; f, σ²/k) + a log σ² + b, summed over outputs and rows.
+
+    A row that counts k times, `copies` (n_rows,), has the likelihood on the left.
+    """
+    slope = 0.5 * n_outputs * float((1 - copies).sum())
+    return slope, slope * float(np.log(2 * np.pi)) - 0.5 * n_outputs * float(np.log(copies).sum())
 
 
 def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -310,6 +318,5 @@ class Referee:
         pulled = solve_triangular(factor, scaled.T @ y, lower=True)
         squares = np.square(y).sum() - np.square(pulled).sum()
         log_determinant = np.log(2 * np.pi * variance).sum() + 2 * np.log(factor.diagonal()).sum()
-        # A row that counts k times has a density to the power of k.
-        spare = (1 - copies).sum() * np.log(2 * np.pi * noise) - np.log(copies).sum()
-        return float(0.5 * (y.shape[1] * (spare - log_determinant) - squares))
+        slope, rest = terms_of_copies(copies, y.shape[1])
+        return float(slope * np.log(noise) + rest - 0.5 * (y.shape[1] * log_determinant + squares))

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
-from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood
+from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood, terms_of_copies
 
 # Most inputs of the metric in which rows are near: those along which the function changes most.
 METRIC_INPUTS = 24
@@ -43,11 +43,13 @@ class NearestEvidence:
     exact: MarginalLikelihood
     adds_exact: bool = field(default=False, kw_only=True)
     metric_inputs: int = field(default=METRIC_INPUTS, kw_only=True)
-    copies: FloatArray | None = field(default=None, kw_only=True)
+    copies: InitVar[FloatArray | None] = field(default=None, kw_only=True)
     linear: InitVar[FloatArray | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self, linear: FloatArray | None) -> None:
+    def __post_init__(self, copies: FloatArray | None, linear: FloatArray | None) -> None:
         exact = self.exact
+        of_targets = (self.weight if copies is None else copies)[self.targets]
+        self.of_copies = terms_of_copies(of_targets, self.y.shape[1])
         self.d, self.tied, self.bounds, self.n_linear = exact.d, exact.tied, exact.bounds, exact.n_linear
         self.mean, self.start = exact.mean, exact.start
         self.x, self.targets = np.ascontiguousarray(self.x), np.ascontiguousarray(self.targets)
@@ -114,10 +116,9 @@ class NearestEvidence:
         value, noise, ard, isotropic, distance = sums[:5]
         gradient = np.zeros_like(theta)
         gradient[:2] = noise, ard
-        copies = (self.weight if self.copies is None else self.copies)[self.targets]
-        spare = 0.5 * n_outputs * (1 - copies).sum()  # as there
-        value -= spare * (np.log(2 * np.pi) + theta[0]) - 0.5 * n_outputs * np.log(copies).sum()
-        gradient[0] -= spare
+        slope, rest = self.of_copies
+        value -= slope * theta[0] + rest
+        gradient[0] -= slope
         gradient[2 : 2 + d] = np.bincount(self.tied, sums[5:], d)
         gradient[2 + d : 4 + d] = isotropic, distance
         if self.n_linear:
