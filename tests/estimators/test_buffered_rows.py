@@ -225,14 +225,6 @@ def test_a_copy_goes_on_with_the_rows_that_are_buffered(tmp_path, copied):
     assert len(again.buffered_rows_) == 60
 
 
-def test_files_of_a_fit_hold_no_rows(tmp_path):
-    DirectRegressor("linear").fit(X, Y).save(tmp_path / "m")
-    model = pydirect.load(tmp_path / "m")
-    assert not hasattr(model, "buffered_rows_")
-    with pytest.raises(ValueError, match="the earlier rows must be known to go on"):
-        model.partial_fit(X, Y)
-
-
 def test_statistics_from_elsewhere_and_streams_replace_buffered_rows():
     model = DirectRegressor("linear").partial_fit(X[:30], Y[:30])
     model.fit_statistics(model.new_statistics().update(X, Y))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-import pydirect
 from pydirect import DirectRegressor, MeanField, Nystroem, Sequential, fit_many
 
 RNG = np.random.default_rng(0)
@@ -38,11 +37,6 @@ pytestmark = pytest.mark.filterwarnings(
 def case(request):
     parameters, y = KINDS[request.param]
     return DirectRegressor(**parameters).fit(X, y), y
-
-
-def bits(model):
-    parts = (*model.predict(NEW, return_std=True), *model.predict_parts(NEW), *model.predict_interval(NEW))
-    return [np.ascontiguousarray(part).tobytes() for part in (*parts, model.sample_y(NEW, 3))]
 
 
 def has_own_scale(model):
@@ -107,21 +101,6 @@ def test_calibration_scales_every_deviation(case):
     assert scale > 1.1
     np.testing.assert_allclose(calibrated.predict(NEW, True)[1], scale * model.predict(NEW, True)[1], rtol=1e-10)
     np.testing.assert_array_equal(calibrated.predict(NEW), model.predict(NEW))
-
-
-def test_files_and_pickles_predict_the_same_bits(case, tmp_path):
-    model, _ = case
-    model.save(tmp_path / "model")
-    for copy in (pydirect.load(tmp_path / "model"), pickle.loads(pickle.dumps(model))):
-        assert bits(copy) == bits(model) and copy.summary() == model.summary() and copy.elbo_ == model.elbo_
-        np.testing.assert_equal(copy.noise_choice_, model.noise_choice_)
-        assert repr(copy.local_) == repr(model.local_)
-        assert copy.target_transform_ == model.target_transform_
-
-
-def test_threads_change_no_bit(case):
-    model, y = case
-    assert bits(clone(model).set_params(n_threads=3).fit(X, y)) == bits(model)
 
 
 def test_fits_together_are_fits_alone(case):

@@ -13,7 +13,7 @@ from sklearn.metrics import r2_score
 
 import pydirect
 from pydirect import DirectRegressor
-from pydirect.estimators import CorrelatedRegressor, TargetWarning
+from pydirect.estimators import CorrelatedRegressor
 from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.linear.correlated import _Incomplete
 
@@ -80,14 +80,6 @@ def test_gaps_are_left_out_of_densities_and_scores():
         assert model.score(X, Y, w) == pytest.approx(r2_score(Y, mean, sample_weight=w), rel=1e-12)
     with pytest.raises(ValueError, match="y must have 2 outputs"):
         model.score(X, GAPS[:, :1])
-
-
-def test_gross_targets_are_warned_of():
-    gross = GAPS.copy()
-    gross[3, 1] = 1e4
-    with pytest.warns(TargetWarning, match="1 of 200 targets") as caught:
-        fitted(gross, features="linear")
-    assert caught[0].filename == __file__
 
 
 def test_intervals_of_few_rows_are_wider():

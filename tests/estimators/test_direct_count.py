@@ -8,7 +8,6 @@ import sklearn
 from scipy import stats
 from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectCountRegressor, Nystroem, load
 from pydirect.estimators import TargetWarning
@@ -125,49 +124,6 @@ def test_the_score_is_the_deviance_explained(poisson, data):
     assert model.score(x, y, exposure=exposure) > 0.6
     constant = DirectCountRegressor("linear").fit(x, np.zeros(len(x)))
     assert (constant.predict(x) < 0.1).all()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"y": [1, -1, 0]}, ValueError, "y must hold counts, whole numbers from 0 to .*, got -1"),
-        ({"y": [1, 0.5, 0]}, ValueError, "y must hold counts, whole numbers from 0 to .*, got 0.5"),
-        ({"exposure": [1, 0, 1]}, ValueError, "exposure must be positive, got 0"),
-        ({"exposure": [1, 1]}, ValueError, "exposure must have shape"),
-        ({"sample_weight": [1, -1, 1]}, ValueError, "sample_weight must not be negative"),
-        ({"family": "gamma"}, ValueError, "family must be one of 'auto', 'poisson', 'negative_binomial', got 'gamma'"),
-    ],
-)
-def test_bad_input_is_refused(arguments, error, message):
-    given = {"y": [1, 2, 0], **arguments}
-    model = DirectCountRegressor("linear", family=given.pop("family", "auto"))
-    with pytest.raises(error, match=message):
-        model.fit([[0.0], [1.0], [2.0]], **given)
-
-
-def test_there_are_no_integer_models_of_counts(poisson):
-    with pytest.raises(TypeError, match="got DirectCountRegressor"):
-        poisson[0].quantize()
-
-
-class RoundedCounts(DirectCountRegressor):
-    """The same for scikit-learn's checks, whose targets are not whole numbers."""
-
-    def fit(self, X, y, sample_weight=None, exposure=None):
-        return super().fit(X, self._rounded(y), sample_weight, exposure)
-
-    def score(self, X, y, **given):
-        return super().score(X, self._rounded(y), **given)
-
-    @staticmethod
-    def _rounded(y):
-        return np.rint(y) if np.asarray(y).dtype.kind == "f" else y
-
-
-@parametrize_with_checks([RoundedCounts("linear"), RoundedCounts(Nystroem(max_search_rows=60), 40)])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
 
 
 def heavy_tailed(kind):

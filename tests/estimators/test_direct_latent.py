@@ -11,10 +11,8 @@ from scipy import stats
 from sklearn import clone, config_context
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import KFold, cross_val_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectCensoredRegressor, DirectOrdinalClassifier, DirectSurvivalRegressor, Nystroem
-from pydirect.estimators import TargetWarning
 from pydirect.fitted.predictor import factor_of_few_rows
 from pydirect.logistic import LatentLikelihood
 from pydirect.testing import check_likelihood
@@ -137,15 +135,6 @@ def test_missing_limits_of_nullable_columns_are_none():
     model = DirectCensoredRegressor(features="linear").fit(X, nullable)
     expected = DirectCensoredRegressor(features="linear").fit(X, nullable.to_numpy(float, na_value=np.nan))
     np.testing.assert_array_equal(model.predict(NEW[:3]), expected.predict(NEW[:3]))
-
-
-def test_gross_targets_are_warned_of():
-    y = np.where(np.arange(300) == 7, 600.0, Y)
-    with pytest.warns(TargetWarning, match="1 of 300 targets .* fit without them") as caught:
-        DirectCensoredRegressor(features="linear").fit(X, y)
-    with pytest.warns(TargetWarning, match="1 of 300 targets"):
-        DirectSurvivalRegressor(features="linear").fit(X, np.exp(y))
-    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("likelihood", ["normal", "extreme"])
@@ -312,9 +301,3 @@ def test_impossible_times_labels_and_noises_are_refused():
         DirectOrdinalClassifier(order=["low", "high"]).fit(X, labels(Y))
     with pytest.raises(ValueError, match="at least two classes"):
         DirectOrdinalClassifier().fit(X, np.ones(300))
-
-
-@parametrize_with_checks([DirectCensoredRegressor(features="linear"), DirectOrdinalClassifier("linear")])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore:text labels are taken")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from pydirect import DirectMixedRegressor, load
-from pydirect.estimators import TargetWarning
 from pydirect.fitted.predictor import factor_of_few_rows
 
 RNG = np.random.default_rng(0)
@@ -106,12 +105,6 @@ def test_groups_of_objects_are_numbers():
         np.testing.assert_array_equal(linear.fit(X, Y, groups).predict(X[:5], groups[:5]), expected)
     with pytest.raises(TypeError, match="numbers, or text in every row"):
         linear.fit(X, Y, np.array([1, "a"] * 300, dtype=object))
-
-
-def test_gross_targets_are_warned_of():
-    with pytest.warns(TargetWarning, match="1 of 600 targets") as caught:
-        DirectMixedRegressor(features="linear").fit(X, np.where(np.arange(600) == 7, 1e5, Y), GROUP)
-    assert caught[0].filename == __file__
 
 
 def test_intervals_of_few_rows_are_wider():

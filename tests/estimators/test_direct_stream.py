@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 import datetime
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectStreamRegressor, load
 from pydirect.linear.adaptive import with_constant
-from pydirect.linear.recursive import RecursivePosterior
 
 KINDS = {"all": {}, "half_life": {"half_life": 60.0}, "window": {"window": 70}}
 
@@ -50,21 +47,6 @@ def _table(X):
     from pydirect.tables.table import Table
 
     return Table.of_numbers(X)
-
-
-def expected_failures(estimator):
-    if estimator.half_life is None and estimator.window is None:
-        return {}
-    return {"check_sample_weight_equivalence_on_dense_data": "rows that are repeated let others fade or leave"}
-
-
-@parametrize_with_checks(
-    [stream(), stream(half_life=20), DirectStreamRegressor("linear", window=50, n_first_rows=16)],
-    expected_failed_checks=expected_failures,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -121,17 +103,6 @@ def test_rows_one_by_one_have_the_same_bits_for_any_number_of_threads():
         found.append([model.predict_then_learn(X[i : i + 1], y[i : i + 1]) for i in range(200, 300)])
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-
-
-def test_threads_that_predict_after_single_rows_find_the_same():
-    X, y = rows(400)
-    for _ in range(5):
-        model = stream().partial_fit(X[:300], y[:300])
-        for i in range(300, 310):
-            model.partial_fit(X[i : i + 1], y[i : i + 1])
-        with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _, model=model: model.predict(X, return_std=True), range(16)))
-        assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
 def test_first_rows_are_predicted_with_due_doubt():
@@ -240,16 +211,6 @@ def test_each_prediction_is_that_of_the_model_of_the_rows_before(kind):
             before.predict_then_learn(X[i : i + steps], y[i : i + steps])
 
 
-def test_posterior_is_that_of_its_sums():
-    X, y = rows(300)
-    model = stream().partial_fit(X, y)
-    posterior = model.posteriors_[0]
-    exact = RecursivePosterior.of(model.statistics_, posterior.noise_variance, posterior.prior_variance)
-    np.testing.assert_allclose(posterior.mean, exact.mean, atol=1e-10)
-    np.testing.assert_allclose(posterior.covariance, exact.covariance, atol=1e-10)
-    assert model.noise_variance_ == pytest.approx(0.01, rel=0.3)
-
-
 def test_a_refused_fit_leaves_the_stream_as_it_is():
     X, y = rows(100)
     model = stream(window=70).partial_fit(X, y)
@@ -258,14 +219,6 @@ def test_a_refused_fit_leaves_the_stream_as_it_is():
         model.fit(X[:, :1], np.full(100, np.nan))
     np.testing.assert_array_equal(model.predict(X), before)
     assert model.total_weight_ == 70
-
-
-def test_numbers_and_then_text_in_an_empty_column_are_refused():
-    X, y = rows(5)
-    X[:, 1] = np.nan
-    model = stream().partial_fit(X, y).partial_fit(np.array([[1.0, 2.5]]), np.zeros(1))
-    with pytest.raises(TypeError, match="column 1 of X must hold numbers"):
-        model.partial_fit(np.array([[1.0, "a"]], dtype=object), np.zeros(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -393,21 +346,6 @@ def test_rows_of_no_weight_are_rows_that_are_not_there():
     weight = (np.arange(100) % 3 > 0).astype(float)
     with_weights, without = stream().partial_fit(X, y, weight), stream().partial_fit(X[weight > 0], y[weight > 0])
     np.testing.assert_allclose(with_weights.predict(X), without.predict(X))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"window": 0}, "window must be"),
-        ({"window": datetime.timedelta(0)}, "window must be a positive time"),
-        ({"half_life": 0.0}, "half_life must be"),
-        ({"half_life": 5.0, "window": 5}, "window must be None"),
-        ({"n_first_rows": 2}, "n_first_rows must be"),
-    ],
-)
-def test_bad_parameters_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        DirectStreamRegressor(**options).partial_fit(*rows(10))
 
 
 def test_bad_rows_are_refused():

@@ -1,8 +1,6 @@
 """`DVIRegressor` and `DVIClassifier`: scikit-learn's contract, predictions in every form, training, files."""
 
 import dataclasses
-import json
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -14,8 +12,6 @@ import pydirect
 from pydirect import DVIClassifier, DVIRegressor, TrainingSchedule
 from pydirect.networks.base import draw_outputs
 from pydirect.networks.training import NetworkObjective
-from pydirect.persistence import container as persistence
-from pydirect.statistics.gaussian import PREDICTION_BYTES
 
 SCHEDULE = {field.name for field in dataclasses.fields(TrainingSchedule)}
 
@@ -136,20 +132,11 @@ def test_the_convergence_warning_names_the_parameter_to_raise(options, remedy):
         fit(**options)
 
 
-@pytest.mark.parametrize("options", [{"n_steps": 5}, {"learning_rate": 1e-9}])
-def test_steps_without_progress_do_not_count_as_convergence(options):
-    assert not fit(**options).converged_
-
-
 @pytest.mark.parametrize("n_steps", [100, 400])
 def test_small_last_steps_of_a_short_run_do_not_count_as_convergence(n_steps):
     options = scheduled({"hidden_layer_sizes": (20,), "n_steps": n_steps})
     assert not DVIRegressor(**options).fit(X, Y).converged_
     assert not DVIClassifier(**options).fit(*IRIS).converged_
-
-
-def test_the_longest_warm_up_leaves_checks_for_convergence():
-    assert len(fit(n_steps=1000, kl_warmup=0.9).elbo_trace_) == 5
 
 
 def test_lbfgs_improves_the_best_start_alone():
@@ -200,37 +187,6 @@ def test_an_objective_that_overflows_is_survived(monkeypatch):
     assert np.isfinite(fit().predict(NEW)).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"noise": "none"}, "noise must be one of"),
-        ({"inference": "exact"}, "inference must be one of"),
-        ({"inference": "mcvi", "optimizer": "lbfgs"}, "optimizer must be 'adam'"),
-        ({"prior": -1.0}, "prior must hold variances from 1e-100 to 1e\\+100, got -1.0"),
-        ({"prior": 1e-200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e-200"),
-        ({"prior": 1e200}, "prior must hold variances from 1e-100 to 1e\\+100, got 1e\\+200"),
-        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
-        ({"n_steps": 0}, "n_steps must be at least 1"),
-        ({"learning_rate": np.inf}, "learning_rate must be above 0.0 and finite, got inf"),
-        ({"kl_warmup": np.nan}, "kl_warmup must be at least 0.0 and at most 0.9, got nan"),
-        ({"activation": "tanh"}, "activation must be one of"),
-        ({"skip_connections": True}, "hidden_layer_sizes must hold two equal widths in turn for skips, got .4,."),
-        ({"skip_connections": True, "hidden_layer_sizes": (3, 4, 3)}, r"got \(3, 4, 3\)"),
-        *(
-            (
-                {"activation": "heaviside", "inference": i},
-                f"inference must be 'dvi' for activation='heaviside', got '{i}'",
-            )
-            for i in ("mcvi", "rmcvi", "map")
-        ),
-        ({"optimizer": "lbfgs", "kl_warmup": 0.5}, "kl_warmup must be 0.0 for optimizer='lbfgs', got 0.5"),
-    ],
-)
-def test_wrong_parameters_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        fit(**options)
-
-
 @pytest.mark.parametrize("weight", [1e-200, 1e-300])
 def test_vanishing_weights_are_refused(weight):
     with pytest.raises(ValueError, match="sample_weight must have a mean of at least 1e-100, got "):
@@ -257,44 +213,7 @@ def test_a_bound_that_is_finite_nowhere_is_an_error(monkeypatch, optimizer):
         fit(optimizer=optimizer)
 
 
-# ---------------------------------------- classification
-
-
-def test_a_single_class_is_shown_as_a_python_value():
-    for label, text in ((np.int64(3), "3"), (np.str_("a"), "'a'")):
-        with pytest.raises(ValueError, match=f"got one class, {text}$"):
-            DVIClassifier(**scheduled(FAST)).fit(X, np.full(90, label))
-
-
-def test_components_stay_within_their_memory(fitted):
-    model = fitted
-    many = np.resize(NEW, (40_000, 2))
-    tracemalloc.start()
-    for rows in model.model_.blocks(many):
-        model.model_.components(many[rows])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1.3 * PREDICTION_BYTES
-
-
 # ---------------------------------------- tools around
-
-
-@pytest.mark.parametrize("change", ["theta", "width", "nan"])
-def test_files_that_make_no_network_are_refused(tmp_path, fitted, change):
-    fitted.save(tmp_path / "m")
-    document = persistence.read(tmp_path / "m", ("pydirect.DVIRegressor",))
-    header, arrays = json.loads(json.dumps(document.header)), dict(document.arrays)
-    theta = "model_.outputs.posteriors.0.theta"
-    if change == "theta":
-        arrays[theta] = arrays[theta][:-1]
-    elif change == "width":
-        header["parameters"]["hidden_layer_sizes"] = [11]
-    else:
-        arrays[theta] = np.where(np.arange(arrays[theta].size) == 3, np.nan, 0.0)
-    persistence.write(tmp_path / "bad", document.kind, header, arrays)
-    with pytest.raises(persistence.CorruptFileError):
-        pydirect.load(tmp_path / "bad")
 
 
 def test_tools_for_discrete_weights_refuse_networks(fitted, classifier):

@@ -126,14 +126,6 @@ def test_models_survive_files_and_pickling(fitted, data, tmp_path):
     assert "fit_groups" in fitted[2].summary()
 
 
-def test_rows_of_weight_zero_are_not_there(model, data):
-    x, y, group = data
-    weight = np.ones(len(x))
-    weight[:6] = 0.0
-    weighted, shorter = fit_groups(model, x, y, group, weight), fit_groups(model, x[6:], y[6:], group[6:])
-    np.testing.assert_allclose(weighted.predict(x, group), shorter.predict(x, group), rtol=1e-4)
-
-
 @pytest.mark.parametrize("features", ["linear", "polynomial", "fourier"])
 def test_other_features_work(features, data):
     x, y, group = data
@@ -174,11 +166,6 @@ def test_labels_in_a_list_stay_what_they_are(model, data):
     models = fit_groups(model, data[0], data[1], labels)
     assert list(models) == [7, "seven", ("seven", 7)]
     np.testing.assert_array_equal(models.predict(data[0][:1], [7]), models[7].predict(data[0][:1]))
-
-
-def test_no_rows_are_refused(fitted, data):
-    with pytest.raises(ValueError, match="X must have rows"):
-        fitted.predict(data[0][:0], [])
 
 
 @pytest.mark.parametrize(

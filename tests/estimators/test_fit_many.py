@@ -5,7 +5,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from sklearn.kernel_approximation import RBFSampler
 
 from pydirect import DirectRegressor, Sequential, fit_many, load
 from pydirect.estimators import regression
@@ -13,8 +12,6 @@ from pydirect.estimators import regression
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pydirect.NoiseGridWarning", "ignore::pydirect.direct.CoarseLevelsWarning"
 )
-
-FIXED_FEATURES = RBFSampler(gamma=0.3, n_components=40, random_state=0)
 
 
 @pytest.mark.slow
@@ -48,16 +45,6 @@ def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     monkeypatch.setattr(regression, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
     fit_many([DirectRegressor("linear") for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
     assert len(calls) == 2
-
-
-def test_several_outputs_of_the_raw_basis_are_those_of_single_fits(data):
-    x, y = data
-    several = np.c_[tuple(np.sin(k * y) + x[:, 0] for k in np.linspace(0.2, 1, 7))]
-    options = {"features": "linear", "posterior": Sequential(n_levels=255, keep_factor=True)}
-    model = DirectRegressor(**options).fit(x, several)
-    for k in range(7):
-        alone = DirectRegressor(**options).fit(x, several[:, k])
-        np.testing.assert_allclose(model.predict(x)[:, k], alone.predict(x), atol=1e-4)
 
 
 def test_fit_many_tells_the_seconds_of_all_once(data):

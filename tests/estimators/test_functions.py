@@ -6,8 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, MeanField, Nystroem, Polynomial, Sequential, load
-from pydirect.fitted.regression import LocalProcessWarning
+from pydirect import DirectRegressor, MeanField, Nystroem, Polynomial, Sequential
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (60, 2)) * [1, 100]
@@ -173,21 +172,6 @@ def test_functions_do_not_change_with_the_model_and_can_be_pickled():
     model.fit(X[:30], -Y[:30])
     assert_array_equal(functions(NEW), before)
     assert_array_equal(pickle.loads(pickle.dumps(functions))(NEW), before)
-
-
-def test_a_loaded_model_draws_the_same_functions(tmp_path):
-    model = fitted("nystroem")
-    model.save(tmp_path / "model.pydirect")
-    loaded = load(tmp_path / "model.pydirect").sample_functions(3, 1)
-    assert_array_equal(loaded(NEW), model.sample_functions(3, 1)(NEW))
-
-
-def test_a_local_process_is_left_out_with_a_warning():
-    model = DirectRegressor(noise="constant", n_basis_functions=10, local=5).fit(X, Y)
-    with pytest.warns(LocalProcessWarning, match="draws of functions"):
-        functions = model.sample_functions(2)
-    assert model.local_ is not None
-    assert functions(NEW).shape == (9, 2)
 
 
 def test_stored_draws_are_the_most_there_are():

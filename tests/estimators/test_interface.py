@@ -5,28 +5,16 @@ import time
 import numpy as np
 import pandas
 import pytest
-from sklearn.base import clone
-from sklearn.compose import TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, Polynomial, Sequential, metrics
+from pydirect import DirectRegressor, Sequential, metrics
 from pydirect._progress import Progress
 from pydirect.direct.mean_field import MeanFieldPosterior
 from pydirect.features.maps import NystroemFeatures
 from pydirect.linear.posterior import GaussianPosterior
-
-PUBLIC_PREDICTIONS = [
-    "predict",
-    "predict_parts",
-    "predict_distribution",
-    "predict_interval",
-    "predict_quantiles",
-    "sample_y",
-]
 
 
 def make_data(n=60, seed=0):
@@ -68,22 +56,6 @@ def test_no_variance_is_computed_unless_asked(fitted, monkeypatch):
     fitted.predict(NEW)
     with pytest.raises(AssertionError, match="variance computed"):
         fitted.predict(NEW, return_std=True)
-
-
-def test_log_density_is_what_the_metric_averages(fitted, two_outputs, data):
-    X, y = data
-    assert metrics.nlpd(y, fitted.predict_distribution(X)) == pytest.approx(-fitted.log_predictive_density(X, y).mean())
-    Y = np.c_[y, 100 * X[:, 2] ** 2]
-    density = two_outputs.log_predictive_density(X, Y)
-    assert density.shape == (60, 2)
-    assert metrics.nlpd(Y, two_outputs.predict_distribution(X)) == pytest.approx(-density.mean())
-    assert metrics.nlpd_scorer(two_outputs, X, Y) == pytest.approx(density.mean())
-
-
-def test_score_is_the_coefficient_of_determination(fitted, data):
-    X, y = data
-    error = ((y - fitted.predict(X)) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    assert fitted.score(X, y) == pytest.approx(1 - error)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
@@ -171,40 +143,6 @@ def test_grid_search_by_predictive_density(data):
     search = GridSearchCV(DirectRegressor(n_basis_functions=50), grid, scoring=metrics.nlpd_scorer, cv=3).fit(X, y)
     assert search.best_params_ == {"noise": 0.1, "features": "auto"}
     assert search.predict(X).shape == y.shape
-
-
-def test_other_tools_of_scikit_learn_take_it(data):
-    X, y = data
-    model = DirectRegressor("polynomial")
-    assert cross_val_score(model, X, y, cv=3).min() > 0.1
-    assert cross_val_predict(model, X, np.c_[y, y], cv=3).shape == (60, 2)
-    wrapped = TransformedTargetRegressor(model, func=np.log, inverse_func=np.exp).fit(X, y + 10)
-    assert wrapped.score(X, y + 10) > 0.5
-    assert MultiOutputRegressor(model).fit(X, np.c_[y, y]).predict(X).shape == (60, 2)
-
-
-def test_clones_and_copies(fitted, data):
-    blank = clone(fitted)
-    assert blank.get_params() == fitted.get_params()
-    for name in PUBLIC_PREDICTIONS:
-        with pytest.raises(NotFittedError):
-            getattr(blank, name)(NEW)
-    with pytest.raises(NotFittedError):
-        blank.save("nowhere")
-    assert "n_basis_functions=25" in repr(fitted)
-
-
-def test_new_parameters_take_effect_at_the_next_fit(data):
-    X, y = data
-    model = DirectRegressor("linear").fit(X, y)
-    before = model.predict(NEW)
-    model.set_params(features=Polynomial(degree=3))
-    np.testing.assert_array_equal(model.predict(NEW), before)
-    expected = DirectRegressor(Polynomial(degree=3)).fit(X, y)
-    np.testing.assert_array_equal(model.fit(X, y).predict(NEW), expected.predict(NEW))
-    model.set_params(features="linear", posterior=Sequential(prior="spike_and_slab")).fit(X, y)
-    model.set_params(posterior__n_levels=7).fit(X, y)
-    assert model.coef_.shape == (4,)
 
 
 def test_the_result_says_how_the_fit_went(fitted, two_outputs, data):
@@ -298,15 +236,6 @@ def test_an_interrupt_before_there_is_a_posterior_leaves_the_model_as_it_was(dat
     np.testing.assert_array_equal(model.predict(X), before)
     with pytest.raises(NotFittedError):
         fresh.predict(X)
-
-
-@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
-def test_the_memory_order_of_the_data_changes_no_bit(data, posterior):
-    X, y = data
-    parameters = {"features": "linear", "posterior": posterior}
-    expected = DirectRegressor(**parameters).fit(X, y).predict(NEW)
-    for given in (np.asfortranarray(X), pandas.DataFrame(X)):
-        assert DirectRegressor(**parameters).fit(given, y).predict(NEW).tobytes() == expected.tobytes()
 
 
 def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):

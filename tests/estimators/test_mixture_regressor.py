@@ -52,15 +52,6 @@ def test_a_mixture_bounds_the_evidence_from_nearer():
     np.testing.assert_array_equal(model.coef_, model.prior_scale_[0] * model.posterior_.mean)
 
 
-def test_every_output_has_its_mixture():
-    model = fit(TWO)
-    assert [type(p) for p in model.posterior_] == [MixturePosterior, MixturePosterior]
-    mean, std = model.predict(NEW, return_std=True)
-    for k, distribution in enumerate(model.predict_distribution(NEW)):
-        np.testing.assert_allclose(distribution.mean, mean[:, k], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(distribution.std, std[:, k], rtol=1e-9)
-
-
 @pytest.mark.parametrize("entropy", ["pairwise", "taylor"])
 def test_data_that_decide_every_weight_give_a_finite_bound(entropy):
     rng = np.random.default_rng(0)
@@ -91,21 +82,6 @@ def test_mixture_priors_train_predict_and_come_back(tmp_path, prior, n_component
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         np.testing.assert_array_equal(loaded.fit(X, Y).predict(NEW), model.predict(NEW))
-
-
-def test_parameters_are_checked():
-    for parameters, message in (
-        ({"n_components": 0}, "n_components must be at least 1"),
-        ({"n_components": 65}, "n_components must be at most 64"),
-        ({"entropy": "exact"}, "entropy must be one of"),
-        (
-            {"features": "linear", "prior": MixturePrior.switched([0, 1])},
-            "groups must have one number per column of X, 3, or",
-        ),
-        ({"features": "polynomial", "prior": MixturePrior.switched([0, 1])}, "groups must have one number per weight"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            fit(**parameters)
 
 
 @pytest.mark.parametrize("prior", ["gaussian", MixturePrior.of_scales([0.5, 1.0])], ids=["factorised", "mixture"])

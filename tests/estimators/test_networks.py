@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
 from pydirect import (
@@ -35,15 +34,6 @@ SAMPLED_CLASSES = partial(
 REGRESSORS = {"dvi": DVI, "monte carlo": SAMPLED, "quadratic": QUADRATIC}
 CLASSIFIERS = {"dvi": DVI_CLASSES, "monte carlo": SAMPLED_CLASSES}
 SHORT = {"schedule": TrainingSchedule(n_steps=60)}
-CONFIGURATIONS = [
-    DVI(),
-    DVI_CLASSES(),
-    SAMPLED(n_draws=2, n_predictive_draws=20, schedule=TrainingSchedule(n_steps=60, learning_rate=0.05)),
-    SAMPLED_CLASSES(n_draws=2, n_predictive_draws=20),
-    QUADRATIC(),
-    QUADRATIC(hidden_layer_sizes=(4, 2), n_restarts=2),
-    QUADRATIC(hidden_layer_sizes=(8,), n_regrids=0, prior="spike_and_slab", whiten=False, engine="datum"),
-]
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
 Y = 3 + 2 * X[:, 0] + (0.05 + 0.4 * (X[:, 1] > 0)) * RNG.standard_normal(90)
@@ -62,18 +52,6 @@ def _without_convergence_warnings():
 @pytest.fixture(params=REGRESSORS)
 def regressor(request):
     return REGRESSORS[request.param]
-
-
-@parametrize_with_checks(CONFIGURATIONS)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check):
-    check(estimator)
-
-
-def test_models_are_fitted_before_they_predict(regressor):
-    with pytest.raises(NotFittedError):
-        regressor().predict(X)
 
 
 def test_pickle_clone_and_grid_search_work():
@@ -199,14 +177,6 @@ def test_predictions_of_classes_stay_within_their_memory(model):
         tracemalloc.stop()
         own = sum(part.nbytes for part in result) if isinstance(result, tuple) else result.nbytes
         assert peak < 1.3 * PREDICTION_BYTES + 3 * own
-
-
-# ---------------------------------------- files
-
-
-def predictions(model):
-    parts = [*model.predict(NEW, return_std=True), *model.predict_interval(NEW), model.sample_y(NEW, 3)]
-    return b"".join(np.ascontiguousarray(p).tobytes() for p in [*parts, np.array(model.elbo_)])
 
 
 # ---------------------------------------- tables with text and gaps

@@ -273,16 +273,6 @@ def test_hyperparameters_are_of_as_many_targets_as_come():
     assert fixed(features="linear").partial_fit(X, TWO).predict(NEW).shape == (20, 2)
 
 
-def test_data_that_are_refused_leave_the_model_alone():
-    model = DirectRegressor(features="linear", columns=Columns(missing="raise")).partial_fit(X, Y)
-    before = model.predict(NEW)
-    for act in (model.fit, model.fit_features, model.fit_stream, model.partial_fit, model.forget):
-        with pytest.raises(ValueError):
-            act(np.where(X == X[4, 0], np.nan, X), Y)
-        np.testing.assert_array_equal(model.predict(NEW), before)
-    assert model.partial_fit(X, Y).total_weight_ == 2 * N
-
-
 @pytest.mark.parametrize("size", [1e-146, 1e-165, 1e-300])
 def test_deviations_whose_squares_vanish_are_refused(size):
     model = fixed(features="linear")
@@ -352,13 +342,6 @@ def test_a_model_and_its_statistics_in_files_go_on(tmp_path):
     assert_equal_to_rounding(loaded, model)
     loaded.partial_fit(X[150:], Y[150:])
     assert_equal_to_rounding(loaded, fixed(**SMALL).partial_fit(X, Y))
-
-
-def test_a_growing_model_is_pickled_and_cloned():
-    model = fixed(**SMALL).partial_fit(X[:150], Y[:150])
-    again = pickle.loads(pickle.dumps(model)).partial_fit(X[150:], Y[150:])
-    assert_equal_to_rounding(again, model.partial_fit(X[150:], Y[150:]))
-    assert not hasattr(clone(model), "statistics_")
 
 
 def test_a_posterior_with_features_of_its_own_is_refused_for_those_before():

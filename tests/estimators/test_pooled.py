@@ -6,10 +6,9 @@ from scipy.special import softmax
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, PooledClassifier, PooledRegressor
-from pydirect.estimators import TargetWarning, pooled
+from pydirect.estimators import pooled
 from pydirect.fitted.pooled import Trees
 from pydirect.logistic.pool import LEAST_LOG_PROBABILITY, pool_weights, pooled_log_probability
 
@@ -163,13 +162,6 @@ def test_parts_see_text_and_gaps_as_the_kernel_does():
     assert model.score(frame, y) > 0.95 and model.model_.boosted.n_columns == model.columns_.n_encoded
 
 
-def test_names_of_classes_change_nothing(rows):
-    x, y, x_new, _ = rows[3]
-    names = np.array(["c", "a", "b"])
-    found = PooledClassifier().fit(x, names[y]).predict_proba(x_new)[:, np.argsort(np.argsort(names))]
-    np.testing.assert_allclose(found, PooledClassifier().fit(x, y).predict_proba(x_new), rtol=1e-9)
-
-
 def test_a_class_with_one_row_is_kept(rows):
     x, y, x_new, _ = rows[2]
     labels = y.copy()
@@ -235,31 +227,6 @@ def test_several_outputs_have_weights_of_their_own():
 # --- both
 
 
-@pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [({"trees": "some"}, "trees must be"), ({"features": "precomputed"}, "features must be built in")],
-)
-def test_wrong_parameters_are_named(kind, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        kind(**parameters).fit(np.zeros((4, 2)), [0, 1, 0, 1])
-
-
-@parametrize_with_checks(
-    [
-        PooledClassifier(Nystroem(max_search_rows=60), n_basis_functions=40, trees=True),
-        PooledRegressor(Nystroem(max_search_rows=60), n_basis_functions=40, trees=True),
-    ]
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
-    monkeypatch.setattr(pooled, "CHUNK", 3)
-    monkeypatch.setattr(pooled, "MOST_ROUNDS", 3)
-    monkeypatch.setattr(pooled, "N_TREES", 3)
-    check(estimator)
-
-
 # --- parts that fail or must be refused
 
 
@@ -281,10 +248,3 @@ def test_an_interrupted_pool_is_its_kernel_model(kind, monkeypatch):
         model = kind(features=Nystroem(length_scale=1.0)).fit(x, (y > 1).astype(int))
     assert model.interrupted_
     assert np.isfinite(model.predict(x)).all()
-
-
-def test_one_gross_target_is_warned_of():
-    x, y = targets(120, np.random.default_rng(0))
-    y[3] = 1e6
-    with pytest.warns(TargetWarning, match="1 of 120 targets"):
-        PooledRegressor(Nystroem(length_scale=1.0), trees=False).fit(x, y)

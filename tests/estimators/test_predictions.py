@@ -45,16 +45,6 @@ def test_rows_pass_the_features_once(model, call, monkeypatch):
     assert sum(rows) == 700
 
 
-def test_one_row_is_predicted_as_among_others(model):
-    x = np.random.default_rng(1).standard_normal((600, 3))
-    mean, deviation = model.predict(x, return_std=True)
-    lower, upper = model.predict_interval(x)
-    for k in (0, 1, 511, 512, 599):
-        own = (*model.predict(x[k : k + 1], return_std=True), *model.predict_interval(x[k : k + 1]))
-        for found, expected in zip(own, (mean, deviation, lower, upper), strict=True):
-            np.testing.assert_allclose(found[0], expected[k], rtol=1e-12, atol=1e-12)
-
-
 def test_frames_of_numbers_are_predicted_without_validation(monkeypatch):
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(2)

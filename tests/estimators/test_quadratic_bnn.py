@@ -1,6 +1,5 @@
 """`QuadraticBNNRegressor`: scikit-learn's contract, predictions in every form, growing data, files."""
 
-import json
 import warnings
 
 import numpy as np
@@ -9,7 +8,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pydirect
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
-from pydirect.persistence import container as persistence
 from pydirect.quadratic import QuadraticNetwork
 
 FAST = {"hidden_layer_sizes": (3,), "n_restarts": 1, "n_regrids": 1, "max_iter": 60}
@@ -69,16 +67,6 @@ def test_collinear_and_constant_columns_are_dropped():
     assert fit(np.ones((30, 2)), RNG.standard_normal(30)).predict(np.ones((2, 2))).shape == (2,)
 
 
-def test_coefs_have_the_layers_shapes(fitted):
-    assert [w.shape for w in fitted.coefs_] == [(6, 4), (1, 7)]
-
-
-def test_displays_take_the_model(fitted):
-    pytest.importorskip("matplotlib").use("agg")
-    for display in ("PredictionIntervalDisplay", "CalibrationDisplay"):
-        getattr(pydirect.plotting, display).from_estimator(fitted, X, Y)
-
-
 @pytest.mark.parametrize("fit_by", ["fit", "partial_fit", "fit_stream"])
 def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
     model = QuadraticBNNRegressor((2,), n_restarts=1, n_regrids=0, max_iter=1)
@@ -86,25 +74,6 @@ def test_a_fit_that_did_not_converge_warns_where_it_was_called(fit_by):
         getattr(model, fit_by)(X, Y)
     assert {w.filename for w in warned} == {__file__}
     assert not model.converged_
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
-        ({"hidden_layer_sizes": (30, 30, 30)}, "hidden_layer_sizes must be smaller"),
-        ({"engine": "gpu"}, "engine must be one of"),
-        ({"prior": "spike_and_slab"}, "use n_regrids=0"),
-        ({"n_levels": 300}, "n_levels must be at most 256"),
-        ({"n_levels": 2}, "n_levels must be at least 5"),
-        ({"bias": 1}, "bias must be True or False, got 1"),
-        ({"verbose": "x"}, "verbose must be an integer"),
-        ({"whiten": "no"}, "whiten must be True or False"),
-    ],
-)
-def test_wrong_parameters_are_refused(parameters, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        QuadraticBNNRegressor(**parameters).fit(X, Y)
 
 
 def test_without_bias_some_column_must_vary():
@@ -238,39 +207,3 @@ def test_partial_fit_of_a_loaded_model(tmp_path):
     model.save(tmp_path / "m")
     loaded = pydirect.load(tmp_path / "m").partial_fit(X[40:], Y[40:])
     assert predictions(loaded) == predictions(model.partial_fit(X[40:], Y[40:]))
-
-
-def rewritten(path, change):
-    document = persistence.read(path)
-    header = json.loads(json.dumps(document.header))
-    arrays = dict(document.arrays)
-    change(header, arrays)
-    persistence.write(path, document.kind, header, arrays)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(n_inputs=2),
-        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(hidden_layer_sizes=[4]),
-        lambda h, a: h["state"]["model_"]["posteriors"][0]["shape"].update(bias=1),
-        lambda h, a: h["state"]["model_"]["posteriors"][0].update(engine="none"),
-        lambda h, a: h["state"]["model_"]["posteriors"].clear(),
-        lambda h, a: h["state"]["model_"].pop("rotation"),
-        lambda h, a: a.update({"model_.rotation.matrix": a["model_.rotation.matrix"][:1]}),
-        lambda h, a: a.update({"model_.rotation.matrix": np.full((3, 3), np.nan)}),
-        lambda h, a: a.update({"model_.posteriors.0.weights.q": a["model_.posteriors.0.weights.q"][1:]}),
-        lambda h, a: a.update({"model_.posteriors.0.prior_scale": a["model_.posteriors.0.prior_scale"][1:]}),
-        lambda h, a: h["parameters"].update(hidden_layer_sizes=[3, 3]),
-        lambda h, a: h["state"]["coreset_"].update(bias=False),
-        lambda h, a: h["state"]["coreset_"].update(depth=0),
-        lambda h, a: h["state"]["coreset_"].update(n_samples=-1.0),
-        lambda h, a: a.update({"coreset_.weight": -a["coreset_.weight"]}),
-        lambda h, a: a.update({"coreset_.x": a["coreset_.x"][:, :1]}),
-    ],
-)
-def test_altered_documents_are_refused(tmp_path, change):
-    QuadraticBNNRegressor(**FAST).partial_fit(X, Y).save(tmp_path / "m")
-    rewritten(tmp_path / "m", change)
-    with pytest.raises(persistence.CorruptFileError):
-        pydirect.load(tmp_path / "m")

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import check_sample_weight_equivalence_on_dense_data
 
-import pydirect
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Nystroem
 from pydirect.explain import LeftOutRows
 from pydirect.statistics.gaussian import GaussianStatistics
@@ -74,11 +72,6 @@ def test_elbo_of_repeated_measurements_is_the_log_evidence_of_all_rows():
     assert (merged.n_samples, merged.yty[0]) == pytest.approx((every.n_samples, every.yty[0]), rel=1e-12)
 
 
-@pytest.mark.parametrize("parameters", [{"posterior": "sequential"}, {"posterior": "mean_field"}, {}])
-def test_weights_and_repeats_pass_scikit_learns_check(parameters):
-    check_sample_weight_equivalence_on_dense_data("DirectRegressor", DirectRegressor(**parameters))
-
-
 @pytest.mark.parametrize("estimator", [DirectRegressor, DirectClassifier])
 def test_the_same_rows_and_landmarks_are_drawn_for_weights_and_repeats_of_long_tables(estimator, monkeypatch):
     rng = np.random.default_rng(3)
@@ -105,15 +98,6 @@ def test_known_noise_counts_every_repetition(tmp_path):
     covariance = np.linalg.inv(precision + 3 * model.y_scale_[0] ** 2 / 0.2 * phi.T @ phi)
     spread = model.y_scale_[0] * np.sqrt(np.einsum("ij,jk,ik->i", phi, covariance, phi))
     np.testing.assert_allclose(model.predict_parts(X)[1], spread, rtol=1e-3)
-
-
-def test_effective_rows_are_saved(tmp_path):
-    X, y = np.random.default_rng(0).standard_normal((2, 30, 2))
-    model = DirectRegressor("linear").fit(X, y[:, 0], np.arange(1.0, 31.0))
-    model.save(tmp_path / "model")
-    loaded = pydirect.load(tmp_path / "model")
-    assert (loaded.effective_rows_, loaded.elbo_) == (model.effective_rows_, model.elbo_)
-    assert model.effective_rows_ < 30 < model.total_weight_ == 465
 
 
 def test_search_counts_repetitions_as_fit_does():

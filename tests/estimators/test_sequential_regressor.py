@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pydirect
-from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Fourier, MixturePrior, Sequential, fit_many
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Fourier, Sequential, fit_many
 from pydirect.direct import CoarseLevelsWarning
 from pydirect.quantized.program import IntegerArithmeticError
 
@@ -15,16 +15,6 @@ Y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(120)
 
 def regressor(noise=0.5, **options):
     return DirectRegressor("linear", posterior=Sequential(**options), noise=noise)
-
-
-def test_priors_must_factorise_over_the_weights():
-    with pytest.raises(ValueError, match=r"prior must factorise over the weights.*use posterior=MeanField"):
-        regressor(prior=MixturePrior.of_scales([0.5, 1.0])).fit(X, Y)
-
-
-def test_one_draw_has_no_variance_to_predict():
-    with pytest.raises(ValueError, match="n_draws must be at least 2, got 1"):
-        regressor(n_draws=1).fit(X, Y)
 
 
 COARSE = {"noise": 1e-6, "level_scales": "shared", "n_levels": 3}

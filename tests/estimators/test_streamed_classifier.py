@@ -11,7 +11,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from pydirect import DirectClassifier, Fourier, Nystroem, StreamError, StreamInterrupt, load
-from pydirect.cli.main import main
 from pydirect.estimators import left_out
 from pydirect.logistic import ascent, rows
 
@@ -129,11 +128,6 @@ def test_rows_without_a_label_are_left_out_on_request(tmp_path):
         DirectClassifier(**FAST).fit_stream(path, "label")
 
 
-def test_classes_without_weight_are_left_out():
-    weight = np.where(THREE == 2, 0.0, 1.0)
-    assert DirectClassifier(**FAST).fit_stream(X, THREE, weight).classes_.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("parameters", "data", "error", "message"),
     [
@@ -191,14 +185,6 @@ def test_an_interruption_keeps_the_last_posterior_of_all_rows(small_blocks, n_th
     assert np.isfinite(model.elbo_)
     assert model.score(X, TWO) > 0.65
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_the_command_streams_classes(tmp_path):
-    data, model = write_parquet(tmp_path / "a.parquet"), tmp_path / "m.pydirect"
-    options = ["--stream", "--task", "classification", "--set", "features=linear", "--target", "label"]
-    assert main(["fit", str(data), *options, "-o", str(model)]) == 0
-    assert main(["predict", str(model), str(data), "-o", str(tmp_path / "p.csv")]) == 0
-    assert (tmp_path / "p.csv").read_text().startswith("prediction,probability_no,probability_yes")
 
 
 def test_columns_are_checked_before_any_pass(monkeypatch):

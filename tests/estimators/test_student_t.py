@@ -39,10 +39,6 @@ def test_a_gross_outlier_is_one_of_any_size(size):
     assert error(fitted(gross)) < 1.2 * error(fitted(CLEAN))
 
 
-def test_without_outliers_little_is_lost():
-    assert error(fitted(CLEAN)) < 1.15 * error(fitted(CLEAN, "constant"))
-
-
 def test_new_rows_with_outliers_are_likelier(model):
     y = NEW_TRUTH + 0.2 * RNG.standard_normal(300)
     y[::10] += 5 * RNG.standard_normal(30)
@@ -51,10 +47,6 @@ def test_new_rows_with_outliers_are_likelier(model):
         > fitted(DIRTY, "constant").log_predictive_density(NEW, y).mean() + 0.3
     )
     assert model.noise_model_.choices == ("student_t",) and model.noise_choice_["student_t"] > -2
-
-
-def test_elbo_is_above_that_of_gaussian_noise(model):
-    assert model.elbo_ > fitted(DIRTY, "constant").elbo_ + 20
 
 
 def test_every_output_has_its_own_outliers():

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PowerTransformer, QuantileTransformer, StandardScaler
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_many, fit_quantized, quantize
+from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_quantized, quantize
 from pydirect.explain import LeftOutRows
-from pydirect.metrics import nlpd, predicted_by
+from pydirect.metrics import nlpd
 from pydirect.predictive import PredictiveDistribution, TargetScale, TransformedDistribution
 
 RNG = np.random.default_rng(0)
@@ -161,33 +160,6 @@ def test_auto_is_the_model_without_transform_where_none_helps():
     assert plain.target_transform_ is None
 
 
-@pytest.mark.parametrize("y", [np.full(150, 3.0), np.zeros(150)])
-def test_auto_leaves_constants_alone(y):
-    model = fit("auto", y)
-    assert model.target_transform_ is None
-    np.testing.assert_allclose(model.predict(NEW), y[:20], atol=1e-9)
-
-
-def test_auto_repeats_with_the_seed_whatever_state_that_is():
-    states = [np.random.RandomState(3), np.random.RandomState(3)]
-    one, two = (fit("auto", PRICE, random_state=state) for state in states)
-    plain = fit("log", PRICE, random_state=np.random.RandomState(3))
-    np.testing.assert_array_equal(one.predict(NEW), two.predict(NEW))
-    np.testing.assert_array_equal(one.predict(NEW), plain.predict(NEW))
-
-
-def test_weights_are_repetitions():
-    counts = RNG.integers(0, 4, len(X))
-    one = DirectRegressor("linear", target_transform="log").fit(X, PRICE, counts)
-    two = DirectRegressor("linear", target_transform="log").fit(np.repeat(X, counts, 0), np.repeat(PRICE, counts))
-    assert one.elbo_ == pytest.approx(two.elbo_, rel=1e-8)
-    np.testing.assert_allclose(one.predict(NEW), two.predict(NEW), rtol=1e-6)
-    assert (
-        fit("auto", PRICE).target_transform_
-        == DirectRegressor(n_basis_functions=40, target_transform="auto").fit(X, PRICE, counts).target_transform_
-    )
-
-
 # Streams and shared work
 
 
@@ -226,12 +198,6 @@ def test_statistics_files_keep_the_derivative(tmp_path):
         loaded.merge(plain.new_statistics().update(X, PRICE))
 
 
-def test_rows_that_come_later_are_on_the_scale_that_fit_has_chosen():
-    model = fit("auto", PRICE).partial_fit(NEW, PRICE[:20])
-    assert model.target_transform_.names == ("log",)
-    assert model.total_weight_ == 170
-
-
 @pytest.mark.parametrize("entry", ["fit_features", "partial_fit"])
 def test_sums_over_rows_choose_no_scale(entry):
     model = getattr(DirectRegressor(n_basis_functions=40), entry)(X, PRICE)
@@ -243,15 +209,6 @@ def test_a_stream_says_where_a_target_cannot_be_transformed():
     y = np.append(np.tile(PRICE, 20), -1.0)
     with pytest.raises(StreamError, match=r"in the block that ends at row 3000.*: y must be greater than 0 for log"):
         DirectRegressor("linear", target_transform="log").fit_stream(np.resize(X, (3001, 3)), y, sample_rows=50)
-
-
-def test_models_fitted_together_have_transforms_of_their_own():
-    parameters = [{"target_transform": t} for t in ("log", None, "log")]
-    together = fit_many([DirectRegressor("linear", **p) for p in parameters], X, [PRICE, PRICE, COUNT + 1])
-    for model, p, y in zip(together, parameters, [PRICE, PRICE, COUNT + 1], strict=True):
-        alone = DirectRegressor("linear", **p).fit(X, y)
-        np.testing.assert_allclose(model.predict(NEW), alone.predict(NEW), rtol=1e-6)
-        assert model.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
 
 
 @pytest.mark.parametrize("scoring", ["r2", "neg_mean_absolute_error", None])
@@ -280,27 +237,6 @@ def test_searches_by_leaving_one_out_compare_transforms_in_units_of_y():
 
 
 # scikit-learn, files, devices
-
-
-def test_cross_validated_predictions_are_in_units_of_y():
-    predicted = cross_val_predict(DirectRegressor("linear", target_transform="log"), X, PRICE, cv=3)
-    assert predicted.shape == PRICE.shape
-    assert np.corrcoef(predicted, PRICE)[0, 1] > 0.7
-
-
-@pytest.mark.parametrize("output", ["default", "pandas"])
-def test_pipelines_pass_on_deviations_and_weights(output):
-    weight = RNG.integers(1, 3, len(X))
-    pipe = make_pipeline(StandardScaler(), DirectRegressor("linear", target_transform="log")).set_output(
-        transform=output
-    )
-    pipe.fit(X, PRICE, directregressor__sample_weight=weight)
-    alone = DirectRegressor("linear", target_transform="log").fit(StandardScaler().fit_transform(X), PRICE, weight)
-    rows = pipe[:-1].transform(NEW)
-    for ours, theirs in zip(pipe.predict(NEW, return_std=True), alone.predict(np.asarray(rows), True), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-10)
-    np.testing.assert_allclose(pipe[-1].predict_interval(rows), alone.predict_interval(np.asarray(rows)), rtol=1e-10)
-    assert nlpd(PRICE[:20], predicted_by(pipe, NEW)) == nlpd(PRICE[:20], pipe[-1].predict_distribution(rows))
 
 
 @pytest.mark.parametrize(
@@ -336,11 +272,6 @@ def test_a_target_that_is_not_possible_has_no_density():
 def test_wrong_parameters_and_targets_are_refused_with_the_reason(parameters, y, error, message):
     with pytest.raises(error, match=message):
         DirectRegressor("linear", **parameters).fit(X, y)
-
-
-def test_features_cannot_be_fixed_without_the_targets():
-    with pytest.raises(ValueError, match="y must be given"):
-        DirectRegressor("linear", target_transform="log").fit_features(X)
 
 
 # Scales of all kinds

@@ -143,16 +143,6 @@ def test_the_order_of_rows_does_not_matter(model, data):
     assert_same(clone(model).fit(X[order], y[order]), clone(model).fit(X, y), new, 1e-4, 1e-4)
 
 
-def test_predictions_of_a_row_do_not_depend_on_the_others(model, data):
-    X, y, new = data
-    model.fit(X, y)
-    mean, std = model.predict(new, return_std=True)
-    for part in (slice(3, 4), slice(5, 17)):
-        m, s = model.predict(new[part], return_std=True)
-        np.testing.assert_allclose(m, mean[part], rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(s, std[part], rtol=1e-10)
-
-
 def all_bits(model, new):
     mean, std = model.predict(new, return_std=True)
     return b"".join(np.ascontiguousarray(a).tobytes() for a in (mean, std, model.coefficients_, model.sample_y(new, 3)))

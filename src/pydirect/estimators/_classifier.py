@@ -29,7 +29,6 @@ class OfLabels(Estimator):
     n_basis_functions: int = 1000
 
     def _plan(self: Any) -> Any:
-        self._check_columns()
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
         check_common(self)
         most = as_count(self.max_iter, "max_iter")

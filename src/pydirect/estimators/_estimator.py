@@ -22,15 +22,7 @@ from pydirect import __version__
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._threads import resolve_n_threads, threads
-from pydirect._validation import (
-    FloatArray,
-    as_count,
-    as_generator,
-    as_instance,
-    as_sample_weight,
-    require_no_missing,
-    shown,
-)
+from pydirect._validation import FloatArray, as_count, as_generator, as_sample_weight, require_no_missing, shown
 from pydirect._warnings import warn
 from pydirect.direct.sequential import is_coarse, warn_of_coarse_levels
 from pydirect.direct.sequential_posterior import SequentialPosterior
@@ -50,7 +42,7 @@ from pydirect.predictive.transformed import TargetTransform
 from pydirect.quantized.fitted import ClassifierFits, SearchSettings
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.quantize import quantize
-from pydirect.tables.columns import Columns, TableWarning, validated_table, warn_of_order, with_names
+from pydirect.tables.columns import Columns, TableWarning, as_columns, validated_table, warn_of_order, with_names
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table, explain_numbers, refuse_what_numpy_converts, require_numbers
 
@@ -233,7 +225,7 @@ class Estimator(BaseEstimator):
 
     def _column_options(self) -> Columns:
         """Return which columns are categories, and what becomes of missing numbers."""
-        return getattr(self, "columns", None) or Columns()
+        return as_columns(getattr(self, "columns", None))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -279,10 +271,6 @@ class Estimator(BaseEstimator):
         return threads(self.n_threads)
 
     # --- rows at the door
-
-    def _check_columns(self) -> None:
-        as_instance(self._column_options(), "columns", Columns)
-        self._column_options().check_parameters()
 
     def _validated(self, X: Any, *y: Any, reset: bool = True, **checks: Any) -> Any:
         """Return X, an array or a `Table`, and y if it is given, as scikit-learn validates them."""

@@ -24,7 +24,7 @@ from pydirect.features.fitting import OWN_KERNEL, FeaturePlan
 from pydirect.features.own_kernel import as_kernel
 from pydirect.noise.student_t import within_reach
 from pydirect.optimize.quadratic import OPTIMIZERS
-from pydirect.tables.columns import Columns
+from pydirect.tables.columns import as_columns
 
 NOISE_OF_ROWS = ("varying", "student_t")
 NOISES = ("auto", "constant", "grid", *NOISE_OF_ROWS)
@@ -388,7 +388,7 @@ def recorded(model: BasisParameters, plan: FeaturePlan, chosen: Any) -> dict[str
     if plan.kind == OWN_KERNEL:
         used["features__kernel"] = str(joblib.hash(plan.own_kernel))
     if plan.takes_tables:
-        used["columns"] = repr(sorted((model.columns or Columns()).get_params(deep=False).items()))
+        used["columns"] = repr(sorted(as_columns(model.columns).get_params(deep=False).items()))
     if hasattr(model, "target_transform"):
         used["target_transform"] = model.target_transform
     return {name: content(value) for name, value in used.items()}
@@ -439,6 +439,7 @@ def regression_plan(model: RegressionParameters) -> RegressionPlan:
 def check_common(model: BasisParameters) -> None:
     """Check the parameters that all estimators of basis functions have."""
     as_verbosity(model.verbose)
+    as_columns(model.columns)
     if hasattr(model.random_state, "randint"):
         return
     try:

@@ -96,7 +96,6 @@ class CorrelatedRegressor(Regressor):
         """
         with self._whole() as progress:
             plan = self._plan()
-            self._check_columns()
             targets = np.array(y, dtype=np.float64)
             missing = np.isnan(targets)
             if targets.ndim != 2 or missing.all(axis=0).any() or np.isinf(targets).any():

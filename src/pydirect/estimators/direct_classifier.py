@@ -145,7 +145,6 @@ class DirectClassifier(Classifier, OfLabels):
     max_iter: int = 1000
 
     def _plan(self) -> ClassificationPlan:
-        self._check_columns()
         posterior = as_posterior(self.posterior)
         features, _ = feature_plan(self, posterior, rank_inputs=None)
         check_common(self)

@@ -115,7 +115,6 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
     n_basis_functions: int = 300
 
     def _plan(self) -> RegressionPlan:
-        self._check_columns()
         features, _ = feature_plan(self, Gaussian(), rank_inputs=True)
         check_common(self)
         return RegressionPlan(features, Gaussian(), random_state=self.random_state)

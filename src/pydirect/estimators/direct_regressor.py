@@ -303,7 +303,6 @@ class DirectRegressor(Regressor):
         return self
 
     def _plan(self) -> RegressionPlan:
-        self._check_columns()
         return regression_plan(self)
 
     def _sums_plan(self) -> RegressionPlan:

@@ -272,7 +272,6 @@ class DirectStreamRegressor(Regressor):
         return self.half_life, self.window, self.n_first_rows, self.follow_inputs
 
     def _plan(self) -> StreamPlan:
-        self._check_columns()
         as_count(self.n_first_rows, "n_first_rows", FEWEST_ROWS)
         as_flag(self.follow_inputs, "follow_inputs")
         if self.half_life is not None and self.window is not None:

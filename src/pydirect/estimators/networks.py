@@ -206,7 +206,6 @@ def _plan_of(
     **options: Any,
 ) -> NetworkPlan:
     """Check what all estimators have, and return the plan of a network of these `options`."""
-    model._check_columns()
     check_common(model)
     for name in ("n_draws", "n_restarts"):
         as_count(getattr(model, name), name)

@@ -250,7 +250,6 @@ class PooledClassifier(Pool, Classifier):
     max_iter: int = 1000
 
     def _plan(self) -> ClassificationPlan:
-        self._check_columns()
         check_class_weight(self.class_weight)
         features, _ = feature_plan(self, Gaussian(), rank_inputs=None)
         self._check_trees(features.kind)
@@ -344,7 +343,6 @@ class PooledRegressor(Pool, Regressor):
     max_iter: int = 1000
 
     def _plan(self) -> RegressionPlan:
-        self._check_columns()
         plan = regression_plan(self)
         self._check_trees(plan.features.kind)
         return plan

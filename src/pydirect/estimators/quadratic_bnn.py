@@ -256,7 +256,6 @@ class QuadraticBNNRegressor(Regressor):
     def _plan(self) -> NetworkShape:
         """Check the parameters; the shape of a network of one input."""
         as_flag(self.whiten, "whiten")
-        self._check_columns()
         check_common(self)
         QuadraticOptions(**self._options())
         return NetworkShape(1, self.hidden_layer_sizes, self.bias)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pydirect import _core
+from pydirect._dense import product
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, short_repr
 from pydirect.linear.recursive import BLOCK_ROWS, RecursivePosterior
@@ -192,8 +193,7 @@ class AdaptiveRegression:
 
     def mean(self, phi: FloatArray) -> FloatArray:
         """Mean of f at rows of Φ, (n_rows, n_outputs)."""
-        with single_blas_thread():
-            return with_constant(phi) @ np.stack([posterior.mean for posterior in self.current()], axis=1)
+        return product(with_constant(phi), np.stack([posterior.mean for posterior in self.current()], axis=1))
 
     def mean_of_functions(self, functions: FloatArray) -> FloatArray:
         """Mean of f, (n_rows, n_outputs), at rows of the functions that are summed."""
@@ -201,7 +201,7 @@ class AdaptiveRegression:
             weights, b = np.stack([posterior.mean for posterior in self.current()], axis=1), self.n_functions
             if self.factor is not None and b:
                 weights[:b] = solve_triangular(self.factor, weights[:b], lower=True, trans="T")
-            return with_constant(functions) @ weights
+        return product(with_constant(functions), weights)
 
     # --- rows
 

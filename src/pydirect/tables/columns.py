@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, check_X_y, validate_data
 
-from pydirect._validation import FloatArray, as_choice, as_sample_weight, column_names, has_nan
+from pydirect._validation import FloatArray, as_choice, as_instance, as_sample_weight, column_names, has_nan
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
@@ -331,11 +331,20 @@ def _are_columns(columns: Any) -> bool:
     )
 
 
+def as_columns(columns: Any) -> Columns:
+    """Return what an estimator was told of columns, checked."""
+    chosen = columns or Columns()
+    as_instance(chosen, "columns", Columns)
+    chosen.check_parameters()
+    return chosen
+
+
 def _pairs(coordinates: Any) -> list[Any]:
     """Return pairs of columns, of one pair or several."""
     if coordinates is None:
         return []
-    return [coordinates] if isinstance(coordinates, str) or _are_columns(coordinates) else list(coordinates)
+    several = isinstance(coordinates, Sequence) and not isinstance(coordinates, str) and not _are_columns(coordinates)
+    return list(coordinates) if several else [coordinates]
 
 
 def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> list[int]:
