@@ -40,7 +40,7 @@ MAX_ROWS, FIRST_ROWS = 1000, 512
 # better, some over-confident.
 SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
 # The best's further iterations, and those on up to `max_rows` at the end.
-FURTHER, LAST_ROWS = (48, Patience(4, 0.001)), (30, Patience(3, 0.001))
+FURTHER, LAST_ROWS = (48, Patience(4, 0.001)), (5, Patience(2, 0.002))
 # Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which there is nothing
 # for another part to explain.
 ALL_NOISE, MUCH_NOISE = 0.8, 0.5
@@ -258,13 +258,7 @@ def try_axes(
     if promising:
         tried.append(without := descend(more, best, *FURTHER))
     for _, order in promising:
-        part = more.with_axes(rows.axes, order)
-        starts = [runs[order]]
-        if order == PAIRS:  # their optima are many: another start, from what more rows say of the kernel
-            starts.append(
-                race_axes(more, more.at(without.smoothness).unpack(without.theta), rows.axes, (order, without))
-            )
-        tried += sorted(race(part, starts, *FURTHER), key=VALUE, reverse=True)
+        tried.append(descend(more.with_axes(rows.axes, order), runs[order], *FURTHER))
         gains[order] = float(without.value - tried[-1].value)
         if best_axes(gains, more.n_rows) is not None:
             break
