@@ -162,19 +162,6 @@ def make_problem():
     return make
 
 
-@pytest.fixture(scope="session")
-def medium_problem():
-    """A correlated problem of 200 weights, levels about as fine as the posterior; a tuple of `fit_mean_field`."""
-    rng = np.random.default_rng(20)
-    x = rng.standard_normal((300, 4))
-    frequencies = rng.standard_normal((4, 100))
-    phi = np.hstack([np.cos(x @ frequencies), np.sin(x @ frequencies)]) / 10
-    y = np.sin(2 * x[:, 0]) + 0.3 * x[:, 1] * x[:, 2] + 0.1 * rng.standard_normal(300)
-    levels = evenly_spaced_levels(15)
-    noise_levels = np.geomspace(0.003, 1.0, 15)
-    return GaussianStatistics.from_arrays(phi, y / y.std()), levels, GaussianPrior().log_mass(levels), noise_levels
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of 64 rows, so that a small table has many."""

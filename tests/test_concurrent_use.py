@@ -25,7 +25,6 @@ from pydirect import (
     MeanField,
     MonteCarloBNNRegressor,
     QuadraticBNNRegressor,
-    fit_many,
     load,
 )
 from pydirect.linear.recursive import RecursivePosterior
@@ -157,30 +156,6 @@ def test_threads_learn_streams_of_their_own():
 
     expected = [learn(seed) for seed in range(N_THREADS)]
     assert_same(at_once([lambda seed=seed: learn(seed) for seed in range(N_THREADS)]), expected)
-
-
-@pytest.mark.slow
-def test_threads_add_rows_to_models_of_their_own():
-    def grow(seed):
-        model = DirectRegressor(n_basis_functions=12, random_state=seed)
-        for i in range(0, 90, 30):
-            model.partial_fit(X[i : i + 30], Y[i : i + 30])
-        return predictions(model)
-
-    expected = [grow(seed) for seed in range(N_THREADS)]
-    assert_same(at_once([lambda seed=seed: grow(seed) for seed in range(N_THREADS)]), expected)
-
-
-@pytest.mark.slow
-def test_threads_fit_many_models_each():
-    targets = [Y, F, Y**2]
-
-    def fit(seed):
-        models = [DirectRegressor("fourier", 12, random_state=seed, n_threads=2) for _ in targets]
-        return [model.predict(X[:20]) for model in fit_many(models, X, targets)]
-
-    expected = [fit(seed) for seed in range(3)]
-    assert_same(at_once([lambda seed=seed: fit(seed) for seed in range(3)]), expected)
 
 
 @pytest.mark.parametrize("arithmetic", ["float", "integer"])

@@ -9,7 +9,7 @@ import pytest
 
 from pydirect import _core
 from pydirect._threads import MOST_THREADS, resolve_n_threads, single_blas_thread
-from pydirect.direct.mean_field import MeanFieldRegression, fit_mean_field
+from pydirect.direct.mean_field import fit_mean_field
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
 from pydirect.optimize.quadratic import OPTIMIZERS
@@ -56,14 +56,6 @@ def test_a_fit_has_the_same_bits_at_every_level(wide, optimizer, at_every_level)
 
 
 @pytest.mark.parametrize("n_threads", MANY)
-def test_elbo_and_gradient_have_the_same_bits_for_any_number_of_threads(wide, n_threads):
-    statistics, levels, log_prior, noise_levels = wide
-    model = MeanFieldRegression.of(statistics, levels[None], log_prior[None], noise_levels, np.zeros(5))
-    logits = np.random.default_rng(0).standard_normal((600, 9))
-    assert_same_bits(lambda n: model.solver(n).elbo_and_gradient(9, logits, np.zeros(5)), n_threads)
-
-
-@pytest.mark.parametrize("n_threads", MANY)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_accumulation_has_the_same_bits_for_any_number_of_threads(n_threads, dtype):
     block = np.random.default_rng(0).standard_normal((300, 300)).astype(dtype)
@@ -88,19 +80,6 @@ def test_row_moments_have_the_same_bits_for_any_number_of_threads(n_threads):
         return mean, variance
 
     assert_same_bits(moments, n_threads)
-
-
-@pytest.mark.parametrize("n_threads", MANY)
-def test_marginal_likelihoods_have_the_same_bits_for_any_number_of_threads(n_threads):
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((400, 4)), rng.standard_normal((400, 2))
-    rows, amplitudes = (x, y, np.full(400, 0.1), x @ x.T, x @ x.T), np.array([0.5, 0.4, 0.3, 1.0])
-
-    def evidence(threads):
-        kernel = np.ones(4), amplitudes, 3, np.ones(1), np.zeros((0, 0)), False
-        return _core.marginal_likelihood(*rows, *kernel, np.empty((4, 400, 400)), threads)[:1]
-
-    assert_same_bits(evidence, n_threads)
 
 
 def test_the_number_of_threads_is_the_argument_or_what_openmp_says():
@@ -152,12 +131,6 @@ def test_blas_is_limited_to_one_thread_inside_the_context(two_blas_threads):
     assert set(blas_threads()) == {2}
 
 
-def test_the_limit_on_blas_ends_after_an_error(two_blas_threads):
-    with pytest.raises(RuntimeError), single_blas_thread():
-        raise RuntimeError
-    assert set(blas_threads()) == {2}
-
-
 def test_the_limit_holds_for_a_blas_loaded_later():
     code = """
 import numpy as np
@@ -171,21 +144,6 @@ with single_blas_thread():
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
-
-
-def test_fits_in_python_threads_do_not_disturb_each_other(wide):
-    from concurrent.futures import ThreadPoolExecutor
-
-    def fit(optimizer):
-        return fit_mean_field(*wide, optimizer=optimizer, max_iter=5, n_threads=2)
-
-    names = ["pipeline", "lbfgs"]
-    alone = [fit(name) for name in names]
-    with ThreadPoolExecutor(3) as pool:
-        for got, expected in zip(pool.map(fit, names), alone, strict=True):
-            # BLAS, whose number of threads is the process', may round the start in another order.
-            np.testing.assert_allclose(got.q, expected.q, atol=1e-3)
-            assert got.elbo == pytest.approx(expected.elbo, abs=1e-2)
 
 
 def test_excessive_numbers_of_threads_are_capped():

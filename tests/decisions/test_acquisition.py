@@ -19,7 +19,6 @@ from pydirect.decisions import (
     pareto_front,
     probability_of_improvement,
     thompson_batch,
-    upper_confidence_bound,
 )
 
 MEAN, STD, BEST = np.array([0.3, -1.0, 2.0, 1.2]), np.array([0.5, 2.0, 0.1, 1.0]), 1.2
@@ -62,10 +61,6 @@ def test_log_feasibility_has_digits_in_both_tails(sign):
     assert_allclose(log_probability_of_feasibility(0.0, 1.0, *bounds), expected, rtol=1e-12)
 
 
-def test_upper_confidence_bound_adds_deviations():
-    assert_allclose(upper_confidence_bound(MEAN, STD, 1.5), MEAN + 1.5 * STD)
-
-
 def draws(n_functions=20_000):
     rng = np.random.default_rng(0)
     root = rng.standard_normal((4, 4)) * 0.5
@@ -96,10 +91,6 @@ def test_a_batch_of_draws_is_greedy_in_the_joint_improvement():
         joint = [np.maximum(values[[*taken, j]].max(axis=0) - BEST, 0).mean() for j in range(4)]
         assert row == np.argmax(np.where(np.isin(range(4), taken), -np.inf, joint))
         taken.append(int(row))
-
-
-def test_where_no_draw_improves_the_closest_are_taken():
-    assert_array_equal(batch_of_draws([[0.0, 0.1], [0.5, 0.6], [0.2, 0.2]], 5.0, 2), [1, 2])
 
 
 def test_a_thompson_batch_takes_every_draws_own_best():

@@ -84,18 +84,6 @@ def test_every_choice_is_the_best_of_all_that_are_left():
         chosen.append(best)
 
 
-def test_reductions_are_in_the_units_of_deviations():
-    """What is left of the variance agrees with the deviations that the model itself predicts."""
-    x, y = problem()
-    model = DirectRegressor(features="polynomial", noise=0.02).fit(x[:20], 5 * y[:20])
-    model.calibrate(x[20:40], 15 * y[20:40])
-    before = (model.predict_parts(x)[1] ** 2).mean()
-    after = model.calibration_scale_**2 * mean_variance(model, np.vstack([x[:20], x]), x)
-    total = select_batch(model, x, n=60).reductions.sum()
-    assert model.calibration_scale_ > 1.5
-    np.testing.assert_allclose(before - total, after, rtol=1e-3)
-
-
 def test_outputs_count_together():
     x, y = problem(n_outputs=2)
     y[:, 1] *= 3
@@ -132,14 +120,6 @@ def test_a_measurement_has_the_noise_of_its_place():
         after = posterior.update(model.features_.transform(own), np.zeros(1)).moments(phi)[1].mean()
         reduction = select_batch(model, own, x, n=1).reductions[0]
         np.testing.assert_allclose(reduction, model.y_scale_[0] ** 2 * (before - after), rtol=1e-6)
-
-
-def test_threads_change_nothing():
-    x, y = problem(3000)
-    model = DirectRegressor(features="polynomial", noise=0.02).fit(x[:20], y[:20])
-    first, second = (select_batch(model.set_params(n_threads=k), x, n=3) for k in (1, 2))
-    np.testing.assert_array_equal(first.indices, second.indices)
-    np.testing.assert_array_equal(first.reductions, second.reductions)
 
 
 def test_bad_input_is_refused():

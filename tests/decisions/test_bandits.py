@@ -7,7 +7,6 @@ import pickle
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.base import clone
 from sklearn.preprocessing import PolynomialFeatures
 
 from pydirect import DirectRegressor
@@ -46,17 +45,6 @@ def test_regret_falls(policy, size):
     by_chance = (mean.max(axis=1) - mean.mean(axis=1)).mean()
     assert lost[:100].mean() < 0.6 * by_chance
     assert lost[200:].mean() < 0.05 * by_chance
-
-
-def test_ucb_adds_deviations():
-    x, rewards, _ = rounds(60)
-    bandit = LinearBandit(range(4), policy="ucb", exploration=1.5)
-    play(bandit, x, rewards)
-    mean, std = bandit.predict(x, return_std=True)
-    assert bandit.decide(x) == np.argmax(mean + 1.5 * std, axis=1).tolist()
-    assert bandit.decide(x[7]) == np.argmax(mean[7] + 1.5 * std[7])
-    bandit.set_params(exploration=0.0)
-    assert bandit.decide(x) == np.argmax(bandit.predict(x), axis=1).tolist()
 
 
 def test_thompson_pulls_an_arm_as_often_as_it_is_likely_best():
@@ -112,18 +100,6 @@ def test_rewards_may_have_any_unit():
     for policy in ("thompson", "ucb"):
         first, second = (play(LinearBandit(range(4), policy=policy), x, unit * rewards) for unit in (1.0, 1024.0))
         np.testing.assert_array_equal(first, second)
-
-
-def test_rewards_may_be_late_and_in_any_order():
-    x, rewards, _ = rounds(64)
-    arms = np.arange(64) % 4
-    earned = rewards[np.arange(64), arms]
-    order = np.random.default_rng(0).permutation(64)
-    first = LinearBandit(range(4)).learn(x, arms, earned)
-    second = LinearBandit(range(4)).learn(x[order[:40]], arms[order[:40]], earned[order[:40]])
-    second.learn(x[order[40:]], arms[order[40:]], earned[order[40:]])
-    # Precisions of the prior are found at refreshes on the way: alike, not equal.
-    np.testing.assert_allclose(first.predict(x), second.predict(x), atol=0.02)
 
 
 def test_forgetting_follows_what_changes():
@@ -215,14 +191,6 @@ def test_what_cannot_be_saved_is_refused(tmp_path):
     bandit.decide(x)
     with pytest.raises(TypeError, match="arms must be numbers or text to be saved"):
         bandit.save(path)
-
-
-def test_a_clone_knows_nothing():
-    x, rewards, _ = rounds(10)
-    bandit = LinearBandit(["a", "b"], policy="thompson")
-    bandit.learn(x, ["a"] * 10, rewards[:, 0])
-    assert clone(bandit).get_params() == bandit.get_params()
-    assert not hasattr(clone(bandit), "rewards_")
 
 
 X, Y = np.random.default_rng(0).normal(size=(5, 3)), np.arange(5.0)

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from mixtures import (
@@ -16,9 +14,8 @@ from mixtures import (
 
 from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixture
 from pydirect.direct import mixture, mixture_ascent
-from pydirect.direct.mean_field import fit_regression
 from pydirect.distributions.categorical import evenly_spaced_levels
-from pydirect.distributions.priors import GaussianPrior, TablePrior
+from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import enumerate_log_evidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -69,15 +66,6 @@ def test_one_component_is_mean_field(make_problem):
     assert posterior.n_components == 1 and posterior.alpha.tolist() == [1.0]
 
 
-def test_a_posterior_can_be_split_later(make_problem):
-    problem = correlated_problem(make_problem)
-    start = fit_mean_field(*problem.fit_arguments)
-    later = fit_mixture(*problem.fit_arguments, n_components=3, start=start)
-    assert later.elbo == pytest.approx(fit_mixture(*problem.fit_arguments, n_components=3).elbo, abs=1e-6)
-    with pytest.raises(ValueError, match="start must have probabilities of shape"):
-        fit_mixture(make_problem(b=3).statistics, *problem.fit_arguments[1:], start=start)
-
-
 def test_a_mixture_rises_from_a_mixture(make_problem):
     problem = correlated_problem(make_problem)
     short = fit_mixture(*problem.fit_arguments, n_components=3, max_iter=2)
@@ -112,16 +100,6 @@ def test_a_start_must_be_possible(make_problem):
         fit_mixture(problem.statistics, problem.levels, log_prior, problem.noise_levels, n_components=1, start=start)
 
 
-@pytest.mark.parametrize("entropy", ENTROPIES)
-def test_weights_that_the_data_decide_leave_no_component_without_any_weight(entropy):
-    rng = np.random.default_rng(0)
-    phi = rng.standard_normal((400, 6))
-    statistics = GaussianStatistics.from_arrays(phi, phi @ [1.0, -1.0, 1.0, 0.0, 0.0, 0.0])
-    arguments = statistics, [-1.0, 0.0, 1.0], np.log([0.25, 0.5, 0.25]), [1e-6]
-    posterior = fit_mixture(*arguments, n_components=4, entropy=entropy)
-    assert posterior.elbo == pytest.approx(fit_mean_field(*arguments).elbo, rel=1e-7)
-
-
 DEGENERATE = {
     "one weight": (np.ones((9, 1)), 3),
     "a column of zeros": (np.c_[np.ones(9), np.zeros(9)], 3),
@@ -145,15 +123,6 @@ def test_degenerate_problems_give_finite_posteriors(name, entropy):
     assert np.isfinite(posterior.entropy_bracket).all()
 
 
-@pytest.mark.parametrize("entropy", ENTROPIES)
-def test_forbidden_levels_stay_forbidden(make_problem, entropy):
-    problem = correlated_problem(make_problem, n_levels=5)
-    log_prior = TablePrior([0.2, 0.0, 0.4, 0.0, 0.4]).log_mass(problem.levels)
-    posterior = fit_mixture(problem.statistics, problem.levels, log_prior, [0.1, 1.0], n_components=3, entropy=entropy)
-    assert (posterior.component_q[:, :, [1, 3]] == 0.0).all()
-    assert np.isfinite(posterior.elbo)
-
-
 def test_coincident_components_are_merged_and_weightless_ones_dropped(make_problem):
     problem = make_problem()
     climb = climb_of(problem)
@@ -163,20 +132,6 @@ def test_coincident_components_are_merged_and_weightless_ones_dropped(make_probl
     posterior = mixture._posterior(state, climb)
     np.testing.assert_allclose(posterior.alpha, [0.5, 0.5])
     np.testing.assert_array_equal(posterior.component_q, state.q[[0, 2]])
-
-
-@pytest.mark.parametrize("entropy", ["pairwise", "taylor"])
-def test_two_thousand_weights_stay_finite(entropy):
-    rng = np.random.default_rng(0)
-    phi = rng.standard_normal((60, 2000)) / np.sqrt(2000)
-    statistics = GaussianStatistics.from_arrays(phi, phi[:, ::9].sum(axis=1))
-    levels = evenly_spaced_levels(15)
-    posterior = fit_mixture(
-        statistics, levels, GaussianPrior().log_mass(levels), [0.01], n_components=4, entropy=entropy, max_iter=10
-    )
-    assert np.isfinite(posterior.elbo) and np.isfinite(posterior.component_q).all()
-    lower, upper = posterior.entropy_bracket
-    assert np.isfinite([lower, upper]).all() and 0 <= upper - lower <= np.log(4) + 1e-9
 
 
 @pytest.mark.parametrize("entropy", ENTROPIES)
@@ -191,22 +146,6 @@ def test_interrupting_keeps_the_factorised_posterior(make_problem, monkeypatch, 
     posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy=entropy)
     assert posterior.interrupted and not posterior.converged
     np.testing.assert_allclose(posterior.q, factorised.q, atol=1e-12)
-
-
-def test_an_interrupted_start_is_not_forgotten_when_an_earlier_one_is_better(make_problem, monkeypatch):
-    problem = correlated_problem(make_problem)
-    prior, fits = MixturePrior.of_scales([0.3, 1.0, 3.0]), []
-
-    def fit_then_stop(model, **options):
-        fits.append(fit_regression(model, **options))
-        if len(fits) == 1:
-            return fits[0]
-        return replace(fits[-1], outcome=replace(fits[-1].outcome, interrupted=True, converged=False))
-
-    monkeypatch.setattr(mixture_ascent, "fit_regression", fit_then_stop)
-    posterior = fit_mixture(problem.statistics, problem.levels, prior, [0.1], n_components=2)
-    assert len(fits) == 2
-    assert posterior.interrupted and not posterior.converged
 
 
 def test_arguments_are_checked(make_problem):

@@ -16,7 +16,6 @@ from scipy.special import softmax, xlogy
 
 from pydirect import GaussianStatistics, fit_mixture
 from pydirect.direct import mixture_ascent, pairwise_entropy
-from pydirect.direct.mean_field import MeanFieldRegression
 from pydirect.direct.mixture_posterior import taylor_entropy
 from pydirect.distributions.categorical import evenly_spaced_levels
 from pydirect.distributions.priors import GaussianPrior
@@ -76,18 +75,6 @@ def test_ascent_stops_where_no_component_can_rise_alone(make_problem):
         assert climb.solver(moved).elbo() <= posterior.elbo + 1e-9
 
 
-def test_components_that_meet_within_one_sweep_are_not_at_rest():
-    """Two weights whose difference is known: from (0, 0) and (1, 1), which are far apart, both would spread alike."""
-    statistics = GaussianStatistics.from_arrays(np.tile([[1.0, -1.0]], (10, 1)), np.zeros(10))
-    model = MeanFieldRegression.of(statistics, [0.0, 1.0], np.log([0.5, 0.5]), [2.0])
-    climb = mixture_ascent.Climb(model, None, statistics.A.astype(np.float32), 1000, 1)
-    q = np.eye(2)[[[0, 0], [1, 1]]]
-    start = mixture_ascent.MixtureState(np.full(2, 0.5), q, np.ones(1))
-    state = climb.ascend(start)
-    assert state.elbo == pytest.approx(climb.solver(start).elbo())
-    assert not state.converged
-
-
 def test_results_have_the_same_bits_at_every_level_and_for_any_number_of_threads(at_every_level):
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((300, 600))
@@ -130,20 +117,6 @@ def test_the_best_centre_is_stationary_and_above_the_marginals():
     value, _, _, gradient = taylor_entropy(alpha, q, best)
     np.testing.assert_allclose(gradient, 0.0, atol=1e-5)
     assert taylor_entropy(alpha, q, mixture_ascent._log_marginal(state))[0] < value <= entropy_of(alpha, q)
-
-
-def test_interrupting_the_search_for_a_centre_keeps_the_pairwise_fit(make_problem, monkeypatch):
-    problem = correlated_problem(make_problem)
-    pairwise = fit_mixture(*problem.fit_arguments, n_components=3)
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mixture_ascent, "taylor_entropy", stop)
-    posterior = fit_mixture(*problem.fit_arguments, n_components=3, entropy="taylor")
-    assert posterior.interrupted and not posterior.converged
-    assert posterior.elbo == pairwise.elbo
-    np.testing.assert_array_equal(posterior.component_q, pairwise.component_q)
 
 
 @pytest.mark.parametrize("prior", [None, *PRIORS.values()], ids=["factorised", *PRIORS])

@@ -26,11 +26,6 @@ def test_level_indices_are_checked(fitted, indices, error, message):
         fitted.log_mass(indices)
 
 
-def test_level_indices_may_be_of_any_integers(fitted):
-    indices = indices_of_hypotheses(4, 3)
-    np.testing.assert_array_equal(fitted.log_mass(indices.astype(int)), fitted.log_mass(indices))
-
-
 def test_predictive_moments_are_the_enumerated_ones(fitted):
     phi = np.random.default_rng(1).standard_normal((7, 4))
     expected = enumerate_predictive_moments(phi, enumerated(fitted))
@@ -41,12 +36,6 @@ def test_predictive_moments_are_the_enumerated_ones(fitted):
         np.testing.assert_allclose(fitted.latent_cumulant(phi, order), cumulant, rtol=1e-10, atol=1e-10)
     means, variances = fitted.component_moments(phi)
     assert means.shape == variances.shape == (7, 3)
-
-
-def test_other_units_divide_the_weights_and_leave_their_probabilities(fitted):
-    halved = fitted.in_units_of(2.0)
-    np.testing.assert_array_equal(halved.mean, fitted.mean / 2)
-    np.testing.assert_array_equal(halved.component_q, fitted.component_q)
 
 
 def test_masses_and_the_most_probable_weights_are_the_enumerated_ones(fitted):

@@ -1,7 +1,4 @@
-import copy
-import pickle
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from pydirect.direct.sequential_posterior import pack_codes, unpack_codes
 from pydirect.distributions.priors import GaussianPrior, LaplacePrior, SpikeAndSlabPrior, TablePrior
 from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.testing import enumerate_hypotheses, enumerate_log_evidence
-from tests.helpers.saved import verify
 
 RNG = np.random.default_rng(3)
 PHI = RNG.standard_normal((30, 5)) @ (np.eye(5) + 0.4)
@@ -213,16 +209,6 @@ def test_two_draws_know_the_mean_as_well_as_many_independent_ones(medium):
     assert error["stratified", 2] < 0.3 and error["stratified", 8] < 0.3
 
 
-def test_a_wider_range_of_own_levels_and_fewer_levels_lose_more(medium):
-    gaps = {n: fit_sequential(MEDIUM, 0.09, n_levels=n, keep_factor=True).gap for n in (15, 7)}
-    assert gaps[15] - 0.3 < gaps[7]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoarseLevelsWarning)
-        ternary = fit_sequential(MEDIUM, 0.09, n_levels=3)
-    assert ternary.gap > gaps[7] and ternary.sparsity > 0.2
-    assert set(np.unique(ternary.codes)) <= {0, 1, 2}
-
-
 def test_shared_levels_lose_by_their_range_and_order(medium):
     options = {"level_scales": "shared", "levels": np.linspace(-3, 3, 15)}
     with warnings.catch_warnings():
@@ -259,24 +245,6 @@ def test_centred_levels_represent_weights_that_data_determine_to_a_small_fractio
     np.testing.assert_allclose(centred.in_units_of(2.0).draws, centred.draws / 2)
 
 
-POWERS = 3 * np.r_[-(2.0 ** np.arange(0, -7, -1)), 0.0, 2.0 ** np.arange(-6, 1)]
-
-
-def test_powers_of_two_may_be_levels():
-    with pytest.warns(CoarseLevelsWarning):
-        posterior = fit_sequential(MEDIUM, 0.09, levels=POWERS)
-    mantissa, _ = np.frexp(np.abs(posterior.draws / posterior.step)[posterior.draws != 0])
-    assert len(np.unique(mantissa)) == 1
-
-
-def test_units_of_the_weights_change_only_the_step(medium):
-    other = medium.in_units_of(4.0)
-    np.testing.assert_allclose(other.draws, medium.draws / 4)
-    new = PROBLEM[2]
-    for found, expected in zip(other.latent_moments(4 * new), medium.latent_moments(new), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
 def test_variances_of_independent_draws_are_unbiased():
     posterior = fit_sequential(MEDIUM, 0.09, draws="independent", n_draws=5)
     _, variance = posterior.moments_of_draws(PROBLEM[2])
@@ -294,13 +262,6 @@ def test_exact_moments_are_those_of_a_gaussian_prior_only():
     assert "Gaussian prior" in laplace.summary() and "moments of 64 draws" in laplace.summary()
 
 
-def test_reading_a_posterior_does_not_make_it_larger():
-    posterior = fit_sequential(MEDIUM, 0.09)
-    size = len(pickle.dumps(posterior))
-    posterior.summary(), posterior.latent_moments(PROBLEM[0])
-    assert len(pickle.dumps(posterior)) == size
-
-
 @pytest.mark.parametrize("unit", [1e-50, 1e50])
 def test_tiny_and_huge_units_change_no_number_but_the_step(unit):
     scaled = GaussianStatistics.from_arrays(PROBLEM[0] / unit, PROBLEM[1])
@@ -309,12 +270,6 @@ def test_tiny_and_huge_units_change_no_number_but_the_step(unit):
     np.testing.assert_allclose(
         posterior.in_units_of(unit).continuous_mean, posterior.continuous_mean / unit, rtol=1e-12
     )
-
-
-def test_the_memory_order_of_the_matrix_does_not_matter():
-    expected, target = fit_sequential(MEDIUM, 0.09), MEDIUM.target(0)
-    other = fit_sequential(replace(target, A=np.asfortranarray(target.A)), 0.09)
-    np.testing.assert_array_equal(other.packed_codes, expected.packed_codes)
 
 
 def test_without_the_factor_draws_are_those_that_were_kept():
@@ -375,37 +330,3 @@ def test_packed_codes_come_back(n_levels, n_weights):
     packed = pack_codes(codes, n_levels)
     np.testing.assert_array_equal(unpack_codes(packed, n_weights, n_levels), codes)
     assert packed.nbytes == 5 * (n_weights if n_levels > 16 else (n_weights + 1) // 2)
-
-
-def altered(posterior, **changes):
-    other = copy.copy(posterior)
-    for name, value in changes.items():
-        setattr(other, name, value)
-    return other
-
-
-def test_contents_are_checked(medium):
-    verify(medium, n_weights=80)
-    for changes in (
-        {"step": -1.0},
-        {"packed_codes": medium.packed_codes[:, :-1]},
-        {"packed_codes": np.full_like(medium.packed_codes, 0xFF)},
-        {"packed_nearest": medium.packed_nearest.astype(np.int64)},
-        {"level_exponents": medium.level_exponents[:-1]},
-        {"own_mean": np.full(80, np.nan, dtype=np.float32)},
-        {"level_exponents": np.full(80, 31, dtype=np.int8)},
-        {"packed_codes": medium.packed_codes[:1], "log_weights": medium.log_weights[:0]},
-        {"has_gaussian_prior": 1},
-        {"noise_factor": 0.5},
-        {"sampler": replace(medium.sampler, order=medium.sampler.order.astype(np.int32))},
-        {"sampler": replace(medium.sampler, levels=medium.sampler.levels[:, :7], tilt=medium.sampler.tilt[:, :7])},
-        {"sampler": replace(medium.sampler, tilt=medium.sampler.tilt * np.nan)},
-        {"sampler": replace(medium.sampler, factor=-medium.sampler.factor)},
-        {"log_weights": medium.log_weights[:3]},
-        {"draw_kind": "other"},
-        {"prior_variance": 0.0},
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            verify(altered(medium, **changes), n_weights=80)
-    with pytest.raises(ValueError, match="80"):
-        verify(medium, n_weights=79)

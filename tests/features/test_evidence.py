@@ -143,16 +143,6 @@ def test_value_and_gradient_have_the_same_bits_for_any_number_of_threads_and_lev
     at_every_level(lambda: run(1))
 
 
-@pytest.mark.parametrize("order", [0, 2])
-def test_theta_of_a_kernel_is_its_own(order):
-    plain, objective = objective_of(17), objective_of(17, order=order)
-    theta = random_theta(plain, 0)
-    np.testing.assert_allclose(plain.theta_of(plain.unpack(theta)), theta)
-    same = objective.theta_of(plain.unpack(theta))
-    assert objective.unpack(same).length_scales == pytest.approx(plain.unpack(theta).length_scales)
-    np.testing.assert_array_equal(same[6:-1], objective.start[6:-1])
-
-
 def hyperparameters(x, y, weight, n_linear, rng, **options):
     return search_kernel(KernelRows(*distinct_rows(x, y, weight), n_linear), rng, **options)[0]
 
@@ -174,18 +164,6 @@ def test_a_matrix_that_cannot_be_factorised_is_a_bad_point_and_no_error():
     x = np.zeros((4, 1))
     value, gradient = MarginalLikelihood(x, np.ones((4, 1)), np.ones(4), 1)(np.r_[-80.0, np.zeros(5)])
     assert value == 1e10 and not gradient.any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [120, 700])
-def test_the_column_that_matters_is_found(n):
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((n, 5))
-    y = np.sin(3 * x[:, [2]]) + 0.1 * rng.standard_normal((n, 1))
-    p = hyperparameters(x, y / y.std(), None, 5, np.random.default_rng(0))
-    assert p.length_scales.argmin() == 2
-    assert p.length_scales[2] < 0.35 * np.delete(p.length_scales, 2).min()
-    assert p.noise_variance < 0.1
 
 
 def test_a_column_that_matters_in_a_straight_line_is_left_to_the_linear_part():
@@ -214,10 +192,3 @@ def test_the_search_improves_on_its_start_and_is_deterministic(n):
         best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=objective.bounds)
         assert value < best.fun + 0.1
     assert 1 < p.n_evaluations < 250
-
-
-def test_few_rows_are_enough_to_run():
-    for n in (1, 2):
-        x, y, _ = make(n, 2)
-        p = hyperparameters(x, 0 * y, None, 2, np.random.default_rng(0))
-        assert np.isfinite(p.amplitudes).all() and (p.length_scales > 0).all()

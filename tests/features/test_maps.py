@@ -63,17 +63,6 @@ def test_fourier_features_are_scaled_cosines_sines_inputs_and_a_constant(x):
     np.testing.assert_allclose(features.transform(x), expected, atol=1e-14)
 
 
-def test_fourier_features_name_the_wrong_argument():
-    with pytest.raises(ValueError, match="frequencies must have shape"):
-        FourierFeatures(np.zeros(3), np.zeros(3))
-    with pytest.raises(ValueError, match=r"amplitudes must have shape \(4,\), got \(3,\)"):
-        FourierFeatures(np.zeros((2, 4)), np.zeros(3))
-    with pytest.raises(ValueError, match="frequencies must be finite"):
-        FourierFeatures(np.full((2, 4), np.inf), np.zeros(4))
-    with pytest.raises(ValueError, match="linear_scale must have at most 2 entries, got 3"):
-        FourierFeatures(np.zeros((2, 4)), np.zeros(4), linear_scale=np.ones(3))
-
-
 class Halves:
     """Stands for a fitted transformer."""
 

@@ -47,13 +47,6 @@ KERNELS = [
 ]
 
 
-class Triangle(RBF):
-    """A kernel of one's own: a positive definite function with a gradient."""
-
-    def __call__(self, X, Y=None, eval_gradient=False):
-        return super().__call__(X, Y, eval_gradient)
-
-
 class Wrong(RBF):
     """No covariance."""
 
@@ -132,22 +125,6 @@ def test_files_copies_and_searches(tmp_path):
     assert "ExpSineSquared" in model.summary()
     for kernel in KERNELS:
         assert kernel_of(text_of(kernel)) == kernel
-
-
-def test_rows_one_after_another_are_all_rows():
-    model = DirectRegressor(Nystroem(kernel=SMOOTH)).fit_features(X, Y)
-    for rows in (slice(0, 30), slice(30, 60)):
-        model.partial_fit(X[rows], Y[rows])
-    np.testing.assert_allclose(model.predict(NEW), fitted(SMOOTH).predict(NEW), atol=0.05)
-    with pytest.raises(ValueError, match="kernel"):
-        model.set_params(features__kernel=RBF()).partial_fit(X, Y)
-
-
-def test_kernels_of_own_classes_are_not_saved(tmp_path):
-    model = fitted(Triangle() + WhiteKernel())
-    np.testing.assert_allclose(model.predict(NEW), fitted(RBF() + WhiteKernel()).predict(NEW))
-    with pytest.raises(TypeError, match="scikit-learn's own classes"):
-        model.save(tmp_path / "model.npz")
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,6 @@ def test_columns_that_matter_only_in_products_are_found_and_no_others():
     assert relevant(x, y) == [3, 7, 11, 20]
 
 
-def test_columns_are_found_among_more_than_can_be_paired_and_for_several_outputs():
-    x, y = products(1500, 150, 1)
-    found = relevant(x, np.hstack([np.random.default_rng(0).standard_normal((1500, 1)), y]))
-    assert 50 in found and set(found) <= {3, 7, 11, 20, 50}
-
-
 @pytest.mark.parametrize(("n", "d"), [(1000, 250), (2500, 600)])
 def test_products_are_found_at_any_width(n, d):
     rng = np.random.default_rng(d)
@@ -76,12 +70,6 @@ def test_products_are_found_at_any_width(n, d):
     found = relevant(x, y[:, None])
     assert found[:3] == [0, 1, 2] and len(found) <= 5
     assert len(relevant(x, rng.permutation(y)[:, None])) <= 2
-
-
-def test_a_single_column_makes_no_pair_of_it_significant():
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((3000, 10))
-    assert relevant(x, np.sin(6 * x[:, [4]]) + 0.14 * rng.standard_normal((3000, 1))) == [4]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,7 +7,7 @@ import sequential_reference
 from pydirect import _core
 
 # Around the widths of panels and groups of columns.
-SIZES = [1, 2, 7, 8, 9, 63, 64, 65, 136, 500]
+SIZES = [1, 2, 7, 8, 9, 63, 64, 65, 136, 300]
 THREADS = [1, 2, 7]
 
 
@@ -37,7 +37,7 @@ def test_factor_multiplies_back_to_the_matrix(isa_level, problem, pivot):
     assert rank == len(m)
     assert sorted(order) == list(range(len(m)))
     np.testing.assert_array_equal(factor, np.triu(factor))
-    assert np.linalg.norm(factor.T @ factor - m[np.ix_(order, order)], 2) <= 1e-12 * np.linalg.norm(m, 2)
+    assert np.linalg.norm(factor.T @ factor - m[np.ix_(order, order)]) <= 1e-12 * np.linalg.norm(m)
 
 
 @pytest.mark.parametrize("pivot", [False, True])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pydirect.distributions.noise import NoiseGrid, NoiseGridWarning
+from pydirect.distributions.noise import NoiseGrid
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, PrecomputedFeatures
 from pydirect.linear.evidence import log_evidence, maximise_evidence
@@ -111,15 +111,6 @@ def test_evidence_is_maximal_where_its_gradient_vanishes():
     assert abs(setting.evidence(0.5, fixed)[1][1]) < 0.01
 
 
-def test_a_tight_prior_keeps_the_maximum_near_its_start():
-    setting = Setting(30, 5)
-    free = maximise_evidence(setting.rotation, 1.0, 1.0)
-    held = maximise_evidence(setting.rotation, 1.0, 1.0, prior_sd=(1e-3, 1e-3))
-    np.testing.assert_allclose(held, 1.0, rtol=0.01)
-    wide = maximise_evidence(setting.rotation, 1.0, 1.0, prior_sd=(1e3, 1e3))
-    np.testing.assert_allclose(wide, free, rtol=0.01)
-
-
 # Posterior
 
 
@@ -221,11 +212,6 @@ def test_a_wrong_argument_is_named(name, value, error, message):
         fit_gaussian(setting.rotation, **{"noise": 0.2, name: value})
 
 
-def test_noise_at_the_edge_of_its_grid_warns():
-    with pytest.warns(NoiseGridWarning, match="lower edge"):
-        fit_gaussian(Setting(400, 8).rotation, 20.0)
-
-
 def test_a_posterior_moved_to_other_means_keeps_its_spreads_and_a_bound():
     setting = Setting(40, 5)
     target = setting.rotation.target(0)
@@ -261,21 +247,6 @@ def test_vectors_in_single_precision_keep_deviations_of_nearly_noise_free_functi
     expected = posterior.latent_moments(phi)[1]
     assert expected.min() < 1e-7
     np.testing.assert_allclose(single.latent_moments(phi)[1], expected, rtol=1e-4)
-
-
-def test_small_rotations_stay_as_they_are():
-    posterior = fit_gaussian(Setting(40, 8).rotation, 0.1)
-    (kept,) = with_precision([posterior], np.float32, LARGE_ROTATION)
-    assert kept.rotation.matrix is posterior.rotation.matrix
-
-
-def test_outputs_share_rotations():
-    phi, posterior = nearly_noise_free(600)
-    shared = with_precision([posterior, posterior], np.float32)
-    assert shared[0].vectors is shared[1].vectors
-    variances = latent_variances(shared, np.array([1.0, 2.0]), phi)
-    np.testing.assert_allclose(variances[:, 0], shared[0].latent_moments(phi)[1], rtol=1e-9)
-    np.testing.assert_allclose(variances[:, 1], 4 * variances[:, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(40, 8), (6, 12)], ids=["all directions", "fewer rows than weights"])

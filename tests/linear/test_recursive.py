@@ -29,14 +29,6 @@ def assert_is(posterior, mean, covariance):
     np.testing.assert_allclose(posterior.covariance, covariance, atol=1e-10)
 
 
-@pytest.mark.parametrize("n", [0, 1, 5, BLOCK_ROWS, 2 * BLOCK_ROWS + 3])
-def test_rows_added_in_blocks_give_the_posterior_of_all(n):
-    phi, y = rows(n)
-    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi[: n // 3], y[: n // 3])
-    assert_is(posterior.update(phi[n // 3 :], y[n // 3 :]), *dense(phi, y))
-    assert posterior.n_samples == n
-
-
 @pytest.mark.parametrize("n", [3, 90])
 def test_posterior_of_statistics_is_that_of_their_rows(n):
     phi, y = rows(n)
@@ -69,13 +61,6 @@ def test_moments_and_covariances_are_those_of_the_weights():
     np.testing.assert_allclose(mean, phi[30:] @ m, atol=1e-10)
     np.testing.assert_allclose(variance, np.diag(phi[30:] @ s @ phi[30:].T), atol=1e-10)
     np.testing.assert_allclose(posterior.covariances(phi[30:], phi[:4]), phi[30:] @ s @ phi[:4].T, atol=1e-10)
-
-
-def test_copies_are_independent():
-    phi, y = rows(5)
-    posterior = RecursivePosterior.prior(7, NOISE, PRIOR)
-    posterior.copy().update(phi, y)
-    assert_is(posterior, np.zeros(7), PRIOR * np.eye(7))
 
 
 def test_rows_that_never_came_are_refused_and_nothing_changes():

@@ -6,16 +6,15 @@ from threading import Event
 import numpy as np
 import pytest
 from scipy.linalg import helmert
-from scipy.special import expit, log_expit, log_softmax, logsumexp
+from scipy.special import log_expit, log_softmax, logsumexp
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import LabelledRows, VariancePrior, ascent, fit_logistic_decorrelated
 from pydirect.logistic import rows as rows_module
 from pydirect.logistic.ascent import LikelihoodMoments
-from pydirect.logistic.fit import BOUNDS, DiscreteLatent, ascend_rows, starting_state, state_of
+from pydirect.logistic.fit import DiscreteLatent, ascend_rows, starting_state
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.latent import JAAKKOLA
-from pydirect.testing import enumerate_hypotheses
 from tests.helpers.oracles import enumerate_logistic_evidence
 
 LEVELS = evenly_spaced_levels(5, 2.0)
@@ -119,24 +118,6 @@ def test_the_prior_variance_maximises_the_bound(to_the_end, make_rows, likelihoo
         assert fixed.posterior.elbo - penalty < free.posterior.elbo + 0.01
 
 
-@pytest.mark.parametrize(("n", "n_functions"), [(14, 1), (8, 3)])
-def test_weights_are_repetitions(to_the_end, make_rows, n, n_functions):
-    rows = make_rows(n, 2, n_functions=n_functions)
-    each = np.repeat(np.arange(n), rows.weight.astype(int))
-    again = replace(rows.chosen(each), weight=np.ones(len(each)))
-    one, other = (fit_logistic_decorrelated(r, variance_prior=KNOWN) for r in (rows, again))
-    assert elbo_of(one) == pytest.approx(elbo_of(other), abs=0.01)
-
-
-def test_classes_may_change_places(make_rows):
-    rows, order = make_rows(9, 2, n_functions=3), [2, 0, 1]
-    other = replace(rows, t=rows.t[:, order], offset=rows.offset[order])
-    one, two = (fit_logistic_decorrelated(r, variance_prior=KNOWN) for r in (rows, other))
-    assert elbo_of(two) == pytest.approx(elbo_of(one), abs=0.01)
-    for k in range(3):
-        np.testing.assert_allclose(two.posteriors[k].coefficients, one.posteriors[order[k]].coefficients, atol=0.03)
-
-
 def test_the_weights_of_classes_are_centred_and_have_one_basis(make_rows):
     fit = fit_logistic_decorrelated(make_rows(9, 2, n_functions=3), variance_prior=KNOWN)
     np.testing.assert_allclose(sum(p.coefficients for p in fit.posteriors), 0.0, atol=1e-4)
@@ -163,28 +144,10 @@ def test_fitted_bounds_are_below_the_evidence(make_rows, seed, scale):
     assert (np.diff(jaakkola.elbo_trace) >= -1e-9 * abs(jaakkola.elbo)).all()
 
 
-def test_a_given_start_leads_to_the_same_bound(make_rows):
-    rows, log_prior = make_rows(40, 3, likelihood="jaakkola"), GaussianPrior().log_mass(LEVELS)
-    start = ascend_rows(rows, VariancePrior(0.5, 0.0), max_iter=100, stop=Event()).best.state
-    found, expected = fit_logistic(rows, LEVELS, log_prior, start=start), fit_logistic(rows, LEVELS, log_prior)
-    assert found.elbo == pytest.approx(expected.elbo, abs=0.02)
-
-
 def test_a_prior_on_one_level_needs_no_fit_of_continuous_weights(make_rows):
     rows = make_rows(20, 3, likelihood="jaakkola")
     posterior = fit_logistic(rows, LEVELS, np.where(LEVELS == 0.0, 0.0, -np.inf))
     assert posterior.elbo == pytest.approx(rows.weight @ log_expit(rows.t * rows.offset)[:, 0], rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_jaakkola_bound_is_tighter_where_classes_overlap(seed):
-    rng = np.random.default_rng(seed)
-    rows = LabelledRows.from_arrays(
-        rng.standard_normal((60, 2)), rng.choice([-1.0, 1.0], 60), likelihood="jaakkola", n_threads=1
-    )
-    log_prior = GaussianPrior(2.0).log_mass(LEVELS)
-    jaakkola, exponential = (fit_logistic(rows, LEVELS, log_prior, bound=bound).elbo for bound in BOUNDS)
-    assert jaakkola > exponential + 1.0
 
 
 def test_rows_of_negligible_weight_leave_the_prior(make_rows):
@@ -206,16 +169,6 @@ def test_decorrelated_bounds_rise(make_rows, n):
 
 
 # --- interruptions and arguments
-
-
-def test_an_event_ends_a_fit_as_an_interruption_does(make_rows):
-    stop, rows = Event(), make_rows(likelihood="jaakkola")
-    stop.set()
-    for posterior in (
-        fit_logistic_decorrelated(rows, stop=stop).posterior,
-        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), bound="exponential", stop=stop),
-    ):
-        assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
 
 
 def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
@@ -253,15 +206,6 @@ def test_bounds_of_one_quadratic_function_are_refused_elsewhere(make_rows, n_fun
     rows = make_rows(6, 2, n_functions=n_functions)
     with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for a factorised posterior"):
         fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS))
-
-
-def test_the_evidence_of_the_oracle_is_a_sum_over_weight_vectors():
-    log_prior = np.log([0.2, 0.3, 0.5])
-    phi, t = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
-    levels = np.array([-1.0, 0.0, 2.0])
-    weights = enumerate_hypotheses(levels, 1)[:, 0]
-    direct = np.log(np.exp(log_prior) @ (expit(weights) * expit(2 * weights)))
-    assert enumerate_logistic_evidence(phi, t, levels, log_prior) == pytest.approx(direct, rel=1e-12)
 
 
 # where the ascent starts
@@ -312,16 +256,6 @@ def test_a_start_from_some_of_the_rows_leads_to_the_same_fit(make_rows, monkeypa
     np.testing.assert_allclose(part.posterior.coefficients, whole.posterior.coefficients, atol=0.03)
 
 
-@pytest.mark.parametrize(("n", "n_functions"), [(40, 1), (12, 3)])
-def test_a_fit_at_rest_is_its_own_start(make_rows, n, n_functions):
-    rows, prior = make_rows(n, 2, n_functions=n_functions), VariancePrior(1.0, 1.5)
-    fit = fit_logistic_decorrelated(rows, variance_prior=prior)
-    state = state_of(rows, fit)
-    mean = np.sqrt(fit.variance) * np.stack([posterior.coefficients for posterior in fit.posteriors], axis=1)
-    assert state.mean.shape == (2, n_functions) and state.log_variance == pytest.approx(np.log(fit.variance))
-    np.testing.assert_allclose(state.mean, mean, atol=0.01)
-
-
 @pytest.mark.parametrize("unit", [1e-42, 1e39])
 def test_means_of_many_classes_are_found_in_any_units(unit):
     rng = np.random.default_rng(0)
@@ -346,12 +280,3 @@ def test_many_classes_end_within_a_thousandth_of_a_nat_per_row_of_the_best_bound
     late = ascend_rows(rows, VariancePrior(1.0, 1.5), max_iter=100, stop=Event())
     assert len(soon.trace) < len(late.trace)
     assert late.bound - 1e-3 * len(phi) < soon.bound <= late.bound + 1e-6
-
-
-def test_an_interruption_before_there_is_a_posterior_is_passed_on(make_rows, monkeypatch):
-    rows, stop = make_rows(40, 2, likelihood="jaakkola"), Event()
-    stop.set()
-    monkeypatch.setattr(rows_module, "START_ROWS", 10)
-    monkeypatch.setattr(rows_module, "START_ROWS_PER_WEIGHT", 1)
-    with pytest.raises(KeyboardInterrupt):
-        ascend_rows(rows, VariancePrior(1.0, 1.5), max_iter=10, stop=stop)

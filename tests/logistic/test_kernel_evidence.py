@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pydirect._threads import threads
 from pydirect.features.search import KernelRows
 from pydirect.logistic.kernel_evidence import (
     LOGIT_UNIT,
@@ -54,7 +53,7 @@ def test_up_to_date_it_is_the_gradient_of_the_elbo(t, monkeypatch):
     monkeypatch.setattr("pydirect.logistic.kernel_evidence.STEP_GAIN", 0.0)
     theta = problem(t).start
     exact = brought_up_to_date(problem(t), theta)(theta)[1]
-    for j in (1, 2, 5, len(theta) - 1):
+    for j in (1, len(theta) - 1):
         step = 1e-2 * (np.arange(len(theta)) == j)
         up, down = (brought_up_to_date(problem(t), theta + s)(theta + s)[0] for s in (step, -step))
         np.testing.assert_allclose((up - down) / 2e-2, exact[j], rtol=2e-3, atol=2e-3)
@@ -140,28 +139,6 @@ def test_the_column_that_matters_has_the_shortest_length_scale():
     assert record.starts[-1] == "screened" and record.relevant.tolist() == [0]
     assert "smoothness" not in repr(record)  # nothing was compared
     assert found.length_scales.argmin() == 0 and found.length_scales[0] < 0.5 * found.length_scales[1:].min()
-
-
-def test_logits_that_are_linear_have_a_linear_kernel():
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((150, 3))
-    t = np.where(x @ [[3.0], [-3.0], [2.0]] + rng.logistic(size=(150, 1)) > 0, 1.0, -1.0)
-    found = found_by(x, t, rng)[0]
-    assert found.linear_amplitude > 2 * (found.ard_amplitude + found.isotropic_amplitude)
-
-
-def test_threads_do_not_matter():
-    rng = np.random.default_rng(3)
-    x = rng.standard_normal((90, 3))
-    index = (x[:, 0] + rng.logistic(size=90) > 0).astype(int) + (x[:, 1] > 0)
-    t = np.where(index[:, None] == np.arange(3), 1.0, -1.0)
-    found = []
-    for n in (1, 2):
-        with threads(n):
-            found.append(found_by(x, t)[0])
-    one, two = found
-    np.testing.assert_array_equal(one.length_scales, two.length_scales)
-    assert one.amplitudes.tolist() == two.amplitudes.tolist()
 
 
 def test_effects_of_single_columns_get_a_product_over_axes():

@@ -85,15 +85,6 @@ def test_weights_are_repetitions(make_rows, n_functions, likelihood):
     np.testing.assert_allclose(rows.log_likelihoods(weights), repeated.log_likelihoods(weights), rtol=1e-10)
 
 
-def test_classes_that_change_places_change_their_gradients(make_rows):
-    rows, posterior, order = make_rows(8, 2, n_functions=3), draw_posterior(2, 3), [2, 0, 1]
-    other = replace(rows, t=rows.t[:, order], offset=rows.offset[order])
-    one, two = rows.evaluate(posterior), other.evaluate(replace(posterior, mean=posterior.mean[:, order]))
-    assert two.log_likelihood == pytest.approx(one.log_likelihood, rel=QUADRATURE)
-    np.testing.assert_allclose(two.gram, one.gram, rtol=QUADRATURE, atol=QUADRATURE)
-    np.testing.assert_allclose(two.gradient, one.gradient[:, order], rtol=QUADRATURE, atol=QUADRATURE)
-
-
 @pytest.mark.parametrize(("n_functions", "likelihood"), [(1, "jaakkola"), (1, "softmax"), (3, "softmax")])
 def test_threads_change_no_bit(make_rows, small_blocks, n_functions, likelihood):
     rows = make_rows(600 if likelihood == "jaakkola" else 70, 3, n_functions=n_functions, likelihood=likelihood)
@@ -207,11 +198,6 @@ def test_a_sample_has_the_weight_of_all_rows(make_rows):
     assert ((part.t > 0).sum(axis=1) == 1).all()
 
 
-def test_rows_of_weight_zero_count_as_absent():
-    rows = LabelledRows.from_arrays([[1.0], [2.0], [3.0]], np.eye(3) * 2 - 1, [1.0, 0.0, 2.0])
-    assert rows.x.tolist() == [[1.0], [3.0]] and rows.n_functions == 3 and rows.offset.tolist() == [0.0] * 3
-
-
 @pytest.mark.parametrize(
     ("t", "options", "message"),
     [
@@ -272,13 +258,6 @@ def test_there_is_no_pass_after_an_interruption():
     passes = RowPasses(IdentityFeatures(2), lambda: pytest.fail("a pass was made"), np.zeros(1), 1, stop)
     with pytest.raises(KeyboardInterrupt):
         passes.evaluate(FullGaussian(np.eye(2), np.zeros((2, 1))))
-
-
-def test_an_interruption_before_any_pass_is_passed_on(make_rows):
-    rows, stop = make_rows(20, 2, likelihood="jaakkola"), threading.Event()
-    stop.set()
-    with pytest.raises(KeyboardInterrupt):
-        ascend_stream(passes_over(rows, stop=stop), rows, VariancePrior(1.0, 1.5), 1000, stop)
 
 
 @pytest.fixture(scope="module")

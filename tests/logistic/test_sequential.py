@@ -1,6 +1,5 @@
 """Weights drawn one after another about continuous ones: against enumeration and continuous weights."""
 
-from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -184,19 +183,3 @@ def test_passes_over_rows_have_the_bound_of_rows_in_memory(make_rows, n_threads,
         assert found.converged
         assert found.log_evidence_continuous == pytest.approx(held.log_evidence_continuous, abs=0.01)
     assert elbo_of(fit) == pytest.approx(elbo_of(expected), abs=0.1)
-
-
-def test_draws_do_not_depend_on_the_number_of_threads(make_rows):
-    rows = make_rows(60, 20, scale=0.4)
-    one, three = (weights_on_levels(replace(rows, n_threads=n)).posterior for n in (1, 3))
-    np.testing.assert_array_equal(one.codes, three.codes)
-    assert one.elbo == three.elbo
-
-
-@pytest.mark.parametrize("n_functions", [1, 3])
-def test_an_event_ends_the_ascent_but_weights_are_drawn(make_rows, n_functions):
-    stop = Event()
-    stop.set()
-    for posterior in weights_on_levels(make_rows(n_functions=n_functions), stop=stop).posteriors:
-        assert posterior.interrupted and not posterior.converged and np.isfinite(posterior.elbo)
-        assert posterior.n_draws == 64

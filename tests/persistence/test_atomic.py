@@ -83,16 +83,6 @@ def test_directory_without_permission(untouched):
         os.chmod(untouched.parent, 0o755)
 
 
-def test_missing_directory(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write(tmp_path / "none" / "file", "k", {}, {})
-
-
-def test_directory_as_target(tmp_path):
-    with pytest.raises(OSError, match="not a regular file"):
-        write(tmp_path, "k", {}, {})
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs symbolic links and permission bits")
 def test_links_and_permissions_survive(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"

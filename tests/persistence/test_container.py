@@ -8,7 +8,6 @@ import json
 import os
 import re
 import struct
-import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -24,15 +23,6 @@ DTYPES = [
     *("float16", "float32", "float64", "complex64", "complex128"),
 ]
 SHAPES = [(), (0,), (1,), (7,), (3, 0, 2), (2, 3), (4, 1, 5)]
-
-
-def assert_same(left, right):
-    assert left.kind == right.kind
-    assert left.header == right.header
-    assert list(left.arrays) == list(right.arrays)
-    for name, array in left.arrays.items():
-        assert array.dtype == right.arrays[name].dtype
-        np.testing.assert_array_equal(array, right.arrays[name], strict=True)
 
 
 def rebuilt(members, comment=None):
@@ -151,12 +141,6 @@ def test_numpy_reads_files_without_pickle(small):
             np.testing.assert_array_equal(archive[name], array, strict=True)
 
 
-def test_the_same_content_gives_the_same_bytes(tmp_path):
-    for name in ("one", "two"):
-        write(tmp_path / name, "k", {"a": 1}, {"x": np.arange(4.0)})
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
 def test_golden_bytes(path):
     """The layout is a promise: files of this version stay readable, and are written the same."""
     write(path, "k", {"a": 1}, {"x": np.array([1, 256], dtype=np.uint16)})
@@ -242,13 +226,6 @@ def test_header_depth_is_limited_alike_on_both_sides(path):
     path.write_bytes(rebuilt([("header.json", text_of(envelope(header=nested(65))))]))
     with pytest.raises(CorruptFileError, match="nested deeper than 64"):
         read(path)
-
-
-def test_header_that_contains_itself_is_refused(path):
-    header = {}
-    header["self"] = header
-    with pytest.raises(ValueError, match="nested levels"):
-        write(path, "k", header, {})
 
 
 def test_huge_header_is_refused(path):
@@ -398,23 +375,6 @@ def test_compressed_members_are_refused(path):
         read(path)
 
 
-def test_the_helper_of_these_tests_makes_sound_files(path):
-    path.write_bytes(rebuilt(with_array()))
-    assert read(path).arrays["a"].tobytes() == bytes(range(8))
-
-
-@pytest.mark.slow
-def test_deep_recursion_limit_does_not_let_a_file_exhaust_the_stack(path):
-    limit = sys.getrecursionlimit()
-    path.write_bytes(rebuilt([("header.json", b"[" * 1_000_000)]))
-    sys.setrecursionlimit(10_000_000)
-    try:
-        with pytest.raises(CorruptFileError, match="nested deeper"):
-            read(path)
-    finally:
-        sys.setrecursionlimit(limit)
-
-
 # ------------------------------------------------------------------------------------------------------------- fuzz
 
 
@@ -497,43 +457,3 @@ def mutate_and_sign(rng, content):
     else:
         members[0] = "header.json", mutate_bytes(rng, members[0][1])
     return rebuilt(members)
-
-
-def outcome(path):
-    """The document, or None when the file is refused. Any other exception fails the test."""
-    try:
-        return read(path)
-    except FileFormatError:
-        return None
-
-
-@pytest.mark.parametrize(("mutate", "rounds"), [(mutate_bytes, 1000), (mutate_length_fields, 500)])
-def test_random_damage_is_refused(small, mutate, rounds):
-    path, content = small
-    original = read(path)
-    rng = np.random.default_rng(20)
-    for _ in range(rounds):
-        damaged = mutate(rng, content)
-        path.write_bytes(damaged)
-        document = outcome(path)
-        assert (document is not None) == (damaged == content)
-        if document is not None:
-            assert_same(document, original)
-
-
-@pytest.mark.slow
-def test_random_damage_with_right_checksums_is_refused_or_a_sound_document(small):
-    """With checksums recomputed a change may be legitimate, such as another name; the rest must be in order."""
-    path, content = small
-    rng = np.random.default_rng(21)
-    accepted = 0
-    for _ in range(1000):
-        path.write_bytes(mutate_and_sign(rng, content))
-        document = outcome(path)
-        if document is not None:
-            accepted += 1
-            assert isinstance(document.kind, str) and isinstance(document.header, dict)
-            assert sum(a.nbytes for a in document.arrays.values()) <= os.path.getsize(path)
-            write(path, document.kind, document.header, document.arrays)
-            assert_same(read(path), document)
-    assert 25 < accepted < 875

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 WORKER = Path(__file__).with_name("fuzz_files.py")
-N_MUTATIONS = 10_500
+N_MUTATIONS = 5_500
 
 
 @pytest.fixture
@@ -31,6 +31,6 @@ def test_random_changes_never_crash_hang_or_go_unnoticed(directory):
     assert run.returncode == 0, run.stderr[-3000:]
     counts = json.loads(run.stdout.splitlines()[-1])
     assert counts["failures"] == {}
-    assert counts["damaged"] + counts["forged"] >= 10_000
+    assert counts["damaged"] + counts["forged"] >= 5_000
     # Changes under right checksums reach the model's own checks, and some of them make another sound model.
     assert 0.5 * counts["forged"] < counts["forged and refused"] < 0.95 * counts["forged"]

@@ -50,17 +50,6 @@ def model_of(problem):
 # Kernels
 
 
-@given(arrays(float, st.integers(1, 40), elements=st.floats(-700.0, 700.0)))
-def test_exp_turns_sums_into_products(x):
-    np.testing.assert_allclose(_core.exp(x) * _core.exp(-x), 1.0, rtol=2e-15)
-
-
-@given(arrays(float, 9, elements=st.floats(-700.0, 700.0)))
-def test_exp_is_monotone(x):
-    x = np.sort(x)
-    assert (np.diff(_core.exp(x)) >= -1e-15 * _core.exp(x)[1:]).all()
-
-
 @given(arrays(float, st.integers(1, 40), elements=st.floats(-1e6, 1e6)))
 def test_sine_and_cosine_lie_on_the_circle_with_the_symmetries_of_it(t):
     sine, cosine = _core.sincos_turns(t)
@@ -68,15 +57,6 @@ def test_sine_and_cosine_lie_on_the_circle_with_the_symmetries_of_it(t):
     mirrored = _core.sincos_turns(-t)
     np.testing.assert_array_equal(mirrored[0], -sine)
     np.testing.assert_array_equal(mirrored[1], cosine)
-
-
-dyadic = st.integers(-(2**40), 2**40).map(lambda k: k / 2**20)
-
-
-@given(arrays(float, st.integers(1, 20), elements=dyadic), st.integers(-99, 99))
-def test_whole_turns_change_nothing(t, turns):
-    for got, expected in zip(_core.sincos_turns(t + turns), _core.sincos_turns(t), strict=True):
-        np.testing.assert_array_equal(got, expected)
 
 
 # Distributions

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -173,26 +172,3 @@ def test_compaction_merges_all_that_is_equal_even_where_hashes_collide(a, hash_m
     factors = [tuple(got.values[i:j]) for i, j in pairwise(got.offset)]
     assert len(set(factors)) == len(factors)
     assert all(np.any(np.array(f) != 1) and np.any(np.array(f) != 0) for f in factors)
-
-
-@given(grids.flatmap(kron_sums))
-def test_compaction_is_done_once(a):
-    for got, expected in zip(a.compact()._arrays, a._arrays, strict=True):
-        np.testing.assert_array_equal(got, expected)
-
-
-@given(pairs(), any_value)
-def test_algebra_is_distributive(pair, number):
-    a, b = pair
-    close(expanded((a + b) * number), number * expanded(a) + number * expanded(b))
-    close(expanded((number * a).square()), number**2 * expanded(a) ** 2)
-
-
-@given(grids)
-def test_no_terms_are_zero(sizes):
-    nothing = KroneckerSum.from_terms(sizes, [], np.empty((0, 2)))
-    ones = KroneckerSum.from_terms(sizes, [{}])
-    assert nothing.inner(ones).value.tolist() == [0.0, 0.0]
-    assert not expanded(nothing).any()
-    assert (nothing + ones).n_terms == (ones + nothing).n_terms == 1
-    assert ones.inner(ones).value == pytest.approx(np.prod(sizes))

@@ -12,7 +12,6 @@ from pydirect import (
     Sequential,
     fit_quantized,
 )
-from pydirect.estimators import TargetWarning
 from pydirect.quantized.fit_quantized import _fits
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import IntegerArithmeticError
@@ -29,7 +28,7 @@ def test_budgets_for_targets_that_need_no_frequency(target):
 
 
 def test_a_model_fits_into_its_flash(data):
-    x, y = data(200)
+    x, y = data(100)
     model = fit_quantized(DirectRegressor(), x, y, max_flash=800)
     assert model.report()["flash"] <= 800
     assert model.arithmetic == "integer"
@@ -37,18 +36,15 @@ def test_a_model_fits_into_its_flash(data):
     assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
     np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
     assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
-    again = fit_quantized(DirectRegressor(), x, y, max_flash=800)
-    np.testing.assert_array_equal(again.predict(x), model.predict(x))
 
 
-@pytest.mark.slow
 def test_flash_rises_with_what_is_allowed_and_stays_below(data):
-    allowed = [500, 800, 1500]
-    flash = [fit_quantized(DirectRegressor(), *data(200), max_flash=most).report()["flash"] for most in allowed]
+    allowed = [500, 1500]
+    flash = [fit_quantized(DirectRegressor(), *data(60), max_flash=most).report()["flash"] for most in allowed]
     assert flash == sorted(flash) and all(own <= most for own, most in zip(flash, allowed, strict=True))
 
 
-@pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (7, 4), (31, 8)])
+@pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (31, 8)])
 def test_few_levels_take_few_bits(data, n_levels, bits):
     x, y = data(60)
     model = fit_quantized(DirectRegressor(), x, y, max_flash=1100, n_levels=n_levels)
@@ -83,20 +79,14 @@ def test_budgets_name_the_invalid_argument(data, options, message):
 
 
 def test_several_outputs_share_the_basis_functions_of_a_budget(data):
-    x, y = data(120)
+    x, y = data(70)
     targets = np.c_[y, 50 + 1e3 * np.cos(x[:, 1] / 2)]
-    for limits in ({"max_flash": 1400}, {"max_stack": 190, "n_samples": 4}):
-        model = fit_quantized(DirectRegressor(), x, targets, **limits)
-        assert model.arithmetic == "integer" and model.n_outputs == 2
-        assert _fits(model, {name: limit for name, limit in limits.items() if name != "n_samples"})
-        mean, std = model.predict(x, return_std=True)
-        assert (np.sqrt(np.mean((mean - targets) ** 2, axis=0)) < 0.5 * targets.std(axis=0)).all()
-        covered = np.mean(np.abs(mean - targets) < 1.64 * std, axis=0)
-        assert (0.5 < covered).all()
-        np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
-    x, y = x[:50], y[:50]
-    one, column = (fit_quantized(DirectRegressor(), x, t, max_flash=1200, n_samples=2) for t in (y, y[:, None]))
-    np.testing.assert_array_equal(one.predict(x), column.predict(x)[:, 0])
+    model = fit_quantized(DirectRegressor(), x, targets, max_stack=190, n_samples=4)
+    assert model.arithmetic == "integer" and model.n_outputs == 2 and _fits(model, {"max_stack": 190})
+    mean, std = model.predict(x, return_std=True)
+    assert (np.sqrt(np.mean((mean - targets) ** 2, axis=0)) < 0.5 * targets.std(axis=0)).all()
+    assert (0.5 < np.mean(np.abs(mean - targets) < 1.64 * std, axis=0)).all()
+    np.testing.assert_array_equal(model.totals(x), model.program.totals(x))
 
 
 @pytest.mark.parametrize(
@@ -134,30 +124,23 @@ def test_weights_of_classes_and_rows_count_in_a_budget(data):
         fit_quantized(DirectClassifier(), x, 0 * labels)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_weights_that_cancel_are_kept_within_the_lattice(seed):
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((250, 4))
+    x = rng.standard_normal((150, 4))
     f = np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]  # smooth: the evidence asks for large weights
-    model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(250), max_flash=1500, n_samples=4)
+    model = fit_quantized(DirectRegressor(), x, f + 0.1 * rng.standard_normal(150), max_flash=1500, n_samples=4)
     assert np.sqrt(np.mean((model.predict(x) - f) ** 2)) < 0.6 * f.std()  # beyond it, errors are many times f
 
 
-@pytest.mark.parametrize("scale", [1e-40, 1e100])
-def test_budgets_do_not_depend_on_units(data, scale):
+def test_budgets_do_not_depend_on_units(data):
+    scale = 1e100
     x, y = data(60)
     plain = fit_quantized(DirectRegressor(), x, y, max_flash=800)
     scaled = fit_quantized(DirectRegressor(), x, scale * (y - y.mean()), max_flash=800)
     expected = (plain.predict(x) - y.mean()) * scale
     assert np.sqrt(np.mean((scaled.predict(x) / scale - expected / scale) ** 2)) < 0.5 * y.std()
     assert np.isfinite(scaled.predict(x, return_std=True)[1]).all()
-
-
-def test_a_gross_target_is_warned_of(data):
-    x, y = data(60)
-    y = y + 1e4 * (np.arange(60) == 3)
-    with pytest.warns(TargetWarning, match=f"1 of {len(y)} targets are farther"):
-        fit_quantized(DirectRegressor(n_threads=1), x, y, max_flash=800)
 
 
 def test_a_target_whose_square_overflows_is_refused(data):

@@ -22,18 +22,18 @@ def fast_decaying_rows(n_rows: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def exact_log_evidence(phi: np.ndarray, y: np.ndarray, noise: float) -> float:
-    left, singular, _ = np.linalg.svd(phi)
-    variance = np.full(len(y), noise)
-    variance[: len(singular)] += singular**2
-    return float(-0.5 * (np.log(2 * np.pi * variance) + (left.T @ y) ** 2 / variance).sum())
+    left, singular, _ = np.linalg.svd(phi, full_matrices=False)
+    explained, variance = left.T @ y, noise + singular**2
+    rest = (len(y) - len(singular)) * np.log(2 * np.pi * noise) + np.sum((y - left @ explained) ** 2) / noise
+    return float(-0.5 * ((np.log(2 * np.pi * variance) + explained**2 / variance).sum() + rest))
 
 
-@pytest.mark.parametrize("n_rows", [80, 600])
+@pytest.mark.parametrize("n_rows", [80, 300])
 @pytest.mark.parametrize("noise", [1e-2, 1e-8])
 def test_evidence_of_nearly_noise_free_targets_is_that_of_singular_values(n_rows: int, noise: float) -> None:
     rng = np.random.default_rng(0)
     phi = fast_decaying_rows(n_rows, rng)
-    leading = np.linalg.svd(phi)[2][0]
+    leading = np.linalg.svd(phi, full_matrices=False)[2][0]
     y = phi @ (100 * leading + rng.standard_normal(N_WEIGHTS)) + np.sqrt(noise) * rng.standard_normal(n_rows)
     rotated = decorrelate(GaussianStatistics.from_arrays(phi, y))
     exact = exact_log_evidence(phi, y, noise)

@@ -61,24 +61,3 @@ def test_arrays_of_numbers_are_not_copied():
     x = np.ones((3, 2), dtype=np.float32)
     book = Codebook()
     assert book.coded(x) is x and book.holds_numbers
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"codes": [None]},
-        {"codes": [{"a": 0, "b": 0}, None]},
-        {"codes": [{"a": 0.0}, None]},
-        {"codes": [["a"], None]},
-        {"zones": [None]},
-        {"numeric": [1.0, 2.0]},
-        {"names": ["a"]},
-    ],
-    ids=str,
-)
-def test_headers_that_do_not_fit_are_refused(change):
-    book = Codebook(["a", "b"])
-    book.coded(frame(["x"], [1.0]))
-    header, arrays = pack(book)
-    with pytest.raises((ValueError, TypeError)):
-        unpack(Codebook, json.loads(json.dumps(header)) | change, arrays, n_columns=2)
