@@ -5,6 +5,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pydirect import (
+    Columns,
     DirectCensoredRegressor,
     DirectClassifier,
     DirectCountRegressor,
@@ -68,6 +69,8 @@ CONFIGURATIONS = [
     DVIClassifier((4,), schedule=TrainingSchedule(n_steps=100)),
     MonteCarloBNNRegressor((4,), n_draws=2, n_predictive_draws=20, schedule=FAST),
     MonteCarloBNNClassifier((4,), n_draws=2, n_predictive_draws=20, schedule=TrainingSchedule(n_steps=60)),
+    Columns(),
+    Columns(missing="raise"),
     QuadraticBNNRegressor((3,), **QUADRATIC),
     QuadraticBNNRegressor((8,), **QUADRATIC | {"n_regrids": 0}, prior="spike_and_slab", whiten=False, engine="datum"),
 ]
@@ -85,7 +88,7 @@ def expected_failures(estimator):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::pydirect.direct.sequential.CoarseLevelsWarning")
 @pytest.mark.filterwarnings("ignore:.*median absolute deviations")  # of the logarithm of a target near zero
-@pytest.mark.filterwarnings("ignore:text labels are taken")
+@pytest.mark.filterwarnings("ignore:text labels are taken", "ignore::pydirect.tables.TableWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
     for name in ("CHUNK", "MOST_ROUNDS", "N_TREES"):
         monkeypatch.setattr(pooled, name, 3)

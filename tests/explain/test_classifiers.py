@@ -34,11 +34,3 @@ def test_mean_rows_and_networks():
         network = DVIClassifier((4,), schedule=TrainingSchedule(n_steps=20)).fit(X, LABELS)
     found = shapley_values(network, X[:1], X[10:12])
     np.testing.assert_allclose(found.base + found.values.sum(axis=1), network.predict_proba(X[:1]), atol=1e-12)
-
-
-def test_what_is_explained_is_named():
-    model = DirectClassifier("linear").fit(X, LABELS)
-    with pytest.raises(ValueError, match=r"of must be one of 'probability', got 'mean'"):
-        shapley_values(model, X[:1], of="mean")
-    with pytest.raises(TypeError, match=r"a DirectRegressor, a DirectClassifier or another estimator"):
-        shapley_values(object(), X[:1])

@@ -7,11 +7,9 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_diabetes
 
 from pydirect import DirectRegressor, Gaussian
 from pydirect.explain import effects
-from pydirect.plotting import EffectDisplay, SharesDisplay
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((300, 3))
@@ -55,20 +53,6 @@ def test_shares_are_those_of_all_combinations_of_values():
     np.testing.assert_allclose(found.pairs[0].mean, pair, atol=0.3)
 
 
-def test_shares_of_additive_functions_sum_up_to_one():
-    x = np.random.default_rng(0).uniform(-2, 2, (120, 2))
-    found = effects(DirectRegressor(n_basis_functions=60).fit(x, x[:, 0] + np.sin(2 * x[:, 1])), x)
-    assert sum(effect.share for effect in found.main) == pytest.approx(1.0, abs=0.02)
-    for effect in found.main:  # of 2000 rows
-        assert 0.003 < effect.share_std < 0.05
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 3e6])
-def test_a_constant_function_has_no_shares(value):
-    found = effects(DirectRegressor(n_basis_functions=30).fit(X[:60], np.full(60, value)), X)
-    assert {(e.share, e.share_std) for e in (*found.main, *found.pairs)} | {*found.total.values()} == {(0.0, 0.0)}
-
-
 def test_deviations_shrink_with_rows_and_the_table_shows_them():
     few = effects(DirectRegressor(n_basis_functions=40).fit(X[:40], Y[:40]), X)
     many = effects(DirectRegressor(n_basis_functions=100).fit(X, Y), X)
@@ -88,12 +72,6 @@ def test_categories_of_a_frame_are_one_column():
     assert colour.mean.shape == (3,) and np.ptp(colour.mean) == pytest.approx(3.0, abs=0.2)
 
 
-def test_weights_of_default_fits_may_be_fewer_than_functions():
-    x, y = load_diabetes(return_X_y=True)
-    found = effects(DirectRegressor().fit(x, y), x, max_pair_columns=0)
-    assert 0.8 < sum(effect.share for effect in found.main) < 1.1
-
-
 def test_wrong_models_are_refused():
     with pytest.raises(ValueError, match="Gaussian weights"):
         effects(DirectRegressor("linear", posterior="mean_field").fit(X, Y), X)
@@ -101,16 +79,6 @@ def test_wrong_models_are_refused():
         effects("model", X)
     with pytest.raises(ValueError, match="output"):
         effects(DirectRegressor(n_basis_functions=20).fit(X, Y), X, output=1)
-
-
-def test_displays():
-    pytest.importorskip("matplotlib").use("Agg")
-    found = effects(DirectRegressor(n_basis_functions=50).fit(X, Y), X)
-    drawn = SharesDisplay(found).plot()
-    assert len(drawn.ax_) == 2
-    assert drawn.ax_[0].get_yticklabels()[0].get_text() == found.main[0].columns[0]
-    assert len(EffectDisplay([(e.columns[0], e.values[0], e.mean, e.std) for e in found.main]).plot().ax_) == 3
-    assert SharesDisplay(effects(DirectRegressor(n_basis_functions=50).fit(X, Y), X, max_pair_columns=0)).plot()
 
 
 def test_columns_that_do_not_vary_have_no_table():

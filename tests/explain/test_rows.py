@@ -5,8 +5,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential, fit_many, load
-from pydirect.estimators import LocalProcessWarning
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential, fit_many
 from pydirect.explain import LeftOutRows, RowInfluence, compare_left_out
 from pydirect.explain import rows as rows_module
 from pydirect.statistics import PrivacyBudget
@@ -155,32 +154,11 @@ def test_of_many_rows_a_choice_gives_the_intervals(monkeypatch):
         few.predict_interval(NEW, 0.98)
 
 
-def test_intervals_do_not_depend_on_the_blocks(monkeypatch):
-    left = fit(TWO)
-    whole = left.predict_interval(NEW)
-    monkeypatch.setattr(rows_module, "COVARIANCE_BYTES", 7 * 8 * 120)
-    np.testing.assert_allclose(left.predict_interval(NEW), whole, rtol=1e-9)
-
-
-def test_models_that_share_their_features_are_as_alone():
-    models = [DirectRegressor("linear"), DirectRegressor("linear", noise=0.5)]
-    fit_many(models, X, [Y, TWO])
-    for model, targets in zip(models, (Y, TWO), strict=True):
-        alone = fit(targets, **model.get_params())
-        np.testing.assert_allclose(LeftOutRows(model, X, targets).residuals, alone.residuals, rtol=1e-6)
-
-
 def test_rows_of_sums_are_predicted_as_those_of_a_fit():
     model = DirectRegressor("linear", noise=0.1).fit_stream([(X[:40], Y[:40]), (X[40:], Y[40:])])
     np.testing.assert_allclose(
         LeftOutRows(model, X, Y).residuals, fit(features="linear", noise=0.1).residuals, rtol=1e-6
     )
-
-
-def test_a_local_process_is_left_out_with_a_warning():
-    with pytest.warns(LocalProcessWarning, match="rows without themselves leave out the model's local process"):
-        left = fit(local=5, noise="constant")
-    np.testing.assert_array_equal(left.residuals, fit(local=False, noise="constant").residuals)
 
 
 def test_levels_that_residuals_do_not_resolve_are_refused():
@@ -201,13 +179,6 @@ def test_models_are_compared_by_sums_over_rows():
         compare_left_out([*left, models[0]])
     with pytest.raises(ValueError, match="the same rows and outputs"):
         compare_left_out([left[0], fit(TWO)])
-
-
-def test_number_of_threads_does_not_change_them():
-    one, two = (fit(TWO, n_threads=n) for n in (1, 2))
-    np.testing.assert_array_equal(one.residuals, two.residuals)
-    np.testing.assert_array_equal(one.log_density, two.log_density)
-    np.testing.assert_array_equal(one.predict_interval(NEW), two.predict_interval(NEW))
 
 
 # --- influence
@@ -275,14 +246,6 @@ def test_an_outlier_has_the_largest_distance_and_a_row_of_weight_zero_none():
     influence = RowInfluence(DirectRegressor("linear").fit(X, y, weight), X, y, weight)
     assert influence.cooks_distance_.argmax() == 17
     assert influence.cooks_distance_[3] == 0.0 and not influence.leave_one_out(PLACES).mean[:, 3].any()
-
-
-def test_a_loaded_model_has_the_same_rows(tmp_path):
-    model = DirectRegressor(**OPTIONS).fit(X, Y, GIVEN)
-    model.save(tmp_path / "model.pydirect")
-    loaded = load(tmp_path / "model.pydirect")
-    ways = (RowInfluence(each, X, Y, GIVEN).leave_one_out(PLACES) for each in (model, loaded))
-    np.testing.assert_allclose(*(found.mean for found in ways), rtol=1e-9, atol=1e-12)
 
 
 def test_of_a_stream_some_rows_are_enough():

@@ -8,10 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, load
-from pydirect.estimators.networks import DVIRegressor
+from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial
 from pydirect.explain import shapley, shapley_values
-from pydirect.networks.training import TrainingSchedule
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 4))
@@ -128,22 +126,6 @@ def test_a_column_of_categories_is_one_and_missing_numbers_are_held():
     assert found.names == ("size", "place", "same") and found.values.shape == (5, 3)
     assert not found.values[:, 2].any() and found.data[0, 1] == frame["place"][0]
     np.testing.assert_allclose(found.values.sum(axis=1) + found.base, model.predict(frame[:5]), rtol=1e-9)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("of", ["mean", "variance"])
-def test_networks_are_explained_too(of):
-    model = DVIRegressor((4,), schedule=TrainingSchedule(n_steps=30)).fit(X, Y)
-    found = shapley_values(model, ROWS[:1], BACKGROUND, of=of)
-    np.testing.assert_allclose(found.values[0], by_coalitions(model, of, ROWS[0], BACKGROUND), rtol=1e-7, atol=1e-10)
-
-
-def test_a_loaded_model_is_explained_alike(tmp_path):
-    model = model_of("fourier")
-    model.save(tmp_path / "model.pydirect")
-    for of in ("mean", "variance"):
-        ways = (shapley_values(each, ROWS, of=of) for each in (model, load(tmp_path / "model.pydirect")))
-        np.testing.assert_array_equal(*(found.values for found in ways))
 
 
 def test_what_cannot_be_explained_is_refused():

@@ -70,7 +70,3 @@ def test_a_scale_mixture_is_the_mean_over_its_scales():
 def test_pieces_are_checked(arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         as_prior(("polynomial", *arguments))
-
-
-def test_polynomials_given_as_arrays_and_as_lists_are_equal():
-    assert as_prior(("polynomial", np.array([[0.0, 0.0, -1.0]]))) == as_prior(("polynomial", [[0, 0, -1]]))

@@ -111,14 +111,6 @@ def test_draws_do_not_stay_in_memory():
     assert int(done.stdout) < 4096
 
 
-def test_log_is_good_to_an_ulp():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([np.exp(rng.uniform(-700, 700, 2000)), 1 + rng.normal(0, 1e-3, 2000), [1.0, 0.5, 2.0]])
-    exact = np.log(x.astype(np.longdouble))
-    error = np.abs(_core.log(x) - exact) / np.spacing(np.abs(exact.astype(float)) + 1e-300)
-    assert error.max() < 1.0
-
-
 def test_normals_are_those_of_the_counter(at_every_level):
     seed, stream = (5 << 32) + 9, 3
     normals = at_every_level(lambda: _core.counter_normals(seed, stream, 0, 1001))

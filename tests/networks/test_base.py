@@ -35,23 +35,6 @@ def test_initial_parameters_give_activations_of_order_one_and_nearly_constant_no
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must hold at least one width"),
-        ({"hidden_layer_sizes": (3, 0)}, r"hidden_layer_sizes\[1\] must be at least 1, got 0"),
-        ({"likelihood": "poisson"}, "likelihood must be one of"),
-        ({"likelihood": "classification"}, "n_targets must be at least 2, got 1"),
-        ({"kernel": "rbf"}, "kernel must be one of"),
-        ({"prior": (1.0, 2.0)}, r"prior must have shape \(4,\), got \(2,\)"),
-        ({"prior": -1.0}, "prior must hold variances from 1e-100 to"),
-    ],
-)
-def test_wrong_descriptions_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        DeterministicNetwork(**{"n_inputs": 2, "hidden_layer_sizes": (3,), **options})
-
-
-@pytest.mark.parametrize(
     ("sizes", "message"),
     [
         ("50", "hidden_layer_sizes must be an integer or a sequence of integers, got '50'"),

@@ -226,15 +226,6 @@ def test_gradient_of_every_kernel(activation, kernel, skip):
     assert_gradient(network, lambda t: NetworkObjective(network, x, y)(t), theta)
 
 
-@pytest.mark.parametrize("activation", ["relu", "heaviside"])
-@pytest.mark.parametrize("covariance", ["full", "diagonal"])
-def test_gradient_of_wide_layers_along_random_directions(activation, covariance):
-    network, theta, x, y = make_case(
-        1, (11, 11, 11), activation=activation, skip=True, n_rows=2, covariance=covariance, std_ratio=1.0
-    )
-    assert_gradient_along(network, np.random.default_rng(0).standard_normal((8, theta.size)), theta, x, y)
-
-
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS.keys())
 def test_gradient_of_every_prior(prior):
     network, theta, x, y = make_case(2, (4,), prior=prior)
@@ -324,25 +315,6 @@ def test_deviations_that_underflow_leave_the_point_estimate(covariance, skip):
         np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-9, atol=1e-12)
 
 
-def test_draws_of_no_spread_are_the_point_estimate():
-    network, theta, x, y = make_case(2, (5, 4))
-    theta[network.log_deviations] = -35.0
-    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
-    for inference in ("dvi", "mcvi", "rmcvi"):
-        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
-        assert value == pytest.approx(point[0], rel=1e-10)
-        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
-    assert not point[1][network.log_deviations].any()
-    theta[network.log_deviations] = -np.inf
-    scales = network.prior_variances(theta)
-    log_prior = sum(
-        stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
-    )
-    log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
-    value, _ = NetworkObjective(network, x, y, inference="map")(theta)
-    assert value == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
-
-
 # ------------------------------------------------------------------------------------------------------------- bits
 
 
@@ -373,12 +345,6 @@ def test_same_bits_for_any_number_of_threads(options):
             assert got.tobytes() == expected.tobytes()
     several, one = (network.moments(theta, x, n_threads=n) for n in (3, 1))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(several, one, strict=True))
-
-
-@pytest.mark.parametrize("options", CASES)
-def test_same_bits_at_every_instruction_set(options, at_every_level):
-    network, theta, x, y = make_case(3, n_rows=40, **options)
-    at_every_level(lambda: all_objectives(network, theta, x, y, n_threads=1))
 
 
 # -------------------------------------------------------------------------------------------------------- validation
@@ -459,3 +425,28 @@ def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
             u = adjoint.bias_mean + np.eye(n_classes)[0]
             # −2 dELL/d variance = u − 2ut + t², which is u − u² for t = u.
             np.testing.assert_allclose(adjoint.bias_log_std / spread**2, u - u**2, atol=1e-12)
+
+
+def test_draws_of_no_spread_are_the_point_estimate():
+    network, theta, x, y = make_case(2, (5, 4))
+    theta[network.log_deviations] = -35.0
+    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
+    for inference in ("dvi", "mcvi", "rmcvi"):
+        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
+        assert value == pytest.approx(point[0], rel=1e-10)
+        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
+    assert not point[1][network.log_deviations].any()
+    theta[network.log_deviations] = -np.inf
+    scales = network.prior_variances(theta)
+    log_prior = sum(
+        stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
+    )
+    log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
+    value, _ = NetworkObjective(network, x, y, inference="map")(theta)
+    assert value == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_same_bits_at_every_instruction_set(options, at_every_level):
+    network, theta, x, y = make_case(3, n_rows=40, **options)
+    at_every_level(lambda: all_objectives(network, theta, x, y, n_threads=1))

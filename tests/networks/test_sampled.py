@@ -99,21 +99,6 @@ def test_radial_draws_have_uniform_directions_and_normal_lengths():
     assert stats.kstest(np.hypot(*xi.T), stats.halfnorm.cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("law", "first", "last"),
-    [
-        ("normal", 0.6510652288674291, 0.40367217854513127),
-        ("laplace", -0.20327844244358337, -0.35436274047564836),
-        ("logistic", 0.6061443875312817, 0.23698636272469115),
-        ("radial", 0.37989877522226345, 0.3614249443644807),
-    ],
-)
-def test_draws_of_a_seed_never_change(law, first, last):
-    """Predictions of models in files depend on them."""
-    draws = SampledNetwork(2, (3,), posterior=law).standardised_draws(2, 7)
-    np.testing.assert_allclose(draws[[0, -1], [0, -1]], [first, last], rtol=1e-9)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_lost_entropy_of_radial_weights_by_quadrature_over_the_radius(size):
     surface = (
@@ -214,16 +199,6 @@ def test_normal_weights_are_those_of_the_gaussian_network():
         mine, theirs = (NetworkObjective(n, X, TARGETS, inference=name, n_draws=3)(theta, seed=2) for n in (net, other))
         assert mine[0] == pytest.approx(theirs[0], rel=1e-13)
         np.testing.assert_allclose(mine[1], theirs[1], rtol=1e-12, atol=1e-13)
-
-
-def test_weights_that_are_kept_are_those_that_would_be_drawn():
-    posterior = SampledPosterior(network(), start(network()), Outcome(0.0, np.zeros(1), 1, True))
-    drawn = posterior.sample_weights(7, np.random.default_rng(3))
-    kept = posterior.kept_weights(7, np.random.default_rng(3))
-    np.testing.assert_array_equal(kept, drawn)
-    assert kept is posterior.kept_weights(7, np.random.default_rng(3))
-    assert len(posterior.kept_weights(5, np.random.default_rng(3))) == 5
-    assert "_kept" not in pickle.loads(pickle.dumps(posterior)).__dict__
 
 
 # ---------------------------------------- divergence
@@ -328,20 +303,6 @@ def test_arguments_are_checked(options, message):
         SampledNetwork(2, (3,), **options)
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64])
-def test_seeds_are_checked_wherever_they_are_given(seed):
-    net = small(kl_mode="independent")
-    theta = start(net)
-    for call in (
-        lambda: small(seed=seed),
-        lambda: net.kl(theta, seed),
-        lambda: net.standardised_draws(2, seed),
-        lambda: NetworkObjective(net, X[:, :2], TARGETS[:, 0], inference="mcvi")(theta, seed=seed),
-    ):
-        with pytest.raises(ValueError, match="seed must be"):
-            call()
-
-
 def test_moments_of_a_trained_network_are_those_of_its_draws():
     """Radial weights: outputs vary as one length does, and not as those of Gaussian weights."""
     net = SampledNetwork(3, (5,), 1, likelihood="homoscedastic", prior=1.0, posterior="radial")
@@ -351,9 +312,3 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
     error = outputs.std(axis=2) / np.sqrt(1000)
     assert (np.abs(mean - outputs.mean(axis=2)) < 4.5 * error).all()
     np.testing.assert_allclose(covariance[:, 0, 0], outputs.var(axis=2)[:, 0], rtol=0.5)
-
-
-def test_only_normal_weights_have_drawn_pre_activations():
-    net = network(posterior="radial")
-    with pytest.raises(ValueError, match="posterior must be 'normal'"):
-        NetworkObjective(net, X, TARGETS, inference="rmcvi")(start(net))

@@ -67,15 +67,6 @@ def test_batches_give_an_unbiased_bound():
     np.testing.assert_allclose(np.mean([gradient for _, gradient in batches], axis=0), whole[1], atol=1e-9)
 
 
-def test_number_of_steps_grows_with_the_rows():
-    schedule = TrainingSchedule(batch_size=100)
-    assert [schedule.steps(n) for n in (50, 3000, 10_000)] == [3000, 3000, 10_000]
-    assert TrainingSchedule(n_steps=7).steps(10_000) == 7
-    whole = TrainingSchedule(batch_size=None)
-    assert [whole.n_batches(n) for n in (1, 10_000)] == [1, 1]
-    assert whole.steps(10_000) == 3000
-
-
 def test_the_kl_term_counts_after_the_warm_up():
     schedule = TrainingSchedule(kl_warmup=0.25)
     assert [schedule.kl_weight(p) for p in (0.0, 0.24, 0.25, 0.99)] == [0.0, 0.0, 1.0, 1.0]

@@ -130,20 +130,6 @@ def test_an_enumeration_beyond_the_limit_is_refused_with_its_size():
         enumerate_log_evidence((np.ones((2, 300)), [1.0, 2.0]), [0.0, 1.0], np.log([0.5, 0.5]), [1.0])
 
 
-def test_oracles_name_the_wrong_argument(make_problem):
-    data, levels, log_prior, noise = make_problem().oracle_arguments
-    with pytest.raises(ValueError, match="log_prior must have one entry per level"):
-        enumerate_log_evidence(data, levels, log_prior[:2], noise)
-    with pytest.raises(ValueError, match="noise_levels must be positive"):
-        enumerate_log_evidence(data, levels, log_prior, [0.0])
-    with pytest.raises(ValueError, match="log_noise_prior must have shape"):
-        enumerate_log_evidence(data, levels, log_prior, noise, [0.0])
-    with pytest.raises(ValueError, match="levels must have shape"):
-        enumerate_log_evidence(data, np.zeros((3, 3)), log_prior, noise)
-    with pytest.raises(ValueError, match="phi_star must have shape"):
-        enumerate_predictive_moments([[1.0]], enumerate_posterior(data, levels, log_prior, noise))
-
-
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
 def test_finite_differences_find_the_gradient_of_a_smooth_function(shape):
     x = np.random.default_rng(0).standard_normal(shape)
@@ -182,26 +168,6 @@ def test_elbo_of_any_posterior_is_the_sum_over_the_hypothesis_space(make_problem
     assert problem.model.elbo(q, q_noise) == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("optimizer", ["pipeline", "lbfgs"])
-@pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-def test_reported_elbo_is_enumerated_and_below_the_evidence(make_problem, shape, optimizer):
-    problem = make_problem(**shape, seed=1)
-    fitted = fit_mean_field(*problem.fit_arguments, optimizer=optimizer)
-    expected = enumerate_elbo(*problem.oracle_arguments, fitted.q, fitted.noise.q)
-    assert fitted.elbo == pytest.approx(expected, rel=1e-10, abs=1e-10)
-    assert fitted.elbo <= enumerate_log_evidence(*problem.oracle_arguments) + 1e-9
-
-
-@pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
-def test_one_weight_and_one_noise_level_leave_no_gap_to_the_evidence(make_problem):
-    problem = make_problem(b=1, n_levels=9, n_noise=1)
-    posterior = enumerate_posterior(*problem.oracle_arguments)
-    fitted = fit_mean_field(*problem.fit_arguments)
-    assert fitted.elbo == pytest.approx(enumerate_log_evidence(*problem.oracle_arguments), abs=1e-5)
-    np.testing.assert_allclose(fitted.q[0], posterior.weight_probability, atol=1e-3)
-
-
 @pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
 def test_orthogonal_features_and_known_noise_leave_no_gap_either():
     phi = np.vstack([np.diag([1.0, 2.0, 0.5])] * 2)
@@ -234,14 +200,6 @@ def posterior(request, make_problem):
 @pytest.fixture
 def phi_star():
     return np.random.default_rng(9).standard_normal((6, 4))
-
-
-def test_predictive_cumulants_agree_with_enumeration(posterior, phi_star):
-    fitted, full = posterior
-    exact = enumerate_predictive_moments(phi_star, full)
-    for order in (1, 2, 3, 4):
-        np.testing.assert_allclose(phi_star**order @ fitted.weights.cumulant(order), exact[order - 1], atol=1e-10)
-        np.testing.assert_allclose(fitted.latent_cumulant(phi_star, order), exact[order - 1], atol=1e-10)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

@@ -9,18 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import BayesianRidge
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from pydirect import DirectSurvivalRegressor
 from pydirect.estimators.direct_classifier import DirectClassifier
-from pydirect.metrics import coverage_curve
 from pydirect.plotting import (
     CalibrationDisplay,
     LogScoreDisplay,
     PredictionIntervalDisplay,
-    RelevanceDisplay,
     ReliabilityDisplay,
     SurvivalDisplay,
 )
@@ -95,26 +90,7 @@ def test_many_rows_are_thinned_but_all_counted():
     assert "of 4000 inside" in texts(display.ax_)[0]
 
 
-def test_one_of_several_outputs_is_selected(regression):
-    _, X, y = regression
-    n = len(y)
-    model = SimpleNamespace(
-        predict_distribution=lambda X: [PredictiveDistribution.gaussian(np.full(n, m), 1.0) for m in (0.0, 7.0)]
-    )
-    display = PredictionIntervalDisplay.from_estimator(model, X, np.column_stack([y, y + 7.0]), output=1)
-    np.testing.assert_array_equal(display.mean, 7.0)
-    np.testing.assert_array_equal(display.y_true, y + 7.0)
-
-
 # Calibration
-
-
-def test_calibration_curve_is_the_observed_coverage(regression):
-    model, X, y = regression
-    display = CalibrationDisplay.from_estimator(model, X, y)
-    line = next(line for line in display.ax_.lines if line.get_label() == "BayesianRidge")
-    expected = coverage_curve(y, model.predict(X, return_std=True), line.get_xdata()[1:-1])
-    np.testing.assert_allclose(line.get_ydata()[1:-1], expected)
 
 
 def test_pit_histogram_has_unit_area():
@@ -169,15 +145,6 @@ def test_fitted_attributes_are_found_inside_searches_and_pipelines():
     assert fitted(SimpleNamespace(best_estimator_=Pipeline()), "features_") == "basis"
     with pytest.raises(AttributeError, match="must be fitted and have features_, got BayesianRidge without"):
         fitted(BayesianRidge(), "features_")
-
-
-def test_displays_accept_a_search_over_a_pipeline(regression):
-    _, X, y = regression
-    search = GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {"bayesianridge__tol": [1e-3]}, cv=2).fit(
-        X, y
-    )
-    assert PredictionIntervalDisplay.from_estimator(search, X, y).mean.shape == (60,)
-    assert CalibrationDisplay.from_estimator(search, X, y).name == "GridSearchCV"
 
 
 @pytest.mark.parametrize(
@@ -254,21 +221,3 @@ def test_running_means_are_weighted_means_of_what_is_known():
     assert found[1] == pytest.approx(1.0)
     assert found[2] == pytest.approx((0.5 * 1 + 3) / 1.5)
     assert found[4] == pytest.approx((0.125 * 1 + 0.25 * 3 + 2) / 1.375)
-
-
-def test_one_line_per_model_and_one_per_change():
-    display = LogScoreDisplay([np.zeros(9), np.ones(9)], names=["a", "b"], changes=[4]).plot()
-    assert [line.get_label() for line in display.ax_.lines[:2]] == ["a", "b"]
-    assert len(display.ax_.lines) == 3
-
-
-def test_legends_and_labels_stay_inside_the_figure():
-    rng = np.random.default_rng(0)
-    p = rng.random(300)
-    reliability = ReliabilityDisplay(rng.random(300) < p, p, name="DirectClassifier, calibrated").plot()
-    relevance = RelevanceDisplay([f"mean column {k}" for k in range(8)], np.arange(8.0) / 8).plot()
-    for display in (reliability, relevance):
-        display.figure_.canvas.draw()
-    assert reliability.ax_.get_legend().get_window_extent().x1 <= reliability.figure_.bbox.x1
-    label = relevance.ax_.xaxis.label.get_window_extent()
-    assert relevance.figure_.bbox.x0 <= label.x0 and label.x1 <= relevance.figure_.bbox.x1

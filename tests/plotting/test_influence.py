@@ -1,6 +1,5 @@
 """Displays of contributions of columns, and of effects of rows and of groups."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -42,15 +41,6 @@ def test_a_waterfall_leads_from_the_average_to_the_row():
     display.figure_.canvas.draw()
 
 
-def test_small_contributions_are_added_up():
-    values = shapley_values(MODEL, X[:1])
-    display = ShapleyDisplay(values).plot(max_columns=2)
-    assert ticks(display.ax_)[1] == "3 other columns"
-    own = values.values[0, :, 0]
-    begin, end = bars(display.ax_)[1]
-    assert end - begin == pytest.approx(own.sum() - own[np.abs(own).argmax()])
-
-
 def test_bars_are_mean_sizes_over_all_rows():
     values = shapley_values(MODEL, X[:9])
     display = ShapleyDisplay(values).plot(kind="bar", max_columns=3)
@@ -58,14 +48,6 @@ def test_bars_are_mean_sizes_over_all_rows():
     np.testing.assert_allclose([end for _, end in bars(display.ax_)], size[:3])
     assert display.ax_.get_title() == "3 of 4 columns"
     display.figure_.canvas.draw()
-
-
-def test_an_estimator_is_explained_and_drawn_in_one_step():
-    display = ShapleyDisplay.from_estimator(MODEL, X[:2], X[5:8], of="variance", output=1)
-    assert display.ax_.get_xlabel() == "predictive variance" and display.spread is None
-    errors = replace(display.shapley, standard_error=np.full((2, 4, 2), 0.1))
-    labels = [text.get_text() for text in ShapleyDisplay(errors).plot().ax_.get_legend().get_texts()]
-    assert "its standard error" in labels
 
 
 def test_rows_of_largest_effect_come_first():

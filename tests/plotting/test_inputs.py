@@ -9,7 +9,7 @@ import pytest
 from sklearn.inspection import partial_dependence
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem
-from pydirect.plotting import CalibrationDisplay, EffectDisplay, RelevanceDisplay, ShapleyDisplay
+from pydirect.plotting import CalibrationDisplay, EffectDisplay, RelevanceDisplay
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
@@ -32,13 +32,6 @@ def test_columns_come_in_the_order_of_their_relevance(model):
     assert display.relevance.shape == (3, 2)
     np.testing.assert_allclose(display.relevance.ravel("F"), 1 / model.features_.hyperparameters.length_scales)
     display.figure_.canvas.draw()
-
-
-def test_few_of_many_columns_are_drawn_and_the_others_counted():
-    names = [*(f"column {j}" for j in range(8)), "a name that is longer than two dozen letters"]
-    display = RelevanceDisplay(names, np.arange(9.0)).plot(max_columns=3)
-    assert ticks(display.ax_) == ["a name that is longer than …", "column 7", "column 6"]
-    assert display.ax_.get_title() == "3 of 9 columns"
 
 
 def test_effects_are_the_partial_dependence_of_scikit_learn(model):
@@ -70,37 +63,12 @@ def test_effects_of_categories_and_of_two_values_are_points():
     display.figure_.canvas.draw()
 
 
-@pytest.mark.parametrize("n", [1, 4, 5])
-def test_there_is_a_panel_for_every_effect(n, plt):
-    effect = ("x", np.linspace(0, 1, 4), np.zeros(4), np.ones(4))
-    display = EffectDisplay([effect] * n).plot()
-    assert display.ax_.size == n
-    display.figure_.canvas.draw()
-    given = plt.subplots(1, n, squeeze=False)[1][0]
-    assert EffectDisplay([effect] * n).plot(given).ax_[0] is given[0]
-
-
 def test_calibration_is_compared_with_what_it_was(model):
     calibrated = DirectRegressor("linear").fit(FRAME[:50], Y[:50]).calibrate(FRAME[50:100], Y[50:100])
     display = CalibrationDisplay.before_and_after(calibrated, FRAME[100:], Y[100:])
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert labels[-2:] == ["before calibration", f"after: deviations × {calibrated.calibration_scale_:.3g}"]
     assert calibrated.calibration_scale_ != 1.0
-
-
-def test_before_calibration_means_as_wide_as_the_fit_had_it(plt):
-    fitted = DirectRegressor(Nystroem(max_search_rows=30), 10).fit(FRAME[:50], Y[:50])
-    factor, before = fitted.calibration_scale_, CalibrationDisplay.from_estimator(fitted, FRAME[100:], Y[100:])
-    assert factor > 1.0
-    fitted.calibrate(FRAME[50:100], Y[50:100])
-    CalibrationDisplay.before_and_after(fitted, FRAME[100:], Y[100:], ax=(ax := plt.subplots()[1]))
-    np.testing.assert_array_equal(curve(ax), curve(before.ax_))
-    label = ax.get_legend().get_texts()[-1].get_text()
-    assert label == f"after: deviations × {fitted.calibration_scale_ / factor:.3g}"
-
-
-def curve(ax):
-    return next(artist.get_ydata() for artist in ax.get_children() if artist.get_gid() == "pydirect")
 
 
 @pytest.mark.parametrize(
@@ -140,10 +108,3 @@ def test_the_columns_that_move_predictions_most_are_drawn_by_default():
 
     display = EffectDisplay.from_estimator(SimpleNamespace(predict_parts=parts), X)
     assert [name for name, *_ in display.effects] == ["column 1", "column 3", "column 4", "column 5"]
-
-
-@pytest.mark.parametrize("kind", ["waterfall", "bar"])
-def test_contributions_to_a_probability_name_the_class(kind):
-    model = DirectClassifier("linear").fit(FRAME, np.where(FRAME["depth"] > 0, "deep", "flat"))
-    display = ShapleyDisplay.from_estimator(model, FRAME[:3], kind=kind)
-    assert display.ax_.get_xlabel().endswith("probability of flat")

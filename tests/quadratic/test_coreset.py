@@ -118,14 +118,6 @@ def test_squared_error_of_discrete_weights_agrees_in_expectation():
     assert small == pytest.approx(full, rel=1e-13)
 
 
-def test_coresets_do_not_serve_deeper_networks():
-    """The size is no accident: fewer moments are kept than one more layer has."""
-    data = smooth_data(2_000, 2)
-    coreset = NetworkCoreset.from_data(*data[:2], 1)
-    deeper = NetworkCoreset(coreset.x, coreset.y, coreset.weight, coreset.n_samples, 2, True)
-    assert relative_error(data, deeper) > 1e-4
-
-
 # Weights and outputs
 
 
@@ -146,18 +138,6 @@ def test_weights_of_many_magnitudes():
     coreset = NetworkCoreset.from_data(x, y, 1, sample_weight=weight)
     assert (coreset.weight > 0).all()
     assert relative_error((x, y, weight), coreset) < 1e-12
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_several_outputs_share_their_rows(bias):
-    x, y, weight = smooth_data(1_500, 2)
-    targets = np.column_stack([y, x[:, 0] * x[:, 1], np.cos(y)])
-    coreset = NetworkCoreset.from_data(x, targets, 1, bias)
-    assert coreset.y.shape[1] == 3
-    assert len(coreset.x) <= n_moments(2, 1, bias, 3)
-    for k in range(3):
-        single = NetworkCoreset(coreset.x, coreset.y[:, k], coreset.weight, coreset.n_samples, 1, bias)
-        assert relative_error((x, targets[:, k], weight), single) < 1e-13
 
 
 # Degenerate data
@@ -217,17 +197,6 @@ def test_updates_represent_all_data_seen():
     assert coreset.n_samples == 3_000
     assert len(coreset.x) <= n_moments(2, 1)
     assert relative_error((x, y, weight), coreset) < 1e-13
-
-
-@pytest.mark.parametrize(
-    ("d", "depth", "bias", "outputs"), [(1, 1, True, 1), (2, 2, True, 1), (2, 1, False, 1), (2, 1, True, 2)]
-)
-def test_coresets_of_other_networks_are_refused(d, depth, bias, outputs):
-    x, y, _ = smooth_data(10, 2)
-    own = NetworkCoreset.from_data(x, y, 1)
-    other = NetworkCoreset.from_data(x[:, :d], y if outputs == 1 else np.column_stack([y, y]), depth, bias)
-    with pytest.raises(ValueError, match="coresets must serve the same networks, got depth 1, bias True, 2 inputs"):
-        own.merge(other)
 
 
 # Doors
@@ -297,13 +266,3 @@ def test_recombination_keeps_every_sum_with_few_rows(problem):
     assert not got[weights == 0].any()
     scale = np.abs(features).T @ weights
     np.testing.assert_allclose(features.T @ got, features.T @ weights, rtol=1e-11, atol=1e-12 * (1e-300 + scale.max()))
-
-
-@pytest.mark.parametrize("n_features", [20, 33, 70])
-def test_recombination_of_many_columns(n_features):
-    features = np.column_stack([np.ones(500), np.random.default_rng(0).standard_normal((500, n_features - 1))])
-    weights = np.random.default_rng(1).exponential(size=500)
-    got = recombine(features, weights)
-    assert (got > 0).sum() <= n_features
-    assert (got >= 0).all()
-    np.testing.assert_allclose(features.T @ got, features.T @ weights, rtol=1e-12, atol=1e-11)

@@ -235,14 +235,6 @@ def test_value_gradient_and_prediction_have_the_same_bits_for_any_level_and_numb
             assert got.tobytes() == one.tobytes()
 
 
-def test_an_engine_can_be_used_again():
-    x, y, weight = random_data(700, 3)
-    first, second = (random_table(3, (4, 3), True, seed)[0] for seed in (0, 1))
-    engine = _core.NetworkEngine("datum", 3, [4, 3], True, x, y, weight)
-    values = [engine.evaluate(t, np.empty_like(t), k) for t, k in ((first, 1), (second, 3), (first, 2))]
-    assert values[0] == values[2] != values[1]
-
-
 @pytest.mark.parametrize(
     ("kind", "hidden", "message"),
     [
@@ -261,22 +253,6 @@ def test_networks_that_an_engine_cannot_evaluate_are_refused(kind, hidden, messa
 def test_a_tensor_beyond_memory_is_refused_before_allocation():
     with pytest.raises(ValueError, match="2 GiB"):
         _core.NetworkEngine("tensor", 300, [2], False, np.zeros((1, 300)), np.zeros(1), None)
-
-
-def test_cost_grows_with_the_rows_only_where_rows_are_read():
-    assert _core.network_cost("tensor", 8, [20], True, 10) == _core.network_cost("tensor", 8, [20], True, 10**6)
-    for hidden in ([20], [20, 5]):
-        few, many = (_core.network_cost("datum", 8, hidden, True, n)[0] for n in (10, 1000))
-        assert many == 100 * few
-
-
-def test_networks_too_deep_for_a_table_of_moments_are_refused():
-    assert _core.network_table_size(1, [1] * 16, False) == 2**18 - 2
-    for hidden in ([1] * 17, [1] * 61, [1] * 70):
-        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
-            _core.network_table_size(1, hidden, False)
-        with pytest.raises(ValueError, match=f"at most 16 hidden layers, got {len(hidden)}"):
-            _core.NetworkEngine("monomial", 1, hidden, False, np.ones((1, 1)), np.ones(1), None)
 
 
 # Coordinate ascent
@@ -397,21 +373,6 @@ def test_the_cost_counts_the_memory_of_all_groups_and_workers(n_inputs, hidden):
     assert claimed / 1.4 < used < 1.1 * claimed
 
 
-def test_memory_of_the_sums_of_groups_is_bounded():
-    """Wide layers have few groups: beyond some number, more rows take no more memory."""
-    few, many = (_core.network_cost("datum", 10, [1500, 1500], True, n)[1] for n in (10**4, 10**6))
-    assert many == few < 2 * 2**30
-
-
-@pytest.mark.parametrize(("kind", "hidden"), [("tensor", [200]), ("datum", [200]), ("datum", [60, 60])])
-def test_threads_without_work_take_no_memory(kind, hidden):
-    used = memory_of(
-        f"engine, table = engine_and_table({kind!r}, 4, {hidden}, 5); rows = np.ones((5, 4)); out = np.ones(5)\n"
-        "engine.predict(table, rows, out, out.copy(), 300); engine.evaluate(table, table.copy(), 300)"
-    )
-    assert used < 5e7
-
-
 @pytest.mark.parametrize(("n_inputs", "hidden", "bias"), SMALL)
 def test_moments_that_are_zero(n_inputs, hidden, bias):
     """Odd moments of a symmetric posterior vanish; products over the others must survive."""
@@ -449,12 +410,6 @@ def test_equal_terms_are_merged(network, terms):
 def test_networks_that_are_too_large_are_refused_with_their_size(hidden, terms):
     with pytest.raises(ValueError, match=rf"has up to .*{terms} terms, .* GiB; at most 1.34e\+08 products of terms"):
         _core.NetworkEngine("monomial", 4, hidden, False, np.ones((1, 4)), np.ones(1), None)
-
-
-def test_sizes_beyond_floating_point_are_refused():
-    with pytest.raises(ValueError, match=r"up to more than 1e300 terms, more than 1e300 GiB; at most") as refusal:
-        _core.NetworkEngine("monomial", 4, [4] * 12, False, np.ones((1, 4)), np.ones(1), None)
-    assert "inf" not in str(refusal.value)
 
 
 def test_arrays_of_another_shape_are_refused():

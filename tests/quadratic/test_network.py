@@ -7,10 +7,10 @@ import pytest
 from scipy.special import logsumexp, rel_entr, softmax
 
 from pydirect import _core
-from pydirect.distributions.categorical import evenly_spaced_levels, pad_levels, padded
+from pydirect.distributions.categorical import pad_levels, padded
 from pydirect.distributions.noise import NoiseGrid
 from pydirect.quadratic import NetworkShape, QuadraticNetwork
-from pydirect.quadratic.network import MAX_ENGINE_BYTES, choose_engine, make_engine
+from pydirect.quadratic.network import choose_engine, make_engine
 from tests.helpers.oracles import enumerate_network, finite_difference_gradient
 
 RNG = np.random.default_rng(3)
@@ -61,12 +61,6 @@ def test_forward_is_the_network_by_hand():
     z = (np.c_[x, np.ones(4)] @ w[:6].reshape(2, 3).T) ** 2
     z = (np.c_[z, np.ones(4)] @ w[6:9].reshape(1, 3).T) ** 2
     np.testing.assert_allclose(shape.forward(w[None], x)[0], np.c_[z, np.ones(4)] @ w[9:], rtol=1e-13)
-
-
-@pytest.mark.parametrize("sizes", [(), "8", (0,), (2.5,), (-1, 2), None, [[2]], (True,)])
-def test_invalid_widths_are_refused(sizes):
-    with pytest.raises((ValueError, TypeError), match="hidden_layer_sizes"):
-        NetworkShape(2, sizes)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -143,28 +137,12 @@ def test_a_sweep_never_lowers_the_elbo_and_ends_where_no_weight_moves(shape):
     np.testing.assert_allclose(q, best, atol=1e-5)
 
 
-def test_networks_that_do_not_fit_into_memory_are_refused_with_their_size():
-    with pytest.raises(
-        ValueError, match=f"would take .* GiB .tensor., against a limit of {MAX_ENGINE_BYTES / 2**30:.3g}"
-    ):
-        choose_engine(NetworkShape(500, (20,), True), 1000, "tensor")
-    with pytest.raises(ValueError, match=r"hidden_layer_sizes must be smaller .* terms, .* GiB"):
-        make_engine("monomial", NetworkShape(8, (8, 8, 8), True), np.ones((3, 8)), np.ones(3))
-
-
 def test_the_cheapest_engine_is_chosen():
     assert choose_engine(NetworkShape(8, (20,), True), 1000) == "tensor"
     assert choose_engine(NetworkShape(100, (20,), True), 1000) == "datum"
     assert choose_engine(NetworkShape(500, (20,), True), 10**9) == "datum"
     assert choose_engine(NetworkShape(8, (20, 3), True), 1000) == "datum"
     assert choose_engine(NetworkShape(1, (1, 1, 1), True), 1000) == "monomial"
-
-
-def test_engines_refuse_other_depths():
-    with pytest.raises(ValueError, match="engine must serve 2 hidden layers, got 'tensor'"):
-        choose_engine(NetworkShape(2, (3, 3), True), 100, "tensor")
-    with pytest.raises(ValueError, match="engine must serve 3 hidden layers, got 'datum'"):
-        choose_engine(NetworkShape(2, (3, 3, 3), True), 100, "datum")
 
 
 NETWORKS = [(2, [3], True), (3, [2], False), (2, [3, 2], True), (1, [2, 3, 2], True), (2, [2, 1, 1, 1], False)]
@@ -318,16 +296,6 @@ def test_a_level_without_prior_mass_has_no_posterior_mass(network):
     np.testing.assert_allclose(case.stage.q, case.q(case.logits), rtol=1e-13)
 
 
-@pytest.mark.parametrize("shift", [-700.0, 700.0, 1e6])
-def test_a_shift_of_all_logits_has_no_effect(network, shift):
-    case = Stage(network, 15)
-    table = case.stage.from_logits(np.round(case.logits, 3))
-    divergence = case.stage.divergence
-    shifted = case.stage.from_logits(np.round(case.logits, 3) + shift)
-    np.testing.assert_allclose(shifted, table, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(case.stage.divergence, divergence, rtol=1e-8, atol=1e-9)
-
-
 def test_a_common_offset_of_the_levels_leaves_central_moments(network):
     """Central moments come from w − mean, not from raw moments subtracted."""
     case = Stage(network, 15)
@@ -356,14 +324,3 @@ def test_bits_are_the_same_at_every_level_and_for_any_number_of_threads(at_every
     for n_threads in (2, 3):
         for got, expected in zip(evaluate(n_threads), one, strict=True):
             np.testing.assert_array_equal(got, expected)
-
-
-def test_arrays_of_another_shape_are_refused():
-    levels, log_prior = pad_levels(evenly_spaced_levels(5)[None], np.full((1, 5), -np.log(5)))
-    stage = _core.NetworkMoments(2, [3], True, levels, log_prior, 1)
-    with pytest.raises(ValueError, match=r"logits must have shape \(13, 8\)"):
-        stage.from_logits(np.zeros((13, 5)))
-    with pytest.raises(ValueError, match=r"gradient must have shape \(44\)"):
-        stage.logit_gradient(np.zeros(9), 1.0)
-    with pytest.raises(ValueError, match="levels must be padded"):
-        _core.NetworkMoments(2, [3], True, levels[:, :5].copy(), log_prior, 1)

@@ -53,14 +53,6 @@ def test_statistics_are_the_products_of_features_and_targets(data, n_rows):
     np.testing.assert_array_equal(s.A, s.A.T)
 
 
-def test_targets_may_be_a_vector(data):
-    phi, y, _ = data
-    one = GaussianStatistics.from_arrays(phi, y[:, 1])
-    many = GaussianStatistics.from_arrays(phi, y)
-    assert one.c.shape == (20, 1)
-    assert_close(one, GaussianStatistics(many.c[:, 1:2], many.yty[1:2], many.n_samples, many.A))
-
-
 @pytest.mark.unperturbed
 def test_outputs_do_not_influence_each_other(data):
     phi, y, _ = data
@@ -88,14 +80,6 @@ def test_a_row_of_weight_zero_is_a_row_that_is_not_there(data, n_rows):
     assert_same_bits(collect(phi, y, weight), collect(phi[used], y[used], weight[used]))
 
 
-def test_a_scalar_weight_stands_for_all_rows(data):
-    phi, y, _ = data
-    assert_same_bits(
-        GaussianStatistics.from_arrays(phi, y, 2.0), GaussianStatistics.from_arrays(phi, y, np.full(700, 2.0))
-    )
-    assert_same_bits(GaussianStatistics.from_arrays(phi, y, 1), GaussianStatistics.from_arrays(phi, y))
-
-
 # Cutting the data
 
 
@@ -114,12 +98,6 @@ def test_statistics_of_parts_add(data):
     assert_close(parts[0] + parts[1] + parts[2], collect(phi, y, weight))
 
 
-def test_statistics_of_other_shapes_do_not_add(data):
-    phi, y, _ = data
-    with pytest.raises(ValueError, match=r"same shape, got \(20, 3\) and \(20, 2\)"):
-        collect(phi, y) + collect(phi, y[:, :2])
-
-
 @pytest.mark.parametrize("n_threads", [2, 3])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("n_rows", [700, 15])
@@ -129,12 +107,6 @@ def test_statistics_have_the_same_bits_for_any_number_of_threads(small_blocks, d
     features = FourierFeatures(rng.standard_normal((20, 37)), rng.random(37), constant=1.0)
     one, many = (collect_statistics(features, x, y, weight, block_dtype=dtype, n_threads=t) for t in (1, n_threads))
     assert_same_bits(one, many)
-
-
-def test_blocks_depend_on_the_width_alone():
-    assert block_rows(2000, np.float32) // 2 == block_rows(2000, np.float64)
-    assert block_rows(2000, np.float64) * 2000 * 8 <= statistics.BLOCK_BYTES
-    assert block_rows(10**6, np.float64) == 256
 
 
 # Fewer rows than weights

@@ -73,22 +73,6 @@ def test_targets_are_standardised_afterwards():
     np.testing.assert_allclose(again.yty, again.n_samples)
 
 
-def test_a_constant_target_has_no_deviation():
-    running = empty(n_outputs=1).update(X, np.full(N, 0.1 + 1e9))
-    assert running.target_location_scale()[1] == 0.0
-
-
-def test_empty_statistics_have_no_location():
-    with pytest.raises(ValueError, match="there must be data: the statistics are empty"):
-        empty().target_location_scale()
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_threads_do_not_change_a_bit(small_blocks, dtype):
-    one, many = (empty(block_dtype=dtype).update(X, Y, WEIGHT, n_threads=t) for t in (1, 3))
-    assert_same_bits(one, many)
-
-
 @given(st.lists(st.integers(0, N), max_size=8), st.randoms(use_true_random=False), st.booleans())
 def test_neither_cuts_nor_order_matter(cuts, random, as_tree):
     whole = of(slice(None))
@@ -167,12 +151,6 @@ def test_decay_is_a_weight_of_the_past():
 def test_a_factor_that_is_none_is_refused(factor):
     with pytest.raises(ValueError, match="factor must be"):
         empty().decay(factor)
-
-
-def test_a_block_may_have_no_row_that_counts():
-    whole = of(slice(None))
-    assert_same_bits(of(slice(None)).update(X, Y, np.zeros(N)), whole)
-    assert empty().update(X, Y, np.zeros(N)).n_samples == 0.0
 
 
 def test_a_failing_update_counts_no_row(small_blocks):

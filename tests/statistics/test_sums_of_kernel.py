@@ -15,7 +15,6 @@ from pydirect.features.kernel import KernelHyperparameters
 KERNEL = KernelHyperparameters(0.1, 1.0, np.full(D, 1.5), 0.3, 2.0, 0.2, D)
 FEATURES = NystroemFeatures.at(RNG.standard_normal((40, D)), KERNEL)
 BASIS = Basis(InputMap.identity(D), FEATURES, KERNEL)
-THREE = (slice(0, 100), slice(100, 500), slice(500, None))
 
 
 def whitened_rows(weight):
@@ -41,15 +40,6 @@ def test_sums_of_rows_in_memory(weight):
 def test_fewer_rows_than_weights_are_whitened_as_they_are():
     few = collect_statistics(FEATURES, X[:30], Y[:30])
     np.testing.assert_allclose(few.rows, FEATURES.transform(X[:30]), atol=1e-12)
-
-
-def test_sums_that_grow_merge_and_shrink():
-    first, second, third = (of(rows) for rows in THREE)
-    merged = first.copy().merge(third).merge(second)
-    assert merged.sums_of == "kernel"
-    assert_close(merged.gaussian(), whitened_rows(WEIGHT))
-    left = merged.subtract(second).gaussian()
-    assert_close(left, of(np.r_[0:100, 500 : len(X)]).gaussian())
 
 
 def test_sums_about_means():
@@ -83,9 +73,3 @@ def test_single_precision_blocks_are_whitened_before_they_are_rounded():
     np.testing.assert_allclose(single.gaussian().A, (phi * WEIGHT[:, None]).T @ phi, atol=1e-3)
     with pytest.raises(ValueError, match="same block_dtype"):
         of(slice(None)).merge(single)
-
-
-def test_any_number_of_threads_gives_the_same_bits():
-    one, three = (collect_statistics(FEATURES, X, Y, WEIGHT, n_threads=n) for n in (1, 3))
-    assert one.A.tobytes() == three.A.tobytes()
-    assert one.c.tobytes() == three.c.tobytes()

@@ -97,11 +97,6 @@ def test_a_folder_whose_counted_files_changed_is_rejected(tmp_path, small_blocks
         fitted(folder, "y0", "w", checkpoint=path)
 
 
-def test_a_checkpoint_in_a_missing_folder_is_rejected_before_the_first_pass(tmp_path):
-    with pytest.raises(FileNotFoundError, match="the folder of the checkpoint does not exist"):
-        fitted(X, Y, checkpoint=tmp_path / "absent" / "c.pydirect")
-
-
 def test_a_file_that_is_not_a_checkpoint_is_rejected_and_left_unchanged(tmp_path):
     path = tmp_path / "m.pydirect"
     model = fitted(X, Y)
@@ -156,21 +151,3 @@ def test_running_out_of_memory_during_a_merge_counts_no_row_twice(small_blocks, 
     monkeypatch.setattr(running_statistics, "_moved", moved)
     resumed = with_features().fit_stream(X, Y[:, 0], keep_features=True, checkpoint=checkpoint)
     assert_same_bits(resumed.statistics_, with_features().fit_stream(X, Y[:, 0], keep_features=True).statistics_)
-
-
-def test_block_sizes_may_differ_between_runs(tmp_path):
-    checkpoint = tmp_path / "c.pydirect"
-    for size in (50, 300, 90):
-        blocks = [(X[i : i + size], Y[i : i + size, 0]) for i in range(0, N, size)]
-        assert DirectRegressor("linear").fit_stream(blocks, checkpoint=checkpoint).total_weight_ == N
-
-
-def test_errors_raised_by_the_iterator_mention_the_checkpoint(tmp_path):
-    def failing():
-        yield from ((X[a : a + 300], Y[a : a + 300]) for a in (0, 300))
-        raise RuntimeError("the disk is gone")
-
-    model = DirectRegressor("linear").fit_features(X, Y)
-    with pytest.raises(RuntimeError, match="the disk is gone") as caught:
-        model.fit_stream(failing(), keep_features=True, checkpoint=tmp_path / "c")
-    assert "repeat the call to resume from there" in caught.value.__notes__[0]

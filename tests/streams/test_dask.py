@@ -152,11 +152,6 @@ def test_what_does_not_fit_together_is_refused_by_name(arguments, options, error
         DirectRegressor(**PARAMETERS).fit_stream(*arguments, **options)
 
 
-def test_partitions_that_do_not_match_in_rows_are_refused():
-    with dask.config.set(scheduler="sync"), pytest.raises(StreamError, match=r"partition \d: X, y and sample_weight"):
-        DirectRegressor(**PARAMETERS).fit_stream(as_dask(X), da.from_array(Y, chunks=(CUTS[::-1],)))
-
-
 def test_columns_of_strings_are_named(table):
     frame = table[["a", "price"]].assign(town="Oslo")
     with dask.config.set(scheduler="sync"):

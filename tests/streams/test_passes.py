@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -76,14 +75,6 @@ def test_ctrl_c_waits_for_the_end_of_the_block_unless_pressed_twice(small_blocks
         collect_stream(total, ArraySource(X, Y), after_block=after_block)
     assert seen == [64, 128]
     assert total.n_samples == 128.0
-
-
-def test_a_stream_can_be_summed_in_another_thread():
-    total = empty()
-    thread = threading.Thread(target=collect_stream, args=(total, ArraySource(X, Y)))
-    thread.start()
-    thread.join()
-    assert total.n_samples == N
 
 
 def test_all_blocks_must_have_the_same_columns(small_blocks):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from streamed_rows import LINEAR, as_blocks, fitted, numbered_blocks
-from summed_rows import N, X, Y
+from summed_rows import X, Y
 
 from pydirect import DirectRegressor, StreamError
 from pydirect.streams import rows as rows_module
@@ -32,17 +31,3 @@ def test_the_first_pass_finds_bad_values_before_anything_is_summed(tmp_path):
 def test_an_interrupt_while_sampling_says_that_no_row_is_counted(tmp_path):
     with pytest.raises(rows_module.StreamInterrupt, match="fitted to a sample: no row is counted yet"):
         DirectRegressor(**LINEAR).fit_stream(lambda: numbered_blocks(20, KeyboardInterrupt()))
-
-
-@pytest.mark.parametrize("repeatable", [True, False])
-def test_nan_in_the_first_blocks_is_located(repeatable):
-    blocks = lambda: numbered_blocks(bad=7, n_blocks=30)  # noqa: E731
-    with pytest.raises(StreamError, match=r"row 73 \(block 7, its row 3\)"):
-        DirectRegressor(**LINEAR).fit_stream(blocks if repeatable else blocks())
-
-
-def test_a_stream_whose_weights_are_all_zero_is_rejected():
-    with pytest.raises(StreamError, match="there are no rows with positive weight"):
-        fitted(X, Y, np.zeros(N))
-    with pytest.raises(StreamError, match="no row with positive weight is left"):
-        DirectRegressor(**LINEAR).fit_features(X, Y).fit_stream([(X, Y, np.zeros(N))], keep_features=True)

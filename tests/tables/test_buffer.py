@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydirect.persistence.schema import pack, unpack
 from pydirect.tables.buffer import CodedRows, RowBuffer, RowQueue, sample_places
 from pydirect.tables.table import Table
 
@@ -90,27 +89,6 @@ def test_text_is_kept_as_codes_of_one_book_and_copies_have_their_own():
     other.append(other.coded(Table.of(np.array([["c", None]], dtype=object)), np.zeros((1, 1)), None))
     assert other.book.values == [["a", "b", "c"], None] and buffer.book.values == [["a", "b"], None]
     assert other.table.columns[0].codes.tolist() == [0, 0, 2] and len(buffer) == 2
-
-
-def test_a_file_holds_the_rows_and_others_are_refused():
-    table = Table.of(np.array([["a", 1.0], ["b", None]], dtype=object))
-    buffer = RowBuffer.of(table, np.zeros((2, 1)), None)
-    header, arrays = pack(buffer, "own")
-    again = unpack(RowBuffer, header, arrays, "own", n_outputs=1)
-    np.testing.assert_array_equal(again.rows.x, buffer.rows.x)
-    x = arrays["own.rows.x"]
-    for change in (
-        {"own.rows.x": x + 1.0},
-        {"own.rows.x": x[:, :1]},
-        {"own.rows.x": np.where(np.isnan(x), np.inf, x)},
-        {"own.rows.x": x.astype(np.float32)},
-        {"own.rows.y": np.zeros((2, 2))},
-        {"own.rows.weight": np.array([1.0, 0.0])},
-        {"own.rows.weight": np.ones(1)},
-        {"own.rows.clock": np.array([1.0, np.nan])},
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            unpack(RowBuffer, header, arrays | change, "own", n_outputs=1)
 
 
 def test_places_in_a_sample_depend_on_the_rows_number_alone():

@@ -3,7 +3,6 @@
 import json
 import re
 import warnings
-from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pydirect
 from pydirect.persistence.schema import pack, unpack
@@ -97,12 +95,6 @@ def test_one_and_its_text_are_one_category():
         assert Columns().encoding(table(["a", " a"])).categories == ((" a", "a"),)
 
 
-def test_numbers_of_any_kind_keep_their_digits_as_categories():
-    large = 2**60
-    values = [large, large + 1, Decimal("2.0"), np.float32(0.5), np.int8(2), True, "x"]
-    assert Columns().encoding(table(values)).categories == (("0.5", str(large), str(large + 1), "2", "True", "x"),)
-
-
 def test_numbers_named_as_categories_are():
     X = np.array([[1.0, 10.0], [2.0, 20.0], [1.0, np.nan]])
     columns = Columns(categories=[1]).encoding(X)
@@ -141,12 +133,6 @@ def test_a_lazy_frame_is_to_be_collected():
     ):
         with pytest.raises(TypeError, match=r"X must hold rows, got a LazyFrame: X.collect\(\) reads them"):
             call(frame)
-
-
-def test_rows_without_weight_have_no_categories():
-    X = table(["a", "b", "c"], [1.0, np.nan, 3.0])
-    columns = Columns(missing="indicator").encoding(X, weight=np.array([1.0, 0.0, 2.0]))
-    assert columns.categories[0] == ("a", "c") and columns.indicators == () and columns.lacking == ()
 
 
 @pytest.mark.parametrize(
@@ -235,30 +221,12 @@ def test_indicators_tell_absence_where_it_says_something_of_the_targets():
     np.testing.assert_array_equal(both.encode(x)[:, 3:], np.isnan(x[:, :2]))
 
 
-def test_complete_numbers_are_not_copied():
-    x = RNG.standard_normal((50, 3))
-    assert np.shares_memory(Columns().encoding(x).encode(x), x)
-
-
 def test_missing_numbers_are_refused_by_column_on_request():
     x = RNG.standard_normal((50, 3))
     columns = Columns(missing="raise").encoding(x)
     x[3, 1] = np.nan
     with pytest.raises(ValueError, match="column 1 of X must have no missing values"):
         columns.encode(x)
-
-
-def test_many_columns_are_filled_with_their_means():
-    x = RNG.standard_normal((40, 301))
-    columns = Columns().encoding(x)
-    new = np.full((1, 301), np.nan)
-    np.testing.assert_allclose(columns.encode(new)[0], x.mean(axis=0), atol=1e-12)
-    assert columns.gaps.precision.size == 0
-
-
-def test_far_rows_are_filled_with_finite_numbers():
-    columns = Columns().encoding(RNG.standard_normal((40, 3)))
-    assert np.isfinite(columns.encode(np.array([[1e300, -1e300, np.nan], [np.nan, 1e-300, 1e308]]))).all()
 
 
 # --- frames
@@ -396,12 +364,6 @@ def test_fields_that_do_not_fit_together_are_refused(change):
 # --- the transformer
 
 
-@parametrize_with_checks([Columns(), Columns(missing="raise")])
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning", "ignore::pydirect.tables.TableWarning")
-def test_scikit_learn_accepts_the_transformer(estimator, check):
-    check(estimator)
-
-
 @pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
 def test_a_pipeline_takes_tables_of_any_package(package):
     frame = people()
@@ -434,19 +396,6 @@ def test_absence_that_tells_labels_is_told_whatever_the_labels_are():
     assert Columns().fit(x, y, sample_weight=~absent).encoding_.lacking == ()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         Columns().fit(x, y[:9])
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"missing": "drop"}, ValueError, "missing must be one of"),
-        ({"categories": "all"}, ValueError, "categories must be one of"),
-        ({"categories": [1.5]}, TypeError, "categories must be 'auto' or a list of columns"),
-    ],
-)
-def test_parameters_of_the_transformer_are_checked(parameters, error, message):
-    with pytest.raises(error, match=message):
-        Columns(**parameters).fit(np.ones((3, 2)))
 
 
 def test_numbers_as_text_are_told_whatever_becomes_of_them():
