@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 
-import pydirect
 from pydirect import DirectRegressor
 from pydirect.estimators import CorrelatedRegressor
 from pydirect.fitted.predictor import factor_of_few_rows
@@ -98,18 +95,6 @@ def test_uncorrelated_outputs_are_those_of_independent_fits():
     other = DirectRegressor(n_basis_functions=80, noise="constant", local=False, target_transform=None).fit(X, y)
     for found, expected in zip(model.predict(NEW, return_std=True), other.predict(NEW, return_std=True), strict=True):
         np.testing.assert_allclose(found, expected, atol=0.03)
-
-
-def test_files_frames_and_weights(tmp_path):
-    frame = pd.DataFrame(X, columns=["u", "v"]).assign(colour=np.where(X[:, 0] > 0.5, "red", "blue"))
-    model = CorrelatedRegressor(n_basis_functions=40).fit(frame, GAPS, sample_weight=np.full(700, 2.0))
-    assert model.total_weight_ == 1400
-    model.save(tmp_path / "model.npz")
-    loaded = pydirect.load(tmp_path / "model.npz")
-    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
-    np.testing.assert_array_equal(loaded.sample_y(frame[:5], 3), model.sample_y(frame[:5], 3))
-    assert clone(model).get_params() == model.get_params()
-    assert model.calibrate(frame, Y).calibration_scale_ == pytest.approx(1.0, abs=0.2)
 
 
 def test_complete_targets_have_small_factors_and_the_moments_of_all_directions():

@@ -126,13 +126,6 @@ def test_models_survive_files_and_pickling(fitted, data, tmp_path):
     assert "fit_groups" in fitted[2].summary()
 
 
-@pytest.mark.parametrize("features", ["linear", "polynomial", "fourier"])
-def test_other_features_work(features, data):
-    x, y, group = data
-    found = fit_groups(DirectRegressor(features, n_basis_functions=40, n_threads=1), x, y, group)
-    assert np.mean((found.predict(x, group) - y) ** 2) < np.mean((found.new_group.predict(x) - y) ** 2)
-
-
 def test_a_number_for_noise_is_that_of_every_group(data):
     found = fit_groups(DirectRegressor("linear", noise=0.09, n_threads=1), *data)
     assert all(model.noise_variance_ == pytest.approx(0.09) for model in found.values())

@@ -1,6 +1,5 @@
 """`fit_many`: each model is what its own fit gives."""
 
-import time
 import tracemalloc
 
 import numpy as np
@@ -45,18 +44,6 @@ def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     monkeypatch.setattr(regression, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))
     fit_many([DirectRegressor("linear") for n in (5, 7, 9)] + [DirectRegressor("polynomial")], *data)
     assert len(calls) == 2
-
-
-def test_fit_many_tells_the_seconds_of_all_once(data):
-    x, y = data
-    models = [DirectRegressor("linear", posterior=own) for own in ("gaussian", "sequential", "sequential")]
-    begin = time.perf_counter()
-    fit_many(models, x, y)
-    taken = time.perf_counter() - begin
-    for stage in ("features", "statistics"):  # shared by equal parts
-        assert len({model.fit_seconds_[stage] for model in models}) == 1
-    assert all(set(model.fit_seconds_) == {"features", "statistics", "inference"} for model in models)
-    assert 0 < sum(sum(model.fit_seconds_.values()) for model in models) <= taken
 
 
 def test_models_fitted_before_one_that_fails_are_whole(data, tmp_path):

@@ -1,12 +1,10 @@
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
-from pydirect import DirectRegressor, MeanField, Nystroem, Polynomial, Sequential
+from pydirect import DirectRegressor, MeanField, Polynomial, Sequential
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2, 2, (60, 2)) * [1, 100]
@@ -91,15 +89,6 @@ def test_gradients_of_mean_and_deviation_are_those_of_finite_differences(name):
             assert_allclose(own[:, column], (a - b) / (2 * step[column]), rtol=2e-3, atol=1e-4 / unit[column])
 
 
-def test_gradients_of_several_outputs_are_those_of_each():
-    options = {"features": Nystroem(length_scale=1.0), "noise": 0.01, "n_basis_functions": 30}
-    together = DirectRegressor(**options).fit(X, np.column_stack([Y, Y - X[:, 0]])).predict_gradient(NEW)
-    alone = DirectRegressor(**options).fit(X, Y - X[:, 0]).predict_gradient(NEW)
-    for own, expected in zip(together, alone, strict=True):
-        assert own.shape == (9, 2, 2)
-        assert_allclose(own[:, 1], expected, rtol=1e-5, atol=1e-8)
-
-
 def test_gradients_without_closed_forms_are_refused():
     with pytest.raises(ValueError, match="predict_gradient is not available with discrete weights"):
         fitted("sequential").predict_gradient(NEW)
@@ -163,15 +152,6 @@ def test_tables_with_categories_are_taken_as_in_fit():
     assert_allclose(found[:, :, 2], (functions(moved) - functions(back)) / 2e-3, rtol=1e-3, atol=1e-6)
     with pytest.raises(ValueError, match="X must have no missing numbers for gradients, got 9"):
         functions.gradient(table)
-
-
-def test_functions_do_not_change_with_the_model_and_can_be_pickled():
-    model = DirectRegressor(noise="constant", n_basis_functions=30).fit(X, Y)
-    functions = model.sample_functions(3)
-    before = functions(NEW)
-    model.fit(X[:30], -Y[:30])
-    assert_array_equal(functions(NEW), before)
-    assert_array_equal(pickle.loads(pickle.dumps(functions))(NEW), before)
 
 
 def test_stored_draws_are_the_most_there_are():

@@ -80,14 +80,6 @@ def test_complete_rows_tell_what_varying_noise_is():
     assert np.abs(np.log(ratio)).mean() < 0.3
 
 
-def test_columns_that_count_for_nothing_change_nothing():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((400, 3))
-    y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.3 * rng.standard_normal(400)
-    x[rng.random(400) < 0.3, 2] = np.nan
-    assert weighed(x, y).min() > 0.8
-
-
 def test_rows_are_not_known_better_where_their_indicators_are_all_that_they_tell():
     """Of rows with an indicator no fit has seen other numbers than those expected."""
     rng = np.random.default_rng(0)

@@ -22,14 +22,6 @@ def assert_same_model(first, second, rtol=1e-12):
     assert first.elbo_ == pytest.approx(second.elbo_, rel=1e-9)
 
 
-def test_fit_stream_agrees_with_fit():
-    model = fitted(X, Y, sample_rows=N)
-    batch = DirectRegressor(**LINEAR).fit(X, Y)
-    np.testing.assert_allclose(model.predict(X), batch.predict(X), atol=1e-9)
-    assert model.elbo_ == pytest.approx(batch.elbo_, rel=1e-9)
-    assert model.total_weight_ == N
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 @pytest.mark.parametrize(
@@ -103,11 +95,3 @@ def test_statistics_reject_rows_with_other_columns():
 def test_invalid_options_are_rejected_by_name(options, error, message):
     with pytest.raises(error, match=message):
         fitted(X, Y, **options)
-
-
-def test_an_invalid_number_of_threads_leaves_the_model_unchanged():
-    model = fitted(X, Y).set_params(n_threads=0)
-    before = model.model_
-    with pytest.raises(ValueError, match="n_threads"):
-        model.fit_stream(X, Y)
-    assert model.model_ is before

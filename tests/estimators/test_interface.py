@@ -3,7 +3,6 @@
 import time
 
 import numpy as np
-import pandas
 import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
@@ -236,16 +235,6 @@ def test_an_interrupt_before_there_is_a_posterior_leaves_the_model_as_it_was(dat
     np.testing.assert_array_equal(model.predict(X), before)
     with pytest.raises(NotFittedError):
         fresh.predict(X)
-
-
-def test_the_basis_of_a_fitted_model_takes_rows_as_predict_does(fitted, data):
-    X = data[0]
-    expected = fitted.features_.transform(X)
-    for given in (pandas.DataFrame(X), X.tolist()):
-        np.testing.assert_array_equal(fitted.features_.transform(given), expected)
-    for given in (X[:, :2], X[0], np.c_[X, X]):
-        with pytest.raises(ValueError, match=r"X must have shape \(n_rows, 3\), got"):
-            fitted.features_.transform(given)
 
 
 def test_a_summary_tells_in_words_what_was_fitted(data):

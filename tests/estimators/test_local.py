@@ -87,12 +87,6 @@ def test_leverages_by_random_signs_are_nearly_exact(monkeypatch, model):
     assert np.corrcoef(model.predict(NEW), exact.predict(NEW))[0, 1] > 0.9999
 
 
-@pytest.mark.parametrize("local", [True, "on"])
-def test_what_may_be_asked_for_is_said(local):
-    with pytest.raises(ValueError, match="'auto', False or a number of neighbours, such as the 32 of 'auto'"):
-        DirectRegressor(local=local).fit(X, Y)
-
-
 @pytest.mark.slow
 def test_sums_over_rows_have_none():
     statistics = DirectRegressor(**SMALL).fit_features(X, Y).partial_fit(X, Y)

@@ -74,10 +74,3 @@ def test_models_that_do_not_belong_together_are_refused():
         merge_models([models[0], DirectClassifier()])
     with pytest.raises(ValueError, match="at least one"):
         merge_models([])
-
-
-def test_another_number_of_outputs_is_refused():
-    X, y = rows()
-    second = with_map().partial_fit(X, np.stack([y, y], axis=1))
-    with pytest.raises(ValueError, match="same numbers of weights and outputs"):
-        merge_models([with_map().partial_fit(X, y), second])

@@ -2,14 +2,12 @@
 
 import pickle
 import tracemalloc
-import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 import pydirect
@@ -42,11 +40,7 @@ FAR = np.array([[1e300, -1e300], [1e9, 1e9]])
 IRIS = load_iris(return_X_y=True)
 
 
-@pytest.fixture(autouse=True)
-def _without_convergence_warnings():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.fixture(params=REGRESSORS)
@@ -111,12 +105,6 @@ def test_far_away_predictions_are_finite(regressor):
     model = regressor().fit(X, Y)
     for values in (*model.predict(FAR, return_std=True), *model.predict_interval(FAR)):
         assert np.isfinite(values).all()
-
-
-def test_several_outputs_have_one_network_each(regressor):
-    model = regressor().fit(X, TWO)
-    assert model.predict(NEW).shape == (25, 2) and model.sample_y(NEW, 3).shape == (25, 2, 3)
-    assert len(model.posterior_) == len(model.elbo_trace_) == len(model.noise_variance_) == 2
 
 
 def test_calibration_rescales_the_deviations(regressor):

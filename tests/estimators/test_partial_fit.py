@@ -7,7 +7,6 @@ import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import PolynomialFeatures
 
@@ -23,7 +22,6 @@ from pydirect import (
     RunningStatistics,
     Sequential,
 )
-from pydirect.estimators import regression
 
 N = 300
 RNG = np.random.default_rng(0)
@@ -164,30 +162,6 @@ def test_the_posterior_may_change_between_blocks(before, after):
     assert elbo == model.fit_statistics(model.statistics_).elbo_
 
 
-@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
-@pytest.mark.parametrize("features", ["fourier", "polynomial"])
-def test_the_raw_basis_of_statistics_starts_as_fit_does(features, monkeypatch):
-    """Inference draws from a generator of its own, whatever the features have drawn."""
-    begun, draw = [], regression.draw_by_evidence
-
-    def spy(lattice, targets, initial, seeds, **options):
-        begun.append((seeds[0], targets[0]))
-        return draw(lattice, targets, initial, seeds, **options)
-
-    monkeypatch.setattr(regression, "draw_by_evidence", spy)
-    y = 10 * X[:, 2] ** 2
-    model = DirectRegressor(features, posterior="sequential", n_basis_functions=30)
-    clone(model).fit(X, y)
-    pydirect.fit_many([clone(model)], X, y)
-    model.partial_fit(X, y)
-    (seed, expected), *others = begun
-    assert len(others) == 2
-    for other, statistics in others:
-        assert other == seed
-        np.testing.assert_allclose(statistics.A, expected.A, atol=1e-9 * np.abs(expected.A).max())
-        np.testing.assert_allclose(statistics.c, expected.c, atol=1e-9 * np.abs(expected.c).max())
-
-
 # Shrinking
 
 
@@ -291,11 +265,6 @@ def test_what_squares_hold_is_fitted():
     model, small = fixed(features="linear"), 1e-143 * Y
     model.partial_fit(X[:150], small[:150]).partial_fit(X[150:], small[150:])
     np.testing.assert_allclose(model.predict(NEW), 1e-143 * fixed(features="linear").partial_fit(X, Y).predict(NEW))
-
-
-def test_rows_that_leave_zeros_alone_are_forgotten():
-    y = np.where(np.arange(N) < 150, Y, 0.0)
-    assert fixed(features="linear").partial_fit(X, y).forget(X[:150], y[:150]).total_weight_ == 150
 
 
 def test_a_column_that_is_constant_when_the_map_is_fixed_is_told():

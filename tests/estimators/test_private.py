@@ -63,20 +63,6 @@ def test_sites_add_to_a_federated_model_and_files_carry_it(tmp_path):
     assert read.fit_statistics(read.noisy_statistics_ + more).total_weight_ > 1.9 * N
 
 
-def test_landmarks_release_too():
-    rng = np.random.default_rng(1)
-    public = rng.uniform(-1, 1, (60, 2))
-    model = DirectRegressor(n_basis_functions=30).fit_features(public, np.sin(3 * public[:, 0]) + public[:, 1])
-    model.fit_statistics(release(model))
-    assert model.score(X[:500], Y[:500]) > 0.8
-
-
-def test_later_fits_forget_the_noisy_sums():
-    model = public_map()
-    model.fit_statistics(release(model))
-    assert not hasattr(model.fit_statistics(model.new_statistics().update(X, Y)), "noisy_statistics_")
-
-
 def test_targets_of_any_size_are_moved_to_their_bounds():
     far, near = Y[:50].copy(), Y[:50].copy()
     far[:2], near[:2] = (1e300, -1e95), BOUNDS[::-1]

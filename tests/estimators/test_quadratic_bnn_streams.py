@@ -80,14 +80,6 @@ def test_sources_outputs_and_names(tmp_path):
     assert set(model.fit_seconds_) >= {"coreset", "training"}
 
 
-def test_partial_fit_after_a_stream():
-    several = FAST | {"n_restarts": 4}  # one alone may end in a poor optimum
-    model = QuadraticBNNRegressor(**several).fit_stream(X[:700], Y[:700, 0], WEIGHT[:700])
-    model.partial_fit(X[700:], Y[700:, 0], WEIGHT[700:])
-    assert model.total_weight_ == pytest.approx(WEIGHT.sum())
-    assert model.score(X, Y[:, 0]) > 0.8
-
-
 def test_errors_of_a_stream_say_where_they_occurred():
     x = X.copy()
     x[1000, 1] = np.nan

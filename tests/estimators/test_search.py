@@ -135,30 +135,10 @@ def test_search_of_one_row_folds_has_no_r2_and_ranks_the_same(data):
     assert np.isnan(agree(DirectRegressor("linear"), x, y, cv=LeaveOneOut()).best_score_)
 
 
-def test_search_with_rows_that_are_never_held_out(data):
-    agree(DirectRegressor(FIXED_FEATURES), *data, cv=ShuffleSplit(1, test_size=0.3, random_state=0), atol=1e-9)
-
-
 def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
     x, y = data[0].copy(), data[1]
     x[3, 1] = 1e8
     agree(DirectRegressor("precomputed"), x, y, cv=5, scoring="neg_root_mean_squared_error", rtol=1e-6)
-
-
-def test_search_refits_with_the_repetitions_of_the_rows(data):
-    x, y = np.tile(data[0][:40], (4, 1)), np.tile(data[1][:40], 4)
-    agree(DirectRegressor("linear"), x, y, atol=1e-3)
-    assert DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500]}).fit(x, y).best_estimator_.repetitions_ == 4.0
-
-
-def test_search_knows_the_columns_of_a_frame(data):
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
-    x, y = data
-    frame = pandas.DataFrame(x, columns=[f"c{j}" for j in range(x.shape[1])])
-    search = DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500]}, cv=2).fit(frame, y)
-    np.testing.assert_array_equal(search.predict(frame), search.best_estimator_.predict(frame))
-    with pytest.raises(ValueError, match="feature names should match"):
-        search.predict(frame[frame.columns[::-1]])
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
@@ -230,16 +210,6 @@ def test_leave_one_out_scores_are_those_of_each_candidate(data, weighted):
     best = searches[None].best_estimator_
     assert best.total_weight_ == (240 if weight is None else weight.sum())
     assert searches[None].score(x, several) == nlpd_scorer(best, x, several)
-
-
-def test_leave_one_out_agrees_with_a_search_over_single_rows(data):
-    x, y = data[0][:40], data[1][:40]
-    model, grid = DirectRegressor(FIXED_FEATURES), {"noise": [0.05, 1.0]}
-    found = DirectSearchCV(model, grid, "neg_mean_squared_error", "loo").fit(x, y)
-    single = DirectSearchCV(model, grid, "neg_mean_squared_error", LeaveOneOut()).fit(x, y)
-    for ours, theirs in zip(found.cv_results_["mean_test_score"], single.cv_results_["mean_test_score"], strict=True):
-        assert ours == pytest.approx(theirs, rel=0.1)  # prior and standardisation are learned again there
-    assert found.best_params_ == single.best_params_
 
 
 @pytest.mark.parametrize(

@@ -64,14 +64,6 @@ def test_features_are_learned_where_every_row_has_an_outlier_in_some_output():
     assert (np.abs(model.predict(X) - np.sin(2 * X[:, [0]])) < 0.2).mean() > 0.95
 
 
-@pytest.mark.parametrize("features", ["linear", "precomputed"])
-def test_fixed_features(features):
-    y = X[:, 0] + 0.1 * RNG.standard_normal(250)
-    y[OUTLIERS] += 20
-    low, high = fitted(y, x=np.c_[X, np.ones(250)], features=features).predict([[0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
-    assert abs(low) < 0.1 and abs(high - 1) < 0.1
-
-
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_few_rows_give_finite_predictions(n):
     few = DirectRegressor(n_basis_functions=20, noise="student_t").fit(X[:n], DIRTY[:n])

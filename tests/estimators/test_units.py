@@ -1,6 +1,5 @@
 """Units of y and of X, repeated rows, their order, and threads change what they must and nothing else."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -28,17 +27,17 @@ KINDS = {
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
-@pytest.fixture(params=KINDS)
-def model(request):
-    return clone(KINDS[request.param])
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def data():
     rng = np.random.default_rng(8)
     X = np.round(rng.standard_normal((50, 3)), 3)  # shifts by powers of ten cost few digits
     y = np.round(np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.2 * rng.standard_normal(50), 3)
     return X, y, np.round(rng.standard_normal((20, 3)), 3)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def plain(request, data):
+    return clone(KINDS[request.param]).fit(*data[:2])
 
 
 def assert_same(a, b, new, rtol, atol, elbo=1e-5):
@@ -49,12 +48,10 @@ def assert_same(a, b, new, rtol, atol, elbo=1e-5):
     assert a.elbo_ == pytest.approx(b.elbo_, abs=elbo * (1 + abs(b.elbo_)))
 
 
-@pytest.mark.parametrize(
-    ("scale", "shift"), [(2.0**20, 0.0), (1e6, 0.0), (1e-6, 0.0), (-1.0, 0.0), (1.0, 1e3), (1e-6, -5.0)]
-)
-def test_units_of_the_targets(model, data, scale, shift):
+@pytest.mark.parametrize(("scale", "shift"), [(1e6, 0.0), (-1.0, 1e3), (1e-6, -5.0)])
+def test_units_of_the_targets(plain, data, scale, shift):
     X, y, new = data
-    plain, other = clone(model).fit(X, y), clone(model).fit(X, scale * y + shift)
+    other = clone(plain).fit(X, scale * y + shift)
     (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new, return_std=True)
     rtol = 0.03 if shift == -5.0 else 1e-3  # eleven digits are left of y
     np.testing.assert_allclose((mean - shift) / scale, mean0, atol=rtol)
@@ -68,28 +65,28 @@ def test_units_of_the_targets(model, data, scale, shift):
     )
 
 
-@pytest.mark.parametrize("scale", [1e12, 1e-12, 2.0**-60, 1e150, 1e-150])
-def test_units_of_the_columns(model, data, scale):
+@pytest.mark.parametrize("scale", [1e-12, 1e150])
+def test_units_of_the_columns(plain, data, scale):
     X, y, new = data
     factors = np.array([scale, 1.0, 1 / scale])
-    plain, other = clone(model).fit(X, y), clone(model).fit(X * factors, y)
+    other = clone(plain).fit(X * factors, y)
     (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new * factors, return_std=True)
     np.testing.assert_allclose(mean, mean0, atol=1e-3)
     np.testing.assert_allclose(std, std0, rtol=1e-3)
     assert other.elbo_ == pytest.approx(plain.elbo_, abs=0.05)
 
 
-def test_common_offsets_of_the_columns(model, data):
+def test_common_offsets_of_the_columns(plain, data):
     X, y, new = data
     shift = np.array([1e9, -1e6, 0.0])
-    plain, other = clone(model).fit(X, y), clone(model).fit(X + shift, y)
+    other = clone(plain).fit(X + shift, y)
     (mean0, std0), (mean, std) = plain.predict(new, return_std=True), other.predict(new + shift, return_std=True)
     np.testing.assert_allclose(mean, mean0, atol=5e-3)
     np.testing.assert_allclose(std, std0, rtol=5e-3)
 
 
 @pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
-@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
 def test_units_of_precomputed_features_do_not_matter_as_a_whole(data, posterior, scale):
     X, y, new = data
     plain = DirectRegressor("precomputed", posterior=posterior).fit(X, y)
@@ -106,20 +103,20 @@ def weighted_and_repeated(data):
     return weight.astype(float), np.repeat(X, weight, axis=0), np.repeat(y, weight)
 
 
-def test_an_integer_weight_is_so_many_copies_of_a_row(model, data):
+def test_an_integer_weight_is_so_many_copies_of_a_row(plain, data):
     X, y, new = data
     weight, rows, targets = weighted_and_repeated(data)
-    assert_same(clone(model).fit(X, y, weight), clone(model).fit(rows, targets), new, 1e-4, 1e-4)
+    assert_same(clone(plain).fit(X, y, weight), clone(plain).fit(rows, targets), new, 1e-4, 1e-4)
 
 
-def test_a_uniform_weight_is_so_many_copies_of_the_data(model, data):
+def test_a_uniform_weight_is_so_many_copies_of_the_data(plain, data):
     X, y, new = data
-    weighted = clone(model).fit(X, y, np.full(len(X), 20.0))
-    copied = clone(model).fit(np.tile(X, (20, 1)), np.tile(y, 20))
+    weighted = clone(plain).fit(X, y, np.full(len(X), 20.0))
+    copied = clone(plain).fit(np.tile(X, (20, 1)), np.tile(y, 20))
     assert weighted.total_weight_ == copied.total_weight_ == 1000
     # Interpolation: the noise found is near the smallest that can be told apart, and so are the digits that it has.
     assert_same(weighted, copied, new, 5e-3, 5e-3, 1e-3)
-    scalar = clone(model).fit(X, y, 20.0)
+    scalar = clone(plain).fit(X, y, 20.0)
     np.testing.assert_array_equal(scalar.predict(new), weighted.predict(new))
 
 
@@ -130,17 +127,17 @@ def test_copies_of_fewer_rows_than_weights_are_a_weight_too(data):
     np.testing.assert_allclose(copied.predict(new), weighted.predict(new), rtol=0.01, atol=0.01)
 
 
-def test_a_row_of_weight_zero_is_not_there(model, data):
+def test_a_row_of_weight_zero_is_not_there(plain, data):
     X, y, new = data
     absurd = np.vstack([X, np.full((2, 3), 1e6)])
-    weighted = clone(model).fit(absurd, np.r_[y, 1e6, -1e6], np.r_[np.ones(len(X)), 0.0, 0.0])
-    assert_same(weighted, clone(model).fit(X, y), new, 1e-7, 1e-7)
+    weighted = clone(plain).fit(absurd, np.r_[y, 1e6, -1e6], np.r_[np.ones(len(X)), 0.0, 0.0])
+    assert_same(weighted, plain, new, 1e-7, 1e-7)
 
 
-def test_the_order_of_rows_does_not_matter(model, data):
+def test_the_order_of_rows_does_not_matter(plain, data):
     X, y, new = data
     order = np.random.default_rng(1).permutation(len(X))
-    assert_same(clone(model).fit(X[order], y[order]), clone(model).fit(X, y), new, 1e-4, 1e-4)
+    assert_same(clone(plain).fit(X[order], y[order]), plain, new, 1e-4, 1e-4)
 
 
 def all_bits(model, new):
@@ -148,13 +145,9 @@ def all_bits(model, new):
     return b"".join(np.ascontiguousarray(a).tobytes() for a in (mean, std, model.coefficients_, model.sample_y(new, 3)))
 
 
-def test_fits_are_reproducible_and_start_afresh(model, data):
+def test_fits_are_reproducible_and_start_afresh(plain, data):
     X, y, new = data
-    first = clone(model).fit(X, y)
-    bits = all_bits(first, new)
-    assert all_bits(clone(model).fit(X, y), new) == bits
-    assert all_bits(first.fit(X[::2], -y[::2]).fit(X, y), new) == bits
-    assert all_bits(pickle.loads(pickle.dumps(first)), new) == bits
+    assert all_bits(clone(plain).fit(X[::2], -y[::2]).fit(X, y), new) == all_bits(plain, new)
 
 
 def test_the_seed_chooses_landmarks_frequencies_and_rows(data):
