@@ -70,12 +70,6 @@ def test_a_minimum_is_found_and_a_maximum():
     assert study.best_value > -1e-3
 
 
-def test_suggestions_are_the_same_for_the_same_seed():
-    first, again, other = (studied(square, 9, seed=seed) for seed in (3, 3, 4))
-    assert [t.params for t in first.trials] == [t.params for t in again.trials]
-    assert first.trials[-1].params != other.trials[-1].params
-
-
 def test_a_pickled_sampler_goes_on_as_it_would_have():
     study = studied(square, 8)
     study.sampler, kept = pickle.loads(pickle.dumps(study.sampler)), study.sampler
@@ -161,13 +155,6 @@ def test_running_trials_are_avoided_and_enqueued_ones_used():
     assert np.abs(values[1:, None] - values[1:]).max(axis=2)[np.triu_indices(3, 1)].min() > 1e-3
 
 
-def test_threads_share_a_sampler():
-    sampler = DirectSampler(seed=0, n_startup_trials=4)
-    study = optuna.create_study(sampler=sampler)
-    study.optimize(square, n_trials=12, n_jobs=3)
-    assert len(study.trials) == 12
-
-
 def test_trials_of_others_and_new_parameters_are_taken_in():
     study = studied(square, 7)
     distributions = {"x": FloatDistribution(-2, 2), "y": FloatDistribution(-2, 2), "z": IntDistribution(0, 3)}
@@ -183,12 +170,6 @@ def test_trials_of_others_and_new_parameters_are_taken_in():
 def test_values_that_nothing_can_be_learned_from_do_not_end_a_study(size):
     study = studied(lambda trial: size * trial.suggest_float("x", 0.1, 1), 13)
     assert len(study.trials) == 13
-
-
-def test_one_value_is_no_parameter():
-    study = studied(lambda trial: trial.suggest_int("one", 1, 1) + trial.suggest_float("x", 0, 1), 9)
-    assert set(study.trials[-1].system_attrs) == set()
-    assert study.best_value < 1.1
 
 
 def test_bad_options_are_refused():

@@ -190,15 +190,6 @@ def test_control_variates_lower_the_variance_and_direct_has_none(make_problem):
     assert variance(Exact()) == 0.0
 
 
-def test_rows_and_statistics_give_the_same_estimate_from_the_same_draws(make_problem):
-    problem = make_problem()
-    for estimator in (Reinforce(), Concrete()):
-        bounds = [StochasticELBO(problem.model, estimator, rows) for rows in (None, (problem.phi, problem.y))]
-        theta = somewhere(bounds[0])
-        got = [bound.gradient(theta, np.random.default_rng(4)) for bound in bounds]
-        np.testing.assert_allclose(*got, rtol=1e-9, atol=1e-9)
-
-
 # Fits
 
 
@@ -237,19 +228,6 @@ def test_reparameterisation_reaches_the_mean_field_of_the_gaussian_posterior(mak
     assert best - tolerance < fit.posterior.elbo <= best
     got = fit.posterior.latent_moments(problem.phi)
     np.testing.assert_allclose(got[1], problem.phi**2 @ fit.posterior.std**2)
-
-
-def test_the_trace_counts_steps_and_seconds(make_problem):
-    problem = make_problem()
-    fit = fit_stochastic(problem.model, Reinforce(), n_steps=20, n_checks=4)
-    assert fit.steps.tolist() == [0, 5, 10, 15, 20]
-    assert fit.seconds[0] >= 0
-    assert (np.diff(fit.seconds) > 0).all()
-    bound = StochasticELBO(problem.model, Reinforce())
-    assert fit.elbo[0] == bound.elbo(bound.start)
-    assert fit.posterior.n_iter == 20
-    again = fit_stochastic(problem.model, Reinforce(), n_steps=1, start=fit.parameters)
-    assert again.elbo[0] == bound.elbo(fit.parameters) == fit.posterior.elbo
 
 
 def test_an_interruption_leaves_the_best_so_far(make_problem, monkeypatch):

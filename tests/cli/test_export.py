@@ -96,19 +96,6 @@ def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
 
 
 @pytest.mark.slow
-def test_budgets_of_a_model_saved_from_python_name_their_target(tmp_path, run, assert_refused):
-    pandas = pytest.importorskip("pandas")
-    model, output, table = tmp_path / "m.pydirect", tmp_path / "m.h", tmp_path / "small.csv"
-    x = np.random.default_rng(0).standard_normal((40, 2))
-    frame = pandas.DataFrame(x, columns=["x0", "x1"])
-    frame.assign(goal=x[:, 0] - x[:, 1]).to_csv(table, index=False)
-    pydirect.DirectRegressor("linear", posterior="sequential").fit(frame, x[:, 0] - x[:, 1]).save(model)
-    arguments = ["export", model, "-o", output, "--max-flash", 900, "--data", table, "--samples", 2]
-    assert_refused(*arguments, message="--target")
-    assert run(*arguments, "--target", "goal") == 0
-
-
-@pytest.mark.slow
 def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, run, assert_refused):
     output = tmp_path / "m.h"
     classifier = fit(*LINEAR, target="label")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -87,14 +86,6 @@ def test_missing_targets_need_a_decision_and_missing_inputs_do_not(tmp_path, gap
     assert_refused(*arguments, *strict, message="must have no missing values")
 
 
-@pytest.mark.filterwarnings("default::pydirect.tables.TableWarning")
-def test_slips_in_columns_of_numbers_are_told(tmp_path, capsys, run, write_csv):
-    numbers = list(range(60))
-    data = write_csv(tmp_path / "d.csv", {"slip": [*numbers[:58], "6O", "7O"], "x": numbers, "y": numbers})
-    assert run("fit", data, "--target", "y", "-o", tmp_path / "m", *FAST, "--test-fraction", "0") == 0
-    assert "pydirect: warning: column 'slip' holds numbers as text" in capsys.readouterr().err
-
-
 def test_an_interrupted_fit_writes_nothing(tmp_path, data, monkeypatch, assert_refused):
     monkeypatch.setattr(pydirect.DirectRegressor, "interrupted_", True)
     arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", *FAST]
@@ -154,12 +145,6 @@ def test_outputs_are_checked_before_the_work(tmp_path, data, assert_refused):
     assert_refused("fit", tmp_path / "no.csv", *fit[2:], tmp_path / "m", message="no.csv: No such file")
 
 
-def test_plot_without_matplotlib_gives_the_hint(tmp_path, data, assert_refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    arguments = ["fit", data, "--target", "y", "-o", tmp_path / "m", "--plot", tmp_path / "p.png"]
-    assert_refused(*arguments, message='requires matplotlib. Install it with: pip install "pydirect[plot]"')
-
-
 # Classes
 
 
@@ -211,12 +196,6 @@ def test_texts_and_numbers_that_are_no_classes_are_refused(
 ):
     data = write_csv(tmp_path / "t.csv", {"x": range(len(labels)), "kind": labels})
     assert_refused("fit", data, "--target", "kind", "-o", tmp_path / "m", "--quiet", *options, message=message)
-
-
-def test_classes_of_several_targets_are_refused(tmp_path, write_csv, assert_refused):
-    data = write_classes(tmp_path / "t.csv", ["x", "y"], write_csv)
-    arguments = ["fit", data, "--target", "kind", "--target", "a", "-o", tmp_path / "m"]
-    assert_refused(*arguments, message="only one --target can hold classes")
 
 
 @pytest.mark.parametrize("labels", [["no", "yes"], ["low", "mid", "top"]], ids=len)

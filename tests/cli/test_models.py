@@ -98,12 +98,6 @@ def test_counts_take_their_exposure_from_the_table(tmp_path, table, capsys, run,
     assert_refused("predict", path, without, message="no column 'days'")
 
 
-def test_survival_without_events_is_told(tmp_path, capsys, run, write_csv):
-    data = write_csv(tmp_path / "t.csv", {"x": np.arange(30.0), "time": np.arange(1.0, 31.0)})
-    assert run("fit", data, "--target", "time", "--model", "survival", "-o", tmp_path / "m", *LINEAR) == 0
-    assert "Without --event, the event is taken to have been seen at every time." in capsys.readouterr().err
-
-
 def test_survival_is_scored_only_with_events(tmp_path, table, capsys, run, write_csv):
     data, columns = table
     options = ["--model", "survival", "--event", "seen", "--drop", *(columns.keys() - {"x", "time", "seen"})]

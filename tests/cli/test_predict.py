@@ -164,15 +164,6 @@ def test_rows_that_a_model_cannot_take_are_left_empty(tmp_path, gaps, capsys, ru
     assert_refused("predict", path, empty, message="no row has what the model needs to predict it")
 
 
-def test_missing_values_are_written_as_in_fitting(tmp_path, capsys, run, write_csv, make_columns):
-    columns = {name: list(values) for name, values in make_columns().items()}
-    columns["x"][5] = "-"
-    data, path = write_csv(tmp_path / "d.csv", columns), tmp_path / "m"
-    assert run("fit", data, "--target", "y", "-o", path, "--missing-value", "-", *FAST) == 0
-    assert run("predict", path, data) == 0
-    assert "1 of 120 rows lack inputs" in capsys.readouterr().err
-
-
 def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_refused):
     assert_refused("predict", data, data, message="data.csv: not a pydirect file")
     assert_refused("predict", tmp_path / "no", data, message="no: No such file")
@@ -182,20 +173,6 @@ def test_predict_refuses_other_files_and_levels(tmp_path, model, data, assert_re
     content[-1] ^= 1
     model.write_bytes(content)
     assert_refused("predict", model, data, message="altered: ")
-
-
-def test_models_saved_in_python(tmp_path, data, capsys, make_columns, read_csv, run, assert_refused):
-    pd = pytest.importorskip("pandas")
-    columns = make_columns()
-    X = pd.DataFrame({"x": columns["x"], "colour": pd.Categorical(columns["colour"]), "z": columns["z"]})
-    path = tmp_path / "m.pydirect"
-    model = pydirect.DirectRegressor(features="linear").fit(X, columns["y"])
-    model.save(path, metadata={"command_line": "something else"})
-    assert run("predict", path, data) == 0
-    result = read_csv(capsys.readouterr().out)
-    np.testing.assert_allclose(result["prediction"], model.predict(X), rtol=1e-10)
-    pydirect.DirectRegressor(features="linear").fit(X[["x", "z"]].to_numpy(), columns["y"]).save(path)
-    assert_refused("predict", path, data, message="does not know the names of its columns")
 
 
 def test_numbers_that_are_categories(tmp_path, capsys, run, write_csv, make_columns):

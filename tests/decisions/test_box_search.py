@@ -133,12 +133,6 @@ def test_the_maximum_where_a_constraint_holds_is_found():
     assert np.sqrt(2) - 0.01 < found[found[:, 3] <= 0, 2].max() <= np.sqrt(2)
 
 
-@pytest.mark.slow
-def test_a_search_begins_without_anything_feasible():
-    found = searched(lambda u: [u[0], 0.02 - u[0] * u[1] * (1 - u[0])], 14, n_constraints=1)
-    assert (found[-5:, 3] <= 0).any()
-
-
 def test_pending_rows_are_not_asked_for_again():
     rng = np.random.default_rng(0)
     search = BoxSearch(SQUARE, 1, 0, rng)

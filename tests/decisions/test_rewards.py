@@ -98,9 +98,3 @@ def test_precision_has_the_largest_evidence(monkeypatch):
 
     best = np.exp(minimize(negative, [0.0, 0.0], tol=1e-10).x)
     np.testing.assert_allclose([posteriors.noise_variance, posteriors.prior_precision], best, rtol=1e-3)
-
-
-def test_equal_rewards_say_nothing_of_the_noise():
-    phi, arms, _ = problem()
-    assert learned(phi, arms, np.zeros(75)).noise_variance == 1.0
-    assert learned(phi, arms, np.full(75, 0.1)).noise_variance == 1.0

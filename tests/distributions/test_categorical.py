@@ -32,16 +32,6 @@ def test_moments_and_cumulants_agree_with_enumeration(distribution):
         np.testing.assert_allclose(distribution.cumulant(order), moments[order - 1], rtol=1e-11, atol=1e-11)
 
 
-def test_cumulants_beyond_the_fourth_are_refused(distribution):
-    with pytest.raises(ValueError, match="order must be 1, 2, 3 or 4, got 5"):
-        distribution.cumulant(5)
-
-
-def test_variance_of_a_certain_weight_is_exactly_zero():
-    certain = FactorizedCategorical(np.array([[-1.0, 1e8, 3.0]]), np.array([[0.0, 1.0, 0.0]]))
-    assert certain.variance[0] == 0.0
-
-
 def test_divergence_agrees_with_enumeration(distribution):
     p = enumerate_factorized(distribution.levels, distribution.q, [1.0], [1.0]).weight_probability
     log_prior = GaussianPrior().log_mass(distribution.levels)
@@ -109,11 +99,6 @@ def test_a_level_of_probability_zero_is_never_drawn(position):
     q[0, position] = 0.0
     drawn = FactorizedCategorical(np.arange(4.0)[None], q).sample_indices(20_000, 0)
     assert set(np.unique(drawn)) == set(range(4)) - {position}
-
-
-def test_the_last_level_is_drawn_no_more_often_when_probabilities_sum_to_less_than_one_by_rounding():
-    q = np.array([[0.1] * 10 + [0.0]])  # sums to 0.9999999999999999
-    assert FactorizedCategorical(np.arange(11.0)[None], q).sample_indices(1000, 0).max() < 10
 
 
 @pytest.mark.parametrize("n_levels", [1, 2, 256])

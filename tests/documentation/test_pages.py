@@ -11,6 +11,8 @@ import sys
 import pytest
 from documentation_pages import DOCS, PAGES, ROOT, anchors_of, blocks_of, commands_of, name_of, prose_of
 
+from pydirect.estimators import pooled
+
 BLOCKS = {page: blocks_of(page) for page in PAGES}
 TOGETHER = [page for page, blocks in BLOCKS.items() if any(not block.alone for block in blocks)]
 ALONE = [block for blocks in BLOCKS.values() for block in blocks if block.alone]
@@ -31,6 +33,8 @@ def test_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
     pyplot.switch_backend("Agg")
     monkeypatch.chdir(tmp_path)
+    for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30, "N_TREES": 40}.items():  # what they show needs no more trees
+        monkeypatch.setattr(pooled, name, value)
     names = {"__name__": "__main__"}
     try:
         for block in blocks:

@@ -112,20 +112,6 @@ def test_first_rows_are_predicted_with_due_doubt():
     assert found[:, 2:].mean() > -2.4  # -1.42 if mean and deviation were known
 
 
-@pytest.mark.parametrize("singly", [False, True])
-def test_a_gross_target_is_soon_forgotten(singly):
-    X, y = rows(800)
-    y[500] = 1e6
-    model = stream(half_life=50, follow_inputs=False).partial_fit(X[:400], y[:400])
-    with pytest.warns(UserWarning, match="1 of .* targets miss what was predicted"):
-        for rows_of in np.split(np.arange(400, 800), 400 if singly else 1):
-            model.predict_then_learn(X[rows_of], y[rows_of])
-    assert model.noise_variance_ < 0.3**2
-    with pytest.warns(UserWarning, match="targets miss"):  # together, it is near what all of them are
-        together = stream(half_life=50, follow_inputs=False).fit(X, y)
-    assert together.noise_variance_ < 0.3**2
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("gross", "size"), [([305], 10), ([300, 301], 2), ([303, 320, 350, 380], 100), ([305], 200)])
 def test_gross_targets_in_blocks_of_any_size_ruin_nothing(kind, gross, size):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from streamed_rows import LINEAR, all_sources, as_blocks, fitted, write_parquet
-from summed_rows import WEIGHT, D, N, X, Y
+from streamed_rows import LINEAR, as_blocks, fitted, write_parquet
+from summed_rows import WEIGHT, N, X, Y
 
-from pydirect import DirectRegressor, Fourier, Nystroem, StreamError
+from pydirect import DirectRegressor, Fourier, StreamError
 from pydirect.statistics.gaussian import fingerprint
-from pydirect.streams import sources as sources_module
 
 pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
@@ -20,25 +19,6 @@ KERNEL = {"features": Fourier(max_search_rows=60), "n_basis_functions": 12}
 def assert_same_model(first, second, rtol=1e-12):
     np.testing.assert_allclose(first.predict(X), second.predict(X), rtol=0, atol=rtol * np.abs(Y).max() * 10)
     assert first.elbo_ == pytest.approx(second.elbo_, rel=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
-@pytest.mark.parametrize(
-    "parameters", [KERNEL, {**KERNEL, "features": Nystroem(max_search_rows=60)}, {**KERNEL, "posterior": "sequential"}]
-)
-def test_every_source_gives_the_same_model(tmp_path, monkeypatch, small_blocks, parameters):
-    monkeypatch.setattr(sources_module, "READ_ROWS", 130)
-    models = {
-        name: fitted(source, model=parameters, sample_rows=300)
-        for name, source in all_sources(tmp_path).items()
-        if source.repeatable
-    }
-    reference = models.pop("array")
-    for model in models.values():
-        assert (model.predict(X) == reference.predict(X)).all()
-    assert reference.score(X, Y) > 0.5
-    assert list(models["folder"].feature_names_in_) == [f"x{j}" for j in range(D)]
 
 
 def test_an_iterator_is_read_once_and_its_first_blocks_fix_the_features():

@@ -123,17 +123,6 @@ def test_the_summary_says_what_leave_one_out_scores_gained(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_transformed_targets_have_detail_too():
-    model = DirectRegressor(target_transform="log", **SMALL).fit(X, np.exp(Y))
-    assert model.local_.gain[0] > 0.1
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(model.predict_distribution(NEW).mean, mean, rtol=1e-12)
-    assert np.sqrt(np.mean((np.log(model.predict_quantiles(NEW, 0.5)[:, 0]) - wiggly(NEW)) ** 2)) < 0.2
-    _, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-8)
-
-
-@pytest.mark.slow
 def test_noise_that_varies_is_chosen_where_left_out_rows_gain_more_by_it():
     rng = np.random.default_rng(0)
     x = rng.uniform(-2, 2, (1500, 3))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
-import pydirect
 from pydirect import StreamError, StreamInterrupt
 from pydirect.estimators.quadratic_bnn import QuadraticBNNRegressor
 from pydirect.quadratic import NetworkCoreset
@@ -64,20 +61,6 @@ def test_a_stream_is_fitted_as_the_rows_in_memory():
     np.testing.assert_allclose(stream.predict(X), batch.predict(X), atol=1e-3)
     assert stream.total_weight_ == pytest.approx(WEIGHT.sum())
     assert len(stream.coreset_.x) <= n_moments(2, 1)
-
-
-def test_sources_outputs_and_names(tmp_path):
-    path = tmp_path / "a.parquet"
-    columns = {"a": X[:, 0], "b": X[:, 1], "y": Y[:, 0], "z": Y[:, 1]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=200)
-    model = QuadraticBNNRegressor(**FAST).fit_stream(path, ["y", "z"])
-    assert list(model.feature_names_in_) == ["a", "b"]
-    assert model.predict(X).shape == (N, 2)
-    again = QuadraticBNNRegressor(**FAST).fit_stream(X, Y)
-    assert (again.predict(X) == model.predict(X)).all()
-    model.save(tmp_path / "m")
-    assert (pydirect.load(tmp_path / "m").predict(X) == model.predict(X)).all()
-    assert set(model.fit_seconds_) >= {"coreset", "training"}
 
 
 def test_errors_of_a_stream_say_where_they_occurred():

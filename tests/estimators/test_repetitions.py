@@ -18,8 +18,7 @@ def answers(n, n_columns=1, seed=0):
 
 
 @pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
-@pytest.mark.parametrize("n_columns", [1, 3])
-@pytest.mark.parametrize("n", [400, 4100])
+@pytest.mark.parametrize(("n", "n_columns"), [(400, 3), (4100, 1)])
 def test_noise_of_repeated_measurements_is_the_mean_squared_residual(posterior, n_columns, n):
     X, y = answers(n, n_columns)
     model = DirectRegressor(posterior=posterior).fit(X, y)

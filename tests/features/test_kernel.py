@@ -3,7 +3,6 @@ import itertools
 import numpy as np
 import pytest
 
-from pydirect import _core
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 
@@ -106,18 +105,3 @@ def test_far_rows_are_independent_but_for_what_is_linear(isa_level, smoothness):
     near = (rows[:, None] == rows[None]).all(axis=2)
     np.testing.assert_allclose(p.covariance(far, far)[off[:3, :3]], expected[:3, :3][off[:3, :3]], rtol=1e-14)
     np.testing.assert_allclose(shortest.covariance(rows, rows)[~near], 1.0, rtol=1e-14)
-
-
-def test_rows_without_inputs_have_the_amplitudes_as_covariance(isa_level):
-    p = kernel(0)
-    np.testing.assert_allclose(p.covariance(np.empty((3, 0)), np.empty((9, 0))), np.full((3, 9), 2.1), rtol=1e-15)
-    assert p.covariance(np.empty((0, 0)), np.empty((9, 0))).shape == (0, 9)
-
-
-def test_arrays_that_do_not_fit_are_refused():
-    p = kernel(3)
-    z = p.prepared(np.zeros((9, 3)))
-    with pytest.raises(ValueError, match="others must have all inputs"):
-        p.covariance(np.zeros((2, 4)), z)
-    with pytest.raises(ValueError, match="out must have shape"):
-        _core.cross_covariance(np.zeros((2, 3)), *z.arguments, np.zeros((3, 9)), 1)

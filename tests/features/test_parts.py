@@ -74,12 +74,6 @@ def test_steps_along_columns_get_a_product_and_smooth_functions_do_not():
     assert max(record.product_gain, record.pairs_gain) <= 10 and "not chosen" in repr(record)
 
 
-def test_a_kernel_found_elsewhere_is_improved_on_the_rows_of_the_comparison():
-    x, y = steps(590)
-    chosen, record = searched(x, y, max_rows=200)
-    assert chosen.product_amplitude > 0 and record.product_gain > 10
-
-
 def test_a_part_of_axes_is_refused_where_all_rows_do_not_gain_by_it(monkeypatch):
     x, y = steps(250)
     assert searched(x, y, max_rows=200)[0].product_amplitude > 0
@@ -106,14 +100,6 @@ def test_sums_of_interactions_get_pairs_of_axes():
     assert chosen.product_order == 2 and record.pairs_gain > max(10, record.product_gain)
     assert "pairs of axes in place of the isotropic part: +" in repr(record)
     chosen.check()
-
-
-def test_noise_and_no_axes_are_not_tried():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((60, 3))
-    chosen, record = searched(x, rng.standard_normal(60))
-    assert chosen.product_amplitude == 0 and "axes" not in repr(record)
-    assert record.product_gain is None and record.pairs_gain is None
 
 
 def test_predictions_gradients_functions_and_files_have_the_product(tmp_path):

@@ -4,7 +4,7 @@ from scipy.stats import multivariate_normal
 
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import random_fourier_features
-from pydirect.features.marginal_likelihood import BAD_POINT, optimised_frequencies, sparse_spectrum_likelihood
+from pydirect.features.marginal_likelihood import optimised_frequencies, sparse_spectrum_likelihood
 
 
 @pytest.fixture
@@ -38,13 +38,6 @@ def test_the_gradient_is_that_of_finite_differences(problem):
     step = 1e-6 * np.eye(len(theta))
     differences = [(objective(theta + e)[0] - objective(theta - e)[0]) / 2e-6 for e in step]
     np.testing.assert_allclose(objective(theta)[1], differences, rtol=1e-5, atol=1e-6)
-
-
-def test_frequencies_that_coincide_up_to_rounding_are_a_bad_point(problem):
-    same = np.repeat(problem[0].frequencies[:, :1], 5, axis=1).ravel()
-    value, gradient = sparse_spectrum_likelihood(np.concatenate([same, [-14.0, 30.0]]), *problem)
-    assert value == BAD_POINT
-    np.testing.assert_array_equal(gradient, 0.0)
 
 
 def test_moved_frequencies_are_likelier_and_stay_below_their_limit(problem):

@@ -7,7 +7,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from pydirect import _core
-from pydirect.noise.local import LENGTH_SCALES, NOISE, POOLING, LocalProcess, NeighbourSets
+from pydirect.noise.local import NOISE, POOLING, LocalProcess, NeighbourSets
 from tests.helpers.saved import verify
 
 RNG = np.random.default_rng(0)
@@ -144,18 +144,6 @@ def test_far_rows_and_exact_fits_stay_finite():
     assert all(np.isfinite(part).all() for part in exact.predict(NEW))
 
 
-def test_more_neighbours_than_rows_are_all_rows():
-    process = fitted(k=10 * N, n_held=3)
-    assert all(np.isfinite(part).all() for part in process.predict(NEW))
-    assert process.k == 10 * N
-
-
-def test_the_text_is_short():
-    text = repr(fitted(RESIDUALS[:, :1]))
-    assert text.startswith(f"LocalProcess({N} rows, k={K}, rho=") and len(text) < 120
-    assert "rho=[" in repr(fitted())
-
-
 PROCESS = fitted()
 
 
@@ -176,10 +164,6 @@ def test_numbers_out_of_range_are_found(change, message):
     fields = {name: getattr(PROCESS, name) for name in PROCESS.__dataclass_fields__}
     with pytest.raises((ValueError, TypeError), match=message):
         verify(LocalProcess(**(fields | change)), n_inputs=3, n_outputs=2)
-
-
-def test_the_grid_is_ascending():
-    assert list(LENGTH_SCALES) == sorted(LENGTH_SCALES) and list(NOISE) == sorted(NOISE)
 
 
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (2, 3), (7, 40), (32, 5), (33, 2)])

@@ -43,12 +43,6 @@ def test_results_do_not_depend_on_the_blocks(monkeypatch):
     np.testing.assert_array_equal(np.sort(Neighbours(rows).nearest(queries, 7)), whole)
 
 
-def test_all_rows_are_their_own_neighbours_and_no_queries_have_none():
-    rows = RNG.standard_normal((6, 20)).astype(np.float32)
-    np.testing.assert_array_equal(Neighbours(rows).nearest(rows[:2], 6), [np.arange(6)] * 2)
-    assert Neighbours(rows).nearest(rows[:0], 3).shape == (0, 3)
-
-
 def test_pickles_hold_the_rows_once():
     found = Neighbours(RNG.standard_normal((500, 3)).astype(np.float32))
     before = len(pickle.dumps(found))

@@ -127,10 +127,6 @@ def test_the_build_configuration_has_the_keys_of_its_stub():
     assert {n.target.id for n in config.body} == set(_core.build_config())
 
 
-def test_the_package_says_that_it_is_typed():
-    assert (PACKAGE / "py.typed").exists()
-
-
 # Examples
 
 

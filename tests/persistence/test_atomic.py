@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from pydirect.persistence.container import atomic_open, read, write
+from pydirect.persistence.container import read, write
 
 
 class FullDisk:
@@ -65,12 +65,6 @@ def test_failure_at_the_end(untouched, monkeypatch, name, error):
     with pytest.raises(type(error)):
         write(untouched, "new", {}, {"a": np.zeros(10)})
     monkeypatch.undo()
-
-
-def test_failure_inside_the_block(untouched):
-    with pytest.raises(KeyboardInterrupt), atomic_open(untouched) as file:
-        file.write(b"half")
-        raise KeyboardInterrupt
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")

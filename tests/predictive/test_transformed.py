@@ -1,6 +1,5 @@
 """Distributions of transformed targets against quadrature, Monte Carlo and SciPy's lognormal."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from scipy.stats import lognorm
 from sklearn.preprocessing import FunctionTransformer, PowerTransformer
 
-from pydirect.metrics import calibration_error, crps, nlpd, pit
 from pydirect.predictive import PredictiveDistribution, TargetScale, TargetTransform, TransformedDistribution
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(500)
@@ -156,40 +154,10 @@ def test_nothing_lies_below_the_smallest_possible_value(name):
     np.testing.assert_allclose(d.cdf(-0.5), 0.0 if name == "log" else wide.cdf(0.0))
 
 
-@pytest.mark.parametrize("method", ["log_density", "density", "cdf", "crps"])
-@pytest.mark.parametrize("name", ALL)
-def test_several_points_for_each_row_agree_with_one_at_a_time(name, method):
-    d = mixture(name)
-    y = np.random.default_rng(3).gamma(2.0, size=(5, 7)) - 0.4
-    together = getattr(d, method)(y)
-    assert together.shape == (5, 7)
-    for j in range(7):
-        np.testing.assert_allclose(together[:, j], getattr(d, method)(y[:, j]), rtol=1e-13)
-
-
 def test_extreme_spreads_stay_finite_or_infinite_but_never_undefined():
     d = TransformedDistribution(PredictiveDistribution.gaussian([0.0, 900.0, -900.0], [1e4, 1.0, 1.0]), LOG)
     assert not np.isnan([d.mean, d.variance, d.crps(1.0), d.log_density(1.0), d.quantile(0.99)]).any()
     assert np.isfinite(d.crps(1.0)).all()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_metrics_score_it(name):
-    d = mixture(name)
-    y = d.sample(rng=2)[0]
-    assert nlpd(y, d) == pytest.approx(-d.log_density(y).mean())
-    assert crps(y, [d]) == pytest.approx(d.crps(y).mean())
-    np.testing.assert_allclose(pit(y, d), d.cdf(y))
-    assert calibration_error(y, d) < 0.6
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("mixture", "PredictiveDistribution("), ("log", "TransformedDistribution(log(y + 0.3), ")]
-)
-def test_pickle_and_repr(name, words):
-    d = mixture(name)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(d)).quantile(0.3), d.quantile(0.3))
-    assert repr(d) == f"{words}n_rows=5, n_components=4)"
 
 
 def test_wrong_arguments_are_refused_with_the_reason():

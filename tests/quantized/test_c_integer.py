@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 
 import numpy as np
 import pytest
 
-import pydirect
 from pydirect import Fourier, Sequential
 from pydirect.quantized.c_header import header, integer_body
 from pydirect.quantized.codes import PackedCodes
 from pydirect.quantized.device import DeviceModel
-from pydirect.quantized.program import SINGLE_NOISE, AccumulatorOverflowError, IntegerProgram
+from pydirect.quantized.program import SINGLE_NOISE, IntegerProgram
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -137,17 +135,6 @@ def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c
 
 
 @needs_cc
-@pytest.mark.parametrize("target", ["two", "sign", "three"])
-def test_headers_of_budgets_for_outputs_and_classes(tmp_path, c, small, target):
-    estimator = pydirect.DirectRegressor() if target == "two" else pydirect.DirectClassifier()
-    model = pydirect.fit_quantized(estimator, small.X, small.targets[target], max_flash=1300)
-    model.to_c(tmp_path / "model.h", prefix="m", level=0.8)
-    rows = c.far_and_near(small.X, 15)
-    output = c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows)
-    c.check_integers(model.on_device(level=0.8), output, rows)
-
-
-@needs_cc
 @pytest.mark.parametrize("kind", ["linear", "classes"])
 def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(tmp_path, c, fitted, small, kind):
     classifier = small.classifier(Fourier(rank_inputs=False), posterior="sequential")
@@ -165,28 +152,3 @@ def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(t
     np.testing.assert_array_equal(rows, np.rint(options["counts_per_unit"] * X[:30] - 7))
     rows = np.vstack([rows, np.full((1, X.shape[1]), 2**31 - 1), np.full((1, X.shape[1]), -(2**31))])
     c.check_integers(device, c.compile_and_run(tmp_path, c.INTEGER_MAIN, rows, *SANITIZED), rows)
-
-
-def test_sums_that_could_overflow_are_refused():
-    program, _ = random_program(np.random.default_rng(0), bits=8, n_samples=2)
-    largest = {name: np.full_like(getattr(program, name), 2**15 - 1) for name in ("multipliers", "gain")}
-    with pytest.raises(AccumulatorOverflowError, match="could reach"):
-        DeviceModel.of(dataclasses.replace(program, **largest))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"counts_per_unit": [1.0, 2.0]}, r"counts_per_unit must have shape \(3,\), got \(2,\)"),
-        ({"counts_per_unit": np.nan}, "counts_per_unit must be finite"),
-        ({"counts_per_unit": 0.0}, "counts_per_unit must not be zero"),
-        ({"counts_per_unit": 1.0, "zero_count": np.inf}, "zero_count must be finite"),
-        ({"zero_count": 3.0}, "zero_count and output_counts_per_unit must come with counts_per_unit"),
-    ],
-)
-def test_counts_are_checked(tmp_path, small, options, message):
-    model = quantize(
-        small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4, arithmetic="integer"
-    )
-    with pytest.raises(ValueError, match=message):
-        model.to_c(tmp_path / "model.h", **options)

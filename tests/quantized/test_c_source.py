@@ -11,7 +11,6 @@ import pytest
 
 import pydirect
 from pydirect import Fourier
-from pydirect.quantized.c_header import LARGEST_COUNT, template
 from pydirect.quantized.quantize import quantize
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
@@ -136,14 +135,6 @@ def test_two_models_of_one_prefix_do_not_compile_together(tmp_path, small):
         assert ("another model of this prefix" in run.stderr) != compiles
 
 
-def test_more_than_the_counters_of_headers_can_count_is_refused(tmp_path, small, monkeypatch):
-    model = quantize(small(small.regressor("linear", posterior="sequential")), 2)
-    assert LARGEST_COUNT == np.iinfo(np.uint16).max
-    monkeypatch.setattr("pydirect.quantized.c_header.LARGEST_COUNT", 2)
-    with pytest.raises(ValueError, match="n_features_in must be at most 2 in exported code, got 3"):
-        model.to_c(tmp_path / "model.h")
-
-
 def test_headers_say_what_they_are_and_two_fit_into_one_program(tmp_path, c, small):
     model = quantize(small(small.classifier("linear", posterior="sequential"), "three"), 4, arithmetic="integer")
     model.to_c(tmp_path / "a.h", prefix="first_model", columns=["length", "wi*/dth", "height"])
@@ -186,21 +177,6 @@ def test_names_hold_no_trigraphs(tmp_path, small):
     )
     model.to_c(tmp_path / "model.h", columns=["what??/", "a????=b", "c"])
     assert "??" not in (tmp_path / "model.h").read_text()
-
-
-def test_a_prefix_keeps_its_case(tmp_path, small):
-    model = quantize(
-        small(small.regressor(Fourier(rank_inputs=False), posterior="sequential")), 4, arithmetic="integer"
-    )
-    model.to_c(tmp_path / "model.h", prefix="boilerModel")
-    text = (tmp_path / "model.h").read_text()
-    assert "boilerModel_predict(" in text and "#define BOILERMODEL_N_SAMPLES" in text
-
-
-def test_template_conditions_nest():
-    whole = template("program.h", {"fourier", "linear", "counts", "fixed"})
-    assert "//@" not in whole and "pd_phase(" in whole and "pd_affine(" in whole and "float" not in whole
-    assert "pd_phase(" not in template("program.h", {"linear"})
 
 
 def test_names_must_be_those_of_all_columns(tmp_path, small):

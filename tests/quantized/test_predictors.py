@@ -1,7 +1,5 @@
 """Predictions and reports of quantised models."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -81,18 +79,3 @@ def test_data_frames_must_have_the_columns_of_the_fit_in_their_order(data, fit, 
         with pytest.raises(ValueError, match=r"X must have the columns \['a', 'b', 'c'\] in this order, got \['c'"):
             own.predict(frame[["c", "b", "a"]])
     assert fit_quantized(DirectRegressor(), frame, y, max_flash=900, n_samples=2).feature_names == ("a", "b", "c")
-
-
-def test_models_are_pickled_after_predictions(data, raw):
-    x = data()[0]
-    for arithmetic in ("float", "integer"):
-        model = quantize(raw, 4, arithmetic=arithmetic)
-        expected = model.predict(x)
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(x), expected)
-
-
-def test_models_and_bases_are_shown_in_one_line(data):
-    x, y = data(60)
-    quantised = fit_quantized(DirectRegressor(), x, y, max_flash=900, n_samples=2)
-    assert repr(quantised) == "<QuantizedRegressor: 2 samples, integer arithmetic, 3 columns, 1 output>"
-    assert repr(DirectRegressor("linear").fit(x, y).features_) == "<Basis of LinearFeatures: 4 functions of 3 columns>"

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, Fourier, MeanField, Sequential, SpikeAndSlabPrior, quantize
-from pydirect.quantized.predictors import load_quantized
+from pydirect import DirectRegressor, Fourier, Sequential, SpikeAndSlabPrior, quantize
 from pydirect.quantized.program import IntegerArithmeticError, IntegerArithmeticWarning
 
 RAW = {"features": Fourier(rank_inputs=False), "posterior": "sequential", "n_basis_functions": 80}
@@ -88,22 +87,6 @@ def test_basis_functions_without_weights_are_dropped(data, fit):
     assert report["bytes"]["total"] == quantised.n_bytes == sum(v for k, v in report["bytes"].items() if k != "total")
 
 
-@pytest.mark.parametrize("target", ["linear", "constant"])
-def test_models_need_no_frequency(fit, target, tmp_path):
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((120, 3))
-    y = 2 * x[:, 0] - x[:, 1] + 0.01 * rng.standard_normal(120) if target == "linear" else np.full(120, 3.0)
-    prior = {"posterior": MeanField(prior=SpikeAndSlabPrior(0.999))} if target == "linear" else {}
-    model = quantize(fit(DirectRegressor(**RAW | {"n_basis_functions": 24} | prior), x, y), 1)
-    integer = model.with_arithmetic("integer")
-    assert integer.program.n_frequencies == 0
-    np.testing.assert_array_equal(integer.totals(x), integer.program.totals(x))
-    np.testing.assert_allclose(integer.predict(x), model.predict(x), atol=1e-3 * y.std() + 1e-9)
-    assert np.sqrt(np.mean((model.predict(x) - y) ** 2)) < 0.25
-    integer.save(tmp_path / "m")
-    np.testing.assert_array_equal(load_quantized(tmp_path / "m").predict(x), integer.predict(x))
-
-
 def test_several_outputs_share_basis_functions(data, fit):
     x, y = data()
     raw = RAW | {"posterior": Sequential(level_scales="shared")}
@@ -145,12 +128,6 @@ def test_clipped_rows_are_counted_and_their_column_is_named(data, raw):
     x[4, 1] += 100
     with pytest.warns(IntegerArithmeticWarning, match="at 1 of 9 rows of X: column 1 is beyond the range of integers"):
         quantize(raw, 4, X=x, arithmetic="integer")
-
-
-def test_rows_beyond_the_inputs_of_integers_are_told(data, raw):
-    model, x = quantize(raw, 4, arithmetic="integer"), data()[0]
-    assert model.in_range(x).all()
-    assert not model.in_range(x + 1e3).any()
 
 
 @pytest.mark.parametrize(

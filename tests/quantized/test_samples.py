@@ -7,14 +7,6 @@ from pydirect.distributions.categorical import FactorizedCategorical
 from pydirect.quantized.samples import matched_samples, round_to_levels
 
 
-def test_matched_samples_do_not_depend_on_the_block_size(monkeypatch):
-    rng = np.random.default_rng(3)
-    weights = FactorizedCategorical(np.linspace(-3, 3, 7)[None], rng.dirichlet(np.ones(7), 20))
-    whole = matched_samples(weights, 8, np.random.default_rng(0))
-    monkeypatch.setattr("pydirect.quantized.samples.MOST_LOSSES", 3 * 7 * 8)
-    np.testing.assert_array_equal(matched_samples(weights, 8, np.random.default_rng(0)), whole)
-
-
 def test_samples_that_match_moments_have_the_mean_of_the_posterior():
     rng = np.random.default_rng(3)
     weights = FactorizedCategorical(np.linspace(-3, 3, 15)[None], rng.dirichlet(np.full(15, 0.4), 200))
