@@ -3,6 +3,7 @@
 Arrays must be C-contiguous and of the dtype named here; nothing is converted.
 """
 
+from collections.abc import Callable
 from typing import Final, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -224,6 +225,23 @@ def map_inputs(
     scores: _Double,
     out: _Double,
 ) -> None: ...
+
+# Minimisation
+
+class Descent:  # L-BFGS between bounds, all arrays (n,) but steps, (n_steps, 2, n), of parameters and of gradients
+    def __init__(self, x: _Double, lower: _Double, upper: _Double, scale: _Double, steps: _Double) -> None: ...
+    def iterate(self, function: Callable[[_Double], tuple[float, _Double]], unit: float) -> bool: ...
+    def forget_value(self) -> None: ...
+    @property
+    def x(self) -> _Double: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def n_evaluations(self) -> int: ...
+    @property
+    def scale(self) -> _Double: ...
+    @property
+    def steps(self) -> _Double: ...
 
 # Effects of pairs of columns. classes (n_columns, n_rows), y (n_outputs, n_rows), between (n_outputs, n_columns,
 # n_columns), cells (n_columns, n_columns).

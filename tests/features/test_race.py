@@ -30,7 +30,7 @@ class Valley:
 
 
 def test_starts_lead_to_different_valleys():
-    other, best = race(Valley(), [RaceRun("left", np.array([-1.5, 0.0])), RaceRun("right", np.array([1.5, 0.0]))])
+    other, best = race(Valley(), [RaceRun("left", np.array([-0.9, 0.0])), RaceRun("right", np.array([1.1, 0.0]))])
     assert (best.name, other.name) == ("right", "left")
     assert best.theta[0] > 0 > other.theta[0] and best.value < other.value and best.n_evaluations > 2
     assert best.value == Valley()(best.theta)[0]
@@ -59,7 +59,7 @@ def test_a_run_goes_on_from_where_it_was():
 
 def test_patience_ends_what_gains_too_little():
     start = RaceRun("a", np.array([1.0, 30.0]))
-    patient, hasty = (descend(Valley(), start, 100, Patience(4, gain)) for gain in (1e-9, 1.0))
+    patient, hasty = (descend(Valley(), start, 100, Patience(1, gain)) for gain in (1e-9, 1.0))
     assert hasty.n_evaluations < patient.n_evaluations
     assert patient.value < hasty.value
 

@@ -3,6 +3,7 @@
 namespace pydirect {
 void bind_runtime(pybind11::module_&);
 void bind_dense(pybind11::module_&);
+void bind_descent(pybind11::module_&);
 void bind_expectations(pybind11::module_&);
 void bind_factorisation(pybind11::module_&);
 void bind_fourier(pybind11::module_&);
@@ -32,6 +33,7 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_unit_moments(m);
   pydirect::bind_gaussian_network(m);
   pydirect::bind_dense(m);
+  pydirect::bind_descent(m);
   pydirect::bind_expectations(m);
   pydirect::bind_factorisation(m);
   pydirect::bind_fourier(m);

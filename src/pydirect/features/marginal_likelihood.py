@@ -164,14 +164,14 @@ class MarginalLikelihood:
         sums, is_valid = _core.marginal_likelihood(*rows, round(2 * self.smoothness), *axes, self.n_threads)
         if not is_valid or not np.isfinite(sums).all():
             return BAD_POINT, np.zeros_like(theta)
-        value, noise, ard, second, linear = sums[:5]
-        of_second, of_inputs = np.split(sums[5:], [len(rates)])
-        gradient = np.r_[noise, ard, np.bincount(self.tied, of_inputs, d), second, of_second, linear]
-        slope, rest = self.of_copies
-        value -= slope * theta[0] + rest
+        penalty, gradient = self.penalty(theta)
+        of_inputs, (slope, rest) = 5 + len(rates), self.of_copies
+        gradient[:2] += sums[1:3]
+        gradient[2 : 2 + d] += np.bincount(self.tied, sums[of_inputs:], d)
+        gradient[[2 + d, -1]] += sums[3:5]
+        gradient[3 + d : -1] += sums[5:of_inputs]
         gradient[0] -= slope
-        penalty, pull = self.penalty(theta)
-        return float(value) + penalty, gradient + pull
+        return float(sums[0] - slope * theta[0] - rest) + penalty, gradient
 
 
 def terms_of_copies(copies: FloatArray, n_outputs: int) -> tuple[float, float]:

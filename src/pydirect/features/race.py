@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 
+from pydirect import _core
 from pydirect._threads import for_each, raise_if_set, resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.marginal_likelihood import MarginalLikelihood
@@ -20,8 +20,6 @@ from pydirect.features.nearest_evidence import NearestEvidence
 RACE_ITERATIONS = 12
 # Scale of log parameters of which nothing is known yet: values per target curve by about a quarter.
 FIRST_SCALE = 2.0
-# By what share of the square of a scale one descent may shrink it.
-LEAST_CHANGE = 1e-4
 # Rows from which runs go on side by side: with fewer, most of their time is Python's, which does one thing at a time.
 ROWS_FOR_THREADS = 128
 Objective = MarginalLikelihood | NearestEvidence
@@ -35,7 +33,7 @@ class Patience:
     gain: float
 
 
-RACE_PATIENCE = Patience(4, 0.001)
+RACE_PATIENCE = Patience(3, 0.001)
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,7 @@ class RaceRun:
 
     - `theta`, (n_parameters,).
     - `scale`, (n_parameters,): root of the inverse curvature of the value per target, so far as known.
+    - `steps`, (n_steps, 2, n_parameters): the last steps, and how far they moved the gradient per target.
     """
 
     name: str
@@ -52,6 +51,11 @@ class RaceRun:
     smoothness: float = 1.5
     n_evaluations: int = 0
     scale: FloatArray | None = None
+    steps: FloatArray | None = None
+
+    def at(self, smoothness: float) -> RaceRun:
+        """Return where a kernel of another smoothness begins, whose curvature may be another."""
+        return self if smoothness == self.smoothness else replace(self, smoothness=smoothness, steps=None)
 
 
 def descend(
@@ -61,46 +65,28 @@ def descend(
     patience: Patience | None = None,
     stop: threading.Event | None = None,
 ) -> RaceRun:
-    """Minimise from where a run has led, by L-BFGS in coordinates z of about unit curvature, θ = scale z."""
+    """Minimise from where a run has led, by L-BFGS that begins with what the run has learned of the curvature."""
     objective = objective.at(run.smoothness)
-    n, n_rows, bounds = objective.n_values, objective.n_rows, np.array(objective.bounds, dtype=np.float64)
-    theta, value, n_evaluations = np.clip(run.theta, *bounds.T), run.value, 0
-    scale = np.full(len(theta), FIRST_SCALE) if run.scale is None else run.scale
+    n, n_parameters, bounds = objective.n_values, len(run.theta), np.array(objective.bounds, dtype=np.float64)
+    scale = np.full(n_parameters, FIRST_SCALE) if run.scale is None else run.scale
+    steps = np.empty((0, 2, n_parameters)) if run.steps is None else run.steps
+    descent = _core.Descent(run.theta, *bounds.T.copy(), scale, steps)
     values: list[float] = []
-    enough = False
-
-    def per_value(z: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = objective(np.clip(scale * z, *bounds.T))  # rounding alone leads outside
-        return value / n, scale * gradient / n
-
-    def watch(intermediate_result: OptimizeResult) -> None:
-        nonlocal enough
+    for iteration in range(n_iterations):
         if stop is not None and stop.is_set():
             raise KeyboardInterrupt
-        values.append(float(intermediate_result.fun))
-        if patience is not None and len(values) > patience.iterations:
-            enough = n * (values[-1 - patience.iterations] - values[-1]) < patience.gain * n_rows
-        if enough:
-            raise StopIteration
-
-    per_update = min(objective.iterations_between_updates, n_iterations)
-    for _ in range(round(n_iterations / per_update)):
-        objective.update(theta)
-        best = minimize(
-            per_value,
-            theta / scale,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds / scale[:, None],
-            callback=watch,
-            options={"maxiter": per_update, "maxfun": 2 * per_update + 5, "ftol": 1e-7, "maxcor": 20},
-        )
-        theta = np.clip(scale * best.x, *bounds.T)
-        value, n_evaluations = n * float(best.fun), n_evaluations + best.nfev
-        scale = scale * np.sqrt(np.maximum(best.hess_inv.todense().diagonal(), LEAST_CHANGE))
-        if enough:
+        if iteration % objective.iterations_between_updates == 0:
+            objective.update(descent.x)
+            descent.forget_value()
+            values = []  # of a function that was another
+        if not descent.iterate(objective, n):
             break
-    return replace(run, theta=theta, value=value, n_evaluations=n_evaluations, scale=scale)
+        values.append(n * descent.value)
+        if patience is not None and len(values) > patience.iterations:
+            if values[-1 - patience.iterations] - values[-1] < patience.gain * objective.n_rows:
+                break
+    learned = {"scale": descent.scale, "steps": descent.steps}
+    return replace(run, theta=descent.x, value=n * descent.value, n_evaluations=descent.n_evaluations, **learned)
 
 
 def race(

@@ -40,7 +40,7 @@ MAX_ROWS, FIRST_ROWS = 1000, 512
 # better, some over-confident.
 SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
 # The best's further iterations, and those on up to `max_rows` at the end.
-FURTHER, LAST_ROWS = (48, Patience(4, 0.001)), (5, Patience(2, 0.002))
+FURTHER, LAST_ROWS = (48, Patience(3, 0.001)), (5, Patience(2, 0.002))
 # Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which there is nothing
 # for another part to explain.
 ALL_NOISE, MUCH_NOISE = 0.8, 0.5
@@ -56,7 +56,7 @@ WIDE, NARROW, UNSEEN = 96, 32, 30.0
 # Targets and neighbours of its race, and of the search that follows.
 FEW_TARGETS, MANY_TARGETS = (1000, 15), (1500, 23)
 # Iterations of the two best starts, of another smoothness, which must gain so many nats a row, and at the end.
-LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 12, (6, 0.02), 24, Patience(4, 0.001)
+LONGER, OTHER_SMOOTHNESS, LAST, NEAREST_PATIENCE = 12, (6, 0.02), 24, Patience(3, 0.001)
 # Of columns of short length-scales: how many are tried, on how many rows, by the distance along how many inputs.
 PAIR_COLUMNS, PAIR_TARGETS, PAIR_METRIC = 9, 256, 4
 # Values that such a column has at least: between few, nothing is near.
@@ -66,9 +66,8 @@ NOTHING = 0.005
 TIE = 0.05  # nats a row by which another start may be behind and still win
 PAIR_LENGTH_SCALE, PAIR_AMPLITUDE, PAIR_ISOTROPIC = 0.15, 0.3, 0.1
 
-# Iterations of a part of axes, and twice again while it gains: one that is needed gains early.
+# Iterations of a part of axes, and once again while it is near: one that is needed gains early.
 START_ITERATIONS = 6
-SLIGHT = 1.0  # nats
 FAR = 0.2  # nats a row that it may lack after the first, which begin without the main part or far from it
 PROMISING = 0.5  # of what it must gain
 # Nats that it must gain on few rows before it is tried on more, by `product_order`.
@@ -163,7 +162,7 @@ def search_kernel(
         more = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
         few = rows.exact(np.sort(order[:FEWER_ROWS])) if more.n_rows > FEWER_ROWS else more
         raced = race(few, starting_points(few, own_scores))
-        shaped = race(few, [replace(min(raced, key=VALUE), smoothness=s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+        shaped = race(few, [min(raced, key=VALUE).at(s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
         begin = min(shaped, key=lambda run: run.value - SMOOTHNESS_GAIN * few.n_rows * (run.smoothness == 1.5))
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
@@ -226,7 +225,7 @@ def search_nearest(
         close = [run for run in sorted(raced, key=VALUE)[:2] if run.value < chosen.value + TIE * few.n_rows]
         best = race(few, close, LONGER, NEAREST_PATIENCE)
         middle = min(best, key=VALUE)
-        others = [replace(middle, smoothness=s) for s in SMOOTHNESS if s != middle.smoothness]
+        others = [middle.at(s) for s in SMOOTHNESS if s != middle.smoothness]
         shaped = race(few, others, OTHER_SMOOTHNESS[0])
         tried = [*best, *shaped]
         chosen = min(middle, *shaped, key=lambda run: run.value - OTHER_SMOOTHNESS[1] * few.n_rows * (run is middle))
@@ -294,10 +293,10 @@ def race_axes(
         theta[: 2 + d], theta[-1] = objective.start[: 2 + d], objective.start[-1]
     run = RaceRun("axes", theta, smoothness=kernel.smoothness, scale=scale)
     n_evaluations = 0
-    for allowed in (FAR * part.n_rows, -SLIGHT, -np.inf):
+    for _ in range(2):
         run = descend(part, run, START_ITERATIONS, stop=stop)
         n_evaluations += run.n_evaluations
-        if run.value > found.value + allowed:
+        if run.value > found.value + FAR * part.n_rows:
             break
     return replace(run, n_evaluations=n_evaluations)
 
