@@ -49,30 +49,6 @@ def columns(values):
     return np.asarray(values).reshape(len(NEW), -1)
 
 
-def test_every_form_of_a_prediction_agrees(case):
-    model, y = case
-    mean, std = model.predict(NEW, return_std=True)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_array_equal(model.predict(NEW), mean)
-    np.testing.assert_allclose(again, mean, rtol=1e-12)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-9)
-    found = model.predict_distribution(NEW)
-    distributions = found if isinstance(found, list) else [found]
-    np.testing.assert_allclose(np.column_stack([d.mean for d in distributions]), columns(mean), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(np.column_stack([d.std for d in distributions]), columns(std), rtol=1e-9)
-    lower, upper = model.predict_interval(NEW, level=0.8)
-    quantiles = model.predict_quantiles(NEW, [0.1, 0.3, 0.9])
-    np.testing.assert_allclose(quantiles[..., [0, 2]], np.stack([lower, upper], axis=-1), rtol=1e-8, atol=1e-12)
-    for d, own in zip(distributions, np.moveaxis(quantiles.reshape(len(NEW), -1, 3), 1, 0), strict=True):
-        np.testing.assert_allclose(d.cdf(own[:, 1]), 0.3, rtol=1e-8)
-    density = np.column_stack([d.log_density(t) for d, t in zip(distributions, y[:25].reshape(25, -1).T, strict=True)])
-    np.testing.assert_allclose(columns(model.log_predictive_density(NEW, y[:25])), density, rtol=1e-10)
-    if has_own_scale(model):
-        if model.noise_model_ is None and model.local_ is None:
-            noise = model.calibration_scale_**2 * np.broadcast_to(model.noise_variance_, mean.shape)
-            np.testing.assert_allclose(aleatoric**2, noise, rtol=1e-12)
-
-
 @pytest.mark.parametrize("noise", [True, False])
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_draws_have_the_moments_of_the_predictions(case, noise, calibrated):

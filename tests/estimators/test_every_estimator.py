@@ -1,4 +1,4 @@
-"""What holds of every estimator: files and pickles predict its bits, threads change none, weights are repetitions."""
+"""What holds of every estimator: all predictions agree, with the same bits from files, by threads and in batches."""
 
 import copy
 import pickle
@@ -52,6 +52,8 @@ KINDS = {
     "heavy tails": (DirectRegressor(**SMALL, noise="student_t"), Y),
     "local": (DirectRegressor(**SMALL, local=8), Y),
     "log": (DirectRegressor(**SMALL, target_transform="log"), np.exp(Y)),
+    "sqrt": (DirectRegressor(**SMALL, target_transform="sqrt"), COUNTS),
+    "mean field": (DirectRegressor("linear", posterior="mean_field"), Y),
     "stream": (DirectStreamRegressor(n_basis_functions=30), Y),
     "mixture": (DirectRegressor("linear", posterior=MeanField(n_components=2)), TWO),
     "two classes": (DirectClassifier(**SMALL), BINARY),
@@ -147,6 +149,29 @@ def test_a_row_is_predicted_with_the_same_bits_in_any_batch_on_any_threads_and_i
     for n_threads, rows in ((1, slice(0, 1)), (1, slice(7, 8)), (3, slice(13, 20))):
         for own, all_rows in zip(predicted(model.set_params(n_threads=n_threads), rows), together, strict=True):
             np.testing.assert_array_equal(own, all_rows[..., rows])
+
+
+def test_every_form_of_a_regressors_prediction_agrees(case):
+    model, targets = case
+    if not hasattr(model, "predict_parts"):
+        pytest.skip("no regressor whose deviations have parts")
+    mean, std = model.predict(NEW, return_std=True)
+    again, epistemic, aleatoric = model.predict_parts(NEW)
+    np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-12)
+    np.testing.assert_allclose(again, mean, rtol=1e-12)
+    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-9)
+    found = model.predict_distribution(NEW)
+    distributions = found if isinstance(found, list) else [found]
+    shape = (len(NEW), len(distributions))
+    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1), mean.reshape(shape), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1), std.reshape(shape), rtol=1e-6)
+    quantiles = model.predict_quantiles(NEW, [0.1, 0.3, 0.9])
+    ends = np.stack(model.predict_interval(NEW, level=0.8), axis=-1)
+    np.testing.assert_allclose(quantiles[..., [0, 2]], ends, rtol=1e-8, atol=1e-12)
+    density = model.log_predictive_density(NEW, targets[0][:20]).reshape(shape)
+    for k, d in enumerate(distributions):
+        np.testing.assert_allclose(d.cdf(quantiles.reshape(*shape, 3)[:, k, 1]), 0.3, rtol=1e-8)
+        np.testing.assert_allclose(d.log_density(targets[0][:20].reshape(shape)[:, k]), density[:, k], rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["two classes", "classes", "counts", "censored", "survival", "ordinal", "mixed"])

@@ -26,23 +26,6 @@ def fit(targets=Y, **parameters):
         return DirectRegressor(n_basis_functions=24, posterior=posterior, **parameters).fit(X, targets)
 
 
-@pytest.mark.parametrize("parameters", [{}, {"entropy": "taylor"}, {"noise": "grid"}, {"features": "linear"}], ids=str)
-def test_distributions_have_the_predicted_moments(parameters):
-    model = fit(**parameters)
-    posterior = model.posterior_
-    assert isinstance(posterior, MixturePosterior) and posterior.n_components == 3
-    for calibrated in (model, model.calibrate(X, Y)):
-        mean, std = calibrated.predict(NEW, return_std=True)
-        distribution = calibrated.predict_distribution(NEW)
-        np.testing.assert_allclose(distribution.mean, mean, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(distribution.std, std, rtol=1e-9)
-        np.testing.assert_allclose(calibrated.predict(NEW), mean, rtol=1e-9)
-    used = (posterior.noise.q > 1e-12).sum()
-    assert distribution.n_components == 3 * used
-    lower, upper = model.predict_interval(NEW)
-    assert (lower < mean).all() and (mean < upper).all()
-
-
 def test_a_mixture_bounds_the_evidence_from_nearer():
     model = fit()
     assert model.elbo_ >= fit(n_components=1).elbo_ - 1e-9

@@ -35,7 +35,6 @@ SHORT = {"schedule": TrainingSchedule(n_steps=60)}
 RNG = np.random.default_rng(0)
 X, NEW = RNG.uniform(-1, 1, (90, 2)), RNG.uniform(-1, 1, (25, 2))
 Y = 3 + 2 * X[:, 0] + (0.05 + 0.4 * (X[:, 1] > 0)) * RNG.standard_normal(90)
-TWO = np.c_[Y, 50 - 10 * np.abs(X[:, 0])]
 FAR = np.array([[1e300, -1e300], [1e9, 1e9]])
 IRIS = load_iris(return_X_y=True)
 
@@ -57,30 +56,6 @@ def test_pickle_clone_and_grid_search_work():
 
 
 # ---------------------------------------- regression
-
-
-@pytest.mark.parametrize("targets", [Y, TWO], ids=["one", "two"])
-@pytest.mark.parametrize(
-    "model",
-    [QUADRATIC(), *(make(noise=noise) for make in (DVI, SAMPLED) for noise in ("varying", "constant", "softplus"))],
-    ids=lambda model: f"{type(model).__name__} {getattr(model, 'noise', '')}",
-)
-def test_parts_add_up_and_all_predictions_agree(model, targets):
-    model = clone(model).fit(X, targets)
-    mean, std = model.predict(NEW, return_std=True)
-    np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-12)
-    again, epistemic, aleatoric = model.predict_parts(NEW)
-    np.testing.assert_array_equal(again, mean)
-    np.testing.assert_allclose(np.hypot(epistemic, aleatoric), std, rtol=1e-12)
-    distributions = model.predict_distribution(NEW)
-    distributions = distributions if isinstance(distributions, list) else [distributions]
-    np.testing.assert_allclose(np.stack([d.mean for d in distributions], 1).reshape(mean.shape), mean, rtol=1e-9)
-    np.testing.assert_allclose(np.stack([d.std for d in distributions], 1).reshape(mean.shape), std, rtol=1e-6)
-    lower, upper = model.predict_interval(NEW, 0.8)
-    quantiles = model.predict_quantiles(NEW, [0.1, 0.9])
-    np.testing.assert_allclose(np.stack([lower, upper], axis=-1), quantiles, rtol=1e-9)
-    assert np.isfinite(model.log_predictive_density(X, targets)).all()
-    assert model.sample_y(NEW, 3).shape == (*mean.shape, 3)
 
 
 @pytest.mark.parametrize("model", [DVI(), DVI(noise="constant"), QUADRATIC()], ids=str)

@@ -261,19 +261,6 @@ def test_of_a_stream_some_rows_are_enough():
     np.testing.assert_allclose(few.leverage_, whole.leverage_[5:9], rtol=1e-9)
 
 
-def test_of_rows_that_were_added_in_blocks_some_are_enough():
-    weight = GIVEN + 1
-    model = DirectRegressor(**OPTIONS)
-    for block in (slice(0, 40), slice(40, 60)):
-        model.partial_fit(X[block], Y[block], sample_weight=weight[block])
-    effects = RowInfluence(model, X[:4], Y[:4], weight[:4]).leave_one_out(PLACES)
-    whole, rest = (refit(model, rows, weight, Y[:, None], 0) for rows in (np.arange(60), np.arange(1, 60)))
-    for effect, before, after in zip((effects.mean, effects.std), whole, rest, strict=True):
-        np.testing.assert_allclose(effect[:, 0], before - after, rtol=0, atol=1e-8)
-    with pytest.raises(ValueError, match=r"X must be rows that the model was fitted to, .*: row 1 is none of them"):
-        RowInfluence(model, X[:4], Y[:4], [1.0, 1e6, 1.0, 1.0])
-
-
 REFUSED = {
     "posterior='gaussian'": {"posterior": Sequential(n_levels=15)},
     "noise='constant'": {"noise": "varying"},

@@ -19,7 +19,7 @@ from pydirect.testing import (
     enumerate_predictive_density,
     enumerate_predictive_moments,
 )
-from tests.helpers.oracles import finite_difference_gradient, monte_carlo_mean
+from tests.helpers.oracles import monte_carlo_mean
 
 # The oracles against sums by hand
 
@@ -128,22 +128,6 @@ def test_an_enumeration_beyond_the_limit_is_refused_with_its_size():
         enumerate_factorized([0.0, 1.0], q, [1.0, 2.0, 3.0], [0.2, 0.3, 0.5])
     with pytest.raises(ValueError, match="hypotheses"):
         enumerate_log_evidence((np.ones((2, 300)), [1.0, 2.0]), [0.0, 1.0], np.log([0.5, 0.5]), [1.0])
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 3)])
-def test_finite_differences_find_the_gradient_of_a_smooth_function(shape):
-    x = np.random.default_rng(0).standard_normal(shape)
-    got = finite_difference_gradient(lambda v: float(np.sin(v).sum() + v.ravel()[0] ** 3), x)
-    expected = np.cos(x)
-    expected[(0,) * x.ndim] += 3 * x.ravel()[0] ** 2
-    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
-
-
-def test_the_standard_error_is_that_of_the_mean():
-    samples = np.random.default_rng(0).standard_normal((10_000, 2)) * [1.0, 5.0]
-    mean, error = monte_carlo_mean(samples)
-    np.testing.assert_allclose(error, [0.01, 0.05], rtol=0.03)
-    assert (np.abs(mean) < 4.5 * error).all()
 
 
 # The package against the oracles

@@ -1,9 +1,5 @@
 """Engines for networks with quadratic activations: against enumeration, against each other, and bit by bit."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -336,41 +332,6 @@ def test_sweeps_need_one_hidden_layer():
     q = np.zeros((3, _core.LEVEL_PADDING))
     with pytest.raises(ValueError, match="one hidden layer, got 2"):
         sweep(np.zeros((1, 1)), np.zeros(1), None, [1, 1], False, levels, log_prior, 1.0, q)
-
-
-def memory_of(code):
-    """Bytes that `code` leaves resident, in a new process, so that no memory freed before is used again."""
-    if not Path("/proc/self/statm").exists():
-        pytest.skip("no /proc/self/statm on this system")
-    script = f"""
-import os
-import numpy as np
-from pydirect import _core
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-def engine_and_table(kind, n_inputs, hidden, n):
-    engine = _core.NetworkEngine(kind, n_inputs, hidden, False, np.ones((n, n_inputs)), np.ones(n), None)
-    return engine, np.zeros(_core.network_table_size(n_inputs, hidden, False))
-
-before = resident()
-{code}
-print(resident() - before)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return int(done.stdout)
-
-
-@pytest.mark.parametrize(("n_inputs", "hidden"), [(40, [1200]), (8, [300, 300])])
-def test_the_cost_counts_the_memory_of_all_groups_and_workers(n_inputs, hidden):
-    n = 2100  # five groups of rows
-    used = memory_of(
-        f"engine, table = engine_and_table('datum', {n_inputs}, {hidden}, {n}); engine.evaluate(table, None, 5)"
-    )
-    claimed = _core.network_cost("datum", n_inputs, hidden, False, n)[1]
-    assert claimed / 1.4 < used < 1.1 * claimed
 
 
 @pytest.mark.parametrize(("n_inputs", "hidden", "bias"), SMALL)

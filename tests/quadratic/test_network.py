@@ -222,17 +222,6 @@ def test_the_gradient_in_logits_is_that_of_finite_differences(isa_level, network
     np.testing.assert_allclose(got, expected, rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("n_levels", [3, 15, 20, 31])
-def test_the_gradient_in_logits_is_that_of_the_slopes(network, n_levels):
-    case = Stage(network, n_levels, shared=False)
-    case.stage.from_logits(case.logits)
-    q = case.stage.q
-    with np.errstate(divide="ignore", invalid="ignore"):
-        g = 0.7 * case.stage.probability_slopes(case.gradient) + np.where(q > 0, np.log(q) - case.log_prior, 0)
-    expected = q * (g - (q * g).sum(axis=1, keepdims=True))
-    np.testing.assert_allclose(case.stage.logit_gradient(case.gradient, 0.7), expected, rtol=1e-11, atol=1e-12)
-
-
 def test_slopes_are_derivatives_along_the_simplex_and_zero_at_the_mean(network):
     case = Stage(network, 5, shared=False)
     q = case.q(case.logits)
@@ -294,19 +283,6 @@ def test_a_level_without_prior_mass_has_no_posterior_mass(network):
     np.testing.assert_array_equal(case.stage.q[:, 3], 0)
     np.testing.assert_array_equal(case.stage.logit_gradient(case.gradient, 0.5)[:, 3], 0)
     np.testing.assert_allclose(case.stage.q, case.q(case.logits), rtol=1e-13)
-
-
-def test_a_common_offset_of_the_levels_leaves_central_moments(network):
-    """Central moments come from w − mean, not from raw moments subtracted."""
-    case = Stage(network, 15)
-    table = case.stage.from_logits(case.logits)
-    n_inputs, hidden, bias, levels, log_prior, n_threads = case.arguments
-    far = _core.NetworkMoments(n_inputs, hidden, bias, levels + 1e4, log_prior, n_threads).from_logits(case.logits)
-    offset = 0
-    for n_moments, count in case.layers:
-        spread = slice(offset + count, offset + n_moments * count)
-        np.testing.assert_allclose(far[spread], table[spread], rtol=1e-8, atol=1e-8)
-        offset += n_moments * count
 
 
 @pytest.mark.parametrize("n_levels", [8, 15, 20, 31])

@@ -72,14 +72,6 @@ def test_a_weight_counts_repetitions_of_a_row(data, n_rows):
     assert_close(collect(phi, y, weight), collect(phi[repeated], y[repeated]))
 
 
-@pytest.mark.parametrize("n_rows", [700, 12])
-def test_a_row_of_weight_zero_is_a_row_that_is_not_there(data, n_rows):
-    phi, y, weight = (a[:n_rows] for a in data)
-    used = weight > 0
-    assert 0 < used.sum() < n_rows
-    assert_same_bits(collect(phi, y, weight), collect(phi[used], y[used], weight[used]))
-
-
 # Cutting the data
 
 

@@ -282,26 +282,3 @@ def test_statistics_add():
     assert parts[0].n_samples == 10
     with pytest.raises(TypeError):
         parts[0] + 1
-
-
-def test_a_long_stream_is_the_batch_however_it_is_cut():
-    rng = np.random.default_rng(1)
-    x = 5 + rng.standard_normal((60_000, D))
-    y = 1e3 + np.c_[x[:, 0], x[:, 1] * x[:, 2]]
-    batch = empty().update(x, y)
-    for size in (60_000, 7_001, 333):
-        order = rng.permutation(range(0, len(x), size))
-        stream = empty()
-        for begin in order:
-            stream.update(x[begin : begin + size], y[begin : begin + size])
-        assert_equal_to_rounding(stream, batch)
-
-
-@pytest.mark.parametrize("mean", [0.0, 1e6])
-def test_merging_keeps_twelve_digits_at_any_mean(mean):
-    x = X + mean
-    parts = [empty(LinearFeatures(D)).update(x[i], Y[i] + mean) for i in np.array_split(RNG.permutation(N), 11)]
-    total = parts[0]
-    for part in parts[1:]:
-        total.merge(part)
-    assert_equal_to_rounding(total, empty(LinearFeatures(D)).update(x, Y + mean))

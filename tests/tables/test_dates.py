@@ -190,19 +190,6 @@ def test_dates_in_summaries_gradients_and_effects():
     assert display.effects[0][1].dtype.kind == "M"
 
 
-def test_predictions_of_what_persists_widen_to_its_prior_beyond_the_last_date():
-    rng, n = np.random.default_rng(0), 500
-    drift = np.zeros(n)
-    for i in range(1, n):
-        drift[i] = 0.9 * drift[i - 1] + 0.4 * rng.standard_normal()
-    X = frame(pd.date_range("1950-01-01", periods=n + 24, freq="MS"))
-    y = 2 * np.sin(2 * np.pi * np.arange(n) / 12) + drift
-    model = DirectRegressor().fit(X[:n], y)
-    assert len(model.features_.input_map.scored) == 0
-    deviation = model.predict(X[n:], return_std=True)[1]
-    assert deviation[0] < 0.6 and deviation[-1] > 0.8 * drift.std()
-
-
 DAYS = pd.date_range("2023-01-01", periods=149)
 
 
@@ -226,9 +213,3 @@ def test_blank_texts_among_dates_are_missing():
 def test_texts_that_are_nearly_dates_are_told(when, message):
     with pytest.warns(TableWarning, match=f"column 'when' holds .*{message}"):
         Columns().fit(frame(when))
-
-
-def test_what_is_no_date_is_shown_at_prediction():
-    columns = Columns().fit(frame(DAYS))
-    with pytest.raises(TypeError, match="must hold dates, as in fit, got 'foo'"):
-        columns.transform(frame(["2023-01-01", "", "foo"]))
