@@ -1,4 +1,4 @@
-"""Fitted models that tests of quantised models share; those for exporters have the sizes of five UCI problems."""
+"""Fitted models that tests of quantised models share; those for exporters have the sizes of three UCI problems."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,10 +13,10 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from pydirect import DirectClassifier, DirectRegressor, Fourier, Sequential, quantize
+from pydirect import DirectClassifier, DirectRegressor, Fourier, Sequential
 from pydirect.direct.sequential import CoarseLevelsWarning
 
-SHAPES = {"yacht": (308, 6), "housing": (506, 13), "energy": (768, 8), "concrete": (1030, 8), "airfoil": (1503, 5)}
+SHAPES = {"yacht": (308, 6), "housing": (506, 13), "airfoil": (1503, 5)}
 
 
 def problem(name):
@@ -54,36 +53,6 @@ def fitted():
         return found[name]
 
     return get
-
-
-@pytest.fixture(scope="session")
-def almost_agreeing():
-    """Function from a regressor and X to two noiseless samples of it about a large offset, and a row where they agree
-    but for 1e-7 of the target's spread."""
-
-    def make(model, X):
-        two = quantize(model, 2)
-        two = replace(two, noise=np.zeros(1), offset=1e6 * two.scale)
-        exact = replace(two, offset=np.zeros(1))
-
-        def gap(x):
-            return float(np.diff(exact.functions(x[None])[0, 0])[0])
-
-        start = X[0]
-        end = next(x for x in X[1:] if gap(x) * gap(start) < 0)
-        wanted = 2e-7 * model.y_scale_[0]
-        low, high = 0.0, 1.0
-        while high - low > 1e-15 and not wanted / 2 < abs(gap(start + low * (end - start))) < 2 * wanted:
-            middle = (low + high) / 2
-            if gap(start + middle * (end - start)) * np.sign(gap(start)) > wanted:
-                low = middle
-            else:
-                high = middle
-        row = (start + low * (end - start))[None]
-        assert 0 < two.predict(row, return_std=True)[1][0] < wanted
-        return two, row
-
-    return make
 
 
 @pytest.fixture(scope="session")

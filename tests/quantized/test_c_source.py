@@ -85,7 +85,7 @@ def test_reports_estimate_flash_and_stack_of_counts_on_a_cortex_m0(tmp_path, c, 
 @needs_arm
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="no qemu-system-arm")
 def test_headers_pass_their_self_test_on_an_emulated_cortex_m4(tmp_path, c, fitted):
-    model, X = fitted("concrete")
+    model, X = fitted("airfoil")
     quantize(model, 16, X=X[:100]).to_c(tmp_path / "model.h", prefix="m", X=X)
     (tmp_path / "main.c").write_text(c.SELF_TEST_MAIN)
     # A core of this kind begins with the stack and the address to start at.

@@ -16,7 +16,7 @@ from pydirect.quantized.quantize import quantize
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-PROBLEMS = ["yacht", "housing", "energy", "concrete", "airfoil"]
+PROBLEMS = ["yacht", "housing", "airfoil"]
 
 
 def run(path, rows):
@@ -81,15 +81,6 @@ def test_float_graph_agrees_to_rounding(tmp_path, fitted, name):
     quantised.to_onnx(tmp_path / "m.onnx")
     rows = near_and_far(X)
     check_floats(quantised, run(tmp_path / "m.onnx", rows), rows, 1e-6)
-
-
-@pytest.mark.parametrize("name", PROBLEMS[:2])
-def test_deviations_near_zero_agree_however_large_the_offset(tmp_path, fitted, almost_agreeing, name):
-    quantised, row = almost_agreeing(*fitted(name))
-    quantised.to_onnx(tmp_path / "m.onnx")
-    got = run(tmp_path / "m.onnx", row)
-    without = replace(quantised, offset=np.zeros(1)).predict(row, return_std=True)[1]
-    np.testing.assert_allclose(got["std"][:, 0], without, rtol=1e-6)
 
 
 KINDS = {

@@ -44,13 +44,6 @@ def test_arguments_are_checked(raw, options, message):
         quantize(raw, **options)
 
 
-def test_float_predictions_are_those_of_the_weights(data, raw):
-    x, _ = data()
-    model = quantize(raw, 8)
-    phi = model.basis.features.transform(x)[:, model.basis.order]
-    np.testing.assert_allclose(model.functions(x)[:, 0], model.offset + phi @ model.weights[0].T, rtol=1e-10)
-
-
 @pytest.mark.parametrize("features", ["nystroem", "linear"])
 def test_samples_of_a_decorrelated_posterior_are_combined_before_rows_are_rotated(data, fit, features, monkeypatch):
     x, y = data()
@@ -65,15 +58,6 @@ def test_samples_of_a_decorrelated_posterior_are_combined_before_rows_are_rotate
     np.testing.assert_allclose(model.predict(x, return_std=True)[1], model.calibration * np.sqrt(variance), rtol=1e-9)
     monkeypatch.setattr(type(basis.features), "whitened", None)  # nothing is whitened row by row
     np.testing.assert_allclose(model.predict(x), expected.mean(axis=2), rtol=1e-9, atol=1e-9 * np.abs(expected).max())
-
-
-def test_rounded_levels_serve_a_decorrelated_posterior(data, decorrelated):
-    x, _ = data()
-    model = quantize(decorrelated, 16, X=x, levels="even", arithmetic="integer")
-    mean, std = decorrelated.predict(x, return_std=True)
-    got, got_std = model.predict(x, return_std=True)
-    assert np.sqrt(np.mean((got - mean) ** 2)) < 0.05 * std.mean()
-    np.testing.assert_allclose(got_std.mean(), std.mean(), rtol=0.05)
 
 
 def test_basis_functions_without_weights_are_dropped(data, fit):
