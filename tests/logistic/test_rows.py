@@ -6,12 +6,13 @@ from threading import Event
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.special import log_expit, log_softmax
 
 from pydirect.logistic import LabelledRows
-from pydirect.logistic.ascent import LikelihoodMoments
+from pydirect.logistic.ascent import Ascent, LikelihoodMoments, climb
 from pydirect.logistic.fit import ascend_rows, ascend_stream
-from pydirect.logistic.gaussian import FullGaussian, VariancePrior
+from pydirect.logistic.gaussian import FullGaussian, VariancePrior, gaussian_solve
 from pydirect.logistic.latent import JAAKKOLA, SOFTMAX
 from pydirect.logistic.likelihood import label_log_probability
 from pydirect.logistic.rows import FACTORS, MEAN_OPTIONS, RotatedFeatures, RowPasses
@@ -268,18 +269,38 @@ def converged(make_rows):
 
 def test_variances_are_those_of_a_sharper_posterior(converged):
     rows, ascent = converged
-    state = ascent.best.state
-    for factor, found in zip(FACTORS, rows.sharpened_variances(state, FACTORS).T, strict=True):
+    state, factors = ascent.best.state, np.array(FACTORS)
+    unit, share = rows.in_unit_directions(state)
+    for factor, found in zip(FACTORS, unit.sharpened_variances(share, factors).T, strict=True):
         sharper = FullGaussian.solve(factor * state.gram, state.mean, 4.0)
         np.testing.assert_allclose(found, rows.moments(sharper)[1], rtol=1e-9)
+
+
+def test_means_of_many_classes_follow_a_row_about_as_refits_do():
+    rng, picked = np.random.default_rng(2), np.arange(0, 100, 5)
+    x, centre, place = (rng.uniform(0, 1, (n, 2)) for n in (100, 30, 12))
+    phi = np.exp(-0.5 * cdist(x, centre, "sqeuclidean") / 0.2**2)
+    label = (rng.gumbel(size=(100, 12)) - 8 * cdist(x, place)).argmax(axis=1)
+    rows = LabelledRows.from_arrays(phi, np.where(label[:, None] == np.arange(12), 1.0, -1.0))
+    prior, stop = VariancePrior(9.0, 0.0), Event()
+    solution = ascend_rows(rows, prior, max_iter=1000, stop=stop).best
+    several, one = (rows.left_out(solution.latent, state).mean[picked] for state in (solution.state, None))
+    refitted = np.empty((len(picked), 12))
+    for k, i in enumerate(picked):
+        part = rows.chosen(np.delete(np.arange(100), i))
+        start = Ascent(gaussian_solve(prior, part.improved), solution.state, 1000)
+        refitted[k] = phi[i] @ climb(part, start, stop).best.posterior.mean
+    moved, own, shared = (found - rows.moments(solution.latent)[0][picked] for found in (refitted, several, one))
+    assert np.linalg.norm(own - moved) < 0.7 * np.linalg.norm(shared - moved)
+    lengths, of_own, of_shared = (np.linalg.norm(found, axis=1) for found in (moved, own, shared))
+    assert np.median(of_own / lengths) < 1.5 < 2 < np.median(of_shared / lengths), "one curvature is too small"
 
 
 def test_the_factor_is_the_best_of_all_by_left_out_labels(converged):
     rows, ascent = converged
     solution = ascent.best
-    left, [plain] = rows.left_out(solution.latent, solution.state), rows.left_out(solution.latent).log_probability
-    variances = rows.sharpened_variances(solution.state, FACTORS)
-    np.testing.assert_allclose(left.variance, left.variance[:, :1] * variances / variances[:, :1], rtol=1e-12)
+    left, plain = rows.left_out(solution.latent, solution.state), rows.left_out(solution.latent)
+    np.testing.assert_allclose(left.variance[:, 0], plain.variance[:, 0], rtol=1e-9)
+    assert (np.diff(left.variance, axis=1) < 0).all()
     values = left.log_probability @ rows.weight
     assert values[left.place()] == max(values) == pytest.approx(-left.log_loss * rows.weight.sum())
-    assert values[0] == pytest.approx(rows.weight @ plain)

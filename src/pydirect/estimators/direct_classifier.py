@@ -97,7 +97,7 @@ class DirectClassifier(Classifier, OfLabels):
     left_out_probability_ : ndarray of shape (n_kept,)
         Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
     sharpness_ : float
-        Power to which probabilities are taken, one unless left-out labels are surely likelier under another.
+        Power to which probabilities are taken, chosen by left-out labels.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes. With
         the softmax and a prior that is not Gaussian, an approximation of it. It is that of the posterior before the
@@ -119,9 +119,9 @@ class DirectClassifier(Classifier, OfLabels):
     exact one; probabilities are integrals over it, not those of its mean. Several classes share one covariance, which
     is too cautious where few of them are in question: with Gaussian weights its precision is multiplied by the
     factor for which left-out labels are likeliest; see `pydirect.estimators.left_out`. They also choose the power to
-    which probabilities are taken, ``sharpness_``, where it gains two standard errors, as for labels that never
-    contradict each other. Logits, draws and exports to devices are without it. Log losses on held-out rows, beside
-    those of scikit-learn's classifiers: ``bench/paper/classification.py``.
+    which probabilities are taken, ``sharpness_``: of two classes only where it gains two standard errors, as for labels
+    that never contradict each other. Logits, draws and exports to devices are without it. Log losses on held-out rows,
+    beside those of scikit-learn's classifiers: ``bench/paper/classification.py``.
 
     Examples
     --------

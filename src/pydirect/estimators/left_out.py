@@ -44,7 +44,7 @@ LEAST_ROWS, SURE = 20, 50.0
 AMPLITUDES = (4.0, 16.0)
 MOST_ROWS, MOST_LABELS = 2000, 50_000
 STANDARD_ERRORS = 2.5
-# The same of the power of probabilities.
+# The same of the power of probabilities of two classes.
 STANDARD_ERRORS_OF_SHARPNESS = 2.0
 
 
@@ -133,11 +133,12 @@ class LabelsLeftOut:
         return found
 
     def sharpened(self, index: NDArray[np.intp]) -> LabelsLeftOut:
-        """Return the same with the power that makes labels, `index` by number, surely likelier, or with one."""
+        """Return the same with the power that makes labels, `index` by number, likelier; of two classes surely."""
         log_p, labels, weight = self.classes()[self.scored], index[self.scored], self.weight[self.scored]
         power = sharpness_of(log_p, labels, weight)
         gain = (normalised(power * log_p) - log_p)[np.arange(len(labels)), labels]
-        return replace(self, sharpness=power) if is_sure(gain, weight, STANDARD_ERRORS_OF_SHARPNESS) else self
+        is_chosen = log_p.shape[1] > 2 or is_sure(gain, weight, STANDARD_ERRORS_OF_SHARPNESS)
+        return replace(self, sharpness=power) if is_chosen else self
 
 
 def is_sure(gain: FloatArray, weight: FloatArray, n_errors: float) -> bool:

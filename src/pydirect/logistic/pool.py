@@ -18,9 +18,9 @@ from pydirect.logistic.likelihood import log_sum_exp
 LEAST_LOG_PROBABILITY = float(np.log(1e-4))
 # Largest weight of a part, and rows of a Gaussian prior of the weights about 1/M for each of M parts.
 LARGEST_WEIGHT = 2.0
-# Least power of a model's own probabilities: none makes all classes alike.
-LEAST_SHARPNESS = 0.1
 PRIOR_ROWS = 5.0
+# Least power of a model's own probabilities, as none makes all classes alike, and rows of its prior about one.
+LEAST_SHARPNESS, ROWS_OF_SHARPNESS = 0.1, 50.0
 
 
 # Of a tree's votes, what is added to the shares.
@@ -47,7 +47,7 @@ def pooled_log_probability(weights: FloatArray, log_p: FloatArray, floor: float 
 
 def sharpness_of(log_p: FloatArray, index: NDArray[np.intp], weight: FloatArray) -> float:
     """Power of probabilities, (n_rows, n_classes), under which labels left out are likeliest."""
-    return float(pool_weights(log_p[None], index, weight, -np.inf, LEAST_SHARPNESS)[0])
+    return float(pool_weights(log_p[None], index, weight, -np.inf, LEAST_SHARPNESS, ROWS_OF_SHARPNESS)[0])
 
 
 def pool_weights(
@@ -56,6 +56,7 @@ def pool_weights(
     weight: FloatArray,
     floor: float = LEAST_LOG_PROBABILITY,
     least: float = 0.0,
+    prior_rows: float = PRIOR_ROWS,
 ) -> FloatArray:
     """Weights (n_parts,), at least `least`, under which labels left out of every part are likeliest.
 
@@ -64,7 +65,7 @@ def pool_weights(
     """
     floored = np.maximum(log_p, floor)
     n_parts, n_rows, _ = floored.shape
-    labels, centre, rows = floored[:, np.arange(n_rows), index], 1 / n_parts, PRIOR_ROWS * n_parts
+    labels, centre, rows = floored[:, np.arange(n_rows), index], 1 / n_parts, prior_rows * n_parts
 
     def objective(w: FloatArray) -> tuple[float, FloatArray]:
         mixed = np.tensordot(w, floored, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.linalg import eigh, solve_triangular
 from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import log_expit, logsumexp
 
 from pydirect import _core
@@ -29,6 +30,9 @@ from pydirect.streams.rows import Rows
 HELD_BYTES = 2**30
 # Least share of a row's posterior variance that is left when its own site is taken out.
 LEAST_LEFT = 1e-6
+TINY = float(np.finfo(float).tiny)
+# Relative residual of the solution that tells by how much means follow a row: its square is the error.
+PROBE_TOLERANCE = 0.03
 # Size of the sample whose fit is the start, and how many times as many rows have none.
 START_ROWS = 4_000
 START_ROWS_PER_WEIGHT = 8
@@ -254,7 +258,7 @@ class LabelledRows:
         """
         right = self.t > 0
         probability = right - self.model.terms(self.t, mean, variance).residual
-        tilt = np.log(np.maximum(probability, np.finfo(float).tiny)) - mean
+        tilt = np.log(np.maximum(probability, TINY)) - mean
 
         def at(mean: FloatArray, rows: slice) -> tuple[FloatArray, FloatArray]:
             logit = mean + tilt[rows]
@@ -279,24 +283,68 @@ class LabelledRows:
     def left_out(self, latent: LatentGaussian | LikelihoodMoments, state: State | None = None) -> RowsLeftOut:
         """Return what is predicted of every row without it, to second order; of a state for all `FACTORS`.
 
-        Without its site, of precision h and residual r, a row's logits have the variance v/(1 − hv) and means lower by
-        that times r. With the row's own K × K curvature in place of h, means of refits were missed by four times more.
+        Without its site, of precision h and residual r, a row's logits have the variance c = v/(1 − hv) and means lower
+        by that times r. Several classes have one covariance, but their means obey the curvature of every row's own
+        classes, which is larger where few are in question: c of the means is that at the factor of `follows`.
         """
         mean, variance = self.moments(latent)
         terms, one = self.model.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
-        without = variance / np.maximum(1 - one * terms.precision * variance, LEAST_LEFT)
-        mean = mean - (without * one)[:, None] * terms.residual
-        if state is None or self.n_functions == 1:
-            return RowsLeftOut(self, mean, without[:, None])
-        sharp = self.sharpened_variances(state, FACTORS)
-        return RowsLeftOut(self, mean, without[:, None] * sharp / np.maximum(sharp[:, :1], np.finfo(float).tiny))
+        several = state is not None and self.n_functions > 1
+        unit, share = self.in_unit_directions(state) if several else (self, np.empty(0))
 
-    def sharpened_variances(self, state: State, factors: Sequence[float]) -> FloatArray:
-        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors)."""
+        def without(spread: FloatArray, factors: FloatArray, copies: FloatArray) -> FloatArray:
+            return spread / np.maximum(1 - (copies * terms.precision)[:, None] * factors * spread, LEAST_LEFT)
+
+        factors, spread = np.ones(1), variance[:, None]
+        moved = found = without(spread, factors, one)
+        if state is not None and self.n_functions > 1:
+            factors = np.array(FACTORS)
+            unit, share = self.in_unit_directions(state)
+            spread = unit.sharpened_variances(share, factors)
+            found = without(spread, factors, one)
+            if unit.is_held:  # of more rows than fit into memory, none moves the means by much
+                factor = np.array([unit.follows(terms, share, without(spread, factors, self.weight))])
+                moved = without(unit.sharpened_variances(share, factor), factor, one)
+        return RowsLeftOut(self, mean - moved * one[:, None] * terms.residual, found)
+
+    def in_unit_directions(self, state: State) -> tuple[Self, FloatArray]:
+        """Return the rows in directions of unit variance under (A + I/τ)⁻¹, and A's share of the precision of each."""
         eigenvalues, vectors = eigh(state.gram, check_finite=False, driver="evd")
-        information = np.maximum(eigenvalues, 0.0)[:, None] * np.array(factors)
-        variances = 1 / (information + np.exp(-state.log_variance))
-        return np.concatenate(list(self.map_blocks(lambda phi, _: (phi @ vectors) ** 2 @ variances)))
+        information = np.maximum(eigenvalues, 0.0)
+        precision = information + np.exp(-state.log_variance)
+        return self.rotated(vectors / np.sqrt(precision)), information / precision
+
+    def sharpened_variances(self, share: FloatArray, factors: FloatArray) -> FloatArray:
+        """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors), of rows in unit directions."""
+        variances = 1 / (1 + share[:, None] * (factors - 1))
+        return np.concatenate(list(self.map_blocks(lambda phi, _: phi**2 @ variances)))
+
+    def follows(self, terms: RowTerms, share: FloatArray, without: FloatArray) -> float:
+        """Return at which factor of A the rows' residuals have the variance Σ rᵀCr of the whole curvature.
+
+        That curvature is the sum over rows of H = E[diag(π) − ππᵀ], about proportional to that of expected
+        probabilities, and C are covariances of a row's logits under it; a random sign for every row makes the sum a
+        single solution (Hutchinson 1989). Under a factor, C is (I/c + H)⁻¹ with variances c `without` the row,
+        (n_samples, n_factors).
+        """
+        residual, p = self.weight[:, None] * terms.residual, (self.t > 0) - terms.residual
+        scale = self.weight * (self.n_functions - 1) * terms.precision / np.maximum((p * (1 - p)).sum(axis=1), TINY)
+        probe = self.x.T @ (np.random.default_rng(0).choice([-1.0, 1.0], (self.n_samples, 1)) * residual)
+
+        def curved(flat: FloatArray) -> FloatArray:
+            direction = flat.reshape(probe.shape)
+            moved = p * (self.x @ direction)
+            moved = scale[:, None] * (moved - p * moved.sum(axis=1, keepdims=True))
+            return (self.x.T @ moved + (1 - share)[:, None] * direction).ravel()
+
+        solved, _ = cg(LinearOperator((probe.size, probe.size), matvec=curved), probe.ravel(), rtol=PROBE_TOLERANCE)
+        exact, shared, root = float(probe.ravel() @ solved), [], np.sqrt(scale)[:, None] * p
+        for spread in without.T:  # Sherman and Morrison
+            diagonal = 1 / np.maximum(spread, TINY)[:, None] + scale[:, None] * p
+            own, turned = residual**2 / diagonal, root / diagonal
+            found = own.sum(axis=1) + (turned * residual).sum(axis=1) ** 2 / (1 - (turned * root).sum(axis=1))
+            shared.append(float(found.sum()))
+        return float(np.exp(np.interp(-np.log(max(exact, TINY)), -np.log(np.maximum(shared, TINY)), np.log(FACTORS))))
 
     def log_likelihoods(self, weights: FloatArray) -> FloatArray:
         """Σ ω log p(y | w) of draws of the weights, (n_draws,); `weights`, (n_weights, n_functions, n_draws)."""
