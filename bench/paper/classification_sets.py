@@ -143,7 +143,7 @@ SETS = {
 }
 
 
-# --- sets on which nothing was chosen
+# --- more sets, others of whose draws have chosen what several classes' probabilities are taken to the power of
 
 
 def waves(rng: np.random.Generator, n: int) -> Any:
@@ -243,4 +243,85 @@ FRESH = {
         (nothing, (300,)),
     )
     for n in sizes
+}
+
+
+# --- public sets that packages bring along, and synthetic ones of other kinds: nothing was chosen on these either
+
+
+def numbered(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of numbers, and labels by number."""
+    return np.asarray(x, dtype=float), np.unique(np.asarray(y), return_inverse=True)[1]
+
+
+def of_river(name: str) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """A set of the package river."""
+
+    def load(return_X_y: bool) -> tuple[np.ndarray, np.ndarray]:
+        from river import datasets
+
+        rows = list(getattr(datasets, name)())
+        return numbered([list(row.values()) for row, _ in rows], [str(label) for _, label in rows])
+
+    return load
+
+
+def of_statsmodels(
+    name: str, target: str, unused: tuple[str, ...] = ()
+) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """A set of the package statsmodels."""
+
+    def load(return_X_y: bool) -> tuple[np.ndarray, np.ndarray]:
+        import statsmodels.api as sm
+
+        frame = getattr(sm.datasets, name).load_pandas().data
+        return numbered(frame.drop(columns=[target, *unused]), frame[target])
+
+    return load
+
+
+def units(rng: np.random.Generator, n: int) -> Any:
+    """Three classes by the outputs of a random network of ten tanh units on eight columns."""
+    x = rng.standard_normal((n, 8))
+    hidden = np.tanh(x @ rng.normal(0, 0.8, (8, 10)) + rng.standard_normal(10))
+    return x, hidden @ rng.normal(0, 1.5, (10, 3)), (0.4, 0.35, 0.25)
+
+
+def checks(rng: np.random.Generator, n: int) -> Any:
+    """A board of five by five squares in two of five columns."""
+    x = rng.uniform(0, 5, (n, 5))
+    return of_two(x, np.where(np.floor(x[:, :2]).sum(axis=1) % 2, 2.5, -2.5), 0.5)
+
+
+def rates(rng: np.random.Generator, n: int) -> Any:
+    """Six classes that differ by the rates of twelve counts."""
+    level = np.exp(rng.normal(0.5, 0.5, (6, 12)))
+    y = rng.integers(0, 6, n)
+    x = rng.poisson(level[y]).astype(float)
+    return x, x @ np.log(level).T - level.sum(axis=1), np.full(6, 1 / 6)
+
+
+def ridges(rng: np.random.Generator, n: int) -> Any:
+    """Two classes by a sum of four ridges in nine columns, half of which say nothing."""
+    x = rng.uniform(-2, 2, (n, 9))
+    return of_two(x, 2.5 * np.sin(x[:, :5] @ rng.normal(0, 0.8, (5, 4))).sum(axis=1), 0.35)
+
+
+def twelve(rng: np.random.Generator, n: int) -> Any:
+    """Twelve classes of unequal size about centres in six columns, with a column of noise for each."""
+    centre = rng.normal(0, 1.6, (12, 6))
+    x = rng.normal(0, 1.7, (n, 12))
+    return x, -0.9 * ((x[:, None, :6] - centre) ** 2).sum(axis=2), np.arange(1, 13) / 78
+
+
+UNSEEN = {
+    "phishing": DataSet(of_river("Phishing")),
+    "segments": DataSet(of_river("ImageSegments")),
+    "bananas": DataSet(of_river("Bananas")),
+    "votes": DataSet(of_statsmodels("anes96", "vote")),
+    "parties": DataSet(of_statsmodels("anes96", "PID")),
+    **{name: SETS[name] for name in ("iris", "wine", "breast_cancer")},
+    **{
+        f"{load.__name__} {n}": DataSet(load, n) for load in (units, checks, rates, ridges, twelve) for n in (300, 1200)
+    },
 }

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 
@@ -25,7 +25,7 @@ def boxes(n, rng, n_classes=2):
 @pytest.fixture(autouse=True, scope="module")
 def few_trees():
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30, "N_TREES": 40}.items():
+        for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30}.items():
             patch.setattr(pooled, name, value)
         yield
 
@@ -59,15 +59,12 @@ def test_trees_as_arrays_are_those_of_scikit_learn(n_classes):
     trees.check()
     assert trees.values(x).shape == (300, 12, n_outputs)
     np.testing.assert_allclose(trees(x).squeeze(), boosted.decision_function(x), rtol=1e-12, atol=1e-12)
-    forest = RandomForestClassifier(9, random_state=0).fit(x, y)
-    votes = Trees.forest(forest.estimators_, 4)
-    votes.check()
-    np.testing.assert_allclose(votes(x), forest.predict_proba(x), rtol=1e-12, atol=1e-12)
 
 
 def test_trees_that_lead_backwards_are_refused():
     x, y = boxes(100, np.random.default_rng(1))
-    trees = Trees.forest(RandomForestClassifier(1, random_state=0).fit(x, y).estimators_, 4)
+    boosted = HistGradientBoostingClassifier(max_iter=1, early_stopping=False).fit(x, y)
+    trees = Trees.boosted(boosted._predictors, boosted._baseline_prediction.ravel(), 4)
     left = trees.left.copy()
     left[1] = 0
     with pytest.raises(ValueError, match="later ones"):
@@ -111,7 +108,7 @@ def test_a_pool_is_better_than_the_kernel_where_labels_jump(n_classes, rows, poo
     assert pooled < alone - 0.005
     losses = pools[n_classes].left_out_log_loss_
     assert losses["pool"] < losses["kernel"] and abs(losses["pool"] - pooled) < 0.15
-    assert list(losses) == ["kernel", "boosted trees", *["forest"] * (n_classes > 2), "pool"]
+    assert list(losses) == ["kernel", "boosted trees", "pool"]
 
 
 def test_without_trees_it_is_the_kernel_model(rows):
@@ -221,13 +218,6 @@ def test_several_outputs_have_weights_of_their_own():
 
 
 # --- parts that fail or must be refused
-
-
-def test_rows_in_every_bag_have_no_votes():
-    x, y = boxes(60, np.random.default_rng(3), 3)
-    weight = np.where(np.arange(60) == 7, 200.0, 1.0)
-    _, log_p = pooled.forest_of_classes(x, y, weight, np.random.default_rng(0))
-    np.testing.assert_allclose(log_p[7], -np.log(3))
 
 
 @pytest.mark.parametrize("kind", [PooledClassifier, PooledRegressor])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
@@ -39,7 +38,7 @@ from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import quantiles_of
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool, Trees
 from pydirect.fitted.regression import FittedRegressor
-from pydirect.logistic.pool import log_of_votes, log_probability_of, pool_weights, pooled_log_probability
+from pydirect.logistic.pool import log_probability_of, pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
 N_FOLDS = 5
@@ -47,8 +46,8 @@ N_FOLDS = 5
 MOST_ROUNDS, CHUNK = 200, 25
 BOOSTING: dict[str, Any] = {"max_leaf_nodes": 15, "l2_regularization": 1.0, "early_stopping": False, "warm_start": True}
 LEARNING_RATE = 0.1  # 0.06 and 300 rounds gained nothing
-# Forest: trees, and rows that one tree sees at most.
-N_TREES, MOST_TREE_ROWS = 200, 20_000
+BINS_OF_CLASSES = 63  # 255 take twice as long and gain nothing
+FEW_CLASSES = 5  # of more, each with a tree a round, rounds are half as many and learn twice as much
 
 
 def folds_of(index: NDArray[np.intp], rng: np.random.Generator, n_folds: int = N_FOLDS) -> NDArray[np.intp]:
@@ -75,8 +74,10 @@ def boosted(
     """
     seed = int(rng.integers(2**31))
     kind = HistGradientBoostingRegressor if n_classes is None else HistGradientBoostingClassifier
-    smallest = 20 if n_classes is None else int(np.clip(len(x) / 100, 3, 20))
-    boosting = kind(min_samples_leaf=smallest, learning_rate=LEARNING_RATE, **BOOSTING)
+    smallest, bins, speed = 20, 255, 1
+    if n_classes is not None:
+        smallest, bins, speed = int(np.clip(len(x) / 100, 3, 20)), BINS_OF_CLASSES, 1 + (n_classes > FEW_CLASSES)
+    boosting = kind(min_samples_leaf=smallest, learning_rate=speed * LEARNING_RATE, max_bins=bins, **BOOSTING)
     models = [clone(boosting).set_params(random_state=seed + k) for k in range(N_FOLDS)]
     score, best = np.zeros((len(x), 1 if n_classes in (None, 2) else n_classes)), (np.inf, 0)
     found = np.zeros_like(score)
@@ -87,7 +88,7 @@ def boosted(
             return weight[rows] @ (path[:, :, 0] - y[rows, None]) ** 2
         return -weight[rows] @ np.take_along_axis(log_probability_of(path), y[rows, None, None], axis=2)[:, :, 0]
 
-    for done in range(0, MOST_ROUNDS, CHUNK):
+    for done in range(0, MOST_ROUNDS // speed, CHUNK):
         losses, paths = np.zeros(CHUNK), []
         for k, own in enumerate(models):
             train, rows = np.flatnonzero(folds != k), np.flatnonzero(folds == k)
@@ -113,25 +114,6 @@ def _grown(boosting: HistGradientBoostingClassifier | HistGradientBoostingRegres
     """Predictors of every round, and where their sums begin, (n_outputs,): only in private attributes of boosting."""
     own = vars(boosting)
     return own["_predictors"], np.ravel(own["_baseline_prediction"])
-
-
-def forest_of_classes(
-    x: FloatArray, index: NDArray[np.intp], weight: FloatArray, rng: np.random.Generator
-) -> tuple[Trees, FloatArray]:
-    """A random forest, and log probabilities (n_rows, n_classes) of rows out of their bags."""
-    forest = RandomForestClassifier(
-        N_TREES,
-        min_samples_leaf=2,
-        oob_score=True,
-        max_samples=min(len(x), MOST_TREE_ROWS),
-        random_state=int(rng.integers(2**31)),
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of rows that are in every bag
-        forest.fit(x, index, weight)
-    votes = np.nan_to_num(forest.oob_decision_function_)
-    votes[votes.sum(axis=1) == 0] = 1 / votes.shape[1]  # of rows that are in every bag
-    return Trees.forest(forest.estimators_, x.shape[1]), log_of_votes(votes)
 
 
 # Rows from which there are trees with trees="auto", and at all.
@@ -204,8 +186,8 @@ class PooledClassifier(Pool, Classifier):
     features : str, Nystroem, Fourier or Polynomial, default="auto"
         Of the kernel model, as of `DirectClassifier`. Trees see the same rows, which must be columns.
     trees : {"auto", True, False}, default="auto"
-        Whether trees of scikit-learn are in the pool: histogram gradient boosting and, for more than two classes, a
-        random forest. ``"auto"``: from 100 rows on; True: from 20 rows on.
+        Whether scikit-learn's histogram gradient boosting is in the pool. ``"auto"``: from 100 rows on; True:
+        from 20 rows on.
     class_weight : dict, "balanced" or None, default=None
         Factors of the classes' predictive odds; zero leaves a class out. Parts and their weights are as without.
     random_state : int, RandomState or None, default=0
@@ -229,8 +211,8 @@ class PooledClassifier(Pool, Classifier):
     Notes
     -----
     Labels are left out of the kernel model, its kernel included, by `pydirect.estimators.left_out`; of boosted trees by
-    five folds, whose trees are averaged and have one number of rounds, that of the least loss out of fold; of the
-    forest out of bag. A class with a single row is in every fold's training rows and not scored.
+    five folds, whose trees are averaged and have one number of rounds, that of the least loss out of fold. A class with
+    a single row is in every fold's training rows and not scored.
 
     Examples
     --------
@@ -381,10 +363,6 @@ def _class_pool(
     with progress.stage("boosted trees"):
         trees, score = boosted(rows.x, index, rows.weight, folds, rng, n_classes)
         pool, found["boosted trees"] = replace(pool, boosted=trees), log_probability_of(score)
-    if n_classes > 2:
-        with progress.stage("forest"):
-            forest, found["forest"] = forest_of_classes(rows.x, index, rows.weight, rng)
-            pool = replace(pool, forest=forest)
     scored = left.scored & (folds >= 0)
     log_p, labels, mass = np.stack([own[scored] for own in found.values()]), index[scored], left.weight[scored]
     weights = pool_weights(log_p, labels, mass)

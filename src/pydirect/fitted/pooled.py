@@ -15,7 +15,7 @@ from pydirect._validation import FloatArray, short_repr
 from pydirect.fitted.classification import FittedClassifier, normalised
 from pydirect.fitted.predictor import Components, Predictor
 from pydirect.fitted.regression import FittedRegressor, of_part
-from pydirect.logistic.pool import log_of_votes, log_probability_of, pooled_log_probability
+from pydirect.logistic.pool import log_probability_of, pooled_log_probability
 from pydirect.persistence.schema import AnyFinite, Ascending, AtLeast, Between, Indices, Shape
 
 # Values of leaves that one thread looks up at a time.
@@ -26,9 +26,9 @@ BLOCK = 2**18
 class Trees:
     """The sum of trees, each from rows of numbers to its values, one after another for the outputs or for all at once.
 
-    A row goes from a node to ``left`` where its column is at most the threshold, in single precision if ``single``, and
-    else to ``right``; both are larger than the node, and leaves lead nowhere, to themselves. ``base`` (n_outputs,) is
-    where sums begin; ``value`` (n_nodes, 1), of trees that belong to the outputs in turn, or (n_nodes, n_outputs).
+    A row goes from a node to ``left`` where its column is at most the threshold and else to ``right``; both are larger
+    than the node, and leaves lead nowhere, to themselves. ``base`` (n_outputs,) is where sums begin; ``value``
+    (n_nodes, 1), of trees that belong to the outputs in turn, or (n_nodes, n_outputs).
     """
 
     n_columns: Annotated[int, AtLeast(1)]
@@ -39,7 +39,6 @@ class Trees:
     left: Annotated[NDArray[np.int32], Shape("n_nodes*"), Indices("n_nodes")]
     right: Annotated[NDArray[np.int32], Shape("n_nodes*"), Indices("n_nodes")]
     value: Annotated[FloatArray, Shape("n_nodes*", "n_outputs or 1")]
-    single: bool = False
 
     __repr__ = short_repr
 
@@ -77,17 +76,6 @@ class Trees:
         return cls._of([*map(len, trees)], leaf, nodes["feature_idx"], threshold, below, value, base, n_columns)
 
     @classmethod
-    def forest(cls, trees: Sequence[Any], n_columns: int) -> Self:
-        """Take trees out of scikit-learn's forest for classes, whose mean is the sum of these."""
-        own = [tree.tree_ for tree in trees]
-        names = ("feature", "threshold", "children_left", "children_right", "value")
-        column, threshold, left, right, votes = (np.concatenate([getattr(t, name) for t in own]) for name in names)
-        value, base = votes[:, 0], np.zeros(votes.shape[2])
-        value = value / value.sum(axis=1, keepdims=True) / len(own)
-        sizes = [tree.node_count for tree in own]
-        return cls._of(sizes, left < 0, column, threshold, (left, right), value, base, n_columns, True)
-
-    @classmethod
     def _of(
         cls,
         sizes: Sequence[int],
@@ -98,18 +86,17 @@ class Trees:
         value: FloatArray,
         base: ArrayLike,
         n_columns: int,
-        single: bool = False,
     ) -> Self:
         """Return trees of `sizes` nodes, which lead to nodes `below` of their own tree."""
         start, place = np.cumsum(sizes) - sizes, np.arange(len(leaf))
         left, right = (np.where(leaf, place, side + np.repeat(start, sizes)).astype(np.int32) for side in below)
         column, threshold = np.where(leaf, 0, column).astype(np.int32), np.where(leaf, 0.0, threshold)
         value = np.where(leaf[:, None], value, 0.0)
-        return cls(n_columns, np.array(base), start.astype(np.int32), column, threshold, left, right, value, single)
+        return cls(n_columns, np.array(base), start.astype(np.int32), column, threshold, left, right, value)
 
     def values(self, x: FloatArray) -> FloatArray:
         """What every round of trees adds, one tree for each output or one for all, (n_rows, n_rounds, n_outputs)."""
-        numbers: NDArray[Any] = x.astype(np.float32 if self.single else np.float64).ravel()
+        numbers = np.ravel(x)
         first = np.arange(0, len(numbers), self.n_columns)[:, None]
         node = np.broadcast_to(self.root, (len(first), len(self.root)))
         for _ in range(self.depth):
@@ -130,16 +117,15 @@ of_kernel = partial(of_part, "kernel")
 
 @dataclass(frozen=True, eq=False)
 class FittedClassPool:
-    """A log-linear pool of a kernel model and, of encoded rows, boosted trees and a forest.
+    """A log-linear pool of a kernel model and, of encoded rows, boosted trees.
 
     ``weights`` (n_parts,) are of the parts there are, in this order; ``order`` (n_classes,) the place of every class
-    among the outputs of all but the first. ``moves`` (n_classes,) are logarithms of factors of the odds, and
+    among the outputs of the trees. ``moves`` (n_classes,) are logarithms of factors of the odds, and
     ``left_out_probability`` quantiles of the pool's probabilities of labels left out, ascending.
     """
 
     kernel: FittedClassifier
     boosted: Trees | None
-    forest: Trees | None
     weights: Annotated[FloatArray, Shape("n_parts"), AtLeast(0.0)]
     names: Annotated[tuple[str, ...], Shape("n_parts")]
     order: Annotated[NDArray[np.intp], Shape("n_classes")]
@@ -157,7 +143,7 @@ class FittedClassPool:
     def alone(cls, kernel: FittedClassifier, order: NDArray[np.intp]) -> Self:
         """Return a kernel model as a pool of its own, with the order of classes that trees would have."""
         none, sets = np.empty(0), kernel.left_out_probability
-        return cls(kernel, None, None, np.ones(1), ("kernel",), order, none, sets, np.zeros(len(order)))
+        return cls(kernel, None, np.ones(1), ("kernel",), order, none, sets, np.zeros(len(order)))
 
     @property
     def part_weights(self) -> list[float]:
@@ -166,25 +152,22 @@ class FittedClassPool:
 
     def check(self) -> None:
         """Raise unless all parts are of the same classes and columns."""
-        n_classes = len(self.kernel.classes)
-        both = (self.boosted, n_classes if n_classes > 2 else 1), (self.forest, n_classes)
-        trees = [(own, n) for own, n in both if own is not None]
-        if len(self.weights) != 1 + len(trees):
+        n_classes, trees = len(self.kernel.classes), self.boosted
+        if len(self.weights) != 1 + (trees is not None):
             raise ValueError("weights must be one for each part")
-        if any(len(own.base) != n or own.n_columns != self.basis.n_features_in for own, n in trees):
+        n_outputs = n_classes if n_classes > 2 else 1
+        if trees is not None and (len(trees.base), trees.n_columns) != (n_outputs, self.basis.n_features_in):
             raise ValueError("trees must be of the kernel model's classes and columns")
         if sorted(self.order) != [*range(n_classes)] or len(self.left_out_log_loss) not in (0, len(self.weights) + 1):
             raise ValueError("order and losses must be of all classes and parts")
 
     def log_probabilities(self, x: FloatArray) -> FloatArray:
         """Log probabilities that each part gives, (n_parts, n_rows, n_classes); zeros of parts without weight."""
-        found, k = np.zeros((len(self.weights), len(x), len(self.classes))), 0
+        found = np.zeros((len(self.weights), len(x), len(self.classes)))
         if self.weights[0] > 0:
             found[0] = self.kernel.log_proba(x)
-        for of, trees in ((log_probability_of, self.boosted), (log_of_votes, self.forest)):
-            k += trees is not None
-            if trees is not None and self.weights[k] > 0:
-                found[k] = of(trees(x))[:, self.order]
+        if self.boosted is not None and self.weights[1] > 0:
+            found[1] = log_probability_of(self.boosted(x))[:, self.order]
         return found
 
     def log_proba(self, x: FloatArray) -> FloatArray:

@@ -23,20 +23,11 @@ PRIOR_ROWS = 5.0
 LEAST_SHARPNESS, ROWS_OF_SHARPNESS = 0.1, 50.0
 
 
-# Of a tree's votes, what is added to the shares.
-VOTE = 1e-3
-
-
 def log_probability_of(score: FloatArray) -> FloatArray:
     """Log probabilities, (..., n_classes), of log odds (..., 1) or scores of the classes."""
     if score.shape[-1] > 1:
         return np.asarray(log_softmax(score, axis=-1))
     return np.asarray(log_expit(np.concatenate([-score, score], axis=-1)))
-
-
-def log_of_votes(votes: FloatArray) -> FloatArray:
-    """Log probabilities of shares of votes, none of them zero."""
-    return np.asarray(np.log((votes + VOTE) / (1 + VOTE * votes.shape[1])))
 
 
 def pooled_log_probability(weights: FloatArray, log_p: FloatArray, floor: float = LEAST_LOG_PROBABILITY) -> FloatArray:
