@@ -86,11 +86,11 @@ class FullGaussian:
 
     def latent_moments(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means (n_rows, n_functions) and variance (n_rows,) of φᵀw for rows of Φ."""
-        rows, variance = np.asarray(phi, dtype=np.float64), np.zeros(len(phi))
+        variance = np.zeros(len(phi))
         for begin in range(0, len(self.root), ROOT_COLUMNS):  # below its diagonal, the root is zero
             columns = slice(begin, begin + ROOT_COLUMNS)
             end = min(columns.stop, len(self.root))
-            variance += squared_norms(product(rows[:, :end], self.root[:end, columns]))
+            variance += squared_norms(np.asarray(product(phi[:, :end], self.root[:end, columns]), dtype=np.float64))
         return product(phi, self.mean), variance
 
 

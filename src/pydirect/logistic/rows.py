@@ -175,6 +175,14 @@ class LabelledRows:
 
         return ordered_map(of_block, row_blocks(self.n_samples, block_rows(self.n_weights, np.float64)), self.n_threads)
 
+    @cached_property
+    def single(self) -> Self:
+        """The same rows with Φ in single precision, if it is in memory and in range and the functions are many."""
+        many = self.is_held and self.n_functions >= MANY_FUNCTIONS
+        if not many or not SINGLE_RANGE[0] < np.abs(self.x).max(initial=0.0) < SINGLE_RANGE[1]:
+            return self
+        return replace(self, x=self.x.astype(np.float32))
+
     @single_blas_thread()
     def moments(self, latent: LatentGaussian | LikelihoodMoments) -> tuple[FloatArray, FloatArray]:
         """Means (n_samples, n_functions) and variance (n_samples,) of the logits at every row."""
@@ -185,7 +193,7 @@ class LabelledRows:
         def fill(phi: FloatArray, rows: slice) -> None:
             mean[rows], variance[rows] = latent.latent_moments(phi)
 
-        for _ in self.map_blocks(fill):
+        for _ in self.map_blocks(fill, self.x.dtype):
             pass
         return self.offset + mean, variance
 
@@ -205,7 +213,7 @@ class LabelledRows:
                 terms = replace(terms, residual=target_step * terms.residual + terms.precision[:, None] * mean)
             return evaluated(phi, terms, self.weight[rows])
 
-        return total(self.map_blocks(of_block), self.n_weights, self.n_functions)
+        return total(self.single.map_blocks(of_block, self.single.x.dtype), self.n_weights, self.n_functions)
 
     def times(self, weights: NDArray[Any]) -> NDArray[Any]:
         """Return Φ times weights (n_weights, n_functions), in their precision."""
@@ -217,16 +225,15 @@ class LabelledRows:
         Of many functions, integrals over the softmax would be dearer than more steps, and products with Φ are of single
         precision: the means need not be better than to some digits.
         """
-        shape, (at, row_variance) = posterior.mean.shape, self.moments(posterior)
+        shape, rows_of, dtype = posterior.mean.shape, self.single, self.single.x.dtype
+        root = posterior.root.astype(dtype, copy=False)
+        at, row_variance = rows_of.moments(FullGaussian(root, posterior.mean.astype(dtype)))
         many = self.n_functions >= MANY_FUNCTIONS
         likelihood = self._tilted(at, row_variance) if many else self._exact(row_variance)
-        in_range = SINGLE_RANGE[0] < np.abs(self.x).max(initial=0.0) < SINGLE_RANGE[1]
-        dtype = np.float32 if many and in_range else np.float64
-        rows_of = replace(self, x=self.x.astype(dtype, copy=False))
 
         def objective(flat: FloatArray) -> tuple[float, FloatArray]:
-            mean = posterior.root @ flat.reshape(shape)
-            row_mean = self.offset + rows_of.times(mean.astype(dtype))
+            mean = root @ flat.reshape(shape).astype(dtype)
+            row_mean = self.offset + rows_of.times(mean)
 
             def of_block(phi: NDArray[Any], rows: slice) -> tuple[float, FloatArray]:
                 value, residual = likelihood(row_mean[rows], rows)
@@ -235,7 +242,7 @@ class LabelledRows:
             value, slope = 0.5 * float(np.vdot(mean, mean)) / variance, -mean / variance
             for part, gradient in rows_of.map_blocks(of_block, dtype):
                 value, slope = value - part, slope + gradient
-            return value, -(posterior.root.T @ slope).ravel()
+            return value, -(root.T @ slope).ravel().astype(np.float64)
 
         start = solve_triangular(posterior.root, posterior.mean)
         found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
@@ -312,7 +319,9 @@ class LabelledRows:
         eigenvalues, vectors = eigh(state.gram, check_finite=False, driver="evd")
         information = np.maximum(eigenvalues, 0.0)
         precision = information + np.exp(-state.log_variance)
-        return self.rotated(vectors / np.sqrt(precision)), information / precision
+        turn, rows = vectors / np.sqrt(precision), self.single
+        unit = replace(rows, x=rows.times(turn.astype(rows.x.dtype))) if self.is_held else self.rotated(turn)
+        return unit, information / precision
 
     def sharpened_variances(self, share: FloatArray, factors: FloatArray) -> FloatArray:
         """Variances of φᵀw under (sA + I/τ)⁻¹ for several s, (n_samples, n_factors), of rows in unit directions."""
@@ -329,13 +338,14 @@ class LabelledRows:
         """
         residual, p = self.weight[:, None] * terms.residual, (self.t > 0) - terms.residual
         scale = self.weight * (self.n_functions - 1) * terms.precision / np.maximum((p * (1 - p)).sum(axis=1), TINY)
-        probe = self.x.T @ (np.random.default_rng(0).choice([-1.0, 1.0], (self.n_samples, 1)) * residual)
+        phi, signs = self.single.x, np.random.default_rng(0).choice([-1.0, 1.0], (self.n_samples, 1))
+        probe = phi.T @ (signs * residual).astype(phi.dtype)
 
         def curved(flat: FloatArray) -> FloatArray:
             direction = flat.reshape(probe.shape)
-            moved = p * (self.x @ direction)
+            moved = p * (phi @ direction.astype(phi.dtype))
             moved = scale[:, None] * (moved - p * moved.sum(axis=1, keepdims=True))
-            return (self.x.T @ moved + (1 - share)[:, None] * direction).ravel()
+            return (phi.T @ moved.astype(phi.dtype) + (1 - share)[:, None] * direction).ravel()
 
         solved, _ = cg(LinearOperator((probe.size, probe.size), matvec=curved), probe.ravel(), rtol=PROBE_TOLERANCE)
         exact, shared, root = float(probe.ravel() @ solved), [], np.sqrt(scale)[:, None] * p
@@ -397,9 +407,9 @@ class LabelledRows:
 
 def evaluated(phi: FloatArray, terms: RowTerms, weight: FloatArray) -> BoundEvaluation:
     """Return the sums over rows of Φ with given terms."""
-    root = np.sqrt(weight * terms.precision)
-    gradient = phi.T @ (weight[:, None] * terms.residual)
-    return BoundEvaluation(float(weight @ terms.value), gram(phi * root[:, None]), gradient)
+    root = np.sqrt(weight * terms.precision).astype(phi.dtype)
+    gradient = phi.T @ (weight[:, None] * terms.residual).astype(phi.dtype)
+    return BoundEvaluation(float(weight @ terms.value), gram(phi * root[:, None]).astype(np.float64), gradient)
 
 
 def total(parts: Iterable[BoundEvaluation], n_weights: int, n_functions: int, n_threads: int = 1) -> BoundEvaluation:
