@@ -161,21 +161,12 @@ class FittedClassPool:
         if sorted(self.order) != [*range(n_classes)] or len(self.left_out_log_loss) not in (0, len(self.weights) + 1):
             raise ValueError("order and losses must be of all classes and parts")
 
-    def log_probabilities(self, x: FloatArray) -> FloatArray:
-        """Log probabilities that each part gives, (n_parts, n_rows, n_classes); zeros of parts without weight."""
-        found = np.zeros((len(self.weights), len(x), len(self.classes)))
-        if self.weights[0] > 0:
-            found[0] = self.kernel.log_proba(x)
-        if self.boosted is not None and self.weights[1] > 0:
-            found[1] = log_probability_of(self.boosted(x))[:, self.order]
-        return found
-
     def log_proba(self, x: FloatArray) -> FloatArray:
         """Log probabilities of the pool, (n_rows, n_classes)."""
-        if np.count_nonzero(self.weights) == 1 and self.weights[0] == 1.0:
-            log_p = self.kernel.log_proba(x)
-        else:
-            log_p = pooled_log_probability(self.weights, self.log_probabilities(x))
+        log_p = self.kernel.log_proba(x)
+        if self.boosted is not None and self.weights.tolist() != [1.0, 0.0]:
+            of_trees = log_probability_of(self.boosted(x))[:, self.order]
+            log_p = pooled_log_probability(self.weights, np.stack([log_p, of_trees]))
         return normalised(log_p + self.moves) if self.moves.any() else log_p
 
 

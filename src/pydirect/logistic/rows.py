@@ -79,9 +79,9 @@ class RowsLeftOut:
         """Log probabilities of the labels, (n_factors, n_samples)."""
         return np.stack([self.rows.log_probability(self.mean, np.ascontiguousarray(v)) for v in self.variance.T])
 
-    def place(self, weight: FloatArray | None = None) -> int:
-        """Return which factor makes labels of given weights, by default the rows' own, likeliest."""
-        return int(np.argmax(self.log_probability @ (self.rows.weight if weight is None else weight)))
+    def place(self) -> int:
+        """Return which factor makes the labels likeliest."""
+        return int(np.argmax(self.log_probability @ self.rows.weight))
 
     @property
     def log_loss(self) -> float:
