@@ -33,7 +33,7 @@ def test_blocks_run_one_after_the_other(page, tmp_path, monkeypatch):
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
     pyplot.switch_backend("Agg")
     monkeypatch.chdir(tmp_path)
-    for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30, "N_TREES": 40}.items():  # what they show needs no more trees
+    for name, value in {"CHUNK": 10, "MOST_ROUNDS": 30}.items():  # what they show needs no more trees
         monkeypatch.setattr(pooled, name, value)
     names = {"__name__": "__main__"}
     try:

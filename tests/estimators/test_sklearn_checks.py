@@ -90,6 +90,6 @@ def expected_failures(estimator):
 @pytest.mark.filterwarnings("ignore:.*median absolute deviations")  # of the logarithm of a target near zero
 @pytest.mark.filterwarnings("ignore:text labels are taken", "ignore::pydirect.tables.TableWarning")
 def test_scikit_learn_accepts_the_estimator(estimator, check, monkeypatch):
-    for name in ("CHUNK", "MOST_ROUNDS", "N_TREES"):
+    for name in ("CHUNK", "MOST_ROUNDS"):
         monkeypatch.setattr(pooled, name, 3)
     check(estimator)

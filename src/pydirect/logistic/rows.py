@@ -296,8 +296,6 @@ class LabelledRows:
         """
         mean, variance = self.moments(latent)
         terms, one = self.model.terms(self.t, mean, variance), np.minimum(self.weight, 1.0)
-        several = state is not None and self.n_functions > 1
-        unit, share = self.in_unit_directions(state) if several else (self, np.empty(0))
 
         def without(spread: FloatArray, factors: FloatArray, copies: FloatArray) -> FloatArray:
             return spread / np.maximum(1 - (copies * terms.precision)[:, None] * factors * spread, LEAST_LEFT)
