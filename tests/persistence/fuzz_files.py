@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
-import io
 import json
 import os
 import sys
@@ -29,7 +28,6 @@ from test_container import mutate_and_sign, mutate_bytes, mutate_length_fields, 
 
 import pydirect
 from pydirect import Fourier, Gaussian, MeanField, Sequential, persistence, quantized
-from pydirect.cli.main import main as run_command
 from pydirect.estimators._estimator import as_json
 from pydirect.persistence.container import FORMAT_VERSION
 
@@ -37,7 +35,6 @@ RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((14, 2)), RNG.standard_normal((3, 2)) * 2
 Y = X[:, 0] + 0.3 * X[:, 1] ** 2 + 0.1 * RNG.standard_normal(14)
 LABELS = np.array(["low", "middle", "high"])[np.digitize(Y, [-0.5, 0.5])]
-TABLE = "a,b\n0.5,1\n-1,2\n"
 # Beyond the memory of the process when the campaign begins.
 MEMORY = 300 * 2**20
 
@@ -50,7 +47,6 @@ class Subject:
     document: persistence.Document
     read: Callable[[Path], Any]
     check: Callable[[Any, Path], None]
-    share: float = 1.0  # of the mutations
 
 
 # ------------------------------------------------------------------------------------------------------------ models
@@ -176,35 +172,6 @@ def difference(one: Any, other: Any, where: str = "header") -> str:
     return f"{where}: {one!r} and {other!r}"[:1000]
 
 
-# ------------------------------------------------------------------------------------- the command line and its tables
-
-
-def read_with_commands(path: Path) -> tuple[int, int]:
-    """Exit codes of ``info`` and ``predict``; both are refusals when either is."""
-    quiet = contextlib.redirect_stdout(io.StringIO()), np.errstate(all="ignore")
-    with quiet[0], quiet[1], contextlib.redirect_stderr(io.StringIO()) as messages:
-        codes = run_command(["info", str(path)]), run_command(["predict", str(path), str(path.with_suffix(".csv"))])
-    for line in messages.getvalue().splitlines():
-        assert line.startswith("pydirect: "), line
-    if max(codes) == 2:
-        raise persistence.FileFormatError(path, messages.getvalue())
-    return codes
-
-
-def check_codes(codes: tuple[int, int], path: Path) -> None:
-    assert codes == (0, 0)
-
-
-def table_model(path: Path) -> bytes:
-    data = path.with_suffix(".train.csv")
-    rows = [f"{a},{'u' if b > 0 else 'v'},{t}" for (a, b), t in zip(X.tolist(), Y.tolist(), strict=True)]
-    data.write_text("\n".join(["a,b,t", *rows]))
-    path.with_suffix(".csv").write_text("a,b\n0.5,u\n-1,v\n")
-    command = ["fit", str(data), "--target", "t", "-o", str(path), "--set", "features=linear", "--quiet"]
-    assert run_command([*command, "--test-fraction", "0"]) == 0
-    return path.read_bytes()
-
-
 # ------------------------------------------------------------------------------------------------------------ mutations
 
 
@@ -303,7 +270,6 @@ def subjects(directory: Path) -> dict[str, Subject]:
             name: subject(saved(make(), path), path, quantized.load_quantized, check_model)
             for name, make in QUANTISED.items()
         }
-        result["command line"] = subject(table_model(path), path, read_with_commands, check_codes, 0.2)
     return result
 
 
@@ -323,10 +289,8 @@ def limit_memory() -> None:
 def campaign(directory: Path, n_mutations: int, seed: int) -> dict[str, Any]:
     """Return counts, and what went wrong for the first time at each place of the code."""
     os.fsync = lambda _: None  # type: ignore[assignment]
-    (directory / "m.csv").write_text(TABLE)
     path, all_subjects = directory / "m", subjects(directory)
     limit_memory()
-    shares = sum(s.share for s in all_subjects.values())
     counts: Counter[str] = Counter()
     failures: dict[str, str] = {}
     for k, (name, subject) in enumerate(all_subjects.items()):
@@ -334,7 +298,7 @@ def campaign(directory: Path, n_mutations: int, seed: int) -> dict[str, Any]:
         assert reading(subject, path, later_version(subject.content)) is None
         rng = np.random.default_rng([seed, k])
         faulthandler.dump_traceback_later(200, exit=True)
-        for trial in range(ceil(n_mutations * subject.share / shares)):
+        for trial in range(ceil(n_mutations / len(all_subjects))):
             try:
                 (damage if trial % 3 else forge)(subject, path, rng, counts)
             except Exception as error:
