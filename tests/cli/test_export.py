@@ -96,7 +96,7 @@ def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
 
 
 @pytest.mark.slow
-def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, run, assert_refused):
+def test_budgets_of_classes(tmp_path, fit, data, capsys, run, assert_refused):
     output = tmp_path / "m.h"
     classifier = fit(*LINEAR, target="label")
     assert run("export", classifier, "-o", output, "--max-flash", 1450, "--data", data) == 0
@@ -108,9 +108,6 @@ def test_budgets_of_classes_and_of_several_targets(tmp_path, fit, data, capsys, 
     assert_refused(
         "export", classifier, "-o", output, "--max-flash", 1450, "--data", tmp_path / "gaps.csv", message="label"
     )
-    both = fit(*LINEAR, "--target", "z")
-    assert run("export", both, "-o", output, "--max-flash", 1400, "--data", data) == 0
-    assert "_N_OUTPUTS 2" in output.read_text()
 
 
 def test_a_default_model_gets_a_hint_at_its_exports(tmp_path, fit, assert_refused):
