@@ -92,14 +92,6 @@ def test_a_start_is_evaluated_under_the_model_it_comes_to(make_problem, start_co
         assert posterior.elbo == pytest.approx(truth, rel=1e-9)
 
 
-def test_a_start_must_be_possible(make_problem):
-    problem = make_problem()
-    start = fit_mean_field(*problem.fit_arguments)
-    log_prior = np.where(np.arange(np.shape(problem.levels)[-1]) == 0, -np.inf, problem.log_prior)
-    with pytest.raises(ValueError, match="start must not give mass to a level that log_prior forbids"):
-        fit_mixture(problem.statistics, problem.levels, log_prior, problem.noise_levels, n_components=1, start=start)
-
-
 DEGENERATE = {
     "one weight": (np.ones((9, 1)), 3),
     "a column of zeros": (np.c_[np.ones(9), np.zeros(9)], 3),

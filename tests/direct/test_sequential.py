@@ -223,13 +223,6 @@ def test_every_order_gives_a_bound(order, medium):
     assert medium.log_evidence_continuous + 3 > posterior.elbo > medium.elbo - 20
 
 
-def test_two_priors_of_one_scale_differ_by_their_densities(medium):
-    laplace = fit_sequential(MEDIUM, 0.09, prior="laplace")
-    assert np.isfinite(laplace.elbo) and laplace.elbo != medium.elbo
-    scaled = fit_sequential(MEDIUM, 0.09, 0.25, prior=GaussianPrior(2.0))
-    assert scaled.elbo == pytest.approx(medium.elbo, abs=0.5)
-
-
 def test_centred_levels_represent_weights_that_data_determine_to_a_small_fraction():
     rng = np.random.default_rng(0)
     phi = rng.standard_normal((500, 8))

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import pydirect
-from pydirect import DirectClassifier, MeanField, Nystroem, Sequential, SpikeAndSlabPrior
+from pydirect import DirectClassifier, Nystroem, Sequential
 from pydirect.logistic.pool import sharpness_of
 from pydirect.metrics import expected_calibration_error, reliability_curve
 
@@ -194,12 +194,6 @@ def test_unusual_data_give_sane_models(case):
 
 
 # Fitting
-
-
-def test_discrete_weights_are_sparse_on_shared_levels():
-    model = fit(features="linear", posterior=MeanField(prior=SpikeAndSlabPrior(0.5)))
-    assert 0 < model.sparsity_ < 1
-    assert model.posterior_.levels.shape == (4, 15) and (model.posterior_.levels[:, 7] == 0).all()
 
 
 @pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])

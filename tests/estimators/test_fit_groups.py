@@ -126,11 +126,6 @@ def test_models_survive_files_and_pickling(fitted, data, tmp_path):
     assert "fit_groups" in fitted[2].summary()
 
 
-def test_a_number_for_noise_is_that_of_every_group(data):
-    found = fit_groups(DirectRegressor("linear", noise=0.09, n_threads=1), *data)
-    assert all(model.noise_variance_ == pytest.approx(0.09) for model in found.values())
-
-
 def test_transformed_targets_and_tables_with_text(data):
     x, y, group = data
     frame = pd.DataFrame({"number": x[:, 0], "kind": np.where(x[:, 1] > 0, "a", "b")})

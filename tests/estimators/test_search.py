@@ -68,14 +68,6 @@ def test_search_counts_rows_by_their_weights_and_keeps_groups_together(data, sco
     assert search.best_estimator_.total_weight_ == weight.sum()
 
 
-def test_search_weighs_the_rows_that_fix_the_features(data):
-    x, y = data
-    weight = np.linspace(0.1, 3, 240)
-    search = DirectSearchCV(DirectRegressor("polynomial"), {"max_iter": [500]}, cv=2).fit(x, y, weight)
-    expected = clone(search.best_estimator_).fit(x, y, weight)
-    np.testing.assert_allclose(search.predict(x), expected.predict(x), atol=1e-9)
-
-
 def test_search_tells_of_scores_that_are_no_numbers(data):
     search = DirectSearchCV(DirectRegressor("linear"), {"max_iter": [500, 600]}, lambda *_: np.array(np.nan), cv=2)
     with pytest.warns(UserWarning, match="One or more of the test scores are non-finite"):

@@ -6,7 +6,6 @@ import pytest
 from pydirect import DirectRegressor, load
 from pydirect.features import search
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures, random_fourier_features
 from pydirect.features.search import KernelRows, search_kernel
 
@@ -121,15 +120,3 @@ def test_predictions_gradients_functions_and_files_have_the_product(tmp_path):
         e = step * np.eye(4)[k]
         numerical = (model.predict(new + e) - model.predict(new - e)) / (2 * step)
         assert np.median(np.abs(gradient[:, k] - numerical)) < 1e-4
-
-
-def test_a_part_of_pairs_needs_two_axes():
-    with pytest.raises(ValueError, match="product_rates must be of two inputs"):
-        kernel(2, order=2).check()
-
-
-def test_two_exponential_parts_are_refused():
-    with pytest.raises(ValueError, match="product_amplitude must be 0"):
-        KernelHyperparameters(0.1, 1.0, np.ones(2), 0.5, 1.0, 0.1, 2, 1.5, 0, 0.3, np.ones(2)).check()
-    with pytest.raises(ValueError, match="product_amplitude must be 0"):
-        KernelHyperparameters(0.1, 1.0, np.ones(2), 0.0, 1.0, 0.1, 2, 1.5, 0, 0.3).check()

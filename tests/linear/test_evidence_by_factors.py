@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect.linear.evidence import EvidenceProblem, log_evidence, maximise_evidence, maximise_evidence_by_factors
-from pydirect.statistics.gaussian import GaussianStatistics, TargetStatistics
+from pydirect.statistics.gaussian import GaussianStatistics
 from pydirect.statistics.rotated import decorrelate
 
 # Nats below the maximum, mostly from the random signs.
@@ -178,12 +178,3 @@ def test_sums_that_are_indefinite_by_rounding_end_at_a_larger_ridge():
     found = only(EvidenceProblem(rounded, 1e-9, 1.0))
     reference = only(EvidenceProblem(exact, 0.1, 1.0))
     assert found.noise == pytest.approx(reference.noise, rel=0.1)
-
-
-def test_rounding_of_collinear_features_is_no_evidence():
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((3000, 4)), rng.standard_normal(3000)
-    phi = (x @ rng.standard_normal((4, 60))).astype(np.float32)
-    a, c = (phi.T @ phi).astype(float), (phi.T @ y.astype(np.float32)).astype(float)
-    found = only(EvidenceProblem(TargetStatistics(a, c, float(y @ y), 3000.0), 0.1, 1.0))
-    assert found.noise == pytest.approx(1.0, rel=0.1)

@@ -187,15 +187,6 @@ def test_directions_that_are_dropped_leave_a_bound():
     assert evidence - 60 * 5e-6 < fitted.elbo < evidence
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (8, 2)])
-def test_features_that_are_all_zero_leave_the_prior(shape):
-    statistics = GaussianStatistics.from_arrays(np.zeros(shape), np.ones(shape[0]))
-    fitted = fit_gaussian(decorrelate(statistics), 1.0, n_noise_levels=1)
-    assert fitted.elbo == pytest.approx(multivariate_normal(np.zeros(shape[0])).logpdf(np.ones(shape[0])))
-    np.testing.assert_array_equal(fitted.coefficients, 0.0)
-    np.testing.assert_allclose(fitted.latent_moments(np.ones((2, shape[1])))[1], shape[1])
-
-
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [

@@ -144,18 +144,6 @@ def test_fitted_bounds_are_below_the_evidence(make_rows, seed, scale):
     assert (np.diff(jaakkola.elbo_trace) >= -1e-9 * abs(jaakkola.elbo)).all()
 
 
-def test_a_prior_on_one_level_needs_no_fit_of_continuous_weights(make_rows):
-    rows = make_rows(20, 3, likelihood="jaakkola")
-    posterior = fit_logistic(rows, LEVELS, np.where(LEVELS == 0.0, 0.0, -np.inf))
-    assert posterior.elbo == pytest.approx(rows.weight @ log_expit(rows.t * rows.offset)[:, 0], rel=1e-9)
-
-
-def test_rows_of_negligible_weight_leave_the_prior(make_rows):
-    rows = make_rows(30, 3, likelihood="jaakkola")
-    light = replace(rows, weight=np.full(30, 1e-12), offset=np.zeros(1))
-    assert abs(fit_logistic_decorrelated(light).posterior.elbo) < 1e-6
-
-
 @pytest.mark.parametrize("n", [10, 200])
 def test_decorrelated_bounds_rise(make_rows, n):
     rows = make_rows(n, 8, scale=0.7, likelihood="jaakkola")

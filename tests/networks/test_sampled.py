@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from pydirect.monte_carlo.divergence import InadmissiblePairError
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork, SampledPosterior, lost_entropy
@@ -283,26 +282,6 @@ def test_named_priors_are_those_of_the_average_over_draws(posterior, prior, kl_m
 # ---------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"posterior": "laplace", "kl_mode": "direct"}, "kl_mode must go together: mode 'direct' must draw the law"),
-        ({"posterior": "radial", "kl_mode": "shared"}, "kl_mode must go together: .* cannot be shared"),
-        ({"weight_prior": ("exponential", 1.0)}, "kl_mode must go together: .* support"),
-        ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "kl_mode must go together: .* mode must be"),
-        ({"posterior": "cauchy"}, "posterior must be one of"),
-        ({"kl_mode": "sampled"}, "kl_mode must be one of"),
-        ({"n_kl_draws": 0}, "n_kl_draws must be"),
-        ({"likelihood": "tilted_classification", "n_targets": 3}, "likelihood must be"),
-        ({"exact_last_layer": 2}, "exact_last_layer must be"),
-    ],
-)
-def test_arguments_are_checked(options, message):
-    kind = InadmissiblePairError if "together" in message else (ValueError, TypeError)
-    with pytest.raises(kind, match=message):
-        SampledNetwork(2, (3,), **options)
-
-
 def test_moments_of_a_trained_network_are_those_of_its_draws():
     """Radial weights: outputs vary as one length does, and not as those of Gaussian weights."""
     net = SampledNetwork(3, (5,), 1, likelihood="homoscedastic", prior=1.0, posterior="radial")
@@ -312,3 +291,19 @@ def test_moments_of_a_trained_network_are_those_of_its_draws():
     error = outputs.std(axis=2) / np.sqrt(1000)
     assert (np.abs(mean - outputs.mean(axis=2)) < 4.5 * error).all()
     np.testing.assert_allclose(covariance[:, 0, 0], outputs.var(axis=2)[:, 0], rtol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"posterior": "laplace", "kl_mode": "direct"}, "kl_mode must go together: mode 'direct' must draw the law"),
+        ({"posterior": "radial", "kl_mode": "shared"}, "kl_mode must go together: .* cannot be shared"),
+        ({"weight_prior": ("exponential", 1.0)}, "kl_mode must go together: .* support"),
+        ({"posterior": "laplace", "weight_prior": ("laplace", 0.0, 1.0)}, "kl_mode must go together: .* mode must be"),
+        ({"likelihood": "tilted_classification", "n_targets": 3}, "likelihood must be"),
+    ],
+)
+def test_arguments_are_checked(options, message):
+    kind = InadmissiblePairError if "together" in message else (ValueError, TypeError)
+    with pytest.raises(kind, match=message):
+        SampledNetwork(2, (3,), **options)

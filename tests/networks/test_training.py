@@ -44,18 +44,6 @@ def test_the_bound_of_a_sampled_network_is_that_of_fresh_draws():
     assert kept.elbo < kept.elbo_trace[-1] - WEIGHT.sum()
 
 
-@pytest.mark.parametrize("likelihood", ["heteroscedastic", "homoscedastic", "softplus"])
-def test_several_targets_share_a_network(likelihood):
-    network = DeterministicNetwork(2, (8,), 2, likelihood=likelihood)
-    y = np.c_[X[:, 0], np.abs(X[:, 1])] + 0.1 * TWO
-    y = (y - y.mean(axis=0)) / y.std(axis=0)
-    posterior = fit_network(network, X, y, schedule=TrainingSchedule(n_steps=500))
-    mean = posterior.moments(X)[0][:, :2]
-    assert np.mean((mean - y) ** 2) < 0.3
-    with pytest.raises(ValueError, match="y must have shape"):
-        fit_network(network, X, Y)
-
-
 def test_batches_give_an_unbiased_bound():
     """The mean over the batches of an epoch is the bound of all rows and its gradient, with weights too."""
     network = DeterministicNetwork(2, (4,))

@@ -157,36 +157,3 @@ def test_progress_is_reported_after_every_round():
     seen = []
     fit(n_restarts=4, n_regrids=2, max_iter=3, progress=lambda *args: seen.append(args))
     assert [s[:2] for s in seen] == [(4, 7), (6, 7), (7, 7)]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"engine": "fast"}, "engine must be one of"),
-        ({"optimizer": "adam"}, "optimizer must be one of"),
-        ({"n_levels": 1}, "n_levels must be at least 2"),
-        ({"n_restarts": 0}, "n_restarts must be at least 1"),
-        ({"prior": "spike_and_slab"}, "prior must have a density"),
-        ({"prior_scale": 0.0}, "prior_scale must be above 0"),
-        ({"prior_scale": 1e200}, "prior_scale must be above 0.0 and at most"),
-        ({"n_levels": 4}, "n_levels must be at least 5 for levels to be placed anew, got 4"),
-        ({"fit_prior_scale": "no"}, "fit_prior_scale must be True or False"),
-        ({"start": 3}, "start must be a NetworkPosterior, got int"),
-        ({"sizes": (5000, 5000)}, "weights of 15 levels, 2 starts on .* threads, would take .* GiB"),
-        ({"sizes": (10**12,)}, "would take .* GiB"),
-        ({"n_restarts": 10**9}, "1000000000 starts .* would take .* GiB"),
-        ({"sizes": (2, 2, 2), "engine": "coreset"}, "engine must serve 3 hidden layers, got 'coreset'"),
-        ({"noise_levels": [1.0, 0.5]}, "noise_levels must be positive and ascending"),
-        ({"sample_weight": np.ones(3)}, "sample_weight must have shape"),
-        ({"y": Y[:-1]}, "y must have shape"),
-        ({"x": np.full((90, 2), np.nan)}, "x must be finite"),
-        ({"sizes": (1,) * 30}, "hidden_layer_sizes must hold at most"),
-        ({"bias": "no"}, "bias must be True or False"),
-        ({"x": 1e200 * X}, "x and y must be of order one, got magnitudes up to .*e.199"),
-        ({"y": 1e200 * Y}, "x and y must be of order one"),
-        ({"sizes": (200, 200, 200)}, "hidden_layer_sizes must be smaller"),
-    ],
-)
-def test_wrong_arguments_are_refused(options, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        fit(**options)
