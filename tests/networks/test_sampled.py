@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from pydirect.monte_carlo.divergence import InadmissiblePairError
 from pydirect.networks.base import EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.sampled import POSTERIORS, SampledNetwork, SampledPosterior, lost_entropy
