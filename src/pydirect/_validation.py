@@ -174,7 +174,8 @@ def require_no_missing(given: Any, name: str = "y") -> None:
     for i, value in enumerate(values if isinstance(values, list | tuple | np.ndarray) else ()):
         for own in value if isinstance(value, list | tuple | np.ndarray) else (value,):
             if is_missing(own):
-                raise ValueError(f"{name} must have no missing values, got {own} in row {i}: leave such rows out")
+                some = " or use CorrelatedRegressor" if own is not value else ""
+                raise ValueError(f"{name} must have no missing values, got {own} in row {i}: leave such rows out{some}")
 
 
 def as_target(y: ArrayLike, n_rows: int) -> FloatArray:

@@ -241,6 +241,13 @@ def test_a_target_that_is_missing_is_told_with_its_row(estimator, kind):
         estimator.fit(np.arange(30.0)[:, None], kind([1.0, None, 2.0] * 10))
 
 
+def test_of_several_outputs_some_may_be_missing_elsewhere():
+    y = np.ones((30, 2))
+    y[5, 1] = np.nan
+    with pytest.raises(ValueError, match=r"got nan in row 5: leave such rows out or use CorrelatedRegressor$"):
+        DirectRegressor("linear").fit(np.arange(30.0)[:, None], y)
+
+
 def test_labels_are_no_targets_but_numbers_as_text_are():
     x = np.arange(30.0)[:, None]
     with pytest.raises(ValueError, match=r"y must hold numbers, but .*'a': labels are for classifiers"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pydirect import Columns, DirectRegressor, PooledRegressor, fit_many
+from pydirect import Columns, DirectRegressor, PooledRegressor, fit_many, load
 from pydirect.estimators.choices import regression_plan
 from pydirect.estimators.regression import GivenRows, fit_units, weigh_gaps
 from pydirect.explain import LeftOutRows, RowInfluence
@@ -64,6 +64,21 @@ def test_noise_far_below_what_gaps_add_is_found(noise):
     model, (_, y_new, complete) = DirectRegressor("linear").fit(x, y), table(2000, 1, spread=lambda x: noise)
     assert np.sqrt(model.noise_variance_) == pytest.approx(noise, rel=0.1)
     assert covered(model, complete, y_new) == pytest.approx(0.9, abs=0.03)
+
+
+def test_rows_are_no_wider_where_an_indicator_tells_all_that_is_missing(tmp_path):
+    rng = np.random.default_rng(0)
+    x, gap = rng.standard_normal((2600, 2)), rng.random(2600) < 0.3
+    y = np.where(gap, 1.5, 2 * x[:, 0]) + NOISE * rng.standard_normal(len(x))
+    x[gap, 0] = np.nan
+    model = DirectRegressor("linear").fit(x[:600], y[:600])
+    model.save(tmp_path / "model")
+    new, told = x[600:][gap[600:]], load(tmp_path / "model")
+    assert model.model_.untold == pytest.approx([0.0], abs=0.01)
+    assert covered(model, new, y[600:][gap[600:]]) == pytest.approx(0.9, abs=0.03)
+    for each in (model, told):
+        np.testing.assert_allclose(each.predict(new, return_std=True)[1], NOISE, rtol=0.1)
+    np.testing.assert_array_equal(model.predict_interval(new), told.predict_interval(new))
 
 
 def test_complete_rows_tell_what_varying_noise_is():

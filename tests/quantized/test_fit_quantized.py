@@ -7,6 +7,7 @@ from pydirect import DirectClassifier, DirectRegressor, Nystroem, QuadraticBNNRe
 from pydirect.quantized.fit_quantized import _fits
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import IntegerArithmeticError
+from pydirect.quantized.task import mapped_inputs
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
@@ -158,3 +159,20 @@ def test_parameters_that_would_be_ignored_are_refused(model, ignored):
     x = np.random.default_rng(0).standard_normal((60, 2))
     with pytest.raises(ValueError, match=ignored):
         fit_quantized(model, x, x[:, 0] > 0, max_flash=1200)
+
+
+def test_what_is_missing_is_to_be_filled_in_first():
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    x[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"X must have no missing numbers: .* columns_\.encode"):
+        fit_quantized(DirectRegressor(), x, np.arange(60.0), max_flash=1200)
+
+
+@pytest.mark.parametrize("gross", [1e3, -1e9])
+def test_a_gross_input_leaves_the_others_in_reach_of_integers(gross):
+    x = np.random.default_rng(0).standard_normal((300, 2))
+    expected, inputs = mapped_inputs(x, None)
+    x[7, 0] = gross
+    found, others = mapped_inputs(x, None)
+    np.testing.assert_allclose(found.scale, expected.scale, rtol=0.02)
+    np.testing.assert_allclose(np.delete(others, 7, axis=0), np.delete(inputs, 7, axis=0), atol=0.05)

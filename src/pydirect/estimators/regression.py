@@ -345,7 +345,7 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     """
     if given.absent is None or not given.absent.any():
         return list(own)
-    rows, marked = of_all(own), np.any(given.x[:, given.absent.shape[1] :] > 0.0, axis=1)
+    rows, marked = of_all(own), given.columns.marked(given.x)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):
         fitted, left = small.alike(rows)
@@ -356,7 +356,8 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
         rows = replace(rows, precision=relative_precisions(noise, missing))
         if (noise > LITTLE_LESS * fitted.mean_noise).all():
             break
-    return [replace(each, precision=rows.precision) for each in own]
+    shares = (share[outputs] for outputs in outputs_of(own))
+    return [replace(each, precision=rows.precision, untold=own) for each, own in zip(own, shares, strict=True)]
 
 
 def warn_of_outliers(plan: RegressionPlan, units: Units, y: FloatArray) -> None:
@@ -532,10 +533,10 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
         units = units.of_few_rows(
             n_samples / repetitions, heavy_tails=noise is None or set(noise.choices) == {CONSTANT}
         )
-    latent, log_weights = Latent.of(basis, fitted, residual), 0.0
+    latent, log_weights, untold = Latent.of(basis, fitted, residual), 0.0, None
     if sums.rows is not None:
-        log_weights = 0.5 * float(sums.rows.weights @ np.log(sums.rows.precisions))
-    return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried, log_weights)
+        log_weights, untold = 0.5 * float(sums.rows.weights @ np.log(sums.rows.precisions)), sums.rows.untold
+    return FittedRegressor(latent, units, n_samples, repetitions, noise, local, gain, untried, log_weights, untold)
 
 
 def fit_weights(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generator) -> Fitted:

@@ -197,6 +197,16 @@ def _is_gross(column: FloatArray) -> bool:
     return 0 < rest < NEGLIGIBLE_SHARE * float(np.square(away).sum())
 
 
+def within_others(x: FloatArray) -> FloatArray:
+    """Return rows (n_rows, n_columns) whose few gross numbers are as far from the median as others are at most."""
+    x, n_few = x.copy(), max(1, int(FEW_ROWS * len(x)))
+    for column in filter(_is_gross, x.T):
+        centre = np.median(column)
+        reach = np.sort(np.abs(column - centre))[-1 - n_few]
+        np.clip(column, centre - reach, centre + reach, out=column)
+    return x
+
+
 def _normal_scores(column: FloatArray, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return at most `MAX_KNOTS` distinct values and their standardised mid-rank normal scores."""
     values, where = np.unique(column[weight > 0], return_inverse=True)

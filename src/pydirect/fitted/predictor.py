@@ -181,13 +181,14 @@ class Units:
 def factor_of_few_rows(n_rows: float) -> float:
     """Factor of predictive deviations for what n rows leave open of noise and amplitude, which a kernel has in common.
 
-    Given their ratio, y is Student-t of n − 1 degrees of freedom, with n/(n − 1) times the likeliest variance: the ends
-    of its 90 % intervals over those of a Gaussian.
+    Given the rest of the kernel, y is Student-t of n − 1 degrees of freedom, with n/(n − 1) times the likeliest
+    variance: the ends of its 90 % intervals over those of a Gaussian. The rest is the likeliest of many that explain
+    few rows as well: with (n + 2)/n in its place, intervals of five rows and more cover what they should.
     """
     if n_rows >= MANY_ROWS:
         return 1.0
     n_rows = max(n_rows, 2.0)  # a single row leaves all open
-    return float(student_t.ppf(0.95, n_rows - 1) / ndtri(0.95) * np.sqrt(n_rows / (n_rows - 1)))
+    return float(student_t.ppf(0.95, n_rows - 1) / ndtri(0.95) * np.sqrt((n_rows + 2) / n_rows))
 
 
 def check_target_size(size: float) -> None:

@@ -27,7 +27,7 @@ from pydirect.linear.leave_one_out import LeaveOneOut, leave_one_out
 from pydirect.linear.posterior import GaussianPosterior, posterior_for_rows
 from pydirect.noise.local import LocalProcess
 from pydirect.noise.model import CONSTANT, NoiseModel
-from pydirect.persistence.schema import As, AtLeast, Binds, Digested, Positive, Shape
+from pydirect.persistence.schema import As, AtLeast, Between, Binds, Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of, collect_statistics
@@ -246,7 +246,8 @@ class FittedRegressor(OfLatent, Predictor):
     ``noise`` is None for the constant noise of the posteriors, ``local`` a process on the residuals of neighbours, or
     None; ``local_gain`` the nats per row that a process was worth where one was tried. ``n_samples`` is the sum of the
     weights, ``repetitions`` how many of them count as one row that tells of the noise,
-    ``untried`` why kinds of noise were not compared, ``log_weights`` half the sum of the log precisions of rows.
+    ``untried`` why kinds of noise were not compared, ``log_weights`` half the sum of the log precisions of rows,
+    ``untold`` see `TrainingRows`.
     """
 
     latent: Annotated[Latent, Binds(n_outputs="n_outputs", n_inputs="n_inputs")]
@@ -258,6 +259,7 @@ class FittedRegressor(OfLatent, Predictor):
     local_gain: float | None = None
     untried: str | None = None
     log_weights: float = 0.0
+    untold: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)] | None = None
 
     def check(self) -> None:
         """Raise unless the posteriors know the noise."""
@@ -265,6 +267,12 @@ class FittedRegressor(OfLatent, Predictor):
             raise ValueError("posteriors must have a noise and an outcome")
 
     # --- moments
+
+    def variances_of_missing(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+        variance, columns = super().variances_of_missing(x, parts), self.basis.columns
+        if self.untold is not None and columns is not None:
+            variance[columns.marked(x)] *= self.untold
+        return variance
 
     def precisions(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
         """Precisions of targets about f, relative to rows of which nothing is missing, (n_rows,); see `gapped`."""

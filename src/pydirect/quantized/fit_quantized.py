@@ -130,9 +130,11 @@ def fit_quantized(
 
 def _as_numbers(X: ArrayLike) -> FloatArray:
     """Validate rows of X, (n_rows, n_features_in)."""
-    values = as_numpy(X)
-    if column_names(X) is not None and np.asarray(values).dtype.kind == "O":
+    values = np.asarray(as_numpy(X))
+    if column_names(X) is not None and values.dtype.kind == "O":
         raise TypeError("X must hold numbers: encode tables with text first, by columns_.encode(X) of a fitted model")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise ValueError("X must have no missing numbers: fill them in first, by columns_.encode(X) of a fitted model")
     return as_float_array(values, "X", ("n_rows", "n_features_in"))
 
 

@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 
 from pydirect._validation import FloatArray
 from pydirect.features.basis import Basis
-from pydirect.features.inputs import InputMap
+from pydirect.features.inputs import InputMap, within_others
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import ForestFeatures, FourierFeatures
 from pydirect.features.marginal_likelihood import SMALLEST_NOISE
@@ -125,8 +125,8 @@ class Task(ABC):
 
 
 def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, FloatArray]:
-    """Return the map that standardises columns, and its values, clipped to the range of integers."""
-    input_map = short_inputs(InputMap.fit(x, weight, rank=False))
+    """Return the map that standardises columns, whatever a few gross numbers are, and its values, clipped."""
+    input_map = short_inputs(InputMap.fit(within_others(x), weight, rank=False))
     if input_map.n_outputs == 0:
         raise ValueError("X must have a column that varies")
     return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)

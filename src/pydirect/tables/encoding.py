@@ -356,6 +356,10 @@ class ColumnEncoding:
             places[..., width:] = 0.0
             yield rows, places
 
+    def marked(self, x: FloatArray) -> NDArray[np.bool_]:
+        """Return which encoded rows have an indicator that tells of something missing, (n_rows,)."""
+        return np.asarray((x[:, self.n_encoded - len(self.indicators) : self.n_encoded] > 0.0).any(axis=1))
+
     def unseen(self, X: Any) -> NDArray[np.bool_]:
         """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
         table = self._table(X)
