@@ -70,7 +70,8 @@ def descend(
     n, n_parameters, bounds = objective.n_values, len(run.theta), np.array(objective.bounds, dtype=np.float64)
     scale = np.full(n_parameters, FIRST_SCALE) if run.scale is None else run.scale
     steps = np.empty((0, 2, n_parameters)) if run.steps is None else run.steps
-    descent = _core.Descent(run.theta, *bounds.T.copy(), scale, steps)
+    lower, upper = bounds.T.copy()
+    descent = _core.Descent(run.theta, lower, upper, scale, steps)
     values: list[float] = []
     for iteration in range(n_iterations):
         if stop is not None and stop.is_set():
@@ -85,8 +86,8 @@ def descend(
         if patience is not None and len(values) > patience.iterations:
             if values[-1 - patience.iterations] - values[-1] < patience.gain * objective.n_rows:
                 break
-    learned = {"scale": descent.scale, "steps": descent.steps}
-    return replace(run, theta=descent.x, value=n * descent.value, n_evaluations=descent.n_evaluations, **learned)
+    value, n_evaluations = n * descent.value, descent.n_evaluations
+    return RaceRun(run.name, descent.x, value, run.smoothness, n_evaluations, descent.scale, descent.steps)
 
 
 def race(

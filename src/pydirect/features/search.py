@@ -255,7 +255,9 @@ def try_axes(
     gains = unpursued(promised, None, more.n_rows)
     promising = sorted((PROMISED[order] - gain, order) for order, gain in promised.items() if gain >= PROMISED[order])
     if promising:
-        tried.append(without := descend(more, best, *FURTHER))
+        # Exact evidence alone has led there on these rows already.
+        without = best if len(rows.x) < NEAREST_ROWS else descend(more, best, *FURTHER)
+        tried.append(without)
     for _, order in promising:
         tried.append(descend(more.with_axes(rows.axes, order), runs[order], *FURTHER))
         gains[order] = float(without.value - tried[-1].value)
