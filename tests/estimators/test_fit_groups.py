@@ -142,6 +142,30 @@ def test_transformed_targets_and_tables_with_text(data):
     assert model.elbo_ == pytest.approx(plain.elbo_ + jacobian, rel=1e-6)
 
 
+def skewed_shops(kind):
+    """Noise that is a share of the target, or the same for all shops, whose sizes are skewed."""
+    rng = np.random.default_rng(1)
+    x, group = rng.standard_normal((600, 2)), np.arange(600) % 20
+    f, size, noise = np.sin(x[:, 0]) + 0.3 * x[:, 1], rng.standard_normal(20)[group], 0.3 * rng.standard_normal(600)
+    return x, np.exp(3 + f + 0.7 * size + noise) if kind == "percent" else 5 + f + np.exp(size) + noise, group
+
+
+@pytest.mark.parametrize(("kind", "least_gain"), [("percent", 0.3), ("skewed sizes", -0.05)])
+def test_the_scale_is_that_of_noise_within_groups(kind, least_gain):
+    x, y, group = skewed_shops(kind)
+    train, test = np.arange(600) < 400, np.arange(600) >= 400
+    models = [DirectRegressor(n_basis_functions=60, target_transform=choice) for choice in ("auto", None)]
+    auto, plain = (fit_groups(model, x[train], y[train], group[train]) for model in models)
+    scales = {str(own.target_transform_) for own in (*auto.values(), auto.new_group)}
+    assert scales == {"log(y)"} if kind == "percent" else len(scales) == 1
+    ours, theirs = (own.log_predictive_density(x[test], y[test], group[test]).mean() for own in (auto, plain))
+    assert ours - theirs > least_gain
+    evidence = [sum(own.elbo_ for own in fitted.values()) for fitted in (auto, plain)]
+    assert evidence[0] >= evidence[1]
+    lower, upper = auto.predict_interval(x[test], group[test])
+    assert 0.82 < np.mean((lower < y[test]) & (y[test] < upper)) < 0.97
+
+
 def test_unknown_groups_are_refused(fitted, data):
     with pytest.raises(ValueError, match="groups must have been fitted, got 99"):
         fitted.predict(data[0][:2], [1, 99])

@@ -1,5 +1,7 @@
 """Models of transformed targets answer in the targets' own units, like models of t(y) mapped back by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -7,10 +9,11 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.preprocessing import PowerTransformer, QuantileTransformer
 
 import pydirect
-from pydirect import DirectRegressor, DirectSearchCV, StreamError, fit_quantized, quantize
+from pydirect import DirectRegressor, DirectSearchCV, Fourier, Sequential, StreamError, fit_quantized, quantize
 from pydirect.explain import LeftOutRows
-from pydirect.metrics import nlpd
+from pydirect.metrics import nlpd, nlpd_scorer
 from pydirect.predictive import PredictiveDistribution, TargetScale, TransformedDistribution
+from pydirect.quantized import load_quantized
 
 RNG = np.random.default_rng(0)
 X, NEW = RNG.standard_normal((150, 3)), RNG.standard_normal((20, 3))
@@ -236,21 +239,83 @@ def test_searches_by_leaving_one_out_compare_transforms_in_units_of_y():
         DirectSearchCV(DirectRegressor("linear"), grid, cv="loo", scoring="r2").fit(X, PRICE)
 
 
+@pytest.mark.parametrize("cv", [3, "loo"])
+def test_searches_choose_the_scale_by_all_rows(cv):
+    x, y = simulated("multiplicative")
+    grid = {"noise": ["auto", 4.0], "target_transform": ["auto", None]}
+    search = DirectSearchCV(DirectRegressor(n_basis_functions=40), grid, scoring=nlpd_scorer, cv=cv).fit(x, y)
+    assert search.best_params_ == {"noise": "auto", "target_transform": "auto"}
+    best = search.best_estimator_
+    assert best.target_transform_.names == ("log",) and "nats a row" in str(best.summary())
+    assert best.partial_fit(x[:20], y[:20]).target_transform_.names == ("log",)
+    direct = DirectRegressor(n_basis_functions=40, target_transform="log", noise="constant", local=False).fit(x, y)
+    np.testing.assert_allclose(search.predict(x), direct.predict(x), rtol=0.2)
+
+
+def test_searches_by_squares_of_rows_left_out_keep_y():
+    search = DirectSearchCV(DirectRegressor(n_basis_functions=40), {}, scoring="r2", cv="loo")
+    assert search.fit(*simulated("multiplicative")).best_estimator_.target_transform_ is None
+
+
 # scikit-learn, files, devices
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m: m.quantize(4), "target_transform must be None to quantise or export, got 'log'"),
-        (lambda m: quantize(m, 4), "target_transform must be None"),
-        (lambda m: fit_quantized(m, X, PRICE), "target_transform must be None"),
+        (lambda m: fit_quantized(m, X, PLAIN), r"y must be greater than 0 for log\(y\), got -"),
         (lambda m: m.calibrate(NEW, 0 * PRICE[:20]), r"y must be greater than 0 for log\(y\), got 0"),
     ],
 )
 def test_what_has_no_answer_in_units_of_y_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(fit("log"))
+
+
+@pytest.mark.parametrize("scales", ["log", TargetScale("table", knots=((0.0, 900.0, 1e5), (0.0, 9.0, 20.0))), "all"])
+def test_quantised_models_answer_in_units_of_y(scales, tmp_path):
+    scales, y = (["log", "sqrt", None], ALL) if scales == "all" else (scales, PRICE)
+    options = {"n_basis_functions": 40, "posterior": Sequential(level_scales="shared")}
+    model = DirectRegressor(Fourier(rank_inputs=False), target_transform=scales, **options).fit(X, y)
+    small = quantize(model, 16, X=X, arithmetic="integer")
+    small.save(tmp_path / "m")
+    loaded = load_quantized(tmp_path / "m")
+    on_scales = replace(small, target=None).predict_distribution(NEW)
+    for level in (0.5, 0.9):
+        found = np.stack(loaded.predict_interval(NEW, level)).reshape(2, 20, -1)
+        for k, base in enumerate(on_scales if y.ndim > 1 else [on_scales]):
+            ends = np.array(base.interval(level))
+            own, units = model.target_transform_.scales[k], small.target
+            if own.name != "identity":
+                ends = np.clip(own.inverse(ends), units.lowest[k], units.highest[k])
+            np.testing.assert_allclose(found[:, :, k], ends, rtol=1e-12)
+    mean, std = loaded.predict(NEW, return_std=True)
+    each = loaded.predict_distribution(NEW) if y.ndim > 1 else [loaded.predict_distribution(NEW)]
+    assert [type(own) for own in each] == [
+        PredictiveDistribution if name == "identity" else TransformedDistribution
+        for name in model.target_transform_.names
+    ]
+    np.testing.assert_array_equal(np.reshape(mean, (20, -1)).T, [own.mean for own in each])
+    np.testing.assert_array_equal(np.reshape(std, (20, -1)).T, [own.std for own in each])
+    assert np.corrcoef(np.ravel(mean), np.ravel(model.predict(NEW)))[0, 1] > 0.98
+    small.to_c(tmp_path / "m.h")
+    assert f"Results are of z = {model.target_transform_}" in (tmp_path / "m.h").read_text()
+
+
+def test_small_models_of_a_named_scale_are_those_of_transformed_targets():
+    named, auto = (DirectRegressor(target_transform=choice) for choice in ("log", "auto"))
+    assert auto.search_settings().target(PRICE[:, None]) is None
+    small, inner = (
+        fit_quantized(model, X[:, :2], y, max_flash=300, n_samples=1)
+        for model, y in ((named, PRICE), (auto, np.log(PRICE)))
+    )
+    assert str(small.target.transform) == "log(y)" and inner.target is None
+    np.testing.assert_array_equal(small.functions(NEW[:, :2]), inner.functions(NEW[:, :2]))
+    quantiles = small.predict_distribution(NEW[:, :2]).quantile([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(
+        quantiles, np.exp(inner.predict_distribution(NEW[:, :2]).quantile([0.1, 0.5, 0.9])), rtol=1e-12
+    )
+    assert small.predict_interval(NEW[:, :2])[0].min() > 0
 
 
 def test_a_target_that_is_not_possible_has_no_density():

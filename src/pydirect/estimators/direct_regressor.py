@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -43,13 +43,14 @@ from pydirect.estimators.regression import (
     weigh_gaps,
 )
 from pydirect.estimators.summary import lines_of_regressor
+from pydirect.estimators.target_transform import ScaleChoice, given_transform
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.functions import Door, FunctionDraws, draw_functions, gradients
-from pydirect.fitted.predictor import check_target_size
+from pydirect.fitted.predictor import Units, check_target_size
 from pydirect.fitted.regression import OF_FUNCTIONS, FittedRegressor
 from pydirect.persistence.container import FileFormatError
-from pydirect.predictive.transformed import TargetTransform
+from pydirect.predictive.transformed import TargetTransform, TargetUnits
 from pydirect.quantized.fitted import FittedBasisModel, SearchSettings
 from pydirect.statistics.noisy import NoisyStatistics, PrivacyBudget, as_bounds
 from pydirect.statistics.rotated import Standardised
@@ -306,7 +307,7 @@ class DirectRegressor(Regressor):
         return regression_plan(self)
 
     def _sums_plan(self) -> RegressionPlan:
-        """Return the plan, or raise where it needs the rows again."""
+        """Return the plan, of noise with one variance, or raise where it needs the rows again."""
         plan = self._plan()
         if plan.noise in NOISE_OF_ROWS:
             raise ValueError(
@@ -317,7 +318,7 @@ class DirectRegressor(Regressor):
             raise ValueError(
                 f"local must be 'auto' or False where only sums over rows are kept, got {plan.local}; use fit"
             )
-        return plan
+        return replace(plan, noise="constant") if plan.noise == "auto" else plan
 
     def _begin(self) -> None:
         super()._begin()
@@ -375,17 +376,25 @@ class DirectRegressor(Regressor):
         self
             Not fitted yet.
         """
+        self._fit_features(X, y, sample_weight)
+        return self
+
+    def _fit_features(
+        self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None, *, all_rows: bool = False
+    ) -> ScaleChoice | None:
+        """Fit the feature map, and of `all_rows` that there will be, choose the targets' scale."""
         with self._whole():
-            plan = self._plan()
+            plan = self._sums_plan() if all_rows else self._plan()
             if y is None:
                 if plan.features.learns_kernel or plan.transform not in (None, "auto"):
                     what = "the kernel's hyperparameters or the targets' transform"
                     raise ValueError(f"y must be given when {what} are learned from it")
                 y = np.zeros(len(self._validated(X)))
             given = self._encoded(self._read_targets(X, y, sample_weight))
-            self._fix_features(plan, given)
+            choice = choose_scale(plan, *merged([given])) if all_rows else None
+            self._fix_features(plan, given, known=None if choice is None else choice.transform)
             self._warn_if_constant(given.x)
-        return self
+        return choice
 
     def _fix_features(
         self, plan: RegressionPlan, given: GivenRows, earlier: Basis | None = None, known: TargetTransform | None = None
@@ -970,8 +979,6 @@ class DirectRegressor(Regressor):
 
     def quantizable(self) -> FittedBasisModel:
         self._require_fitted()
-        if self._units.active is not None:
-            raise self._not_for_devices()
         return self.model_.quantizable(self.columns_.n_encoded, self._feature_names())
 
     def search_settings(self) -> SearchSettings:
@@ -982,18 +989,14 @@ class DirectRegressor(Regressor):
         SearchSettings
             Limits, threads and the source of random numbers.
         """
-        if self.target_transform not in (None, "auto"):  # which its small models leave alone
-            raise self._not_for_devices()
-        return settings_of(self, self._plan())
+        plan = self._plan()
 
-    def _not_for_devices(self) -> ValueError:
-        scale = self._units.active if hasattr(self, "model_") else None
-        return ValueError(
-            f"target_transform must be None to quantise or export, got {self.target_transform!r}"
-            + (f", and the model is of {scale}" if scale is not None else "")
-            + ": a device computes no inverse of a scale. Fit with target_transform=None, or to transformed targets "
-            "themselves and undo the transform of what the device returns: exp of its mean is then the median"
-        )
+        def target(y: FloatArray) -> TargetUnits | None:
+            """Return the way back from a scale that was named."""
+            transform = None if plan.transform == "auto" else given_transform(plan.transform, y)
+            return Units.fit(y, None, False, transform)[0].target
+
+        return replace(settings_of(self, plan), target=target)
 
     def _state(self) -> dict[str, Any]:
         state = super()._state()

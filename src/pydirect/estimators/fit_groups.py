@@ -18,7 +18,15 @@ from pydirect._threads import ordered_map, resolve_n_threads
 from pydirect._validation import FloatArray, as_instance, as_number, as_target, require_no_missing, shown
 from pydirect.estimators.choices import Gaussian, RegressionPlan, require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.regression import GivenRows, fit_features, fit_units, initial_hyperparameters
+from pydirect.estimators.regression import (
+    GivenRows,
+    choose_scale,
+    fit_features,
+    fit_units,
+    initial_hyperparameters,
+    settled,
+)
+from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.predictor import Units
@@ -32,6 +40,9 @@ from pydirect.statistics.rotated import RotatedTarget, decorrelate
 SAMPLED_ROWS, MOST_BASIS_FUNCTIONS = 2000, 500
 # Rows of groups that one thread sums at a time.
 CHUNK_ROWS = 4000
+
+# Labels, and the number of the label of every row.
+Groups = tuple[list[Hashable], NDArray[np.intp]]
 
 
 class GroupedRegressor(dict[Hashable, DirectRegressor]):
@@ -165,7 +176,7 @@ def fit_groups(
     model : DirectRegressor
         Parameters, with ``posterior="gaussian"`` and without ``noise="varying"``, ``"student_t"`` and a number for
         ``local``; a number for ``noise`` is that of every group. Of `n_basis_functions` at
-        most 500 are used. ``target_transform="auto"`` means y itself. It is not changed.
+        most 500 are used. It is not changed.
     X : array_like of shape (n_samples, n_features_in)
         Without the column of groups.
     y : array_like of shape (n_samples,)
@@ -212,45 +223,55 @@ def fit_groups(
             raise ValueError(f"sample_weight must leave rows of every group, got none of {shown(labels[empty[0]])}")
     with lead._threads():
         given = lead._encoded(read)
-        units, rows = fit_units(plan, given)
-        repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
-        rows = rows.divided(repetitions)
-        basis = _shared_basis(plan, rows, given, units)
-        order, starts = _sorted(codes, len(labels))
-        bounds = np.concatenate([[0], starts, [len(order)]])
-        assert rows.weight is not None
-        weight = rows.weight[order]
-        rows = TrainingRows(basis.inputs(rows.x[order]), rows.y[order], weight)
-        total, parts = _sums(basis, rows, bounds)
-        (initial,) = initial_hyperparameters(plan, basis, units)
-        target = decorrelate(total).target(0)
-        common = CommonFunction.of(target, *initial.by_evidence(target))
-        population = Population.of(parts, common, initial.fixed_noise)
-        residual = basis.mean_missing_variance(rows.x, weight, total.mean_square)
-        slopes = np.zeros(len(order))
-        if units.active is not None:
-            slopes = units.active.log_derivative(units.active.inverse(units.location + units.scale * rows.y))[:, 0]
-            slopes *= weight * repetitions
-        n_noise = plan.posterior.n_noise_levels if isinstance(plan.posterior, Gaussian) else 1
+        fits, choice = [_fitted(lead, given, (labels, codes), None)], choose_scale(plan, given)
+        if choice is not None and choice.transform is not None:
+            fits.append(_fitted(lead, given, (labels, codes), choice))
+        # Noise of all rows is mostly what groups differ by: the evidence of groups says what it is like within them.
+        return max(fits, key=lambda fitted: sum(own.elbo_ for own in fitted.values()))
 
-        def posterior(group: RotatedTarget, k: int | None) -> tuple[GaussianPosterior, float]:
-            return group_posterior(group, common, population.scale, population.noise(k, n_noise))
 
-        def of_group(found: tuple[GaussianPosterior, float], n_rows: float, of_rows: slice) -> DirectRegressor:
-            """Return a model of one group, with its posterior and the prior deviation of its weights."""
-            latent = Latent.of(basis, [found], residual, single_from=0)
-            own = replace(units, log_derivative=slopes[of_rows].sum(keepdims=True))
-            fitted = FittedRegressor(latent, own, n_rows * repetitions, repetitions, untried="by fit_groups")
-            return copy.copy(lead)._adopt(lead, fitted, {})
+def _fitted(lead: DirectRegressor, given: GivenRows, groups: Groups, choice: ScaleChoice | None) -> GroupedRegressor:
+    """Fit groups of rows with targets on a scale that was chosen."""
+    plan, (labels, codes) = settled(lead._sums_plan(), choice), groups
+    units, rows = fit_units(plan, given, choice=choice)
+    repetitions = rows.counts.repetitions if isinstance(plan.noise, str) else 1.0
+    rows = rows.divided(repetitions)
+    basis = _shared_basis(plan, rows, given, units)
+    order, starts = _sorted(codes, len(labels))
+    bounds = np.concatenate([[0], starts, [len(order)]])
+    assert rows.weight is not None
+    weight = rows.weight[order]
+    rows = TrainingRows(basis.inputs(rows.x[order]), rows.y[order], weight)
+    total, parts = _sums(basis, rows, bounds)
+    (initial,) = initial_hyperparameters(plan, basis, units)
+    target = decorrelate(total).target(0)
+    common = CommonFunction.of(target, *initial.by_evidence(target))
+    population = Population.of(parts, common, initial.fixed_noise)
+    residual = basis.mean_missing_variance(rows.x, weight, total.mean_square)
+    slopes = np.zeros(len(order))
+    if units.active is not None:
+        slopes = units.active.log_derivative(units.active.inverse(units.location + units.scale * rows.y))[:, 0]
+        slopes *= weight * repetitions
+    n_noise = plan.posterior.n_noise_levels if isinstance(plan.posterior, Gaussian) else 1
 
-        def fitted(k: int) -> DirectRegressor:
-            return of_group(posterior(parts[k], k), parts[k].n_samples, slice(bounds[k], bounds[k + 1]))
+    def posterior(group: RotatedTarget, k: int | None) -> tuple[GaussianPosterior, float]:
+        return group_posterior(group, common, population.scale, population.noise(k, n_noise))
 
-        found = ordered_map(fitted, iter(range(len(labels))), resolve_n_threads())
-        models = dict(zip(labels, found, strict=True))
-        unseen, unit = posterior(no_rows(basis.n_weights), None)
-        unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
-        return GroupedRegressor(models, of_group((unseen, unit), total.n_samples, slice(None)))
+    def of_group(found: tuple[GaussianPosterior, float], n_rows: float, of_rows: slice) -> DirectRegressor:
+        """Return a model of one group, with its posterior and the prior deviation of its weights."""
+        latent = Latent.of(basis, [found], residual, single_from=0)
+        own = replace(units, log_derivative=slopes[of_rows].sum(keepdims=True))
+        fitted = FittedRegressor(latent, own, n_rows * repetitions, repetitions, untried="by fit_groups")
+        return copy.copy(lead)._adopt(lead, fitted, {})
+
+    def fitted(k: int) -> DirectRegressor:
+        return of_group(posterior(parts[k], k), parts[k].n_samples, slice(bounds[k], bounds[k + 1]))
+
+    found = ordered_map(fitted, iter(range(len(labels))), resolve_n_threads())
+    models = dict(zip(labels, found, strict=True))
+    unseen, unit = posterior(no_rows(basis.n_weights), None)
+    unseen.outcome = unseen.outcome.at(sum(own.model_.posteriors[0].elbo for own in models.values()))
+    return GroupedRegressor(models, of_group((unseen, unit), total.n_samples, slice(None)))
 
 
 def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, units: Units) -> Basis:
@@ -263,7 +284,7 @@ def _shared_basis(plan: RegressionPlan, rows: TrainingRows, given: GivenRows, un
     return fit_features(plan, given, units, some, plan.generators()[0]).for_one_pass()
 
 
-def coded_groups(groups: ArrayLike, n_rows: int) -> tuple[list[Hashable], NDArray[np.intp]]:
+def coded_groups(groups: ArrayLike, n_rows: int) -> Groups:
     """Return the labels of groups, in order of appearance, and the number of each row's label."""
     values: list[Any]
     if isinstance(groups, list):  # labels stay what they are: numbers beside text, tuples

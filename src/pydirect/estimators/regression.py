@@ -269,8 +269,7 @@ class _SmallFit:
         plain, *others = self.fit(basis, y, every)[1]
         tried: list[_Tried] = [(other, basis, None) for other in others]
         if own_kernels:
-            promised = promising(plain, others, self.rows.weight)
-            tried = [] if promised is None else [self.by_own_kernel(y, promised)]
+            tried = self.by_own_kernels(y, scales, promising(plain, others, self.rows.weight))
         return self.favoured(y, (plain, basis, whole), tried)
 
     def gain_of_student_t(self, y: FloatArray, scale: TargetScale) -> float:
@@ -285,10 +284,18 @@ class _SmallFit:
             densities.append(on.mean_log_density(fitted, y, self.rows.weight))
         return densities[0] - densities[1]
 
-    def by_own_kernel(self, y: FloatArray, scale: TargetScale) -> _Tried:
-        """Predict by a kernel of the targets on a scale."""
-        whole, basis = self.kernel_of_scale(scale)
-        return self.fit(basis, y, [scale])[1][0], basis, whole
+    def by_own_kernels(
+        self, y: FloatArray, scales: Sequence[TargetScale], promised: TargetScale | None
+    ) -> list[_Tried]:
+        """Predict by a kernel of the scale that promises most, and of the next one that does by this kernel."""
+        tried: dict[TargetScale, _Tried] = {}
+        while promised is not None and promised not in tried:
+            whole, basis = self.kernel_of_scale(promised)
+            every = self.fit(basis, y, scales)[1]
+            own = every[scales.index(promised)]
+            tried[promised] = own, basis, whole
+            promised = promising(own, every, self.rows.weight)
+        return list(tried.values())
 
     def favoured(
         self, y: FloatArray, plain: _Tried, others: Sequence[_Tried]
@@ -328,9 +335,12 @@ def fit_units(
     else:
         transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
-    if choice is not None:
-        units = replace(units, spread=choice.spread, gain=choice.gain)
-    return units, TrainingRows(given.x, z, given.weight)
+    return with_choice(units, choice), TrainingRows(given.x, z, given.weight)
+
+
+def with_choice(units: Units, choice: ScaleChoice | None) -> Units:
+    """Return the units with what is known of a scale that was chosen."""
+    return units if choice is None else replace(units, spread=choice.spread, gain=choice.gain)
 
 
 def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRows]) -> list[TrainingRows]:

@@ -27,7 +27,8 @@ from pydirect._warnings import warn
 from pydirect.estimators.choices import require_formula
 from pydirect.estimators.direct_regressor import DirectRegressor
 from pydirect.estimators.fit_many import feature_key
-from pydirect.estimators.regression import given_sums, infer
+from pydirect.estimators.regression import given_sums, infer, with_choice
+from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.features.rows import TrainingRows
 from pydirect.fitted.regression import FittedRegressor, left_out
 from pydirect.metrics import nlpd_scorer
@@ -37,8 +38,8 @@ from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.columns import with_names
 from pydirect.tables.table import Table
 
-# Sums over the rows of a training set, and the same with standardised targets.
-Trained = tuple[RunningStatistics, Standardised]
+# Sums over the rows of a training set, the same with standardised targets, and what their scale was chosen by.
+Trained = tuple[RunningStatistics, Standardised, ScaleChoice | None]
 
 
 def _refits(search: DirectSearchCV) -> bool:
@@ -69,7 +70,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     GridSearchCV gives to no scorer.
 
     As candidates see sums, their noise has one variance, with ``noise="auto"`` too, and there is no local process;
-    ``best_estimator_`` is such a model. What needs rows is refused.
+    ``best_estimator_`` is such a model. What needs rows is refused. ``target_transform="auto"`` chooses a scale by all
+    rows for all candidates of one feature map, unless squared errors score ``cv="loo"``.
 
     GridSearchCV's ``n_jobs``, ``return_train_score``, multiple scorers and ``refit`` by a function are not supported;
     a candidate that fails ends the search, as with ``error_score="raise"`` there.
@@ -170,6 +172,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)
+        of_sums = scoring in SCORES_OF_SUMS
         self.scorer_ = check_scoring(self.estimator, scoring)  # raises before the fits, not after them
         self.multimetric_ = False
         candidates = list(ParameterGrid(self.param_grid))
@@ -181,7 +184,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             plan = model._sums_plan()
             if leaving_one_out:
                 require_formula(plan, "cv must not be 'loo'")
-                if scoring in SCORES_OF_SUMS and model.target_transform not in (None, "auto"):
+                if of_sums and plan.transform not in (None, "auto"):
                     expected = "pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform"
                     raise ValueError(f"scoring must be {expected}, got {scoring!r}")
             same_features.setdefault(feature_key(model), []).append(k)
@@ -193,7 +196,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             self.__dict__.pop(name, None)
         with threads(self.estimator.n_threads):
             for members in same_features.values():
-                data = _FoldedData(models[members[0]], x, targets, weight, folds, X)
+                data = _FoldedData(models[members[0]], x, targets, weight, folds, X, bool(folds) or not of_sums)
                 whole |= dict.fromkeys(members, (data.model, data.total()))
                 for f, trained in enumerate(data.training()):
                     fits = _fitted([models[k] for k in members], data.model, trained)
@@ -333,9 +336,11 @@ class _FoldedData:
         weight: FloatArray | None,
         folds: list[np.ndarray],
         given: Any,
+        chooses_scale: bool,
     ) -> None:
         self.y, self.weight, self.folds, self.given = y, weight, folds, given if isinstance(x, Table) else x
-        self.model = clone(model).fit_features(x, y, weight)
+        self.model = clone(model)
+        self.choice = self.model._fit_features(x, y, weight, all_rows=chooses_scale)
         self.x = self.model.columns_.encode(x)
         self.sums = [self._sums(rows) for rows in folds]
         self.rest = self._sums(self._others(np.concatenate([np.empty(0, dtype=np.intp), *folds])))
@@ -363,11 +368,11 @@ class _FoldedData:
             yield self._trained(statistics, self._others(rows))
 
     def _trained(self, statistics: RunningStatistics, rows: Any) -> Trained:
-        return statistics, Standardised.of(statistics, self._rows(rows).counts.repetitions)
+        return statistics, Standardised.of(statistics, self._rows(rows).counts.repetitions), self.choice
 
     def scores_left_out(self, fits: Sequence[DirectRegressor], trained: Trained, scoring: Any) -> list[float]:
         """Score models of sums over all rows by rows that are left out one at a time."""
-        (total, shared), given = trained, self._rows(slice(None))
+        (total, shared, _), given = trained, self._rows(slice(None))
         transform = self.model.features_.target_transform
         z = ((given.y if transform is None else transform.forward(given.y)) - shared.location) / shared.scale
         rows = replace(given, y=np.where(shared.gaussian.yty == 0, 0.0, z))
@@ -406,11 +411,11 @@ def _without_each(others: RunningStatistics, folds: list[RunningStatistics]) -> 
 
 def _fitted(models: Sequence[DirectRegressor], lead: DirectRegressor, trained: Trained) -> list[DirectRegressor]:
     """Fit models of one feature map to the same sums."""
-    found, (statistics, shared) = [], trained
+    found, (statistics, shared, choice) = [], trained
     for model in models:
         plan, begin = model._sums_plan(), time.perf_counter()
         units, sums = given_sums(plan, lead.features_, statistics, shared, lead._one_dimensional)
-        fitted = infer(plan, units, sums, plan.generators()[1])
+        fitted = infer(plan, with_choice(units, choice), sums, plan.generators()[1])
         found.append(clone(model)._adopt(lead, fitted, {"inference": time.perf_counter() - begin}))
         found[-1].statistics_ = statistics
         found[-1]._warn_if_unfinished()

@@ -30,8 +30,9 @@ FEW_ROWS = 300
 FEWEST_ROWS, FEWEST_VALUES = 80, 13
 # Gain in nats per row, and in its standard errors, for which a scale is worth having; difference that is none.
 LEAST_GAIN, LEAST_STANDARD_ERRORS, ALIKE = 0.02, 1.0, 0.01
-# Of squared errors of the mean, relative to those of y itself: what no gain in density makes up for.
-LARGEST_ERROR = 1.03
+# Of squared errors of the mean, relative to those of y itself: what no gain in density makes up for, and the standard
+# errors that it must be exceeded by: a few rows carry most squares of skewed targets.
+LARGEST_ERROR, ERROR_STANDARD_ERRORS = 1.03, 2.0
 SPREADS = (1.0, 0.75, 0.5, 0.25, 0.0)
 # Largest size of targets below which numbers are too near the smallest ones for powers of them.
 LEAST_TARGET = 1e-90
@@ -218,7 +219,7 @@ def favoured(
     own, _ = plain.squared_errors(y, weight)
     errors = {k: others[k].squared_errors(y, weight) for k in worth}
     most = (LARGEST_ERROR - 1) * float(np.average(own, weights=weight))
-    worth = [k for k in worth if not is_gain(errors[k][0] - own, weight, most, LEAST_STANDARD_ERRORS)]
+    worth = [k for k in worth if not is_gain(errors[k][0] - own, weight, most, ERROR_STANDARD_ERRORS)]
     if not worth:
         return None
     means = {k: float(np.average(gains[k], weights=weight)) for k in worth}

@@ -16,7 +16,7 @@ from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import gauss_hermite
 from pydirect.persistence.schema import Between, Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution, student_factors
-from pydirect.predictive.transformed import Distribution, TargetTransform, TransformedDistribution
+from pydirect.predictive.transformed import Distribution, TargetTransform, TargetUnits
 from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_scale
 
 LARGEST_TARGET = 1e90
@@ -161,11 +161,15 @@ class Units:
 
     def distribution(self, k: int, base: PredictiveDistribution) -> Distribution:
         """Distribution of y of an output whose transformed values have another."""
-        if self.active is None or self.active.names[k] == "identity":
-            return base
-        lowest, highest = (float(end[k]) for end in self._believed)
-        spread = 1.0 if self.spread is None else float(self.spread[k])
-        return TransformedDistribution(base, self.active.scales[k], lowest, highest, spread)
+        return base if self.target is None else self.target.distribution(k, base)
+
+    @property
+    def target(self) -> TargetUnits | None:
+        """The way back to y, unless y itself is modelled."""
+        if self.active is None:
+            return None
+        assert self.lowest is not None and self.highest is not None
+        return TargetUnits(self.active, self.lowest, self.highest, self.spread)
 
     @property
     def _believed(self) -> tuple[FloatArray, FloatArray]:

@@ -390,6 +390,7 @@ class FittedRegressor(OfLatent, Predictor):
             one_dimensional=self.units.one_dimensional,
             n_features_in=n_features_in,
             feature_names=feature_names,
+            target=self.units.target,
         )
         return latent.quantizable(outputs)
 

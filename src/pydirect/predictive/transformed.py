@@ -254,3 +254,32 @@ class TransformedDistribution:
 
 
 Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
+
+
+@dataclass(frozen=True)
+class TargetUnits:
+    """The way from what is modelled back to y: scales of the outputs, ends of what is believed of y, `spread` of means.
+
+    Arrays have the shape (n_outputs,).
+    """
+
+    transform: TargetTransform
+    lowest: FloatArray
+    highest: FloatArray
+    spread: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if {len(own) for own in (self.lowest, self.highest, self.spread) if own is not None} != {self.n_outputs}:
+            raise ValueError("lowest, highest and spread must be of the outputs")
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of outputs."""
+        return len(self.transform.scales)
+
+    def distribution(self, k: int, base: PredictiveDistribution) -> Distribution:
+        """Distribution of y of an output whose transformed values have another."""
+        if self.transform.names[k] == "identity":
+            return base
+        spread = 1.0 if self.spread is None else float(self.spread[k])
+        return TransformedDistribution(base, self.transform.scales[k], self.lowest[k], self.highest[k], spread)

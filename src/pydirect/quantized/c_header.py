@@ -228,7 +228,8 @@ def to_c(
     upper)``, for a classifier, whose mean is that of the logits, ``prefix_predict_proba(x, probability)``, and
     ``prefix_self_test()``, which returns 0 when the results are those of Python. The comment at the top declares them.
     Their numbers are ``float``, or with `counts_per_unit` ``int32_t``, without any floating point: rows and results are
-    counts.
+    counts. Of a target on another scale they are on that scale, as in ONNX graphs: ends of intervals, and the median,
+    which the mean is, go back to y by the scale's inverse.
 
     Results are those of `QuantizedModel.on_device`, bit for bit; probabilities of a classifier are ``uint16_t`` in
     units of 2^-15, and ``prefix_predict_class(x)`` is the index of the most probable class by the mean logit.
@@ -333,6 +334,11 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device:
         f"{model.arithmetic} arithmetic.",
         *(f"{name}: {value}" for name, value in size_lines(report)),
         *(ascii(text)[1:-1] for text in named),
+        *(
+            []
+            if model.target is None
+            else [f"Results are of z = {model.target.transform}; quantiles of y are those of z."]
+        ),
         "",
         *functions,
         f"int {prefix}_self_test(void);",

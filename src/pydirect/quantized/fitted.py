@@ -19,6 +19,7 @@ from pydirect.features.basis import Basis
 from pydirect.features.kernel import KernelHyperparameters
 from pydirect.linear.posterior import GaussianPosterior
 from pydirect.persistence.schema import AtLeast, Binds, Positive, Shape, Size
+from pydirect.predictive.transformed import TargetUnits
 
 
 def as_numpy(X: Any) -> Any:
@@ -121,6 +122,7 @@ class Outputs:
     - `one_dimensional`: whether predictions have no axis of outputs.
     - `feature_names`: empty when the model was fitted to an array.
     - `classes`, (n_classes,): classes of a classifier.
+    - `target`: of a regressor whose output is y on another scale, the way back to y.
     """
 
     scale: Annotated[FloatArray, Shape("n_outputs")]
@@ -131,6 +133,7 @@ class Outputs:
     n_features_in: Annotated[int, AtLeast(1), Size("n_features_in")]
     feature_names: tuple[str, ...] = ()
     classes: Annotated[NDArray[Any], Shape("n_classes")] | None = None
+    target: TargetUnits | None = None
 
     @classmethod
     def of_logits(
@@ -225,12 +228,14 @@ class SearchSettings:
     """Parameters of an estimator that the search uses.
 
     - `classifier`: none for regression.
+    - `target`: from targets (n_rows, n_outputs) to the way back from another scale of theirs, where one is asked for.
     """
 
     max_search_rows: int
     n_threads: int
     rng: np.random.Generator
     classifier: ClassifierFits | None = None
+    target: Callable[[FloatArray], TargetUnits | None] | None = None
 
 
 class Searchable(Protocol):

@@ -81,6 +81,8 @@ class QuantizedModel(Outputs):
                 raise ValueError("outputs do not fit the classes")
         if packed.shape[0] != len(self.basis.order):
             raise ValueError("packed does not fit the basis")
+        if self.target is not None and self.target.n_outputs != n_outputs:
+            raise ValueError("target does not fit the outputs")
         if self.arithmetic == "integer":
             self.program.prove()
 

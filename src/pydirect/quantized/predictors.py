@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydirect.logistic.likelihood import log_sum_exp
 from pydirect.persistence.container import read, sound_contents, write
 from pydirect.persistence.schema import pack, require_all_used, unpack
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
+from pydirect.predictive.transformed import Distribution
 from pydirect.quantized.c_header import to_c
 from pydirect.quantized.model import FloatPath, QuantizedModel
 from pydirect.quantized.onnx_graph import to_onnx
@@ -42,6 +44,8 @@ class QuantizedPredictor(QuantizedModel):
 
     def functions(self, X: ArrayLike, n_threads: int | None = None) -> FloatArray:
         """Values of the samples' functions, without noise, in units of the output (logits for classifiers).
+
+        Of a target on another scale on that scale.
 
         Returns an array (n_rows, n_outputs, n_samples).
 
@@ -124,10 +128,15 @@ class QuantizedRegressor(QuantizedPredictor):
         std : ndarray of the same shape
             In the target's units.
         """
-        return self._predict(X, return_std)
+        if self.target is None:
+            return self._predict(X, return_std)
+        mean, std = self._of_each(X, lambda own: (own.mean, own.std))
+        return (mean, std) if return_std else mean
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Interval:
         """Central intervals of the Gaussian with the predicted mean and standard deviation.
+
+        On another scale of the target those of `predict_distribution`.
 
         Parameters
         ----------
@@ -142,10 +151,12 @@ class QuantizedRegressor(QuantizedPredictor):
             Ends of the intervals.
         """
         half = half_width(as_number(level, "level", above=0.0, below=1.0))
+        if self.target is not None:
+            return self._of_each(X, lambda own: own.interval(level))
         mean, std = self._predict(X, return_std=True)
         return mean - half * std, mean + half * std
 
-    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution | list[PredictiveDistribution]:
+    def predict_distribution(self, X: ArrayLike) -> Distribution | list[Distribution]:
         """Predictive distribution of the target: Gaussian noise about every sample's function.
 
         Parameters
@@ -155,9 +166,18 @@ class QuantizedRegressor(QuantizedPredictor):
 
         Returns
         -------
-        PredictiveDistribution or list of them
+        PredictiveDistribution, TransformedDistribution or list of them
             One per output.
         """
+        out = self._distributions(X)
+        return out[0] if self.one_dimensional else out
+
+    def _of_each(self, X: ArrayLike, pair: Callable[[Distribution], Interval]) -> Interval:
+        """Return two numbers of every row and output."""
+        first, second = (np.stack(each, axis=1) for each in zip(*map(pair, self._distributions(X)), strict=True))
+        return self._shape(first), self._shape(second)
+
+    def _distributions(self, X: ArrayLike) -> list[Distribution]:
         values = self._values(X, with_missing=True)
         functions, missing = self.path.functions(values), self.path.missing(values)
         mean = functions.mean(axis=2, keepdims=True)
@@ -165,7 +185,7 @@ class QuantizedRegressor(QuantizedPredictor):
         noise = self.calibration**2 * np.broadcast_to(self.noise + missing, functions.shape[:2])
         uniform = np.full(self.n_samples, 1 / self.n_samples)
         out = [PredictiveDistribution(uniform, functions[:, k], noise[:, k, None]) for k in range(self.n_outputs)]
-        return out[0] if self.one_dimensional else out
+        return [*out] if self.target is None else [self.target.distribution(k, own) for k, own in enumerate(out)]
 
 
 @dataclass(frozen=True, repr=False)

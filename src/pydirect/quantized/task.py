@@ -157,6 +157,8 @@ class TargetTask(Task):
         one_dimensional = y.ndim == 1
         x, y, merged = distinct_rows(x, y.reshape(len(x), -1), weight)
         weight = None if (merged == 1).all() else merged
+        target = None if settings.target is None else settings.target(y)
+        y = y if target is None else target.transform.forward(y)
         mean, scale = weighted_location_scale(y, weight)
         scale = np.where(scale == 0, 1.0, scale)
         if not ((1 / LARGEST_SCALE < scale) & (scale < LARGEST_SCALE)).all():
@@ -178,6 +180,7 @@ class TargetTask(Task):
                 one_dimensional=one_dimensional,
                 n_features_in=x.shape[1],
                 feature_names=feature_names,
+                target=target,
             ),
             hyperparameters=hyperparameters,
             grid=grid,
