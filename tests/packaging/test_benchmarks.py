@@ -49,9 +49,9 @@ def test_a_point_of_the_scaling_table_has_seconds_and_bytes() -> None:
 
 def test_peers_are_scored_and_a_second_run_goes_on(tmp_path: Path) -> None:
     """Models that need nothing else, on a set that comes with scikit-learn."""
-    models = ["DirectRegressor", "DVIRegressor", "BayesianRidge"]
+    models = ["DirectRegressor", "BayesianRidge"]
     options = ["--sets", "diabetes", "--folds", "1", "--results", str(tmp_path / "out.json")]
-    printed = run("run.py", *options, "--models", ",".join(models[:2]), folder=PEERS)
+    printed = run("run.py", *options, "--models", models[0], folder=PEERS)
     assert "BayesianRidge" not in printed
     printed = run("run.py", *options, "--models", ",".join(models), folder=PEERS)
     found = json.loads((tmp_path / "out.json").read_text())["results"]

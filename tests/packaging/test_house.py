@@ -149,7 +149,7 @@ def test_no_files_import_each_other():
 )
 def test_an_upward_import_is_found(name, line, expected):
     texts = {**sources(), name: line}
-    assert upward({name: arrows(texts)[name]}) == ([f"{name} -> {expected}"] if expected else [])
+    assert upward({name: set(imports(name, texts))}) == ([f"{name} -> {expected}"] if expected else [])
 
 
 def test_a_circle_is_found_also_through_the_room_itself():
