@@ -39,6 +39,7 @@ START_ROWS_PER_WEIGHT = 8
 ROWS_WITHOUT_START = 4
 # Of L-BFGS for means at a given covariance; the next covariance moves them again.
 MEAN_OPTIONS = {"maxiter": 20, "ftol": 1e-5, "gtol": 1e-3}
+ITERATIONS_OF_MANY = 8  # of many functions, whose covariance costs no more than these
 # Magnitudes of inputs whose products with residuals and weights are numbers of single precision.
 SINGLE_RANGE = 1e-25, 1e25
 # Factors of the precision of several classes among which left-out labels choose.
@@ -245,7 +246,8 @@ class LabelledRows:
             return value, -(root.T @ slope).ravel().astype(np.float64)
 
         start = solve_triangular(posterior.root, posterior.mean)
-        found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=MEAN_OPTIONS)
+        options = MEAN_OPTIONS | ({"maxiter": ITERATIONS_OF_MANY} if many else {})
+        found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options=options)
         mean = posterior.root @ found.x.reshape(shape)
         return LikelihoodMoments(mean, self.times(mean), row_variance)
 
