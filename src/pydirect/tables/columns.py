@@ -17,7 +17,7 @@ from pydirect._validation import FloatArray, as_choice, as_instance, as_sample_w
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
-from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
+from pydirect.tables.encoding import MOST_CATEGORIES, ColumnEncoding, Gaps, as_table, what_differs
 from pydirect.tables.table import (
     Column,
     Table,
@@ -30,7 +30,7 @@ from pydirect.tables.table import (
     refuse_what_numpy_converts,
 )
 
-MOST_CATEGORIES = 50
+FEWEST_OF_A_CATEGORY = 2  # rows, where there are many categories
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
@@ -54,11 +54,13 @@ class Columns(TransformerMixin, BaseEstimator):
     A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
     has the same negative number in all of them, equally far from all others: the predictive variance grows by
     itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of
-    more than 50 categories the 49 most common are kept; all others, new ones included, share a column. Numbers in place
-    of text are refused if none of the categories is a number. A column without values is not encoded. Columns of
-    booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week
-    and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
-    fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
+    more than 50 categories the 49 most common have a column each. The others that occur more than once have small
+    numbers in all of these columns, positive or negative by chance, which leaves them nearly as far from each other;
+    the rest, new ones included, share a column. Numbers in place of text are refused if none of the categories is a
+    number. A column without values is not encoded. Columns of booleans are numbers. Dates become elapsed time, and a
+    sine and a cosine for each season that they repeat: day, week and year. A missing number is replaced by its
+    conditional mean, given the row's other columns, under a Gaussian fitted to the training rows. Where absence itself
+    is informative about the targets, a column of 0 and 1 tells it.
 
     Parameters
     ----------
@@ -359,16 +361,19 @@ def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> l
 
 
 def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...] | None, bool]:
-    """Return the categories to keep, sorted, and whether there are more."""
+    """Return the categories to keep, and whether there are many: the common ones sorted, then the others sorted."""
     counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
     present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
     if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
         return (), False  # no category occurs twice: the column names the rows
     more = len(present) > MOST_CATEGORIES
-    if more:
-        present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))[: MOST_CATEGORIES - 1]
-    kept = sorted(text.values[k] for k in present)
-    return (*kept, *([None] if counts[0] > 0 else [])), more
+    missing = [None] if counts[0] > 0 else []
+    if not more:
+        return (*sorted(text.values[k] for k in present), *missing), False
+    present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))
+    common = present[: MOST_CATEGORIES - 1 - len(missing)]
+    rare = [k for k in present[len(common) :] if counts[k + 1] >= FEWEST_OF_A_CATEGORY]
+    return (*sorted(text.values[k] for k in common), *missing, *sorted(text.values[k] for k in rare)), True
 
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
