@@ -10,8 +10,10 @@ functions and the scales of the weights' levels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import le
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,16 +26,16 @@ from pydirect.quantized.fitted import Searchable, as_numpy
 from pydirect.quantized.predictors import QuantizedPredictor
 from pydirect.quantized.proposals import Family, families_of, proposals
 from pydirect.quantized.quantize import warn_of_losses
-from pydirect.quantized.task import LabelTask, TargetTask, Task
+from pydirect.quantized.task import LabelTask, Score, TargetTask, Task
 
 SAMPLES = (1, 2, 4, 8, 16)
 MOST_SAMPLES = 16
-# Fraction of the rows that is held out to compare candidates, and the number of such parts that calibrate the best one.
+# Fraction of the rows that is held out, and the number of such parts, so that every row is held out once.
 HELD_OUT = 0.2
 FEWEST_HELD_OUT = 8
-CALIBRATING = 5
-# Rows of all splits that compare candidates: five up to 300 rows, one from 751 on.
-SPLIT_ROWS = 1500
+PARTS = 5
+# Candidates that fewer than so many others beat at the first part, and need no more, are compared at all parts.
+FINALISTS = 3
 # Sizes of a family in a row that may be no better than a smaller one.
 PATIENCE = 4
 
@@ -161,39 +163,37 @@ class SmallModel:
     size: int
     n_samples: int
 
-    def fitted(self, task: Task, limits: Limits) -> QuantizedPredictor | None:
-        """Return the model fitted to a task, smaller where these rows need more room than others did."""
-        task = replace(task, with_points=self.family.with_points)
-        make, size = proposals(task, self.family), self.size
-        while size >= self.family.sizes[0]:
-            (model,) = task.cast(make(size), [self.n_samples])
-            if _fits(model, limits):
-                return model
-            size -= max(size // 16, 1)
-        return None
+
+@dataclass(frozen=True)
+class Judged:
+    """What a candidate needs of each limit, and its score."""
+
+    needs: tuple[int, ...]
+    score: Score
+
+    def beats(self, other: Judged) -> bool:
+        """Return whether this one is better and needs no more of anything."""
+        return self.score.loss < other.score.loss and all(map(le, self.needs, other.needs))
 
 
 def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredictor:
     """Return the best model within the limits."""
     order = task.order()
     n_held = int(HELD_OUT * len(order))
-    n_parts = CALIBRATING if isinstance(task, TargetTask) else 1
-    splits = [_split(task, order, order[k * n_held : (k + 1) * n_held]) for k in range(n_parts)]
     if n_held < FEWEST_HELD_OUT:
-        found = _candidates(task, task, counts, limits, judged=False)
+        scores = {c: own.score for c, own in _candidates(task, None, counts, limits).items()}
     else:
-        each = [_candidates(*split, counts, limits) for split in splits[: max(SPLIT_ROWS // len(order), 1)]]
-        shared = [candidate for candidate in each[0] if all(candidate in losses for losses in each)]
-        found = {candidate: float(np.mean([losses[candidate] for losses in each])) for candidate in shared}
-    for candidate in sorted(found, key=lambda c: found[c]):
-        model = candidate.fitted(task, limits)
-        if model is None:
-            continue
-        if n_held >= FEWEST_HELD_OUT:  # for models fitted to the other rows
-            fitted = ((candidate.fitted(part, limits), held) for part, held in splits)
-            squares = [held.calibration(small) ** 2 for small, held in fitted if small is not None]
-            return replace(model, calibration=float(np.sqrt(np.mean(squares or [1.0]))))
-        return model
+        n_parts = PARTS if isinstance(task, TargetTask) else 1
+        first, *others = [_split(task, order, order[k * n_held : (k + 1) * n_held]) for k in range(n_parts)]
+        found = _candidates(*first, counts, limits)
+        judged = list(found.values())
+        found = {c: own for c, own in found.items() if sum(other.beats(own) for other in judged) < FINALISTS}
+        each = [{c: held.score(model) for c, model in _fitted(part, list(found))} for part, held in others]
+        scores = {c: Score.mean([own.score, *(part[c] for part in each)]) for c, own in found.items()}
+    for candidate in sorted(scores, key=lambda c: scores[c].loss):
+        ((_, model),) = _fitted(task, [candidate])
+        if _fits(model, limits):  # all rows may ask for more than a part of them
+            return replace(model, calibration=scores[candidate].calibration)
     raise _no_model(task, counts[0], limits)
 
 
@@ -202,28 +202,41 @@ def _split(task: Task, order: np.ndarray, held: np.ndarray) -> tuple[Task, Task]
     return task.restricted(np.sort(rest)), task.restricted(held)
 
 
-def _candidates(
-    part: Task, held: Task, counts: Sequence[int], limits: Limits, judged: bool = True
-) -> dict[SmallModel, float]:
-    """Return the candidates that fit, with their losses; unless they are judged, larger ones are preferred."""
-    found: dict[SmallModel, float] = {}
+def _fitted(task: Task, wanted: Sequence[SmallModel]) -> Iterator[tuple[SmallModel, QuantizedPredictor]]:
+    """Fit models to a task; those of one family, and of one size, stand side by side."""
+    for family, same in groupby(wanted, lambda c: c.family):
+        own = replace(task, with_points=family.with_points)
+        make = proposals(own, family)
+        for size, several in groupby(same, lambda c: c.size):
+            alike = list(several)
+            yield from zip(alike, own.cast(make(size), [c.n_samples for c in alike]), strict=True)
+
+
+def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Limits) -> dict[SmallModel, Judged]:
+    """Return the candidates that fit, with their scores; without held-out rows, larger ones are preferred.
+
+    What is tried does not depend on the limits, but for what exceeds them.
+    """
+    found: dict[SmallModel, Judged] = {}
     for family in families_of(part):
-        part = replace(part, with_points=family.with_points)
-        make = proposals(part, family)
+        own = replace(part, with_points=family.with_points)
+        make = proposals(own, family)
         losses: list[float] = []
         for size in family.sizes:
             features = make(size)
-            if not _fits(part.sketch(features, counts[0]), limits):
+            if not _fits(own.sketch(features, counts[0]), limits):
                 break
-            if not judged:
-                found[SmallModel(family, size, counts[0])] = -float(size)
+            if held is None:
+                found[SmallModel(family, size, counts[0])] = Judged((), Score(-float(size), 1.0))
                 continue
-            models = part.cast(features, counts)
-            each = [held.loss(model) for model in models]
-            for n_samples, model, loss in zip(counts, models, each, strict=True):
+            scores = []
+            for n_samples, model in zip(counts, own.cast(features, counts), strict=True):
+                scores.append(held.score(model))
                 if _fits(model, limits):
-                    found[SmallModel(family, size, n_samples)] = loss
-            losses.append(min(each))  # of all, so that limits do not change what else is tried
+                    report = model.report()
+                    needs = report["flash"], report["stack"], report["instructions"]
+                    found[SmallModel(family, size, n_samples)] = Judged(needs, scores[-1])
+            losses.append(min(own.loss for own in scores))
             if len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses[:-PATIENCE]):
                 break
     return found

@@ -6,13 +6,13 @@ What is proposed for a size begins with what is proposed for the smaller ones, w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve
 
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import LINEAR_REACH, linear_inputs
@@ -43,7 +43,7 @@ class Family:
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-TREES = (0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128)
+TREES = (0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 SMOOTH = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
 ROUGH = tuple(replace(f, with_points=False) for f in SMOOTH[1:])
 MOVED = Family("moved", (8, 16, 32), 0)
@@ -206,6 +206,8 @@ RIDGE = 1.0
 # On the kernel's posterior mean.
 SMOOTH_RIDGE = 5.0
 SLOPE = 0.3
+# Times that each tree of a forest is improved.
+PASSES = 3
 
 
 def growing_forest(
@@ -213,44 +215,54 @@ def growing_forest(
 ) -> Callable[[int], ForestFeatures]:
     """Return the function from a number of trees to a forest grown on rows (n_rows, n_inputs).
 
-    For targets (n_rows, n_outputs); rows count `weight` times. `depth`: levels of a tree.
+    For targets (n_rows, n_outputs); rows count `weight` times. `depth`: levels of a tree. Trees are grown one by one;
+    then each is improved in turn, given the others.
     """
     n, d = x.shape
-    root = np.sqrt(weight / weight.mean())[:, None]
+    weight = weight / weight.mean()
     tables = [_thresholds(column, threshold_step(d), i) for i, column in enumerate(x.T)]
     cells = np.stack([np.searchsorted(table, column) for table, column in zip(tables, x.T, strict=True)], axis=1)
     cells += np.arange(d) * (N_THRESHOLDS + 1)
     thresholds = np.tile(BEYOND + INPUT_UNIT * np.arange(d)[:, None], N_THRESHOLDS + 1)
     for own, table in zip(thresholds, tables, strict=True):
         own[: len(table)] = table
-    q, n_columns = np.empty((n, 512), order="F"), 0
-    residual, splits = y, np.empty((0, depth), dtype=np.intp)
+    linear, leaves = SLOPE * linear_inputs(x, d), np.arange(1 << depth)
+    grown: list[NDArray[np.intp]] = []
 
-    def explain(phi: FloatArray) -> None:
-        """Fit the weights of more columns (n_rows, n_columns), of what others leave of them."""
-        nonlocal q, n_columns, residual
-        block, before = root * phi, q[:, :n_columns]
-        shared = before.T @ block
-        gram = block.T @ block - shared.T @ shared
+    def fitted(phi: FloatArray) -> FloatArray:
+        """Return weights (n_columns, n_outputs)."""
+        gram = phi.T @ (weight[:, None] * phi)
         gram[np.diag_indices_from(gram)] += ridge
-        own = solve_triangular(cholesky(gram, lower=True), (block - before @ shared).T, lower=True).T
-        residual = residual - own @ (own.T @ (root * y)) / root
-        end = n_columns + own.shape[1]
-        if end > q.shape[1]:
-            q = np.concatenate([q, np.empty_like(q)], axis=1)
-        q[:, n_columns:end], n_columns = own, end
+        return np.asarray(solve(gram, phi.T @ (weight[:, None] * y), assume_a="pos"))
+
+    def improved(
+        splits: Sequence[np.intp], target: FloatArray
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
+        """Return a tree's splits, the rows' leaves, and what it leaves of its target."""
+        rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
+        chosen = _splits(cells[rows], target[rows], weight[rows], d, depth, ridge, splits)
+        leaf = _leaf(cells, chosen)
+        sums = [np.bincount(leaf, weight * values, len(leaves)) for values in (np.ones(n), *target.T)]
+        return chosen, leaf, target - (np.stack(sums[1:], axis=1) / (sums[0] + ridge)[:, None])[leaf]
+
+    residual = y - linear @ fitted(linear)
 
     def of_size(n_trees: int) -> ForestFeatures:
-        nonlocal splits
-        while len(splits) < n_trees:
-            rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
-            own = _splits(cells[rows], residual[rows], root[rows, 0] ** 2, d, depth, ridge)
-            explain(np.equal.outer(_leaf(cells, own), np.arange(1 << depth)).astype(np.float64))
-            splits = np.vstack([splits, own])
-        columns, index = np.divmod(splits[:n_trees], N_THRESHOLDS + 1)
+        nonlocal residual
+        while len(grown) < n_trees:
+            splits, _, residual = improved((), residual)
+            grown.append(splits)
+        trees = np.array(grown[:n_trees], dtype=np.intp).reshape(-1, depth)
+        leaf = np.stack([_leaf(cells, own) for own in trees], axis=1) if n_trees else np.empty((n, 0), dtype=np.intp)
+        for _ in range(PASSES):
+            phi = np.hstack([np.equal.outer(leaf, leaves).reshape(n, -1), linear])
+            weights = fitted(phi)
+            left, values = y - phi @ weights, weights[: n_trees << depth].reshape(n_trees, len(leaves), y.shape[1])
+            for t in rng.permutation(n_trees):
+                trees[t], leaf[:, t], left = improved(trees[t], left + values[t][leaf[:, t]])
+        columns, index = np.divmod(trees, N_THRESHOLDS + 1)
         return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE))
 
-    explain(SLOPE * linear_inputs(x, d))
     return of_size
 
 
@@ -266,21 +278,30 @@ def _thresholds(column: FloatArray, step: int, number: int) -> FloatArray:
 
 
 def _splits(
-    cells: NDArray[np.intp], r: FloatArray, weight: FloatArray, d: int, depth: int, ridge: float
+    cells: NDArray[np.intp],
+    r: FloatArray,
+    weight: FloatArray,
+    d: int,
+    depth: int,
+    ridge: float,
+    splits: Sequence[np.intp] = (),
 ) -> NDArray[np.intp]:
-    """Return the split of every level, a number of a cell, by the fall of the penalised squared error of the means."""
-    width = N_THRESHOLDS + 1
-    leaf, chosen = np.zeros(len(cells), dtype=np.intp), np.empty(depth, dtype=np.intp)
-    for level in range(depth):
-        at, shape = (leaf[:, None] * (d * width) + cells).ravel(), (1 << level, d, width)
+    """Return the split of every level, a number of a cell, by the fall of the penalised squared error of the means.
+
+    Splits that a tree has are replaced one by one, given its others.
+    """
+    width, chosen = N_THRESHOLDS + 1, list(splits)
+    for _ in range(depth):
+        chosen = chosen[len(chosen) // depth :]
+        at = (_leaf(cells, chosen)[:, None] * (d * width) + cells).ravel()
+        shape = (1 << len(chosen), d, width)
         count, *totals = (_sums_below(at, values, shape) for values in (weight, *(weight * target for target in r.T)))
         gain = np.zeros((d, width))
         for left in totals:
             right = left[:, :, -1:] - left
             gain += (left**2 / (count + ridge) + right**2 / (count[:, :, -1:] - count + ridge)).sum(axis=0)
-        chosen[level] = gain.argmax()
-        leaf = 2 * leaf + _above(cells, chosen[level])
-    return chosen
+        chosen.append(gain.argmax())
+    return np.array(chosen)
 
 
 def _sums_below(at: NDArray[np.intp], values: FloatArray, shape: tuple[int, int, int]) -> FloatArray:
@@ -294,7 +315,7 @@ def _above(cells: NDArray[np.intp], split: np.intp) -> NDArray[np.bool_]:
     return np.asarray(cells[:, split // (N_THRESHOLDS + 1)] > split)
 
 
-def _leaf(cells: NDArray[np.intp], splits: NDArray[np.intp]) -> NDArray[np.intp]:
+def _leaf(cells: NDArray[np.intp], splits: Iterable[np.intp]) -> NDArray[np.intp]:
     """Return the leaf of every row, (n_rows,)."""
     leaf = np.zeros(len(cells), dtype=np.intp)
     for split in splits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,35 @@ WEIGHT_BETWEEN = 0.3
 
 
 SmallMap = FourierFeatures | ForestFeatures
+# Factor on standard deviations, where held-out rows are all nearer to the means.
+LEAST_CALIBRATION = 0.5
+
+
+@dataclass(frozen=True)
+class Score:
+    """What held-out rows say about a model.
+
+    `density`: mean of log √(2πv), v the variances, or of the log losses of labels; `squares`: mean of standardised
+    squared errors, one for labels.
+    """
+
+    density: float
+    squares: float
+
+    @classmethod
+    def mean(cls, scores: Sequence[Score]) -> Score:
+        """Return the score of several parts of the rows."""
+        return cls(*np.mean([(own.density, own.squares) for own in scores], axis=0).tolist())
+
+    @property
+    def calibration(self) -> float:
+        """Factor on standard deviations that makes these rows most probable, but at least `LEAST_CALIBRATION`."""
+        return max(math.sqrt(self.squares), LEAST_CALIBRATION)
+
+    @property
+    def loss(self) -> float:
+        """Mean negative log density after calibration, standardised, or log loss and one half."""
+        return self.density + math.log(self.calibration) + self.squares / (2 * self.calibration**2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +129,9 @@ class Task(ABC):
         phi = model.basis.features.map.transform(self.inputs)[:, model.basis.order]
         return np.einsum("ij,ksj->iks", phi, model.weights, optimize=True)
 
-    def calibration(self, model: QuantizedPredictor) -> float:
-        """Factor on a model's standard deviations that these rows ask for."""
-        return 1.0
-
     @abstractmethod
-    def loss(self, model: QuantizedPredictor) -> float:
-        """Mean loss of a model at all rows."""
+    def score(self, model: QuantizedPredictor) -> Score:
+        """Return what all rows say about a model."""
 
     @abstractmethod
     def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
@@ -132,8 +158,6 @@ def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, F
     return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)
 
 
-# Factor on standard deviations, where held-out rows are all nearer to the means.
-LEAST_CALIBRATION = 0.5
 # Rows of the kernel's posterior mean.
 MOST_KERNEL_ROWS = 1500
 # Of the target's standard deviation: its square must stay finite.
@@ -209,21 +233,12 @@ class TargetTask(Task):
         points = np.ascontiguousarray(share * x[first] + (1 - share) * x[second])  # on lines between two rows
         return points, self.kernel_mean(points, x, y, weight)
 
-    def loss(self, model: QuantizedPredictor) -> float:
-        """Mean negative log density, standardised, over all rows and outputs, after calibration."""
-        error, variance = self._errors(model)
-        variance = self.calibration(model) ** 2 * variance
-        return self._mean(np.log(2 * np.pi * variance) + error**2 / variance) / 2
-
-    def calibration(self, model: QuantizedPredictor) -> float:
-        """Root mean square of standardised errors, but at least `LEAST_CALIBRATION`."""
-        error, variance = self._errors(model)
-        return max(float(np.sqrt(self._mean(error**2 / variance))), LEAST_CALIBRATION)
-
-    def _errors(self, model: QuantizedPredictor) -> tuple[FloatArray, FloatArray]:
-        """Return errors of the mean and predicted variances, standardised, (n_rows, n_outputs) each."""
+    def score(self, model: QuantizedPredictor) -> Score:
+        """Return what all rows and outputs say, standardised."""
         functions = self.sample_functions(model) / self.outputs.scale[:, None]
-        return self.y - functions.mean(axis=2), functions.var(axis=2) + model.noise / self.outputs.scale**2
+        variance = functions.var(axis=2) + model.noise / self.outputs.scale**2
+        error = self.y - functions.mean(axis=2)
+        return Score(self._mean(np.log(2 * np.pi * variance)) / 2, self._mean(error**2 / variance))
 
     def _mean(self, values: FloatArray) -> float:
         return float(self.weight @ values.mean(axis=1) / self.weight.sum())
@@ -325,12 +340,13 @@ class LabelTask(Task):
         first = np.unique(self.index[order], return_index=True)[1]
         return np.concatenate([np.delete(order, first), order[first]])
 
-    def loss(self, model: QuantizedPredictor) -> float:
-        """Mean log loss of the probabilities averaged over the samples."""
+    def score(self, model: QuantizedPredictor) -> Score:
+        """Return the mean log loss of the probabilities averaged over the samples."""
         assert isinstance(model, QuantizedClassifier)
         p = model.probabilities(self.sample_functions(model) + model.offset[:, None])
         right = p[np.arange(len(p)), self.index]
-        return float(self.row_weight @ -np.log(np.maximum(right, np.finfo(float).tiny)) / self.row_weight.sum())
+        losses = -np.log(np.maximum(right, np.finfo(float).tiny))
+        return Score(float(self.row_weight @ losses / self.row_weight.sum()), 1.0)
 
     def cast(self, features: SmallMap, counts: Sequence[int]) -> list[QuantizedPredictor]:
         """Fit the classifier on these features and draw samples about its mean, with Laplace's precision."""
