@@ -1,13 +1,19 @@
 """Models within what a device has."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem, QuadraticBNNRegressor, Sequential, fit_quantized
-from pydirect.quantized.fit_quantized import _fits
+from pydirect.quantized.codes import unit_levels
+from pydirect.quantized.fit_quantized import _fits, _search
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import IntegerArithmeticError
-from pydirect.quantized.task import mapped_inputs
+from pydirect.quantized.proposals import Family
+from pydirect.quantized.task import TargetTask, mapped_inputs
+
+fit_quantized_module = import_module("pydirect.quantized.fit_quantized")  # the package has a function of this name
 
 
 @pytest.mark.parametrize("target", ["linear", "constant"])
@@ -31,10 +37,16 @@ def test_a_model_fits_into_its_flash(data):
     assert 0.5 < np.mean(np.abs(mean - y) < 1.64 * std)
 
 
-def test_flash_rises_with_what_is_allowed_and_stays_below(data):
-    allowed = [500, 1500]
-    flash = [fit_quantized(DirectRegressor(), *data(60), max_flash=most).report()["flash"] for most in allowed]
-    assert flash == sorted(flash) and all(own <= most for own, most in zip(flash, allowed, strict=True))
+def test_more_room_is_never_worse(data, monkeypatch):
+    monkeypatch.setattr(fit_quantized_module, "families_of", lambda task: [Family("forest", (0, 4, 6), 0, 2)])
+    x, y = data(80)
+    task = TargetTask.begin(x, y, None, DirectRegressor().search_settings(), (), unit_levels(15))
+    losses = []
+    for limit in np.linspace(340, 480, 20).astype(int):
+        model, score = _search(task, (1, 2), {"max_flash": limit})
+        assert model.report()["flash"] <= limit
+        losses.append(score.loss)
+    assert (np.diff(losses) <= 0).all() and losses[-1] < losses[0] - 0.1
 
 
 @pytest.mark.parametrize(("n_levels", "bits"), [(3, 2), (31, 8)])

@@ -14,7 +14,7 @@ from pydirect.quantized.device import shortened
 from pydirect.quantized.fit_quantized import _candidates
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import AccumulatorOverflowError, shifted
-from pydirect.quantized.proposals import RIDGE, growing_forest
+from pydirect.quantized.proposals import N_THRESHOLDS, RIDGE, _splits, growing_forest
 from pydirect.quantized.task import LabelTask, TargetTask
 
 
@@ -37,7 +37,7 @@ def task():
 def forest(task):
     """Quantised forest of six trees for two outputs, and its X."""
     own, x = task
-    make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
+    make = growing_forest(*own.rows(np.arange(len(own.y))))
     return own.cast(make(6), [3])[0], x
 
 
@@ -50,25 +50,38 @@ def test_leaves_are_the_answers_to_the_questions_of_every_level():
     np.testing.assert_array_equal(phi[1], [0, 0.5, 0, 0, 0, 0, 0, 0.5, -0.3, 0.3 * 3, 0.3 * 5])
 
 
-def test_the_first_trees_of_a_forest_are_the_smaller_forest():
+def test_a_forest_is_the_same_whatever_was_asked_for_before():
     x, y, weight = rows()
-    all_at_once = growing_forest(x, y, weight, np.random.default_rng(0))
-    large, small = all_at_once(9), growing_forest(x, y, weight, np.random.default_rng(0))(4)
-    np.testing.assert_array_equal(large.columns[:4], small.columns)
-    np.testing.assert_array_equal(large.thresholds[:4], small.thresholds)
-    np.testing.assert_array_equal(all_at_once(4).thresholds, small.thresholds)
+    make = growing_forest(x, y, weight)
+    large, small = make(8), make(4)
+    np.testing.assert_array_equal(large.thresholds, growing_forest(x, y, weight)(8).thresholds)
+    np.testing.assert_array_equal(small.thresholds, growing_forest(x, y, weight)(4).thresholds)
+    assert large.thresholds.shape == (8, 3) and make(0).thresholds.shape == (0, 3)
 
 
-def test_a_tree_is_grown_on_the_residual_of_the_ridge_regression_on_all_before():
-    x, y, weight = rows()
-    make = growing_forest(x, y[:, :1], weight, np.random.default_rng(0))
-    w = weight / weight.mean()
-    for n_trees in (1, 5):
-        phi = make(n_trees).transform(x)
-        a = phi.T @ (w[:, None] * phi) + RIDGE * np.eye(phi.shape[1])
-        expected = y[:, :1] - phi @ np.linalg.solve(a, phi.T @ (w[:, None] * y[:, :1]))
-        found = next(c.cell_contents for c in make.__closure__ if np.shape(c.cell_contents) == y[:, :1].shape)
-        np.testing.assert_allclose(found, expected, atol=1e-10)
+def test_each_split_that_a_tree_has_is_replaced_by_the_best_beside_its_others():
+    rng = np.random.default_rng(0)
+    cells = rng.integers(0, 5, (80, 3)) + (N_THRESHOLDS + 1) * np.arange(3)
+    r, weight, possible = rng.standard_normal((80, 2)), rng.random(80), np.arange(3 * (N_THRESHOLDS + 1))
+
+    def fall(splits):
+        leaf = np.array([cells[:, split // (N_THRESHOLDS + 1)] > split for split in splits]).T @ [2, 1]
+        sums = [((weight[leaf == k, None] * r[leaf == k]).sum(axis=0) ** 2).sum() for k in range(4)]
+        return sum(total / (weight[leaf == k].sum() + RIDGE) for k, total in enumerate(sums))
+
+    splits = [1, 66]
+    for _ in range(2):
+        splits = [splits[1], max(possible, key=lambda split: fall([splits[1], split]))]
+    found = _splits(cells, r, weight, 3, 2, RIDGE, (1, 66))
+    assert fall(found) == pytest.approx(fall(splits)) and fall(found) > fall((1, 66))
+
+
+def test_trees_are_improved_until_they_find_what_no_single_split_shows():
+    x = np.random.default_rng(0).standard_normal((400, 5))
+    y = np.sign(x[:, :1] * x[:, 1:2])
+    phi = growing_forest(x, y, np.ones(400), 2)(4).transform(x)
+    left = y - phi @ np.linalg.solve(phi.T @ phi + RIDGE * np.eye(phi.shape[1]), phi.T @ y)
+    assert np.mean(left**2) < 0.1
 
 
 def test_the_lowest_bits_of_a_threshold_are_the_number_of_its_input(forest):
@@ -151,7 +164,7 @@ def test_headers_of_forests_of_classes_name_them_and_give_their_probabilities(ta
         np.digitize(x[:, 1], np.quantile(x[:, 1], [0.4, 0.7]) if n_classes > 2 else [100])
     ]
     own = LabelTask.begin(x, labels, None, DirectClassifier().search_settings(), ("a", "b", "c"), unit_levels(15))
-    (model,) = own.cast(growing_forest(*own.rows(np.arange(len(x))), np.random.default_rng(0))(3), [2])
+    (model,) = own.cast(growing_forest(*own.rows(np.arange(len(x))))(3), [2])
     assert model.program.n_leaves == 3 * 8
     model.to_c(tmp_path / "model.h", prefix="m")
     rows = c.far_and_near(x)
@@ -181,7 +194,7 @@ def test_saved_forests_predict_the_same_bits_and_have_a_graph(task, forest, tmp_
     own, x = task
     model = forest[0]
     if not n_trees:  # what is left is linear
-        make = growing_forest(*own.rows(np.arange(len(own.y))), np.random.default_rng(0))
+        make = growing_forest(*own.rows(np.arange(len(own.y))))
         (model,) = own.cast(make(0), [2])
     model.save(tmp_path / "m")
     np.testing.assert_array_equal(load_quantized(tmp_path / "m").totals(x), model.totals(x))
@@ -196,4 +209,4 @@ def test_more_room_only_adds_candidates(task):
     limits = [{"max_flash": 900}, {"max_flash": 1400}, {"max_flash": 1400, "max_stack": 170, "max_instructions": 9000}]
     small, large, limited = (_candidates(part, held, (1,), m) for m in limits)
     assert small and set(small) < set(large) and set(limited) <= set(large)
-    assert all(large[key] == pytest.approx(loss) for key, loss in small.items())
+    assert all(large[key].score.loss == pytest.approx(own.score.loss) for key, own in small.items())

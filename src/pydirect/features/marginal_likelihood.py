@@ -1,4 +1,4 @@
-"""Marginal likelihoods: of a kernel, exact on a subset of rows or by landmarks on all, and of Fourier features.
+"""Marginal likelihoods: of a kernel, exact on a subset of rows or by landmarks on all.
 
 The covariance is ``1 + a_L x_L·x_L'/d + a_A Matérn(x; a length-scale per column) + a_I exp(−|x − x'|/ℓ_I)``, or with a
 part of axes in place of the last: a product over all, ``a_P exp(−Σ|x_j − x_j'|/ℓ_j)``, rough along axes, or the mean
@@ -10,21 +10,20 @@ tails are heavy enough for a short length-scale or a part of the covariance that
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
+from scipy.linalg import solve_triangular
 
 from pydirect import _core
 from pydirect._dense import product
-from pydirect._threads import resolve_n_threads, single_blas_thread
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, KernelHyperparameters, linear_inputs
-from pydirect.features.maps import FourierFeatures, NystroemFeatures
+from pydirect.features.maps import NystroemFeatures
 
 # Prior means and scales of log noise variance, log amplitudes, log linear amplitude, log length-scales.
 LOG_NOISE = (-1.5, 1.0)
@@ -40,8 +39,6 @@ BAD_POINT = 1e10
 LOG_PRODUCT = (np.log(0.3), 2.0)
 LOG_AXIS = (np.log(3.0), 1.5)
 LOG_PAIRS = (np.log(2.0), 1.0)
-# Least noise variance where frequencies are optimised.
-SMALLEST_NOISE = 1e-6
 # Of the referee: landmarks, steps between noise variances that are tried, of which few rows know little where tails are
 # heavy, and rows, of which more hardly say more about nats a row.
 N_LANDMARKS, NOISE_STEP, MOST_STEPS, REFEREE_ROWS = 300, 1.6, 8, 2048
@@ -193,72 +190,6 @@ def _prior(d: int, n_linear: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     sd = np.r_[LOG_NOISE[1], LOG_AMPLITUDE[1], np.full(d, spread), LOG_AMPLITUDE[1], spread, LOG_LINEAR[1]]
     start = np.r_[np.log(0.1), 0.0, begin + shift, 0.0, begin, np.log(0.3)]
     return mean, sd, start
-
-
-# --- frequencies of Fourier features: the sparse-spectrum Gaussian process
-
-
-def sparse_spectrum_likelihood(
-    theta: FloatArray, features: FourierFeatures, x: FloatArray, y: FloatArray, sample_weight: FloatArray
-) -> tuple[float, FloatArray]:
-    """−log likelihood of θ = [frequencies (n_inputs · n_frequencies), log noise, log prior variance] on fixed rows.
-
-    Optimised frequencies explain the data better than the same number of random ones (Lázaro-Gredilla et al. 2010).
-    They have no prior: few optimisation steps keep them close to their start.
-
-    ``y ~ N(0, σ² W⁻¹ + v ΦΦᵀ)``. With ``B = 1 + v ΦᵀWΦ/σ²``, by Woodbury's identity, ``−log p = ½ yᵀα + ½ log|B| +
-    ½ n log σ²``, ``α = W (y − Φw)/σ²``, w the posterior mean, summed over outputs; W are the rows' weights.
-    Return the value and the gradient, (n_inputs · n_frequencies + 2,).
-    """
-    shape = features.frequencies.shape
-    frequencies, f = theta[:-2].reshape(shape), shape[1]
-    noise, variance = np.exp(theta[-2:])
-    phi = replace(features, frequencies=np.ascontiguousarray(frequencies)).transform(x)
-    phi *= np.sqrt(variance)
-    weighted = phi * sample_weight[:, None]
-    b = phi.T @ weighted / noise
-    b[np.diag_indices_from(b)] += 1.0
-    try:
-        factor = cho_factor(b, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:  # frequencies that coincide up to rounding, with large weights: the search steps back
-        return BAD_POINT, np.zeros_like(theta)
-    inverse = cho_solve(factor, np.eye(len(b)), overwrite_b=True, check_finite=False)
-    w = inverse @ (weighted.T @ y) / noise
-    alpha = sample_weight[:, None] * (y - phi @ w) / noise
-    n, k = y.shape
-    value = 0.5 * (y * alpha).sum() + k * (np.log(factor[0].diagonal()).sum() + 0.5 * n * theta[-2])
-
-    by_phi = k * weighted @ inverse / noise  # ∂/∂Φ of the determinant, then of the quadratic form
-    by_phi -= alpha @ w.T
-    cosine, sine = slice(0, f), slice(f, 2 * f)
-    by_phase = phi[:, cosine] * by_phi[:, sine] - phi[:, sine] * by_phi[:, cosine]
-    squares = (alpha**2 / sample_weight[:, None]).sum()
-    by_noise = 0.5 * k * (n - len(b) + np.trace(inverse)) - 0.5 * noise * squares
-    by_variance = 0.5 * np.einsum("ij,ij->", phi, by_phi)
-    return float(value), np.concatenate([(x.T @ by_phase).ravel(), [by_noise, by_variance]])
-
-
-def optimised_frequencies(
-    features: FourierFeatures,
-    noise_variance: float,
-    x: FloatArray,
-    y: FloatArray,
-    sample_weight: FloatArray,
-    largest: FloatArray,
-    max_iter: int,
-) -> FourierFeatures:
-    """Optimise the frequencies of Fourier features by `sparse_spectrum_likelihood`.
-
-    `x`, `y`, `sample_weight`: see `sparse_spectrum_likelihood`. `largest`, (n_inputs,): bounds on the
-    magnitude of the frequencies.
-    """
-    limit = np.repeat(largest, features.n_frequencies)
-    theta = np.concatenate([np.clip(features.frequencies.ravel(), -limit, limit), [np.log(noise_variance), 0.0]])
-    bounds = [*zip(-limit, limit, strict=True), (np.log(SMALLEST_NOISE), np.log(4.0)), (-12.0, 12.0)]
-    given, options = (features, x, y, sample_weight), {"maxiter": max_iter, "maxcor": 20}
-    with single_blas_thread():
-        best = minimize(sparse_spectrum_likelihood, theta, given, "L-BFGS-B", True, bounds=bounds, options=options)
-    return replace(features, frequencies=np.ascontiguousarray(best.x[:-2].reshape(features.frequencies.shape)))
 
 
 # --- all rows, by landmarks

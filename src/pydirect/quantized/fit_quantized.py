@@ -125,7 +125,7 @@ def fit_quantized(
             targets = _as_targets(y, len(x))
             warn_of_gross(targets.reshape(len(x), -1), "fit without them")
             task = TargetTask.begin(x, targets, weight, settings, names, grid)
-        quantised = _search(task, SAMPLES if n_samples is None else (n_samples,), limits)
+        quantised, _ = _search(task, SAMPLES if n_samples is None else (n_samples,), limits)
         warn_of_losses(quantised, x)
         return quantised
 
@@ -151,8 +151,12 @@ Limits = Mapping[str, int]
 
 def _fits(model: QuantizedPredictor, limits: Limits) -> bool:
     model.program.prove()  # or say why there are no integers
+    return all(map(le, _needs(model, limits), limits.values()))
+
+
+def _needs(model: QuantizedPredictor, limits: Limits) -> tuple[int, ...]:
     report = model.report()
-    return all(report[name.removeprefix("max_")] <= limit for name, limit in limits.items())
+    return tuple(report[name.removeprefix("max_")] for name in limits)
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,8 @@ class Judged:
         return self.score.loss < other.score.loss and all(map(le, self.needs, other.needs))
 
 
-def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredictor:
-    """Return the best model within the limits."""
+def _search(task: Task, counts: Sequence[int], limits: Limits) -> tuple[QuantizedPredictor, Score]:
+    """Return the best model within the limits, and its score, which is never worse with more room."""
     order = task.order()
     n_held = int(HELD_OUT * len(order))
     if n_held < FEWEST_HELD_OUT:
@@ -193,7 +197,7 @@ def _search(task: Task, counts: Sequence[int], limits: Limits) -> QuantizedPredi
     for candidate in sorted(scores, key=lambda c: scores[c].loss):
         ((_, model),) = _fitted(task, [candidate])
         if _fits(model, limits):  # all rows may ask for more than a part of them
-            return replace(model, calibration=scores[candidate].calibration)
+            return replace(model, calibration=scores[candidate].calibration), scores[candidate]
     raise _no_model(task, counts[0], limits)
 
 
@@ -233,9 +237,7 @@ def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Li
             for n_samples, model in zip(counts, own.cast(features, counts), strict=True):
                 scores.append(held.score(model))
                 if _fits(model, limits):
-                    report = model.report()
-                    needs = report["flash"], report["stack"], report["instructions"]
-                    found[SmallModel(family, size, n_samples)] = Judged(needs, scores[-1])
+                    found[SmallModel(family, size, n_samples)] = Judged(_needs(model, limits), scores[-1])
             losses.append(min(own.loss for own in scores))
             if len(losses) > PATIENCE and min(losses[-PATIENCE:]) > min(losses[:-PATIENCE]):
                 break
@@ -245,6 +247,6 @@ def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Li
 def _no_model(task: Task, n_samples: int, limits: Limits) -> NoModelError:
     """Return the error that says what the smallest model needs."""
     sketches = (task.sketch(proposals(task, f)(f.sizes[0]), n_samples) for f in families_of(task))
-    report = min((model.report() for model in sketches), key=lambda own: own["flash"])
-    smallest = {name: report[name.removeprefix("max_")] for name in limits}
-    return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {smallest}")
+    smallest = min((_needs(model, {"max_flash": 0, **limits}), _needs(model, limits)) for model in sketches)[1]
+    needed = dict(zip(limits, smallest, strict=True))
+    return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {needed}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from scipy.linalg import solve
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import LINEAR_REACH, linear_inputs
 from pydirect.features.maps import ForestFeatures, FourierFeatures, random_fourier_features
-from pydirect.features.marginal_likelihood import optimised_frequencies
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies, threshold_step
 from pydirect.quantized.quantize import with_frequencies
@@ -43,31 +43,27 @@ class Family:
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-TREES = (0, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
+TREES = (0, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 SMOOTH = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
 ROUGH = tuple(replace(f, with_points=False) for f in SMOOTH[1:])
-MOVED = Family("moved", (8, 16, 32), 0)
-# Rows up to which frequencies are moved too: the time that it takes grows with them.
-MOST_ROWS_MOVED = 500
 
 
 def families_of(task: Task) -> list[Family]:
-    """Return the families of a task: of labels smaller ones, whose frequencies stay."""
+    """Return the families of a task: of labels smaller ones."""
     if not isinstance(task, LabelTask):
-        return [*SMOOTH, *ROUGH, *([MOVED] if len(task.y) <= MOST_ROWS_MOVED else [])]
+        return [*SMOOTH, *ROUGH]
     return [replace(f, sizes=tuple(size for size in f.sizes if size <= f.most_of_classes)) for f in SMOOTH]
 
 
 def proposals(task: Task, family: Family) -> Callable[[int], SmallMap]:
     """Return the function from a size to basis functions fitted to a task."""
     if family.kind != "forest":
-        selected = _selected(task)
-        return (lambda size: _moved(task, selected(size))) if family.kind == "moved" else selected
+        return _selected(task)
     x, y, weight = _examples(task)
     if not family.with_points:
-        return growing_forest(x, y, weight, np.random.default_rng(0), family.depth)
+        return growing_forest(x, y, weight, family.depth)
     smooth = task.kernel_mean(x, *task.subset(MOST_KERNEL_ROWS))  # no tree is grown on the noise of a row
-    return growing_forest(x, smooth, weight, np.random.default_rng(0), family.depth, SMOOTH_RIDGE)
+    return growing_forest(x, smooth, weight, family.depth, SMOOTH_RIDGE)
 
 
 def _examples(task: Task) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -182,20 +178,6 @@ def _selected(task: Task) -> Callable[[int], FourierFeatures]:
     return of_size
 
 
-# Steps of the optimisation of frequencies.
-STEPS = 30
-
-
-def _moved(task: Task, features: FourierFeatures) -> FourierFeatures:
-    """Move frequencies by marginal likelihood, so that they reproduce the kernel's posterior mean at the examples."""
-    x, _, weight = _examples(task)
-    mean = task.kernel_mean(x, *task.subset(MOST_EXAMPLES))
-    largest = np.abs(features.frequencies).max(axis=1)
-    noise = task.hyperparameters.noise_variance
-    moved = optimised_frequencies(features, noise, x, mean, weight / weight.max(), largest, STEPS)
-    return rounded_frequencies(moved)
-
-
 BEYOND = LINEAR_REACH + INPUT_UNIT / 2  # no input exceeds it
 # Thresholds of an input that are tried, at most; rows that a tree is grown on.
 N_THRESHOLDS = 63
@@ -206,61 +188,57 @@ RIDGE = 1.0
 # On the kernel's posterior mean.
 SMOOTH_RIDGE = 5.0
 SLOPE = 0.3
-# Times that each tree of a forest is improved.
-PASSES = 3
 
 
 def growing_forest(
-    x: FloatArray, y: FloatArray, weight: FloatArray, rng: np.random.Generator, depth: int = 3, ridge: float = RIDGE
+    x: FloatArray, y: FloatArray, weight: FloatArray, depth: int = 3, ridge: float = RIDGE
 ) -> Callable[[int], ForestFeatures]:
     """Return the function from a number of trees to a forest grown on rows (n_rows, n_inputs).
 
-    For targets (n_rows, n_outputs); rows count `weight` times. `depth`: levels of a tree. Trees are grown one by one;
-    then each is improved in turn, given the others.
+    For targets (n_rows, n_outputs); rows count `weight` times. `depth`: levels of a tree.
     """
     n, d = x.shape
     weight = weight / weight.mean()
+    root = np.sqrt(weight)[:, None]
     tables = [_thresholds(column, threshold_step(d), i) for i, column in enumerate(x.T)]
     cells = np.stack([np.searchsorted(table, column) for table, column in zip(tables, x.T, strict=True)], axis=1)
     cells += np.arange(d) * (N_THRESHOLDS + 1)
     thresholds = np.tile(BEYOND + INPUT_UNIT * np.arange(d)[:, None], N_THRESHOLDS + 1)
     for own, table in zip(thresholds, tables, strict=True):
         own[: len(table)] = table
-    linear, leaves = SLOPE * linear_inputs(x, d), np.arange(1 << depth)
-    grown: list[NDArray[np.intp]] = []
+    linear, n_leaves = SLOPE * linear_inputs(x, d), 1 << depth
 
-    def fitted(phi: FloatArray) -> FloatArray:
-        """Return weights (n_columns, n_outputs)."""
-        gram = phi.T @ (weight[:, None] * phi)
+    def fitted(splits: Sequence[NDArray[np.intp]]) -> tuple[list[FloatArray], FloatArray]:
+        """Fit all leaves and slopes together; return what each tree explains, and what is left of the targets."""
+        leaf = [_leaf(cells, own) for own in splits]
+        phi = root * np.hstack([*(np.equal.outer(own, np.arange(n_leaves)) for own in leaf), linear])
+        gram = phi.T @ phi
         gram[np.diag_indices_from(gram)] += ridge
-        return np.asarray(solve(gram, phi.T @ (weight[:, None] * y), assume_a="pos"))
+        weights = solve(gram, phi.T @ (root * y), assume_a="pos")
+        explained = [weights[t * n_leaves :][own] for t, own in enumerate(leaf)]
+        return explained, y - phi @ weights / root
 
-    def improved(
-        splits: Sequence[np.intp], target: FloatArray
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp], FloatArray]:
-        """Return a tree's splits, the rows' leaves, and what it leaves of its target."""
-        rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
-        chosen = _splits(cells[rows], target[rows], weight[rows], d, depth, ridge, splits)
-        leaf = _leaf(cells, chosen)
-        sums = [np.bincount(leaf, weight * values, len(leaves)) for values in (np.ones(n), *target.T)]
-        return chosen, leaf, target - (np.stack(sums[1:], axis=1) / (sums[0] + ridge)[:, None])[leaf]
-
-    residual = y - linear @ fitted(linear)
+    @cache
+    def forest(n_trees: int) -> list[NDArray[np.intp]]:
+        """Return the splits of each tree: those of the next smaller forest and new ones, each improved in turn."""
+        if n_trees == 0:
+            return []
+        rng, before = np.random.default_rng(n_trees), max(size for size in TREES if size < n_trees)
+        splits: list[Any] = [*forest(before), *[()] * (n_trees - before)]
+        explained, left = fitted(splits[:before])
+        explained += [np.zeros_like(y)] * (n_trees - before)
+        for t in (*range(before, n_trees), *rng.permutation(n_trees), *rng.permutation(n_trees)):
+            target = left + explained[t]
+            rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
+            splits[t] = _splits(cells[rows], target[rows], weight[rows], d, depth, ridge, splits[t])
+            leaf = _leaf(cells, splits[t])
+            count, *sums = (np.bincount(leaf, weight * own, n_leaves) for own in (np.ones(n), *target.T))
+            explained[t] = (np.stack(sums, axis=1) / (count + ridge)[:, None])[leaf]
+            left = target - explained[t]
+        return splits
 
     def of_size(n_trees: int) -> ForestFeatures:
-        nonlocal residual
-        while len(grown) < n_trees:
-            splits, _, residual = improved((), residual)
-            grown.append(splits)
-        trees = np.array(grown[:n_trees], dtype=np.intp).reshape(-1, depth)
-        leaf = np.stack([_leaf(cells, own) for own in trees], axis=1) if n_trees else np.empty((n, 0), dtype=np.intp)
-        for _ in range(PASSES):
-            phi = np.hstack([np.equal.outer(leaf, leaves).reshape(n, -1), linear])
-            weights = fitted(phi)
-            left, values = y - phi @ weights, weights[: n_trees << depth].reshape(n_trees, len(leaves), y.shape[1])
-            for t in rng.permutation(n_trees):
-                trees[t], leaf[:, t], left = improved(trees[t], left + values[t][leaf[:, t]])
-        columns, index = np.divmod(trees, N_THRESHOLDS + 1)
+        columns, index = np.divmod(np.array(forest(n_trees), dtype=np.intp).reshape(-1, depth), N_THRESHOLDS + 1)
         return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE))
 
     return of_size

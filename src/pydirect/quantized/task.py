@@ -19,7 +19,6 @@ from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap, within_others
 from pydirect.features.kernel import LINEAR_REACH, KernelHyperparameters
 from pydirect.features.maps import ForestFeatures, FourierFeatures
-from pydirect.features.marginal_likelihood import SMALLEST_NOISE
 from pydirect.features.rows import distinct_rows
 from pydirect.features.search import KernelRows, search_kernel
 from pydirect.linear.evidence import maximise_evidence
@@ -158,6 +157,8 @@ def mapped_inputs(x: FloatArray, weight: FloatArray | None) -> tuple[InputMap, F
     return input_map, np.clip(input_map.transform(x), -LINEAR_REACH, LINEAR_REACH)
 
 
+# Least noise variance.
+SMALLEST_NOISE = 1e-6
 # Rows of the kernel's posterior mean.
 MOST_KERNEL_ROWS = 1500
 # Of the target's standard deviation: its square must stay finite.
