@@ -2,8 +2,9 @@
 
 Candidates are frequencies selected one by one from a pool of random ones from the kernel's spectral density, and
 forests grown one tree at a time on the kernel's posterior mean, of many sizes and numbers of samples. Neither
-depends on the limits, so that more room only adds candidates. Held-out rows, which the kernel has seen but basis
-functions and weights have not, choose one, and say by how much standard deviations are off. Samples are draws of
+depends on the limits, so that more room only adds candidates. Rows left out, which the kernel has seen but basis
+functions and weights have not, choose one, and say by how much standard deviations are off: one part of them chooses
+those that may be best, all of them, part by part, the best of these. Samples are draws of
 the sequential posterior of the weights, for labels about the classifier's own mean. Outputs and classes share the basis
 functions and the scales of the weights' levels.
 """
@@ -66,10 +67,10 @@ def fit_quantized(
         refused; sizes follow from the budget.
     X : array_like of shape (n_rows, n_features_in)
         Numbers; encode tables with text first, by ``columns_.encode(X)`` of a fitted model. A fifth of the rows is held
-        out to compare models, and others to calibrate standard deviations; the model that is returned is fitted to
-        all of them. The scales of the columns and the kernel are fitted once, to all rows, and so is the classifier
-        whose logits choose basis functions. Repeated rows are merged, except for labels: copies of a row may be on both
-        sides.
+        out to compare models, then each other fifth to choose between the best of them and to calibrate standard
+        deviations; the model that is returned is fitted to all rows. The scales of the columns and the kernel are
+        fitted once, to all rows, and so is the classifier whose logits choose basis functions. Repeated rows are
+        merged, except for labels: copies of a row may be on both sides.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, of which each is separated from the rest when there are more than
         two.
