@@ -22,6 +22,7 @@ def test_budgets_for_targets_that_need_no_frequency(target):
     y = 2 * x[:, 0] - x[:, 1] + 0.01 * x[:, 0] ** 2 if target == "linear" else np.full(60, 3.0)
     model = fit_quantized(DirectRegressor(), x, y, max_flash=700, n_samples=2)
     assert np.isfinite(model.predict(x)).all() and np.isfinite(model.with_arithmetic("float").predict(x)).all()
+    assert "\n" not in repr(model) and len(repr(model)) < 100
     if target == "constant":
         np.testing.assert_allclose(model.predict(x), 3.0)
 
