@@ -43,7 +43,7 @@ class Family:
 
 
 FREQUENCIES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-TREES = (0, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+TREES = (0, 4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 128)
 SMOOTH = (Family("fourier", FREQUENCIES, 128), *(Family("forest", TREES, 32, depth) for depth in (2, 3, 4)))
 ROUGH = tuple(replace(f, with_points=False) for f in SMOOTH[1:])
 
