@@ -81,6 +81,23 @@ def test_rows_are_no_wider_where_an_indicator_tells_all_that_is_missing(tmp_path
     np.testing.assert_array_equal(model.predict_interval(new), told.predict_interval(new))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_an_indicator_narrows_only_rows_that_lack_nothing_else(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    x, gap = rng.standard_normal((2600, 2)), rng.random(2600) < 0.3
+    y = np.where(gap, 3.0, x[:, 0]) + 2 * x[:, 1] + NOISE * rng.standard_normal(len(x))
+    x[gap, 0] = np.nan
+    x[rng.random(2600) < 0.1, 1] = np.nan
+    model = DirectRegressor("linear").fit(x[:600], y[:600])
+    new, y_new = x[600:], y[600:]
+    both, alone = np.isnan(new).all(axis=1), gap[600:] & ~np.isnan(new[:, 1])
+    assert model.columns_.indicators == (0,) and both.sum() > 30
+    assert covered(model, new[both], y_new[both]) > 0.8
+    assert covered(model, new[alone], y_new[alone]) == pytest.approx(0.9, abs=0.05)
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(model.predict_interval(new), load(tmp_path / "model").predict_interval(new))
+
+
 def test_complete_rows_tell_what_varying_noise_is():
     def spread(x):
         return NOISE * np.exp(x[:, 3])

@@ -72,6 +72,12 @@ def test_many_categories_are_nearly_equally_far_apart_and_new_ones_are_as_those_
     assert abs(distances.mean() - 2) < 0.01 and distances.std() < 0.3 and distances.min() > 0.7
 
 
+@pytest.mark.parametrize("weight", [1e-3, 0.9, 7.0])
+def test_the_unit_of_weights_does_not_decide_which_categories_are_told_apart(weight):
+    X = table([f"c{k:03}" for k in range(80)] * 2)
+    assert Columns().encoding(X, weight=np.full(160, weight)).categories == Columns().encoding(X).categories
+
+
 def test_missing_ones_of_many_categories_have_a_column_of_their_own():
     values = [None, *(name for k in range(60) for name in [f"c{k:02}"] * (2 + (k >= 12)))]
     columns = Columns().encoding(table(values))
@@ -462,7 +468,7 @@ def test_draws_of_missing_numbers_have_the_moments_of_the_gaussian_exactly():
     columns = Columns(missing="indicator").encoding(x)
     z, absent = columns.encode_and_mark(x)
     assert z.shape == (300, 10)
-    for rows, places in columns.draws_of_missing(z, absent):
+    for rows, places, _ in columns.draws_of_missing(z, absent):
         assert (places[:, :, 5:] == 0).all()  # nothing of them is missing
         np.testing.assert_array_equal(places[0, :, :5], z[rows, :5])
         for row, drawn in zip(rows, places[1:, :, :5].swapaxes(0, 1), strict=True):

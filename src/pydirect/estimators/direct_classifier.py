@@ -97,7 +97,7 @@ class DirectClassifier(Classifier, OfLabels):
     left_out_probability_ : ndarray of shape (n_kept,)
         Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
     sharpness_ : float
-        Power to which probabilities are taken, chosen by left-out labels; one of fits to streams.
+        Power to which probabilities are taken, chosen by left-out labels; 1 for fits to streams.
     elbo_ : float
         Lower bound on the log-probability of the labels, in nats; of the published bounds the sum over classes. With
         the softmax and a prior that is not Gaussian, an approximation of it. It is that of the posterior before the

@@ -351,22 +351,23 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     while it shrinks by much, as where σ² is far below v. A row counts for all outputs as much as for the one of which
     it tells most.
 
-    An indicator may tell all, or nothing, of what is missing: of rows with one, the small fits tell the share of v.
+    An indicator may tell all, or nothing, of what is missing: of rows that lack nothing else, the small fits tell the
+    share of v. Predictions are as narrow where there is one indicator, as the share may differ between several.
     """
     if given.absent is None or not given.absent.any():
         return list(own)
-    rows, marked = of_all(own), given.columns.marked(given.x)
+    rows, told = of_all(own), given.columns.told(given.absent)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):
         fitted, left = small.alike(rows)
         missing = fitted.variances_of_missing(given.x, given.columns.draws_of_missing(given.x, given.absent))
-        found = left.found, missing[left.first], fitted.mean_noise, marked[left.first]
+        found = left.found, missing[left.first], fitted.mean_noise, told[left.first]
         noise, share = expected_noise(*found)
-        missing = np.where(marked[:, None], share, 1.0) * missing
+        missing = np.where(told[:, None], share, 1.0) * missing
         rows = replace(rows, precision=relative_precisions(noise, missing))
         if (noise > LITTLE_LESS * fitted.mean_noise).all():
             break
-    shares = (share[outputs] for outputs in outputs_of(own))
+    shares = (share[outputs] if len(given.columns.indicators) == 1 else None for outputs in outputs_of(own))
     return [replace(each, precision=rows.precision, untold=own) for each, own in zip(own, shares, strict=True)]
 
 

@@ -110,7 +110,7 @@ class TrainingRows:
     """Rows x (n_rows, n_features_in), standardised targets or labels ±1 (n_rows, n_outputs), weights (n_rows,).
 
     `precision` (n_rows,): of targets about f, relative to those that scatter by the noise alone; one by default.
-    `untold` (n_outputs,): share of the variance of f over what is missing that indicators leave open; all by default.
+    `untold` (n_outputs,): share of f's variance over what is missing that an indicator leaves open; all by default.
     """
 
     x: FloatArray

@@ -32,6 +32,7 @@ from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.quantized.fitted import FittedBasisModel, Outputs
 from pydirect.statistics.gaussian import blocks_of, collect_statistics
 from pydirect.statistics.rotated import RotatedStatistics, decorrelate
+from pydirect.tables.encoding import Gapped
 
 # Rows that one thread predicts at a time: enough that BLAS packs the matrix of deviations rarely.
 CHUNK_ROWS = 512
@@ -200,6 +201,7 @@ class OfLatent(Digested):
     """What models of one `Latent` share."""
 
     latent: Latent
+    untold: FloatArray | None = None
 
     basis = of_part("latent", "basis", "Feature map of the latent functions.")
     n_columns = of_part("latent", "n_columns", "Floats per row while predicting.")
@@ -214,21 +216,22 @@ class OfLatent(Digested):
         """Mean and variance of the latent functions, (n_rows, n_outputs) each."""
         return self.latent.moments(x, with_variance)
 
-    def gapped(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+    def gapped(self, x: FloatArray, parts: Iterable[Gapped]) -> FloatArray:
         """Append to rows the variance of f that comes from inputs which are only expected, (n_rows, n_outputs).
 
-        By parts: numbers of rows, and what they may be, (1 + n_draws, n_chosen, n_encoded). The variances are about the
-        mean at what is expected, the first, which stays the prediction.
+        The variances are about the mean at what is expected, the first, which stays the prediction.
         """
         variance = self.variances_of_missing(x, parts)
         return np.hstack([x, variance]) if variance.any() else x
 
-    def variances_of_missing(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+    def variances_of_missing(self, x: FloatArray, parts: Iterable[Gapped]) -> FloatArray:
         """Variance of f that comes from inputs which are only expected, (n_rows, n_outputs); see `gapped`."""
         variance = np.zeros((len(x), self.latent.n_outputs))
-        for chosen, places in parts:
+        for chosen, places, told in parts:
             means = self.latent_moments(places.reshape(-1, x.shape[1]), False)[0].reshape(*places.shape[:2], -1)
             variance[chosen] = np.mean((means[1:] - means[0]) ** 2, axis=0)
+            if self.untold is not None:
+                variance[chosen[told]] *= self.untold
         return variance
 
 
@@ -268,13 +271,7 @@ class FittedRegressor(OfLatent, Predictor):
 
     # --- moments
 
-    def variances_of_missing(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
-        variance, columns = super().variances_of_missing(x, parts), self.basis.columns
-        if self.untold is not None and columns is not None:
-            variance[columns.marked(x)] *= self.untold
-        return variance
-
-    def precisions(self, x: FloatArray, parts: Iterable[tuple[NDArray[np.intp], FloatArray]]) -> FloatArray:
+    def precisions(self, x: FloatArray, parts: Iterable[Gapped]) -> FloatArray:
         """Precisions of targets about f, relative to rows of which nothing is missing, (n_rows,); see `gapped`."""
         return relative_precisions(self.mean_noise, self.variances_of_missing(x, parts))
 

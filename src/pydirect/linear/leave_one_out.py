@@ -126,7 +126,7 @@ def expected_noise(
     loss = np.array([[np.sum(np.log(v + each) + squares / (v + each), axis=0) for each in noise] for v in known])
     chance = np.exp(0.5 * (loss.min(axis=(0, 1)) - loss))
     chance /= chance.sum(axis=(0, 1))
-    return (chance * noise).sum(axis=(0, 1)), shares @ chance.sum(axis=1)
+    return (chance * noise).sum(axis=(0, 1)), np.minimum(shares @ chance.sum(axis=1), 1.0)
 
 
 # --- intervals

@@ -1,12 +1,12 @@
 """`fit_quantized`: the best quantised model within what a device has.
 
 Candidates are frequencies selected one by one from a pool of random ones from the kernel's spectral density, and
-forests grown one tree at a time on the kernel's posterior mean, of many sizes and numbers of samples. Neither
-depends on the limits, so that more room only adds candidates. Rows left out, which the kernel has seen but basis
-functions and weights have not, choose one, and say by how much standard deviations are off: one part of them chooses
-those that may be best, all of them, part by part, the best of these. Samples are draws of
-the sequential posterior of the weights, for labels about the classifier's own mean. Outputs and classes share the basis
-functions and the scales of the weights' levels.
+forests grown one tree at a time on the kernel's posterior mean, of many sizes and numbers of samples. Neither depends
+on the limits, so that more room only adds candidates. Rows left out, which the kernel has seen but basis functions and
+weights have not, choose one, and say by how much standard deviations are off: one part of them chooses those that may
+be best, of targets all of them, part by part, the best of these. Samples are draws of the sequential posterior of the
+weights, for labels about the classifier's own mean. Outputs and classes share the basis functions and the scales of the
+weights' levels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pydirect.quantized.task import LabelTask, Score, TargetTask, Task
 
 SAMPLES = (1, 2, 4, 8, 16)
 MOST_SAMPLES = 16
-# Fraction of the rows that is held out, and the number of such parts, so that every row is held out once.
+# Fraction of the rows that is held out; of targets every fifth once, but for a remainder of four rows at most.
 HELD_OUT = 0.2
 FEWEST_HELD_OUT = 8
 PARTS = 5
@@ -63,13 +63,14 @@ def fit_quantized(
     ----------
     model : DirectRegressor or DirectClassifier
         Fitted or not; only its parameters ``n_threads``, ``random_state``, ``max_search_rows`` (of `Nystroem`) and, for
-        a classifier, ``class_weight`` are used. Other features, posteriors, kinds of noise, bounds or columns are
-        refused; sizes follow from the budget.
+        a classifier, ``class_weight`` are used, of a regressor also a ``target_transform`` that is named; ``"auto"`` is
+        y itself. Other features, posteriors, kinds of noise, bounds or columns are refused; sizes follow from the
+        budget.
     X : array_like of shape (n_rows, n_features_in)
         Numbers; encode tables with text first, by ``columns_.encode(X)`` of a fitted model. A fifth of the rows is held
-        out to compare models, then each other fifth to choose between the best of them and to calibrate standard
-        deviations; the model that is returned is fitted to all rows. The scales of the columns and the kernel are
-        fitted once, to all rows, and so is the classifier whose logits choose basis functions. Repeated rows are
+        out to compare models; of targets then each other fifth, to choose between the best of them and to calibrate
+        standard deviations. The model that is returned is fitted to all rows. The scales of the columns and the kernel
+        are fitted once, to all rows, and so is the classifier whose logits choose basis functions. Repeated rows are
         merged, except for labels: copies of a row may be on both sides.
     y : array_like of shape (n_rows,) or (n_rows, n_outputs)
         Outputs share basis functions; so do classes, of which each is separated from the rest when there are more than

@@ -1,6 +1,7 @@
 """Basis functions proposed for small models of every size: frequencies selected, and trees grown, one by one.
 
-What is proposed for a size begins with what is proposed for the smaller ones, whatever the limits of the search.
+A selection goes on from the smaller ones, a forest starts from the next smaller one; neither depends on the limits of
+the search.
 """
 
 from __future__ import annotations

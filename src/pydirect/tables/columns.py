@@ -30,7 +30,7 @@ from pydirect.tables.table import (
     refuse_what_numpy_converts,
 )
 
-FEWEST_OF_A_CATEGORY = 2  # rows, where there are many categories
+FEWEST_OF_A_CATEGORY = 1.5  # rows, where there are many categories: two, in the mean of the weights
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
@@ -51,14 +51,14 @@ class Columns(TransformerMixin, BaseEstimator):
 
     Estimators of this package encode tables in this way by themselves; in a pipeline it serves any other one.
 
-    A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
-    has the same negative number in all of them, equally far from all others: the predictive variance grows by
-    itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of
-    more than 50 categories the 49 most common have a column each. The others that occur more than once have small
-    numbers in all of these columns, positive or negative by chance, which leaves them nearly as far from each other;
-    the rest, new ones included, share a column. Numbers in place of text are refused if none of the categories is a
-    number. A column without values is not encoded. Columns of booleans are numbers. Dates become elapsed time, and a
-    sine and a cosine for each season that they repeat: day, week and year. A missing number is replaced by its
+    A column of text becomes one column per category, 1 where a row has it. Of up to 50 categories, one that did not
+    occur in training has the same negative number in all of them, equally far from all others: the predictive variance
+    grows by itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers
+    are. Of more than 50 categories the 49 most common have a column each. The others that occur more than once have
+    small numbers in all of these columns, positive or negative by chance, which leaves them nearly as far from each
+    other; the rest, new ones included, share a column. Numbers in place of text are refused if none of the categories
+    is a number. A column without values is not encoded. Columns of booleans are numbers. Dates become elapsed time, and
+    a sine and a cosine for each season that they repeat: day, week and year. A missing number is replaced by its
     conditional mean, given the row's other columns, under a Gaussian fitted to the training rows. Where absence itself
     is informative about the targets, a column of 0 and 1 tells it.
 
@@ -283,7 +283,7 @@ def warn_of_order(X: Any, *y: Any) -> None:
     index: Any = getattr(X, "index", None)
     for targets in y:
         other: Any = getattr(targets, "index", None)
-        if hasattr(index, "isin") and hasattr(other, "isin") and len(index) == len(other):
+        if hasattr(index, "equals") and hasattr(other, "equals") and len(index) == len(other):
             if not index.equals(other) and index.isin(other).all() and other.isin(index).all():
                 warn("X and y have the same index in another order, and rows are taken as they stand", TableWarning)
 
@@ -335,7 +335,7 @@ def _are_columns(columns: Any) -> bool:
 
 def as_columns(columns: Any) -> Columns:
     """Return what an estimator was told of columns, checked."""
-    chosen = columns or Columns()
+    chosen = Columns() if columns is None else columns
     as_instance(chosen, "columns", Columns)
     chosen.check_parameters()
     return chosen
@@ -372,7 +372,8 @@ def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None
         return (*sorted(text.values[k] for k in present), *missing), False
     present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))
     common = present[: MOST_CATEGORIES - 1 - len(missing)]
-    rare = [k for k in present[len(common) :] if counts[k + 1] >= FEWEST_OF_A_CATEGORY]
+    row = 1.0 if weight is None else min(1.0, float(weight.mean()))  # weights may have any unit
+    rare = [k for k in present[len(common) :] if counts[k + 1] >= FEWEST_OF_A_CATEGORY * row]
     return (*sorted(text.values[k] for k in common), *missing, *sorted(text.values[k] for k in rare)), True
 
 

@@ -23,6 +23,9 @@ RIDGE = 1e-3  # of the variances
 MOST_ROWS = 10_000  # that the Gaussian is fitted to
 MOST_COLUMNS = 300  # of a covariance matrix; the means of more are taken as independent
 BLOCK_NUMBERS = 2**21  # in the small matrices of one block of rows
+# Numbers of rows, (n_chosen,), what they may be, (1 + N_DRAWS, n_chosen, n_encoded), and whether indicators tell all
+# that is missing, (n_chosen,).
+Gapped = tuple[NDArray[np.intp], FloatArray, NDArray[np.bool_]]
 N_DRAWS = 64  # of missing numbers, of which half mirror the others about the mean
 
 
@@ -338,14 +341,11 @@ class ColumnEncoding:
                     found.append(f"{label(table.names, j)} holds {value!r} where the fit had {known[_plain(value)]!r}")
         return found
 
-    def draws_of_missing(
-        self, x: FloatArray, absent: NDArray[np.bool_]
-    ) -> Iterator[tuple[NDArray[np.intp], FloatArray]]:
+    def draws_of_missing(self, x: FloatArray, absent: NDArray[np.bool_]) -> Iterator[Gapped]:
         """Yield rows that lack something, and what may stand in its place: first what is expected, then draws.
 
         In these nothing counts as missing: of rows whose indicators are 1 the fit has seen no other numbers than
-        expected ones. `x`, (n_rows, n_encoded), and `absent`: what `encode_and_mark` has returned. Blocks of
-        (n_chosen,), (1 + N_DRAWS, n_chosen, n_encoded).
+        expected ones. `x`, (n_rows, n_encoded), and `absent`: what `encode_and_mark` has returned.
         """
         width = absent.shape[1]
         touched, size = np.flatnonzero(absent.any(axis=1)), max(1, BLOCK_NUMBERS // (N_DRAWS * max(1, x.shape[1])))
@@ -355,11 +355,12 @@ class ColumnEncoding:
             assert self.gaps is not None  # otherwise nothing may be missing
             places[1:, :, :width] = self.gaps.draws(x[rows, :width], absent[rows])
             places[..., width:] = 0.0
-            yield rows, places
+            yield rows, places, self.told(absent[rows])
 
-    def marked(self, x: FloatArray) -> NDArray[np.bool_]:
-        """Return which encoded rows have an indicator that tells of something missing, (n_rows,)."""
-        return np.asarray((x[:, self.n_encoded - len(self.indicators) : self.n_encoded] > 0.0).any(axis=1))
+    def told(self, absent: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows lack something, and nothing without an indicator, (n_rows,)."""
+        own = np.isin(self.origins[: absent.shape[1]], self.indicators)
+        return np.asarray(absent[:, own].any(axis=1) & ~absent[:, ~own].any(axis=1))
 
     def unseen(self, X: Any) -> NDArray[np.bool_]:
         """Return where a category did not occur in training, or is not known to have, (n_rows, n_columns)."""
@@ -368,7 +369,7 @@ class ColumnEncoding:
         for j, (column, own) in enumerate(zip(table.columns, self.categories, strict=True)):
             if own is not None:
                 text = as_text(column)
-                out[:, j] = np.array([*(value not in own for value in text.values), False])[text.codes]
+                out[:, j] = np.array([*(value not in self._numbers[j] for value in text.values), False])[text.codes]
         return out
 
     def _table(self, X: Any) -> Table:
@@ -476,7 +477,7 @@ def _plain(value: str) -> str:
     return " ".join(value.casefold().split())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4)
 def category_codes(n_categories: int, many: bool) -> FloatArray:
     """Return the rows that stand for categories: a column each, or with many (n_categories + 1, `MOST_CATEGORIES`).
 
@@ -487,7 +488,9 @@ def category_codes(n_categories: int, many: bool) -> FloatArray:
         return np.eye(n_categories)
     own = np.eye(MOST_CATEGORIES)
     signs = 2 * np.random.default_rng(0).integers(0, 2, (n_categories + 1 - len(own), len(own))) - 1
-    return np.vstack([own[:-1], signs / np.sqrt(len(own)), own[-1:]])
+    codes = np.vstack([own[:-1], signs / np.sqrt(len(own)), own[-1:]])
+    codes.setflags(write=False)  # they are shared
+    return codes
 
 
 def new_category(n_categories: int) -> float:
