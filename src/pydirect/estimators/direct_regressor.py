@@ -993,10 +993,9 @@ class DirectRegressor(Regressor):
 
         def target(y: FloatArray) -> TargetUnits | None:
             """Return the way back from a scale that was named."""
-            transform = None if plan.transform == "auto" else given_transform(plan.transform, y)
-            return Units.fit(y, None, False, transform)[0].target
+            return Units.fit(y, None, False, given_transform(plan.transform, y))[0].target
 
-        return replace(settings_of(self, plan), target=target)
+        return replace(settings_of(self, plan), target=None if plan.transform in (None, "auto") else target)
 
     def _state(self) -> dict[str, Any]:
         state = super()._state()
