@@ -28,7 +28,7 @@ def test_categories_and_missing_numbers_are_told():
     X["age"] = np.where(np.arange(200) % 5 == 0, np.nan, X["size"])
     model = DirectRegressor(**SMALL, columns=Columns(missing="indicator")).fit(X, X["size"] + (X["colour"] == "red"))
     words = model.summary()
-    assert "Categories, and how many: colour (2)." in words
+    assert "Categories, one column of 0 and 1 each: colour (2)." in words
     assert "Missing numbers of age are imputed from the other columns; that they are missing is told of age." in words
     kernel = words[words.index("Kernel:") :]
     # One length-scale for all of its categories, in each part of the kernel.

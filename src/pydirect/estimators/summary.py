@@ -104,7 +104,7 @@ def words_of_columns(columns: ColumnEncoding) -> list[str]:
     ]
     told = told and f"; that they are missing is told of {told}"
     return _said(
-        categories and f"Categories, and how many: {_listed(categories)}.",
+        categories and f"Categories, one column of 0 and 1 each: {_listed(categories)}.",
         *dates,
         lacking and f"Missing numbers of {lacking} are imputed from the other columns{told}.",
         numbering and f"A different integer in every row: {numbering}. Leave out what only numbers the rows.",

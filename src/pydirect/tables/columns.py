@@ -17,7 +17,7 @@ from pydirect._validation import FloatArray, as_choice, as_instance, as_sample_w
 from pydirect._warnings import warn
 from pydirect.statistics.gaussian import weighted_location_scale
 from pydirect.tables.dates import OTHER, Calendar, Dates, is_date
-from pydirect.tables.encoding import MOST_CATEGORIES, ColumnEncoding, Gaps, as_table, what_differs
+from pydirect.tables.encoding import ColumnEncoding, Gaps, as_table, what_differs
 from pydirect.tables.table import (
     Column,
     Table,
@@ -30,7 +30,8 @@ from pydirect.tables.table import (
     refuse_what_numpy_converts,
 )
 
-FEWEST_OF_A_CATEGORY = 1.5  # rows, where there are many categories: two, in the mean of the weights
+# Categories of a column that have columns of their own, and of all columns with more than the first number of them.
+MOST_CATEGORIES, MOST_CODES = (50, 300), 900
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
@@ -51,16 +52,15 @@ class Columns(TransformerMixin, BaseEstimator):
 
     Estimators of this package encode tables in this way by themselves; in a pipeline it serves any other one.
 
-    A column of text becomes one column per category, 1 where a row has it. Of up to 50 categories, one that did not
-    occur in training has the same negative number in all of them, equally far from all others: the predictive variance
-    grows by itself. Missing ones that occurred in training are a category of their own; others are replaced as numbers
-    are. Of more than 50 categories the 49 most common have a column each. The others that occur more than once have
-    small numbers in all of these columns, positive or negative by chance, which leaves them nearly as far from each
-    other; the rest, new ones included, share a column. Numbers in place of text are refused if none of the categories
-    is a number. A column without values is not encoded. Columns of booleans are numbers. Dates become elapsed time, and
-    a sine and a cosine for each season that they repeat: day, week and year. A missing number is replaced by its
-    conditional mean, given the row's other columns, under a Gaussian fitted to the training rows. Where absence itself
-    is informative about the targets, a column of 0 and 1 tells it.
+    A column of text becomes one column per category, 1 where a row has it. A category that did not occur in training
+    has the same negative number in all of them, equally far from all others: the predictive variance grows by itself.
+    Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of more than
+    300 categories, or 50 where many columns have as many, the most common are kept; all others, new ones included,
+    share a column. Numbers in place of text are refused if none of the categories is a number. A column without values
+    is not encoded. Columns of booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season
+    that they repeat: day, week and year. A missing number is replaced by its conditional mean, given the row's other
+    columns, under a Gaussian fitted to the training rows. Where absence itself is informative about the targets, a
+    column of 0 and 1 tells it.
 
     Parameters
     ----------
@@ -215,7 +215,10 @@ class Columns(TransformerMixin, BaseEstimator):
         placed = {j for place in places for j in place}
         complete = None if chosen or table.matrix is None or has_nan(table.matrix) else table.matrix
         empty = [complete is None and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
-        of_text = [_categories(c, weight) if isinstance(c, Text) else (None, False) for c in columns]
+        few, many = MOST_CATEGORIES
+        n_wide = sum(isinstance(c, Text) and len(c.values) > few for c in columns)
+        most = min(many, max(few, MOST_CODES // max(n_wide, 1)))
+        of_text = [_categories(c, weight, most) if isinstance(c, Text) else (None, False) for c in columns]
         found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
         for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
             if complete is None and (reason := _reason(column, own)):
@@ -360,21 +363,17 @@ def _numbers_of(columns: Sequence[str | int], table: Table, parameter: str) -> l
     return found
 
 
-def _categories(text: Text, weight: FloatArray | None) -> tuple[tuple[str | None, ...] | None, bool]:
-    """Return the categories to keep, and whether there are many: the common ones sorted, then the others sorted."""
+def _categories(text: Text, weight: FloatArray | None, most: int) -> tuple[tuple[str | None, ...] | None, bool]:
+    """Return the categories to keep, sorted, `most` at the most, and whether there are more."""
     counts = np.bincount(text.codes + 1, weight, minlength=len(text.values) + 1)
     present = [k for k in range(len(text.values)) if counts[k + 1] > 0]
-    if len(present) > MOST_CATEGORIES and len(present) == (text.codes >= 0).sum():
+    if len(present) > FEWEST_NUMBERED and len(present) == (text.codes >= 0).sum():
         return (), False  # no category occurs twice: the column names the rows
-    more = len(present) > MOST_CATEGORIES
-    missing = [None] if counts[0] > 0 else []
-    if not more:
-        return (*sorted(text.values[k] for k in present), *missing), False
-    present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))
-    common = present[: MOST_CATEGORIES - 1 - len(missing)]
-    row = 1.0 if weight is None else min(1.0, float(weight.mean()))  # weights may have any unit
-    rare = [k for k in present[len(common) :] if counts[k + 1] >= FEWEST_OF_A_CATEGORY * row]
-    return (*sorted(text.values[k] for k in common), *missing, *sorted(text.values[k] for k in rare)), True
+    more = len(present) > most
+    if more:
+        present = sorted(present, key=lambda k: (-counts[k + 1], text.values[k]))[: most - 1]
+    kept = sorted(text.values[k] for k in present)
+    return (*kept, *([None] if counts[0] > 0 else [])), more
 
 
 def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
@@ -394,7 +393,7 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
         return "is different in every row, as names and numbers of rows are: it is not used"
     if len(own) == 1:
         return f"has one value, {own[0]!r}: it is not used"
-    most = MOST_CATEGORIES if column.declared else FEW_NUMBERS
+    most = MOST_CATEGORIES[0] if column.declared else FEW_NUMBERS
     if len(column.values) > most and all(map(reads_as_number, column.values)):
         return (
             f"holds {len(column.values)} numbers as text, which are taken as categories: turn them into numbers if "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -161,7 +161,6 @@ def _known_location_scale(x: FloatArray, weight: FloatArray | None) -> tuple[Flo
 
 
 MOST_NAMED = 10  # columns in a message
-MOST_CATEGORIES = 50  # columns of a column of text
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +169,7 @@ class ColumnEncoding:
 
     - `names`: of the columns, or None.
     - `categories`: those of each column, of which None stands for missing ones; None for a column of numbers.
-    - `pooled`: columns of many categories, whose rarest share the last of `MOST_CATEGORIES` columns.
+    - `pooled`: columns whose rarer categories share one more column.
     - `indicators`: columns of numbers followed by a column that tells where they are missing.
     - `gaps`: model of the encoded columns without indicators; without it, no number may be missing.
     - `lacking`: columns of numbers that lacked some in training.
@@ -202,8 +201,8 @@ class ColumnEncoding:
     @cached_property
     def widths(self) -> NDArray[np.intp]:
         """Number of encoded columns of each column, without indicators, (n_columns,)."""
-        found = np.array([1 if c is None else len(c) for c in self.categories])
-        found[list(self.pooled)] = MOST_CATEGORIES
+        pooled = np.isin(np.arange(self.n_columns), self.pooled)
+        found = np.array([1 if c is None else len(c) for c in self.categories]) + pooled
         for calendar in self.calendars:
             found[calendar.column] = calendar.width
         found[[longitude for _, longitude in self.places]] = 2  # beside the one of the latitude
@@ -274,7 +273,7 @@ class ColumnEncoding:
         found: list[list[str]] = []
         for j, (name, categories) in enumerate(zip(raw, self.categories, strict=True)):
             values = [name] if categories is None else [f"{name}={'(missing)' if c is None else c}" for c in categories]
-            found.append([*values[: MOST_CATEGORIES - 1], f"{name}=(other)"] if j in self.pooled else values)
+            found.append([*values, *[f"{name}=(other)"] * (j in self.pooled)])
         for calendar in self.calendars:
             found[calendar.column] = calendar.names(raw[calendar.column])
         for j, k in self.places:
@@ -390,7 +389,7 @@ class ColumnEncoding:
                 _require_categories(column, own, label(self.names, j))
                 codes = self._codes(as_text(column), j)
                 known = codes >= 0
-                place[known] = category_codes(len(own), j in self.pooled)[codes[known]]
+                place[known, codes[known]] = 1.0
                 place[~known] = np.where(is_absent(column)[~known, None], np.nan, new_category(int(width)))
             elif isinstance(column, Dates) and j in calendars:
                 place[:] = calendars[j].encode(column, label(self.names, j))
@@ -450,8 +449,6 @@ class ColumnEncoding:
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
-        if any(len(self.categories[j] or ()) < MOST_CATEGORIES - 1 for j in self.pooled):
-            raise ValueError(f"pooled columns must have {MOST_CATEGORIES - 1} categories or more")
         if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
             raise ValueError("gaps must be of the encoded columns")
 
@@ -475,22 +472,6 @@ def _example(column: Column, dates: bool) -> str:
 
 def _plain(value: str) -> str:
     return " ".join(value.casefold().split())
-
-
-@lru_cache(maxsize=4)
-def category_codes(n_categories: int, many: bool) -> FloatArray:
-    """Return the rows that stand for categories: a column each, or with many (n_categories + 1, `MOST_CATEGORIES`).
-
-    The last one is then that of all others. Between the first ones and it, which have a column each, those of the rare
-    ones are ±1/√MOST_CATEGORIES by chance: squared distances, 2 between columns, are 2 ± 0.28 from and between these.
-    """
-    if not many:
-        return np.eye(n_categories)
-    own = np.eye(MOST_CATEGORIES)
-    signs = 2 * np.random.default_rng(0).integers(0, 2, (n_categories + 1 - len(own), len(own))) - 1
-    codes = np.vstack([own[:-1], signs / np.sqrt(len(own)), own[-1:]])
-    codes.setflags(write=False)  # they are shared
-    return codes
 
 
 def new_category(n_categories: int) -> float:
