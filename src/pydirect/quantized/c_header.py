@@ -337,7 +337,7 @@ def _comment(model: QuantizedModel, columns: Sequence[str], prefix: str, device:
         *(
             []
             if model.target is None
-            else [f"Results are of z = {model.target.transform}; quantiles of y are those of z."]
+            else [f"Results are of z = {model.target.transform}; the y of a quantile of z is that quantile of y."]
         ),
         "",
         *functions,

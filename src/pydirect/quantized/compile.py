@@ -192,7 +192,9 @@ def build_program(
 def _input_fields(input_map: InputMap, inputs: NDArray[np.intp]) -> dict[str, Any]:
     """Return the fields of a program that step 1 reads, for inputs of a feature map."""
     if input_map.knots.size:
-        raise IntegerArithmeticError("integers need inputs without normal scores: fit with rank_inputs=False")
+        raise IntegerArithmeticError(
+            "integers need inputs without normal scores: fit with features=Fourier(rank_inputs=False)"
+        )
     columns = input_map.kept[inputs]
     origin, scale = input_map.mean[columns], input_map.scale[columns]
     # A margin of two powers of ten at either end, for products of inputs near their limit.
