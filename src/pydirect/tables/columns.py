@@ -393,8 +393,7 @@ def _reason(column: Column, own: tuple[str | None, ...] | None) -> str:
         return "is different in every row, as names and numbers of rows are: it is not used"
     if len(own) == 1:
         return f"has one value, {own[0]!r}: it is not used"
-    most = MOST_CATEGORIES[0] if column.declared else FEW_NUMBERS
-    if len(column.values) > most and all(map(reads_as_number, column.values)):
+    if not column.declared and len(column.values) > FEW_NUMBERS and all(map(reads_as_number, column.values)):
         return (
             f"holds {len(column.values)} numbers as text, which are taken as categories: turn them into numbers if "
             "their order matters"
