@@ -382,7 +382,7 @@ class DirectRegressor(Regressor):
     def _fit_features(
         self, X: ArrayLike, y: ArrayLike | None, sample_weight: ArrayLike | None, *, all_rows: bool = False
     ) -> ScaleChoice | None:
-        """Fit the feature map, and of `all_rows` that there will be, choose the targets' scale."""
+        """Fit the feature map; where these are `all_rows` that there will be, choose the targets' scale too."""
         with self._whole():
             plan = self._sums_plan() if all_rows else self._plan()
             if y is None:

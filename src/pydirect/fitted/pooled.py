@@ -71,27 +71,13 @@ class Trees:
         trees = [predictor.nodes for own in rounds for predictor in own]
         nodes = np.concatenate(trees)
         largest = np.finfo(float).max  # rows with larger numbers are refused
-        threshold, value = np.clip(nodes["num_threshold"], -largest, largest), scale * nodes["value"][:, None]
-        below, leaf = (nodes["left"], nodes["right"]), nodes["is_leaf"].astype(bool)
-        return cls._of([*map(len, trees)], leaf, nodes["feature_idx"], threshold, below, value, base, n_columns)
-
-    @classmethod
-    def _of(
-        cls,
-        sizes: Sequence[int],
-        leaf: NDArray[np.bool_],
-        column: NDArray[Any],
-        threshold: FloatArray,
-        below: tuple[NDArray[Any], NDArray[Any]],
-        value: FloatArray,
-        base: ArrayLike,
-        n_columns: int,
-    ) -> Self:
-        """Return trees of `sizes` nodes, which lead to nodes `below` of their own tree."""
-        start, place = np.cumsum(sizes) - sizes, np.arange(len(leaf))
-        left, right = (np.where(leaf, place, side + np.repeat(start, sizes)).astype(np.int32) for side in below)
-        column, threshold = np.where(leaf, 0, column).astype(np.int32), np.where(leaf, 0.0, threshold)
-        value = np.where(leaf[:, None], value, 0.0)
+        threshold, leaf = np.clip(nodes["num_threshold"], -largest, largest), nodes["is_leaf"].astype(bool)
+        sizes, place = [*map(len, trees)], np.arange(len(leaf))
+        start = np.cumsum(sizes) - sizes
+        below = (nodes[side] + np.repeat(start, sizes) for side in ("left", "right"))  # in their own tree
+        left, right = (np.where(leaf, place, side).astype(np.int32) for side in below)
+        column, threshold = np.where(leaf, 0, nodes["feature_idx"]).astype(np.int32), np.where(leaf, 0.0, threshold)
+        value = np.where(leaf, scale * nodes["value"], 0.0)[:, None]
         return cls(n_columns, np.array(base), start.astype(np.int32), column, threshold, left, right, value)
 
     def values(self, x: FloatArray) -> FloatArray:

@@ -201,7 +201,7 @@ class OfLatent(Digested):
     """What models of one `Latent` share."""
 
     latent: Latent
-    untold: FloatArray | None = None
+    untold: FloatArray | None = None  # share that an indicator leaves open, of models that know it
 
     basis = of_part("latent", "basis", "Feature map of the latent functions.")
     n_columns = of_part("latent", "n_columns", "Floats per row while predicting.")

@@ -249,6 +249,6 @@ def _candidates(part: Task, held: Task | None, counts: Sequence[int], limits: Li
 def _no_model(task: Task, n_samples: int, limits: Limits) -> NoModelError:
     """Return the error that says what the smallest model needs."""
     sketches = (task.sketch(proposals(task, f)(f.sizes[0]), n_samples) for f in families_of(task))
-    smallest = min((_needs(model, {"max_flash": 0, **limits}), _needs(model, limits)) for model in sketches)[1]
-    needed = dict(zip(limits, smallest, strict=True))
+    smallest = min(sketches, key=lambda model: _needs(model, {"max_flash": 0, **limits}))
+    needed = dict(zip(limits, _needs(smallest, limits), strict=True))
     return NoModelError(f"limits must hold a model, got {dict(limits)}: the smallest needs about {needed}")

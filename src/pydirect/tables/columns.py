@@ -30,8 +30,8 @@ from pydirect.tables.table import (
     refuse_what_numpy_converts,
 )
 
-# Categories of a column that have columns of their own, and of all columns with more than the first number of them.
-MOST_CATEGORIES, MOST_CODES = (50, 300), 900
+# Categories of a column that always have a column each, and at most; what all columns with more of them share.
+FEW_CATEGORIES, MOST_CATEGORIES, MOST_CODES = 50, 300, 900
 # An indicator of missing numbers is kept when the means of the targets with and without them differ by more than
 # chance: standard deviations of a chi-squared variable with one degree of freedom.
 TELLING = 3.0
@@ -215,9 +215,8 @@ class Columns(TransformerMixin, BaseEstimator):
         placed = {j for place in places for j in place}
         complete = None if chosen or table.matrix is None or has_nan(table.matrix) else table.matrix
         empty = [complete is None and j not in placed and is_absent(c).all() for j, c in enumerate(columns)]
-        few, many = MOST_CATEGORIES
-        n_wide = sum(isinstance(c, Text) and len(c.values) > few for c in columns)
-        most = min(many, max(few, MOST_CODES // max(n_wide, 1)))
+        n_wide = sum(isinstance(c, Text) and len(c.values) > FEW_CATEGORIES for c in columns)
+        most = min(MOST_CATEGORIES, max(FEW_CATEGORIES, MOST_CODES // max(n_wide, 1)))
         of_text = [_categories(c, weight, most) if isinstance(c, Text) else (None, False) for c in columns]
         found = [((), False) if none else own for none, own in zip(empty, of_text, strict=True)]
         for j, (column, (own, _)) in enumerate(zip(columns, found, strict=True)):
