@@ -18,8 +18,9 @@ def rooms() -> dict[str, Any]:
 
 
 def names_of(module: Any) -> list[str]:
-    """Public names of a room that are no rooms."""
-    return [name for name in module.__all__ if not name.startswith("_") and not inspect.ismodule(getattr(module, name))]
+    """Public names of a room that are no rooms: those of `__all__`, or all that its file imports."""
+    names = getattr(module, "__all__", None) or sorted(vars(module))
+    return [name for name in names if not name.startswith("_") and not inspect.ismodule(getattr(module, name))]
 
 
 def places() -> dict[str, str]:

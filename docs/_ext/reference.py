@@ -1,4 +1,4 @@
-"""Writes the pages of the API reference from `__all__`, and turns names in backticks into links to them.
+"""Writes the pages of the API reference from public names, and turns names in backticks into links to them.
 
 Every room has a page with its names, and every name a page of its own, at its place nearest to the top: what is in
 `pydirect` and in a room is documented as of `pydirect`. Pages stand in reference/generated, and are only rewritten when

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from philox import philox
-from sequential_reference import log_probabilities
-from sequential_reference import sequential_draws as reference_draws
+from sequential_reference import log_probabilities, sequential_draws as reference_draws
 
 from pydirect import _core
 

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
-from mixtures import PRIORS as MIXTURES
-from mixtures import bound_of_prior, indices_of_hypotheses, masses, prior_of_hypotheses, random_mixture
+from mixtures import (
+    PRIORS as MIXTURES,
+    bound_of_prior,
+    indices_of_hypotheses,
+    masses,
+    prior_of_hypotheses,
+    random_mixture,
+)
 from scipy.special import logsumexp
 from scipy.stats import laplace, norm, t
 

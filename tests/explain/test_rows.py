@@ -6,8 +6,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pydirect import DirectRegressor, Fourier, Nystroem, Polynomial, Sequential, fit_many
-from pydirect.explain import LeftOutRows, RowInfluence, compare_left_out
-from pydirect.explain import rows as rows_module
+from pydirect.explain import LeftOutRows, RowInfluence, compare_left_out, rows as rows_module
 from pydirect.statistics import PrivacyBudget
 
 RNG = np.random.default_rng(0)

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from scipy.special import ndtri
 
 from pydirect.features.inputs import MAX_KNOTS, InputMap, InputRotation

@@ -7,8 +7,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import LabelledRows
-from pydirect.logistic import rows as rows_module
+from pydirect.logistic import LabelledRows, rows as rows_module
 from pydirect.logistic.exponential import exponential_log_terms
 from pydirect.logistic.rows import RotatedFeatures
 

@@ -9,8 +9,7 @@ from scipy.linalg import helmert
 from scipy.special import log_expit, log_softmax, logsumexp
 
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
-from pydirect.logistic import LabelledRows, VariancePrior, ascent, fit_logistic_decorrelated
-from pydirect.logistic import rows as rows_module
+from pydirect.logistic import LabelledRows, VariancePrior, ascent, fit_logistic_decorrelated, rows as rows_module
 from pydirect.logistic.ascent import LikelihoodMoments
 from pydirect.logistic.fit import DiscreteLatent, ascend_rows, starting_state
 from pydirect.logistic.gaussian import FullGaussian

@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 from philox import philox
 from scipy import special, stats
 
-from pydirect import _core
-from pydirect import monte_carlo as mc
+from pydirect import _core, monte_carlo as mc
 
 
 def test_moments_of_a_radial_weight_depend_on_the_size_of_its_tensor():

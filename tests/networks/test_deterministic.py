@@ -9,8 +9,7 @@ from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.training import NetworkObjective
 from tests.helpers.oracles import finite_difference_gradient
-from tests.helpers.unit_moments import covariance as unit_covariance
-from tests.helpers.unit_moments import moments as unit_moments
+from tests.helpers.unit_moments import covariance as unit_covariance, moments as unit_moments
 
 STANDARD_ERRORS = 4.5
 PRIORS = {

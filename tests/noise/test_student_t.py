@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from scipy.integrate import quad
-from scipy.stats import gamma, norm
-from scipy.stats import t as student_t
+from scipy.stats import gamma, norm, t as student_t
 
 from pydirect.noise.student_t import DEGREES, mean_precision, precision_bound, robust_scale
 

@@ -1,8 +1,7 @@
 """Laws that hold for every input, searched by hypothesis."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pydirect import _core

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pydirect.quadratic.coreset import MAX_MOMENTS, NetworkCoreset, n_moments, recombining_factor

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import fit_quadratic_network
-from pydirect.quadratic import QuadraticNetwork
-from pydirect.quadratic import training as quadratic_training
+from pydirect.quadratic import QuadraticNetwork, training as quadratic_training
 from pydirect.quadratic.training import NETWORK_ENGINES
 
 RNG = np.random.default_rng(0)

@@ -1,8 +1,7 @@
 """Codes come back from bytes, and damaged bytes are refused."""
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pydirect.quantized.codes import BITS, PackedCodes, pack_codes
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pydirect import quantize
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies

@@ -9,8 +9,7 @@ import pytest
 from scipy.linalg import lapack
 
 from pydirect.linear import log_evidence
-from pydirect.statistics import GaussianStatistics, Rotation, decorrelate
-from pydirect.statistics import rotated as module
+from pydirect.statistics import GaussianStatistics, Rotation, decorrelate, rotated as module
 from pydirect.statistics.rotated import diagonalise
 
 N_WEIGHTS = 200

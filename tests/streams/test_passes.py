@@ -10,8 +10,7 @@ from streamed_rows import all_sources
 from summed_rows import WEIGHT, N, X, Y, assert_same_bits, empty, of
 
 from pydirect import StreamError, _progress
-from pydirect.streams import rows as rows_module
-from pydirect.streams import sources as sources_module
+from pydirect.streams import rows as rows_module, sources as sources_module
 from pydirect.streams.run import Sample, collect_stream, sample_stream
 from pydirect.streams.sources import ArraySource, BlockSource
 

@@ -8,8 +8,7 @@ from streamed_rows import all_sources, fitted, write_folder, write_parquet
 from summed_rows import WEIGHT, N, X, Y, empty
 
 from pydirect import DirectRegressor, StreamError
-from pydirect.streams import rows as rows_module
-from pydirect.streams import sources as sources_module
+from pydirect.streams import rows as rows_module, sources as sources_module
 from pydirect.streams.parquet import ParquetSource
 from pydirect.streams.run import collect_stream
 from pydirect.streams.sources import BlockSource, as_source

@@ -5,8 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pydirect.tables.buffer import CodedRows, RowBuffer, RowQueue, sample_places
 from pydirect.tables.table import Table

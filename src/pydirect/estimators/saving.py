@@ -9,8 +9,8 @@ from pydirect import estimators
 from pydirect.estimators._estimator import Estimator
 from pydirect.persistence.container import KindError, read, sound_contents
 
-_PUBLIC: list[Any] = [getattr(estimators, name) for name in estimators.__all__]
-KINDS = {f"pydirect.{c.__name__}": c for c in _PUBLIC if isinstance(c, type) and issubclass(c, Estimator)}
+_CLASSES = [value for value in vars(estimators).values() if isinstance(value, type)]
+KINDS = {f"pydirect.{c.__name__}": c for c in _CLASSES if issubclass(c, Estimator)}
 
 
 def load(path: str | Path) -> Any:

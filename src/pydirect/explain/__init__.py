@@ -1,17 +1,10 @@
 """What a row or a column did to a prediction: influence, leave-one-out predictions, effects and Shapley values."""
 
-from pydirect.explain.effects import Effect, Effects, effects
-from pydirect.explain.rows import LeftOutRows, RowEffects, RowInfluence, compare_left_out
-from pydirect.explain.shapley import ShapleyValues, shapley_values
-
-__all__ = [
-    "Effect",
-    "Effects",
-    "LeftOutRows",
-    "RowEffects",
-    "RowInfluence",
-    "ShapleyValues",
-    "compare_left_out",
-    "effects",
-    "shapley_values",
-]
+from pydirect.explain.effects import Effect as Effect, Effects as Effects, effects as effects
+from pydirect.explain.rows import (
+    LeftOutRows as LeftOutRows,
+    RowEffects as RowEffects,
+    RowInfluence as RowInfluence,
+    compare_left_out as compare_left_out,
+)
+from pydirect.explain.shapley import ShapleyValues as ShapleyValues, shapley_values as shapley_values

@@ -17,26 +17,22 @@ Weights drawn one after another come from a quadratic expansion of the softmax a
 takes the likelihood of the draws as it is: an unbiased estimate of a lower bound.
 """
 
-from pydirect.direct.sequential import Lattice
-from pydirect.logistic.count_likelihood import CountDistribution, CountLikelihood
-from pydirect.logistic.fit import LogisticFit, fit_logistic, fit_logistic_decorrelated
-from pydirect.logistic.gaussian import VariancePrior
-from pydirect.logistic.latent import ExtremeLikelihood, IntervalLikelihood, LatentLikelihood, OrdinalLikelihood
-from pydirect.logistic.problem import ascend_latent
-from pydirect.logistic.rows import LabelledRows
-
-__all__ = [
-    "CountDistribution",
-    "CountLikelihood",
-    "ExtremeLikelihood",
-    "IntervalLikelihood",
-    "LabelledRows",
-    "LatentLikelihood",
-    "Lattice",
-    "LogisticFit",
-    "OrdinalLikelihood",
-    "VariancePrior",
-    "ascend_latent",
-    "fit_logistic",
-    "fit_logistic_decorrelated",
-]
+from pydirect.direct.sequential import Lattice as Lattice
+from pydirect.logistic.count_likelihood import (
+    CountDistribution as CountDistribution,
+    CountLikelihood as CountLikelihood,
+)
+from pydirect.logistic.fit import (
+    LogisticFit as LogisticFit,
+    fit_logistic as fit_logistic,
+    fit_logistic_decorrelated as fit_logistic_decorrelated,
+)
+from pydirect.logistic.gaussian import VariancePrior as VariancePrior
+from pydirect.logistic.latent import (
+    ExtremeLikelihood as ExtremeLikelihood,
+    IntervalLikelihood as IntervalLikelihood,
+    LatentLikelihood as LatentLikelihood,
+    OrdinalLikelihood as OrdinalLikelihood,
+)
+from pydirect.logistic.problem import ascend_latent as ascend_latent
+from pydirect.logistic.rows import LabelledRows as LabelledRows

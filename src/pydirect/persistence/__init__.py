@@ -1,23 +1,12 @@
 """Saved files: one container with arrays and a versioned JSON header, no pickle."""
 
 from pydirect.persistence.container import (
-    CorruptFileError,
-    Document,
-    FileFormatError,
-    KindError,
-    VersionError,
-    atomic_open,
-    read,
-    write,
+    CorruptFileError as CorruptFileError,
+    Document as Document,
+    FileFormatError as FileFormatError,
+    KindError as KindError,
+    VersionError as VersionError,
+    atomic_open as atomic_open,
+    read as read,
+    write as write,
 )
-
-__all__ = [
-    "CorruptFileError",
-    "Document",
-    "FileFormatError",
-    "KindError",
-    "VersionError",
-    "atomic_open",
-    "read",
-    "write",
-]

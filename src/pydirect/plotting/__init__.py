@@ -6,27 +6,21 @@ Constructors raise ValueError for arrays whose shapes disagree or whose values a
 raises ValueError for an unknown option and ImportError without matplotlib.
 """
 
-from pydirect.plotting.influence import RandomEffectsDisplay, RowInfluenceDisplay, ShapleyDisplay
-from pydirect.plotting.inputs import EffectDisplay, MapDisplay, RelevanceDisplay, SharesDisplay
-from pydirect.plotting.predictions import (
-    CalibrationDisplay,
-    LogScoreDisplay,
-    PredictionIntervalDisplay,
-    ReliabilityDisplay,
-    SurvivalDisplay,
+from pydirect.plotting.influence import (
+    RandomEffectsDisplay as RandomEffectsDisplay,
+    RowInfluenceDisplay as RowInfluenceDisplay,
+    ShapleyDisplay as ShapleyDisplay,
 )
-
-__all__ = [
-    "CalibrationDisplay",
-    "EffectDisplay",
-    "LogScoreDisplay",
-    "MapDisplay",
-    "PredictionIntervalDisplay",
-    "RandomEffectsDisplay",
-    "RelevanceDisplay",
-    "ReliabilityDisplay",
-    "RowInfluenceDisplay",
-    "ShapleyDisplay",
-    "SharesDisplay",
-    "SurvivalDisplay",
-]
+from pydirect.plotting.inputs import (
+    EffectDisplay as EffectDisplay,
+    MapDisplay as MapDisplay,
+    RelevanceDisplay as RelevanceDisplay,
+    SharesDisplay as SharesDisplay,
+)
+from pydirect.plotting.predictions import (
+    CalibrationDisplay as CalibrationDisplay,
+    LogScoreDisplay as LogScoreDisplay,
+    PredictionIntervalDisplay as PredictionIntervalDisplay,
+    ReliabilityDisplay as ReliabilityDisplay,
+    SurvivalDisplay as SurvivalDisplay,
+)
