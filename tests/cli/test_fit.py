@@ -20,7 +20,7 @@ def test_fit_prints_a_summary_and_writes_a_model(tmp_path, data, capsys, run):
     captured = capsys.readouterr()
     assert captured.out.startswith("Held out, y: RMSE 0.") and "coverage of 90% intervals" in captured.out
     assert "of 12 rows" in captured.out and str(pydirect.load(path).summary()) in captured.out
-    assert captured.out.endswith(f"Written {path}, {path.stat().st_size} bytes.\n")
+    assert captured.out.endswith(f"Written {path}, {path.stat().st_size} bytes, fitted to all 120 rows.\n")
     assert "Fitting to 108 rows, 12 held out" in captured.err
 
 

@@ -42,6 +42,8 @@ def test_predict_to_files(tmp_path, model, data, capsys, read_csv, run, assert_r
     assert run("predict", model, data, "--interval", "0.5", "-o", tmp_path / "out.csv") == 0
     captured = capsys.readouterr()
     assert captured.out == "" and "coverage of 50% intervals" in captured.err
+    assert run("predict", model, data, "--interval", "0.5", "-o", "-") == 0
+    assert capsys.readouterr().out == (tmp_path / "out.csv").read_text()
     from_csv = read_csv((tmp_path / "out.csv").read_text())
     assert_refused("predict", model, data, "-o", tmp_path / "o.xlsx", message="written as CSV or .parquet, not .xlsx")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -169,7 +169,7 @@ def test_the_scale_is_that_of_noise_within_groups(kind, least_gain):
 def test_unknown_groups_are_refused(fitted, data):
     with pytest.raises(ValueError, match="groups must have been fitted, got 99"):
         fitted.predict(data[0][:2], [1, 99])
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="new_group"):
         fitted[99]
 
 

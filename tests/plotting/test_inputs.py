@@ -63,6 +63,13 @@ def test_effects_of_categories_and_of_two_values_are_points():
     display.figure_.canvas.draw()
 
 
+def test_effects_are_drawn_of_the_most_frequent_texts():
+    texts = np.repeat([f"t{k:02}" for k in range(30)], np.arange(30, 0, -1))
+    parts = SimpleNamespace(predict_parts=lambda X: [X.columns[0].codes * 1.0] * 3)
+    display = EffectDisplay.from_estimator(parts, pd.DataFrame({"text": texts[::-1]}), ["text"])
+    assert display.effects[0][1].tolist() == [f"t{k:02}" for k in range(20)]
+
+
 def test_calibration_is_compared_with_what_it_was(model):
     calibrated = DirectRegressor("linear").fit(FRAME[:50], Y[:50]).calibrate(FRAME[50:100], Y[50:100])
     display = CalibrationDisplay.before_and_after(calibrated, FRAME[100:], Y[100:])

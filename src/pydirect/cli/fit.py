@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     model.save(args.output, metadata={"command_line": stored | {"n_rows": n_rows, "held_out": held_out}})
     if not args.quiet:
         print(*(f"Held out, {line}" for line in scores_text(held_out)), summary_of(model), sep="\n")
-        print(f"Written {args.output}, {args.output.stat().st_size} bytes.")
+        print(f"Written {args.output}, {args.output.stat().st_size} bytes, fitted to all {n_rows} rows.")
 
 
 def summary_of(model: Any) -> str:

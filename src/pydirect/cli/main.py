@@ -99,7 +99,7 @@ def _predict(add: _Parser) -> None:
     """
     add.add_argument("model", type=Path, help="model file")
     add.table("data", help="CSV or Parquet file; columns are found by name")
-    out = "CSV or .parquet file to write (default: CSV on standard output)"
+    out = "CSV or .parquet file to write (default, and -: CSV on standard output)"
     add.add_argument("-o", "--output", type=Path, metavar="OUT", help=out)
     level = "probability of the interval (default: %(default)s)"
     add.add_argument("--interval", type=float, default=LEVEL, metavar="P", help=level)

@@ -265,7 +265,7 @@ def _with_gaps(values: NDArray[Any], used: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _write(columns: Columns, path: Path | None) -> None:
-    if path is None:
+    if path in (None, Path("-")):
         _write_csv(columns, sys.stdout)
     elif path.suffix != ".parquet":
         with atomic_open(path) as file:

@@ -66,6 +66,9 @@ class GroupedRegressor(dict[Hashable, DirectRegressor]):
         super().__init__(models)
         self.new_group = new_group
 
+    def __missing__(self, label: Hashable) -> DirectRegressor:
+        raise KeyError(f"group {shown(label)} was not fitted: new_group is what is known of such groups")
+
     def __repr__(self) -> str:
         return f"<GroupedRegressor: {len(self)} groups, {self.new_group.features_.n_weights} basis functions>"
 

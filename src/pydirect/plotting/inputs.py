@@ -37,6 +37,8 @@ from pydirect.tables.table import Column, Table, Text, rows_of
 N_DRAWS = 64
 # Columns whose effects are drawn by default, and what they are chosen by: rows, and values that each column is set to.
 MOST_COLUMNS, FEW_ROWS, FEW_VALUES = 4, 100, 5
+# Texts of a column that are drawn, the most frequent ones.
+MOST_TEXTS = 20
 ANY = (-np.inf, np.inf)  # limits of numbers without limits
 
 
@@ -85,7 +87,7 @@ class RelevanceDisplay(Display):
             at = np.arange(len(order)) + height * (k - (kinds - 1) / 2)
             ax.barh(at, self.relevance[order, k], 0.9 * height, color=color, label=label)
         label_bars(ax, [self.names[j] for j in order])
-        say_if_fewer(ax, len(order), len(self.names), "columns")
+        say_if_fewer(ax, len(order), len(self.names), "columns", loc="right")
         return self._finished(ax, "above", xlabel="inverse length-scale (per standard deviation)")
 
 
@@ -129,9 +131,9 @@ class EffectDisplay(Display):
         """Plot the effects of columns, given by index or name; by default of the four that move predictions most.
 
         Means are those of `sklearn.inspection.partial_dependence` by brute force, on at most `max_rows` rows, evenly
-        spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few. Of a
-        classifier the probability of one class is drawn, by default of the last one of `classes_`, and its intervals
-        are those of draws of the weights.
+        spaced. Numbers go from their 5 % to their 95 % quantile, or through all values if there are few; of texts
+        the 20 most frequent ones are drawn. Of a classifier the probability of one class is drawn, by default of the
+        last one of `classes_`, and its intervals are those of draws of the weights.
         """
         (averages, what), table = _averages_of(estimator, output), Table.of(X)
         limits = (0.0, 1.0) if hasattr(estimator, "sample_proba") else ANY
@@ -332,9 +334,11 @@ def _averages_of(estimator: Any, output: int | None) -> tuple[AveragesOf, str]:
 
 
 def _grid(column: Column, resolution: int) -> Column:
-    """Return values to set a column to: between its 5 % and 95 % quantiles, or each if there are few or text."""
+    """Return values to set a column to: between its 5 % and 95 % quantiles, each of a few, or frequent texts."""
     if isinstance(column, Text):
-        return Text(sorted(column.values), np.arange(len(column.values)))
+        counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.values))
+        frequent = np.argsort(-counts, kind="stable")[:MOST_TEXTS]
+        return Text(sorted(column.values[k] for k in frequent), np.arange(len(frequent)))
     values = column if isinstance(column, np.ndarray) else column.seconds
     known = values[np.isfinite(values)]
     grid = np.unique(known)
