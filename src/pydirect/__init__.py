@@ -67,7 +67,15 @@ def __dir__() -> list[str]:
 
 
 def show_config() -> None:
-    """Print what was compiled in and what is in use: instruction set, threads, compiler, Eigen."""
+    """Print what was compiled in and what is in use: instruction set, threads, compiler, Eigen.
+
+    Examples
+    --------
+    >>> import pydirect
+    >>> pydirect.show_config()  # doctest: +ELLIPSIS
+    version: ...
+    isa_levels: ...
+    """
     from pydirect import _core
 
     for key, value in _core.build_config().items():

@@ -329,11 +329,25 @@ def _constant(array: Any, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def kronecker_vector(factors: Sequence[ArrayLike] | FloatArray, coefficients: ArrayLike = 1.0) -> KroneckerSum:
-    """``c ⊗_j f_j``, a sum of one term."""
+    """``c ⊗_j f_j``, a sum of one term.
+
+    Examples
+    --------
+    >>> from pydirect.kron import kronecker_vector
+    >>> kronecker_vector([[1.0, 2.0], [10.0, 100.0]]).evaluate([[0, 0], [1, 1]]).value.tolist()
+    [[10.0], [200.0]]
+    """
     weights = np.atleast_1d(np.asarray(coefficients))[None, :]
     return KroneckerSum.from_terms([np.size(f) for f in factors], [dict(enumerate(factors))], weights)
 
 
 def row_of_weights(sizes: Sequence[int], position: int, levels: ArrayLike) -> KroneckerSum:
-    """Row of W (eq. 3): the value of one variable per hypothesis."""
+    """Row of W (eq. 3): the value of one variable per hypothesis.
+
+    Examples
+    --------
+    >>> from pydirect.kron import row_of_weights
+    >>> row_of_weights([2, 2], 1, [-1.0, 1.0]).evaluate([[0, 0], [0, 1]]).value.tolist()
+    [[-1.0], [1.0]]
+    """
     return KroneckerSum.from_terms(sizes, [{position: levels}])

@@ -292,7 +292,18 @@ def nlpd_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike |
 
 @described_by(nlpd_scorer)
 def crps_scorer(estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Negated `crps` of an estimator's predictions, so that greater is better."""
+    """Negated `crps` of an estimator's predictions, so that greater is better.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from pydirect.metrics import crps_scorer
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> round(float(cross_val_score(BayesianRidge(), X, y, scoring=crps_scorer).mean()))
+    -31
+    """
     return -crps(y, predicted_by(estimator, X), sample_weight=sample_weight)
 
 
@@ -312,6 +323,14 @@ def predicted_by(estimator: Any, X: Any) -> Any:
     ------
     TypeError
         If the estimator offers neither.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import BayesianRidge
+    >>> from pydirect.metrics import predicted_by
+    >>> mean, std = predicted_by(BayesianRidge().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 3.0]), [[1.0]])
+    >>> mean.round(3).tolist()
+    [1.333]
     """
     estimator, X = _unwrapped(estimator, X)
     if hasattr(estimator, "predict_distribution"):
@@ -535,6 +554,12 @@ def concordance_index(
     -------
     float
         1 at best, one half for predictions that say nothing.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import concordance_index
+    >>> round(concordance_index([1.0, 2.0, 3.0], [True, True, False], [1.5, 4.0, 3.5]), 3)  # two of three pairs
+    0.667
     """
     times, seen, values = _survival(time, event, predicted)
     weight = as_weights(sample_weight, len(times))
@@ -566,6 +591,13 @@ def integrated_brier_score(time: ArrayLike, event: ArrayLike, survival: ArrayLik
     -------
     float
         Between 0 and 1; less is better.
+
+    Examples
+    --------
+    >>> from pydirect.metrics import integrated_brier_score
+    >>> seen, survival = [True] * 3, [[0.1, 0.0], [0.9, 0.1], [1.0, 0.9]]
+    >>> round(integrated_brier_score([1.0, 2.0, 3.0], seen, survival, [1.5, 2.5]), 3)
+    0.007
     """
     curves, at = finite_array("survival", survival), finite_array("times", times)
     given, seen, _ = _survival(time, event, time)

@@ -190,6 +190,14 @@ def enumerate_posterior(
     -------
     Enumeration
         The posterior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.testing import enumerate_posterior
+    >>> posterior = enumerate_posterior(([[1.0]], [1.0]), [0.0, 1.0], np.log([0.5, 0.5]), noise_levels=[1.0])
+    >>> posterior.probability.round(3).tolist()
+    [[0.378], [0.622]]
     """
     weights, noise, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     return Enumeration(weights, noise, np.exp(log_joint - logsumexp(log_joint)))
@@ -210,6 +218,12 @@ def enumerate_factorized(levels: ArrayLike, q: ArrayLike, noise_levels: ArrayLik
     -------
     Enumeration
         The posterior.
+
+    Examples
+    --------
+    >>> from pydirect.testing import enumerate_factorized
+    >>> enumerate_factorized([0.0, 1.0], [[0.5, 0.5], [0.9, 0.1]], [1.0], [1.0]).probability.round(3).tolist()
+    [[0.45], [0.05], [0.45], [0.05]]
     """
     q = as_float_array(q, "q", ("n_weights", "n_levels"))
     noise = as_float_array(noise_levels, "noise_levels", ("n_noise_levels",))
@@ -237,6 +251,13 @@ def enumerate_mixture(
     -------
     Enumeration
         The posterior.
+
+    Examples
+    --------
+    >>> from pydirect.testing import enumerate_mixture
+    >>> q = [[[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]]  # both weights are 0, or both are 1
+    >>> enumerate_mixture([0.0, 1.0], [0.5, 0.5], q, [1.0], [1.0]).probability.tolist()
+    [[0.5], [0.0], [0.0], [0.5]]
     """
     q = as_float_array(q, "q", ("n_components", "n_weights", "n_levels"))
     alpha = as_float_array(alpha, "alpha", q.shape[:1])
@@ -263,6 +284,15 @@ def enumerate_elbo(
     -------
     float
         In nats.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.testing import enumerate_elbo
+    >>> data, log_prior = ([[1.0]], [1.0]), np.log([0.5, 0.5])
+    >>> elbo = enumerate_elbo(data, [0.0, 1.0], log_prior, [1.0], q=[[0.0, 1.0]], q_noise=[1.0])
+    >>> bool(np.isclose(elbo, np.log(0.5) - 0.5 * np.log(2 * np.pi)))  # y = φw where w = 1
+    True
     """
     _, _, log_joint = _log_joint(data, levels, log_prior, noise_levels, log_noise_prior, output)
     probability = enumerate_factorized(levels, q, noise_levels, q_noise).probability
@@ -288,6 +318,14 @@ def enumerate_predictive_moments(
     -------
     PredictiveMoments
         The moments.
+
+    Examples
+    --------
+    >>> from pydirect.testing import enumerate_factorized, enumerate_predictive_moments
+    >>> either = enumerate_factorized([0.0, 1.0], [[0.5, 0.5]], [1.0], [1.0])
+    >>> moments = enumerate_predictive_moments([[2.0]], either)
+    >>> moments.mean.tolist(), moments.variance.tolist()
+    ([1.0], [1.0])
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     p, sigma2 = distribution.probability, distribution.noise_levels * float(noise)
@@ -314,6 +352,13 @@ def enumerate_predictive_density(phi_star: ArrayLike, distribution: Enumeration,
     -------
     ndarray of shape (n_rows,)
         Densities.
+
+    Examples
+    --------
+    >>> from pydirect.testing import enumerate_factorized, enumerate_predictive_density
+    >>> certain = enumerate_factorized([0.0, 1.0], [[0.0, 1.0]], [1.0], [1.0])
+    >>> enumerate_predictive_density([[2.0]], certain, [2.0]).round(4).tolist()  # N(2; 2, 1)
+    [0.3989]
     """
     phi = as_float_array(phi_star, "phi_star", ("n_rows", distribution.weights.shape[1]))
     sigma2 = distribution.noise_levels

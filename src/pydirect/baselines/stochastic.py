@@ -392,7 +392,19 @@ def fit_stochastic(
     start: ArrayLike | None = None,
     random_state: int | np.random.Generator = 0,
 ) -> StochasticFit:
-    """Fit a factorised posterior by Adam on estimated gradients: a baseline, `fit_mean_field` needs no samples."""
+    """Fit a factorised posterior by Adam on estimated gradients: a baseline, `fit_mean_field` needs no samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.baselines import GaussianRegression, Reparameterization, fit_stochastic
+    >>> phi = np.eye(2).repeat(50, axis=0)
+    >>> sums = GaussianStatistics.from_arrays(phi, phi @ [1.0, -1.0])
+    >>> model = GaussianRegression.of(sums, 1.0, [0.1])
+    >>> fit_stochastic(model, Reparameterization()).posterior.mean.round(1).tolist()
+    [1.0, -1.0]
+    """
     bound = StochasticELBO(model, estimator, rows, batch_size)
     steps = as_count(n_steps, "n_steps"), as_number(step, "step", above=0.0), as_count(n_checks, "n_checks")
     theta = bound.start if start is None else as_float_array(start, "start", bound.start.shape)

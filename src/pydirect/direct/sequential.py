@@ -305,6 +305,18 @@ def fit_sequential(
     Notes
     -----
     The factorised lattice is that of Klein (2000), *Finding the closest lattice vector when it's unusually close*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.direct import fit_sequential
+    >>> rng = np.random.default_rng(0)
+    >>> phi = rng.standard_normal((200, 3))
+    >>> y = phi @ [1.0, 0.0, -0.5] + 2.0 * rng.standard_normal(200)
+    >>> posterior = fit_sequential(GaussianStatistics.from_arrays(phi, y), noise=4.0)
+    >>> posterior.draws.shape, posterior.draws.mean(axis=0).round(1).tolist()
+    ((64, 3), [0.8, -0.2, -0.4])
     """
     target = as_target_statistics(statistics)
     b, noise = target.n_weights, as_number(noise, "noise", above=0.0)

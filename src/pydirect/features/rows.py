@@ -31,7 +31,16 @@ MIXED_SHARE = 0.1
 def distinct_rows(
     x: FloatArray, y: FloatArray, sample_weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Merge repeated rows and add up their weights; see `distinct_index`."""
+    """Merge repeated rows and add up their weights; see `distinct_index`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.features import distinct_rows
+    >>> x, y, weight = distinct_rows(np.array([[0.0], [1.0], [0.0]]), np.array([[5.0], [6.0], [5.0]]), None)
+    >>> x.tolist(), y.tolist(), weight.tolist()
+    ([[0.0], [1.0]], [[5.0], [6.0]], [2.0, 1.0])
+    """
     index, weight = distinct_index(x, y, sample_weight)
     return x[index], y[index], weight
 

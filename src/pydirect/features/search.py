@@ -151,6 +151,17 @@ def search_kernel(
     """Maximise marginal likelihood times priors; return the kernel and the record of the search.
 
     Exact evidence is of up to `max_rows` rows. Without `thorough` there are only steps 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.features import KernelRows, search_kernel
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((100, 2))
+    >>> rows = KernelRows(x, np.sin(2.0 * x[:, :1]), np.ones(100), n_linear=2)  # y ignores the second input
+    >>> kernel, record = search_kernel(rows, rng)
+    >>> bool(kernel.length_scales[1] > 10.0 * kernel.length_scales[0])
+    True
     """
     n, many, n_inputs = len(rows.x), min(len(rows.x), max_rows), rows.x.shape[1]
     rows = replace(rows, weight=RowCounts.of(rows.x, rows.y, rows.weight).where_learned(rows.weight))

@@ -431,7 +431,20 @@ class LeftOut:
 def left_out(
     models: Sequence[FittedRegressor], rows: TrainingRows, rotated: RotatedStatistics | None = None
 ) -> list[LeftOut]:
-    """Predict every row without itself by models of one feature map, given their sums over the rows or not."""
+    """Predict every row without itself by models of one feature map, given their sums over the rows or not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor
+    >>> from pydirect.features.rows import TrainingRows
+    >>> from pydirect.fitted import left_out
+    >>> x, y = np.linspace(-1.0, 1.0, 20)[:, None], np.linspace(-1.0, 1.0, 20)
+    >>> fitted = DirectRegressor(features="linear", noise=0.5, target_transform=None).fit(x, y).model_
+    >>> [own] = left_out([fitted], TrainingRows(x, y[:, None] / fitted.units.scale, None))
+    >>> bool((abs(own.found.means[:, 0] * fitted.units.scale) < abs(y)).all())  # the prior draws them to zero
+    True
+    """
     lead = models[0].latent
     if rotated is None:
         basis = lead.basis.for_sums(len(rows.x), 0.0)  # of Φ: nothing magnifies their rounding

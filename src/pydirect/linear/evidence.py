@@ -70,6 +70,17 @@ def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale
         In nats, and its gradient.
     gradient : ndarray of shape (2,)
         In log noise and log scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import log_evidence
+    >>> from pydirect.statistics import decorrelate
+    >>> rotated = decorrelate(GaussianStatistics.from_arrays([[1.0]], [2.0]))
+    >>> value, gradient = log_evidence(rotated, noise=1.0, scale=3.0)  # log N(2; 0, 1 + 3)
+    >>> bool(np.isclose(value, -0.5 * (np.log(2 * np.pi * 4) + 2**2 / 4)))
+    True
     """
     target = as_rotated_target(rotated)
     eigenvalues, c, yty, n = target.eigenvalues, target.c, target.yty, target.n_samples
@@ -112,6 +123,19 @@ def maximise_evidence(
     -------
     noise, scale : float
         Where the evidence is largest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import maximise_evidence
+    >>> from pydirect.statistics import decorrelate
+    >>> rng = np.random.default_rng(2)
+    >>> phi, weights = rng.standard_normal((2000, 100)), rng.normal(0.0, 2.0, 100)
+    >>> y = phi @ weights + rng.normal(0.0, 0.5, 2000)
+    >>> noise, scale = maximise_evidence(decorrelate(GaussianStatistics.from_arrays(phi, y)), 1.0)
+    >>> round(noise**0.5, 1), round(scale**0.5, 1)
+    (0.5, 2.1)
     """
     target = as_rotated_target(rotated)
     yty, n = target.yty, target.n_samples
@@ -218,6 +242,19 @@ def maximise_evidence_by_factors(problems: Sequence[EvidenceProblem]) -> list[Ev
     -------
     list of EvidenceMaximum
         Within a few hundredths of a nat of a maximum, and never below the start of the first problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import EvidenceProblem, maximise_evidence_by_factors
+    >>> rng = np.random.default_rng(0)
+    >>> phi = rng.standard_normal((500, 20))
+    >>> y = phi @ rng.standard_normal((20, 2)) + rng.standard_normal((500, 2)) * [0.1, 0.5]
+    >>> sums = GaussianStatistics.from_arrays(phi, y)
+    >>> found = maximise_evidence_by_factors([EvidenceProblem(sums.target(k), 1.0, 1.0) for k in range(2)])
+    >>> [round(own.noise**0.5, 1) for own in found]
+    [0.1, 0.5]
     """
     if not problems:
         return []

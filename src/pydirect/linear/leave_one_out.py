@@ -99,6 +99,15 @@ def leave_one_out(
     -------
     LeaveOneOut
         Predictions of every row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.linear import leave_one_out
+    >>> y = np.array([[1.0], [2.0], [6.0]])  # of one unknown mean with a flat prior, noise variance 1
+    >>> left_out = leave_one_out(y, np.full((3, 1), 3.0), np.full((3, 1), 1 / 3), np.array([1.0]))
+    >>> left_out.means.round(12).tolist(), left_out.variances.round(12).tolist()
+    ([[4.0], [3.5], [1.5]], [[1.5], [1.5], [1.5]])
     """
     leverage = np.clip(precision * variance, 0.0, 1.0)
     remainder = np.maximum(1 - leverage, SMALLEST_REMAINDER)
@@ -219,6 +228,19 @@ def influence_of_group(
 
     `at`, (n_places, n_weights). `group`: sums over the rows: A = ΦᵀΩΦ, and c = ΦᵀΩe of errors e = y − Φm in place of
     targets. Raises ValueError if the rows cannot be among those of the posterior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import FactoredPosterior, influence_of_group
+    >>> phi, y = np.ones((3, 1)), np.array([1.0, 2.0, 6.0])
+    >>> posterior = FactoredPosterior.of(GaussianStatistics.from_arrays(phi, y).target(0), 1.0, 1e9)
+    >>> errors = y - phi @ posterior.coefficients
+    >>> group = GaussianStatistics.from_arrays(phi[:2], errors[:2]).target(0)
+    >>> mean, variance = influence_of_group(posterior, np.ones((1, 1)), group)
+    >>> mean.round(6).tolist(), variance.round(6).tolist()  # 3 − 6; 1/3 − 1
+    ([-3.0], [-0.666667])
     """
     rest = _rest(posterior.factor @ posterior.factor.T - group.A / posterior.noise_variance)
     with single_blas_thread():
@@ -233,6 +255,18 @@ def influence_of_few(
     """Return what `influence_of_group` does, of fewer rows than weights: by a factor of I − P^½ΦSΦᵀP^½.
 
     Arguments as of `influence_of_each`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import FactoredPosterior, influence_of_few
+    >>> phi, y = np.ones((3, 1)), np.array([1.0, 2.0, 6.0])
+    >>> posterior = FactoredPosterior.of(GaussianStatistics.from_arrays(phi, y).target(0), 1.0, 1e9)
+    >>> errors = y - phi @ posterior.coefficients
+    >>> mean, variance = influence_of_few(posterior, np.ones((1, 1)), phi[:2], errors[:2])
+    >>> mean.round(6).tolist(), variance.round(6).tolist()  # 3 − 6; 1/3 − 1
+    ([-3.0], [-0.666667])
     """
     root = np.sqrt((np.ones(len(phi)) if weight is None else weight) / posterior.noise_variance)
     half = posterior.half(phi) * root
@@ -255,6 +289,14 @@ def cooks_distance(errors: FloatArray, leverages: FloatArray, precision: FloatAr
     """Return how far each row moved all weights: (m − m')ᵀS⁻¹(m − m') = p e² h/(1 − h)², over Σh; (n_rows,) each.
 
     With a flat prior this is Cook's distance at the noise variance of the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.linear import cooks_distance
+    >>> leverages = np.full((2, 1), 0.5)
+    >>> cooks_distance(np.array([[1.0], [2.0]]), leverages, np.array([1.0])).tolist()
+    [[2.0], [8.0]]
     """
     shift = precision * np.square(errors) * leverages / np.square(np.maximum(1 - leverages, SMALLEST_REMAINDER))
     return np.asarray(shift / leverages.sum())

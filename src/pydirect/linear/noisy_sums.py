@@ -170,6 +170,22 @@ def correct_noisy_sums(
     -------
     CorrectedSums
         The sums.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.features import LinearFeatures
+    >>> from pydirect.linear import correct_noisy_sums
+    >>> from pydirect.statistics import NoisyStatistics
+    >>> rng = np.random.default_rng(0)
+    >>> x, bounds = rng.uniform(-1.0, 1.0, (5000, 1)), (-1.0, 1.0)
+    >>> released = NoisyStatistics.release(
+    ...     LinearFeatures(1), x, x[:, 0], y_bounds=bounds, norm_bound=1.5, mu=0.5, rng=rng
+    ... )
+    >>> sums = correct_noisy_sums(released, np.diag([1 / 3, 1.0])).statistics
+    >>> slope, _ = np.linalg.solve(sums.gram, sums.c[:, 0])
+    >>> round(float(slope), 1)
+    1.0
     """
     as_instance(noisy, "noisy", NoisyStatistics)
     b = noisy.n_weights

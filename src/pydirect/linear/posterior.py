@@ -268,6 +268,17 @@ def posterior_for_rows(
     """Return the posterior of `GaussianPosterior.of` in the form that gives moments at the statistics' rows sooner.
 
     Factors of few outputs, of a matrix of full rank; where rounding lets a factorisation fail, none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.linear import posterior_for_rows
+    >>> from pydirect.statistics import decorrelate
+    >>> rotated = decorrelate(GaussianStatistics.from_arrays(np.ones((4, 1)), [1.0, 2.0, 3.0, 4.0]))
+    >>> mean, variance = posterior_for_rows(rotated, np.ones(1), np.ones(1)).moments(np.ones((1, 1)))
+    >>> round(float(mean[0, 0]), 6), round(float(variance[0, 0]), 6)
+    (2.0, 0.2)
     """
     posterior = GaussianPosterior.of(rotated, precision, prior_variance)
     n_weights, n_directions = rotated.rotation.shape

@@ -167,6 +167,20 @@ def fit_random_effects(
     """Return the weights' posterior in units of their prior deviation, that, the effects, and the log evidence.
 
     Noise, the weights' prior variance and those of the effects maximise the evidence, restricted as to the intercept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.features import LinearFeatures
+    >>> from pydirect.linear import GroupSums, fit_random_effects
+    >>> from pydirect.linear.fit import InitialHyperparameters
+    >>> rng = np.random.default_rng(0)
+    >>> group, x = np.arange(600) % 30, rng.standard_normal((600, 1))
+    >>> y = 2.0 * x[:, 0] + rng.normal(0.0, 3.0, 30)[group] + rng.normal(0.0, 0.5, 600)
+    >>> sums = GroupSums.collect(LinearFeatures(1), x, y, np.ones((600, 1)), group, 30)
+    >>> posterior, scale, _, _ = fit_random_effects(sums, InitialHyperparameters(noise=1.0))
+    >>> round(float(scale * posterior.coefficients[0]), 1)
+    2.0
     """
 
     def at(log_ratio: FloatArray) -> tuple[GaussianPosterior, float, RandomEffects, float]:

@@ -278,6 +278,15 @@ def fit_logistic_decorrelated(
     -------
     LogisticFit
         Posteriors and prior variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.logistic import LabelledRows, fit_logistic_decorrelated
+    >>> rows = LabelledRows.from_arrays(np.eye(2).repeat(20, axis=0), np.repeat([1.0, -1.0], 20))
+    >>> [posterior] = fit_logistic_decorrelated(rows).posteriors
+    >>> posterior.coefficients.round(1).tolist()
+    [1.3, -1.3]
     """
     as_count(max_iter, "max_iter")
     stop = threading.Event() if stop is None else stop

@@ -43,6 +43,16 @@ def ascend_latent(
     """Fit continuous weights, their prior variance and, in turn with them, what the likelihood learns.
 
     Arguments as of `ascend_rows`; the likelihood that is found is that of the rows returned.
+
+    Examples
+    --------
+    >>> import threading
+    >>> import numpy as np
+    >>> from pydirect.logistic import LabelledRows, VariancePrior, ascend_latent
+    >>> rows = LabelledRows.from_arrays(np.eye(2).repeat(20, axis=0), np.repeat([1.0, -1.0], 20))
+    >>> _, ascent = ascend_latent(rows, VariancePrior(4.0, 0.0), max_iter=100, stop=threading.Event())
+    >>> ascent.converged, ascent.trace == sorted(ascent.trace)
+    (True, True)
     """
     ascent = ascend_rows(rows, variance_prior, max_iter=max_iter, stop=stop, near=near, moved=moved)
     for _ in range(MOST_ROUNDS if rows.model.parameters.size or rows.learns_offset else 0):

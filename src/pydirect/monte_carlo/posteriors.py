@@ -155,7 +155,15 @@ def as_posterior(value: Any) -> PosteriorFamily:
 
 
 def has_moment(family: PosteriorFamily, r: float) -> bool:
-    """Whether ``E |ξ|^r`` is finite."""
+    """Whether ``E |ξ|^r`` is finite.
+
+    Examples
+    --------
+    >>> from pydirect.monte_carlo import PosteriorFamily, has_moment
+    >>> family = PosteriorFamily("inverse_gamma", shape=2.5)
+    >>> has_moment(family, 2.0), has_moment(family, 3.0)
+    (True, False)
+    """
     low, high = family.moment_bounds()
     return r == 0 or low < r < high
 

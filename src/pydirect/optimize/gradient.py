@@ -57,7 +57,17 @@ def lbfgs(
     n_corrections: int = 10,
     bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, Outcome]:
-    """Maximise a smooth function by SciPy's L-BFGS-B, (n_parameters,)."""
+    """Maximise a smooth function by SciPy's L-BFGS-B, (n_parameters,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.optimize import lbfgs
+    >>> target = np.array([3.0, -1.0])
+    >>> best, _ = lbfgs(lambda x: (-0.5 * float(sum((x - target) ** 2)), target - x), np.zeros(2), max_iter=100)
+    >>> best.round(6).tolist()
+    [3.0, -1.0]
+    """
     trace: list[float] = []
     best, best_value = start, -np.inf
 
@@ -113,6 +123,15 @@ def adam(
     """Maximise by Adam, whose steps' size falls along half a cosine to nothing, (n_parameters,).
 
     The value is taken `n_checks` times, evenly spread over the steps, from step `first_check` on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.optimize import adam
+    >>> target = np.array([3.0, -1.0])
+    >>> best, _ = adam(lambda x, _: target - x, lambda x: -float(sum((x - target) ** 2)), np.zeros(2), 500, 0.1, 5)
+    >>> best.round(1).tolist()
+    [3.0, -1.0]
     """
     a, b = ADAM_DECAY
     n_taken, first, second = 0, np.zeros(start.shape), np.zeros(start.shape)

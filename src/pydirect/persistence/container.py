@@ -113,6 +113,15 @@ def atomic_open(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ------
     OSError
         If `path` exists and is not a regular file, or the file cannot be written.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from pydirect.persistence import atomic_open
+    >>> with atomic_open("numbers.bin") as file:
+    ...     n_bytes, there_already = file.write(b"123"), Path("numbers.bin").exists()
+    >>> there_already, Path("numbers.bin").read_bytes()
+    (False, b'123')
     """
     target = os.path.realpath(path)
     # A device or a pipe would be replaced by a regular file instead of being written to.
@@ -269,6 +278,13 @@ def write(
     dicts and lists, at most 64 levels deep. `arrays`: boolean, integer, float or complex, by names of ASCII letters,
     digits, ``_``, ``.`` and ``-``; stored C-ordered, or Fortran-ordered if they are Fortran-contiguous. Raises
     TypeError, ValueError or OSError and leaves an existing file as it is if anything cannot be stored.
+
+    Examples
+    --------
+    >>> from pydirect.persistence import read, write
+    >>> write("own.pydirect", "measurement", {"unit": "mm"})
+    >>> read("own.pydirect").kind
+    'measurement'
     """
     if not isinstance(kind, str) or not kind:
         raise TypeError(f"kind: expected a non-empty str, got {kind!r}")
@@ -334,6 +350,15 @@ def read(path: str | os.PathLike[str], kind: str | tuple[str, ...] | None = None
     `kind`: accepted kind or kinds; all by default. Raises FileFormatError if the file is not a pydirect file: as
     CorruptFileError if it was truncated or altered, as VersionError if a later version of the package wrote it, as
     KindError if it is of another kind.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect.persistence import read, write
+    >>> write("own.pydirect", "measurement", {"unit": "mm"}, {"lengths": np.array([1.0, 2.0])})
+    >>> document = read("own.pydirect", "measurement")
+    >>> document.header, document.arrays["lengths"].tolist()
+    ({'unit': 'mm'}, [1.0, 2.0])
     """
     with _opened(path) as (file, archive):
         found, header = _header(archive, path)

@@ -108,6 +108,15 @@ def fit_quantized(
         When a few gross targets carry most of the targets' squares.
     IntegerArithmeticWarning
         When integers clip or move predictions at rows of `X`; see `quantize`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, fit_quantized
+    >>> x = np.linspace(-2.0, 2.0, 200)[:, None]
+    >>> small = fit_quantized(DirectRegressor(), x, np.sin(2.0 * x[:, 0]), max_flash=1024)
+    >>> small.report()["flash"] <= 1024
+    True
     """
     if not hasattr(model, "search_settings"):
         raise TypeError(f"model must be a DirectRegressor or a DirectClassifier, got {type(model).__name__}")

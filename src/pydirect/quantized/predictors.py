@@ -280,6 +280,17 @@ def load_quantized(path: str | Path) -> QuantizedPredictor:
     ------
     pydirect.persistence.container.FileFormatError
         With the reason, when the file is truncated, altered, of a later version or not a quantised model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import DirectRegressor, quantize
+    >>> from pydirect.quantized import load_quantized
+    >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
+    >>> small = quantize(DirectRegressor(random_state=0).fit(x, x[:, 0] ** 2), 4)
+    >>> small.save("small.pydirect")
+    >>> bool((load_quantized("small.pydirect").predict(x) == small.predict(x)).all())
+    True
     """
     document = read(path, tuple(f"pydirect.{cls.__name__}" for cls in CLASSES))
     with sound_contents(path, "a model"), np.errstate(divide="raise"):

@@ -43,14 +43,29 @@ _SPENDING = threading.Lock()
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return the smallest δ at which Gaussian noise is (ε, δ)-differentially private."""
+    """Return the smallest δ at which Gaussian noise is (ε, δ)-differentially private.
+
+    Examples
+    --------
+    >>> from pydirect.statistics import gaussian_delta
+    >>> round(gaussian_delta(mu=0.5, epsilon=1.0), 4)
+    0.0068
+    """
     mu, epsilon = as_number(mu, "mu", above=0.0), as_number(epsilon, "epsilon", at_least=0.0)
     first, second = log_ndtr(mu / 2 - epsilon / mu), log_ndtr(-mu / 2 - epsilon / mu)
     return float(np.exp(first) * -np.expm1(min(epsilon + second - first, 0.0)))
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ, sensitivity over the noise's deviation, that is (ε, δ)-differentially private."""
+    """Return the largest μ, sensitivity over the noise's deviation, that is (ε, δ)-differentially private.
+
+    Examples
+    --------
+    >>> from pydirect.statistics import gaussian_epsilon, gaussian_mu
+    >>> mu = gaussian_mu(epsilon=1.0, delta=1e-5)
+    >>> round(mu, 2), round(gaussian_epsilon(mu, delta=1e-5), 6)
+    (0.27, 1.0)
+    """
     epsilon = as_number(epsilon, "epsilon", above=0.0)
     delta = as_number(delta, "delta", above=0.0, below=1.0)
     below, above = np.exp(_LOG_MU)
@@ -61,7 +76,14 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the smallest ε at which Gaussian noise is (ε, δ)-differentially private."""
+    """Return the smallest ε at which Gaussian noise is (ε, δ)-differentially private.
+
+    Examples
+    --------
+    >>> from pydirect.statistics import gaussian_epsilon
+    >>> round(gaussian_epsilon(mu=0.5, delta=1e-5), 2)
+    1.99
+    """
     mu, delta = as_number(mu, "mu", above=0.0), as_number(delta, "delta", above=0.0, below=1.0)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0

@@ -255,7 +255,16 @@ def as_rotated_target(rotated: RotatedTarget | RotatedStatistics) -> RotatedTarg
 
 
 def decorrelate(statistics: GaussianStatistics) -> RotatedStatistics:
-    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights."""
+    """Diagonalise A; through the rows (a thin factorisation) when there are fewer rows than weights.
+
+    Examples
+    --------
+    >>> from pydirect import GaussianStatistics
+    >>> from pydirect.statistics import decorrelate
+    >>> rotated = decorrelate(GaussianStatistics.from_arrays([[2.0, 0.0], [0.0, 1.0]], [1.0, 1.0]))
+    >>> rotated.eigenvalues.round(12).tolist()
+    [1.0, 4.0]
+    """
     gram = None
     with single_blas_thread():
         if statistics.rows is not None:

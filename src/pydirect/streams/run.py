@@ -52,7 +52,21 @@ def collect_stream(
     n_threads: int | None = None,
     after_block: Callable[[int], None] | None = None,
 ) -> int:
-    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks."""
+    """Add the rows of a source from row `start` on to statistics, block by block, in the memory of a few blocks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pydirect import RunningStatistics
+    >>> from pydirect.features import LinearFeatures
+    >>> from pydirect.streams import ArraySource, collect_stream
+    >>> x = np.arange(12.0).reshape(6, 2)
+    >>> statistics = RunningStatistics.empty(LinearFeatures(2))
+    >>> collect_stream(statistics, ArraySource(x, x.sum(axis=1)))
+    6
+    >>> statistics.n_samples
+    6.0
+    """
     threads = resolve_n_threads(n_threads)
     row = start
 
