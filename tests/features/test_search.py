@@ -91,6 +91,18 @@ def test_what_few_rows_take_for_noise_is_found_by_many():
 
 
 @pytest.mark.slow
+def test_lines_of_many_categories_are_found():
+    rng = np.random.default_rng(2)
+    code, time = np.divmod(rng.permutation(960)[:700], 8)
+    x = np.c_[np.eye(120)[code] - 1 / 120, (time - 3.5) / 2.3]
+    level, slope = rng.standard_normal((2, 120, 1))
+    y = level[code] + 0.3 * slope[code] * x[:, -1:] + 0.05 * rng.standard_normal((700, 1))
+    rows = KernelRows(x, y, np.ones(700), 121, np.r_[np.zeros(120, np.intp), 1], forms=np.arange(121))
+    assert len(rows.narrowed(np.arange(121.0))[0].seen) == 121
+    assert search_kernel(rows, rng)[0].noise_variance < 0.01  # it is .0025
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_short_length_scales_of_coordinates_are_found(seed):
     x, y = towns(3000, seed)

@@ -20,7 +20,8 @@ from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood, terms_of_copies
 
-# Most inputs of the metric in which rows are near: those along which the function changes most.
+# Most inputs of the metric in which rows are near, all categories of a column counting as one: those along which the
+# function changes most.
 METRIC_INPUTS = 24
 # Beyond this, squares of inputs overflow in single precision: whatever is so far is never near.
 FARTHEST = 1e15
@@ -101,7 +102,8 @@ class NearestEvidence:
         """
         squares = p.ard_amplitude / p.length_scales**2 + p.isotropic_amplitude / p.isotropic_length_scale**2
         scale = np.sqrt(squares / (p.ard_amplitude + p.isotropic_amplitude))
-        used = np.sort(np.argsort(-scale * self.spread, kind="stable")[: self.metric_inputs])
+        variances = np.bincount(self.tied, (scale * self.spread) ** 2)
+        used = np.flatnonzero(np.isin(self.tied, np.argsort(-variances, kind="stable")[: self.metric_inputs]))
         metric = np.clip(self.x[:, used] * scale[used], -FARTHEST, FARTHEST).astype(np.float32)
         padded = np.ascontiguousarray(np.pad(metric, ((0, -len(metric) % 16), (0, 0))).T)
         found = _core.nearest_preceding(padded, self.targets, self.n_neighbours, self.exact.n_threads)

@@ -111,9 +111,13 @@ class KernelRows:
 
     def narrowed(self, scores: FloatArray) -> tuple[Self, FloatArray]:
         """Return a wide table's forms of the columns of largest scores, and these; the linear part sees all columns."""
-        if self.x.shape[1] <= WIDE or self.forms is None:
+        if self.forms is None or self.x.shape[1] <= WIDE:
             return self, scores
-        best = np.sort(np.argsort(-scores, kind="stable")[:NARROW])
+        # The categories of a column are seen together: those of which only some were would be noise.
+        groups = np.arange(len(scores)) if self.tied is None else self.tied[: len(scores)]
+        of_group = np.full(groups.max() + 1, -np.inf)
+        np.maximum.at(of_group, groups, scores)
+        best = np.flatnonzero(np.isin(groups, np.argsort(-of_group, kind="stable")[:NARROW]))
         seen = np.flatnonzero(np.isin(self.forms, best))
         tied = None if self.tied is None else np.unique(self.tied[seen], return_inverse=True)[1]
         linear, n_linear = linear_inputs(self.x, self.n_linear), int((seen < self.n_linear).sum())
