@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import warnings
 from pathlib import Path
@@ -183,6 +184,8 @@ C_SIZES = {
 
 
 def run_checked(command, **options):
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]}")
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=120, **options)
     assert run.returncode == 0, f"{run.returncode}: {run.stderr[-3000:]}"
     return run.stdout

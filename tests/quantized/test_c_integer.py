@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -15,12 +14,10 @@ from pydirect.quantized.device import DeviceModel
 from pydirect.quantized.program import SINGLE_NOISE, IntegerProgram
 from pydirect.quantized.quantize import quantize
 
-needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler: cc")
 SANITIZED = ["-fsanitize=undefined", "-fno-sanitize-recover"]
 PROBLEMS = ["yacht", "housing", "airfoil"]
 
 
-@needs_cc
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_integer_header_gives_the_integers_of_python(tmp_path, c, fitted, name):
     model, X = fitted(name)
@@ -83,7 +80,6 @@ LAYOUTS = [
 ]
 
 
-@needs_cc
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: ", ".join(f"{k} {v}" for k, v in layout.items()))
 def test_every_layout_is_bit_for_bit(tmp_path, c, layout):
     rng = np.random.default_rng(3)
@@ -121,7 +117,6 @@ def test_tables_take_the_bytes_that_the_report_says(tmp_path, c, fitted, small, 
     assert c.stored_bytes(text) == quantised.n_bytes
 
 
-@needs_cc
 @pytest.mark.parametrize("target", ["sign", "three"])
 def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c, small, target):
     model = small(small.classifier(Fourier(rank_inputs=False), posterior="sequential"), target)
@@ -134,7 +129,6 @@ def test_integer_headers_of_classifiers_give_class_and_probabilities(tmp_path, c
     assert np.abs(device.predict_proba(rows[:-2]) - 2**15 * quantised.predict_proba(near)).max() <= 1
 
 
-@needs_cc
 @pytest.mark.parametrize("kind", ["linear", "classes"])
 def test_headers_take_counts_of_sensors_and_give_counts_without_floating_point(tmp_path, c, fitted, small, kind):
     classifier = small.classifier(Fourier(rank_inputs=False), posterior="sequential")

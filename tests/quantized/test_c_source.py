@@ -19,7 +19,6 @@ needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler:
 needs_arm = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="no arm-none-eabi-gcc")
 
 
-@needs_cc
 @pytest.mark.parametrize("counts", [{}, {"counts_per_unit": 100}], ids=["floats", "counts"])
 def test_headers_in_cpp_and_on_avr(tmp_path, c, small, counts):
     """AVR's instructions for flash are replaced by ordinary reads: what is tested is that all reads go through them."""

@@ -101,11 +101,13 @@ void add_product(const DenseProduct<T>& p, int n_threads) {
     const Index n_columns = std::min(step, p.n_columns - column);
     for (Index inner = 0; inner < p.n_inner; inner += kInner) {
       const Index n_inner = std::min(kInner, p.n_inner - inner), b_panel = n_inner * shape.width;
-      for_chunks(shape.panels(n_columns), 8, n_threads, [&](Index begin, Index end) {
-        const Index first = begin * shape.width, n = std::min(end * shape.width, n_columns) - first;
+      // Captures must not have types of this file alone, which GCC warns of where files are built as one.
+      const auto pack = [&, width = shape.width, out = packed.data()](Index begin, Index end) {
+        const Index first = begin * width, n = std::min(end * width, n_columns) - first;
         k.pack_columns({n, n_inner, &p.b(inner, column + first), p.b.column, p.b.row, nullptr, T(1)},
-                       packed.data() + begin * b_panel);
-      });
+                       out + begin * b_panel);
+      };
+      for_chunks(shape.panels(n_columns), 8, n_threads, pack);
       multiply_packed<T>(p.n_rows, n_columns, n_inner, p.a.from(0, inner),
                          p.weight == nullptr ? nullptr : p.weight + inner, p.sign, packed.data(), b_panel,
                          p.c.from(0, column), p.part == Part::kUpper ? column : p.n_rows, p.sum, n_threads);
