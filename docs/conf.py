@@ -37,6 +37,7 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
 autosummary_generate = False  # pages of the reference are written by _ext/reference.py
+autodoc_member_order = "bysource"  # alphabetically, operators would come first
 autodoc_typehints = "none"  # numpydoc's sections have them
 numpydoc_show_class_members = False
 

@@ -39,7 +39,7 @@ def members(cls: type) -> dict[str, Any]:
     Fitted attributes that are properties are described among the attributes of their class alone.
     """
     found = {}
-    for name in sorted(dir(cls)):
+    for name in sorted(dir(cls), key=lambda name: (name.startswith("_"), name)):  # operators come last
         holder = next((c for c in cls.__mro__ if name in vars(c)), None)
         if holder is None or not holder.__module__.startswith("pydirect."):
             continue
