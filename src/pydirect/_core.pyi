@@ -519,6 +519,19 @@ class IntegerProgram:
     # x (n_rows, n_columns_in), totals (n_rows, n_columns).
     def run(self, x: _Double, totals: NDArray[np.int32], n_threads: int) -> None: ...
 
+# Splits of every level, and the leaves' means at all rows, (n_rows, n_outputs). cells (n_rows, n_inputs) are below
+# n_cells; split i · n_cells + c asks whether input i's is above c. given: a split per level to be replaced, or none.
+def improved_tree(
+    cells: NDArray[np.uint8],
+    is_seen: NDArray[np.bool_],
+    weight: _Double,
+    target: _Double,
+    given: list[int],
+    depth: int,
+    n_cells: int,
+    ridge: float,
+) -> tuple[list[int], _Double]: ...
+
 # Divergences by Monte Carlo: layouts 'independent', 'shared', 'radial'. Shared draws are those of one weight.
 
 class BaseDraws:

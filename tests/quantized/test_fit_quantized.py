@@ -120,10 +120,10 @@ def test_classes_share_the_basis_functions_of_a_budget(data, n_classes, limits, 
 
 def test_weights_of_classes_and_rows_count_in_a_budget(data):
     x, y = data(120)
-    labels = (y > np.quantile(y, 0.85)).astype(int)
+    labels = (np.random.default_rng(0).permutation(y) > np.quantile(y, 0.85)).astype(int)  # X says nothing about them
     plain = fit_quantized(DirectClassifier(), x, labels, max_flash=1250)
     balanced = fit_quantized(DirectClassifier(class_weight="balanced"), x, labels, max_flash=1250)
-    assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.03
+    assert balanced.predict_proba(x)[:, 1].mean() > plain.predict_proba(x)[:, 1].mean() + 0.08
     with pytest.raises(ValueError, match="y must have 120 rows, got 119"):
         fit_quantized(DirectClassifier(), x, labels[1:])
     with pytest.raises(ValueError, match="at least two classes"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectClassifier, DirectRegressor
+from pydirect._core import improved_tree
 from pydirect.features.inputs import InputMap
 from pydirect.features.maps import ForestFeatures
 from pydirect.quantized.codes import unit_levels
@@ -14,7 +15,7 @@ from pydirect.quantized.device import shortened
 from pydirect.quantized.fit_quantized import _candidates
 from pydirect.quantized.predictors import load_quantized
 from pydirect.quantized.program import AccumulatorOverflowError, shifted
-from pydirect.quantized.proposals import N_THRESHOLDS, RIDGE, _splits, growing_forest
+from pydirect.quantized.proposals import RIDGE, growing_forest
 from pydirect.quantized.task import LabelTask, TargetTask
 
 
@@ -61,19 +62,24 @@ def test_a_forest_is_the_same_whatever_was_asked_for_before():
 
 def test_each_split_that_a_tree_has_is_replaced_by_the_best_beside_its_others():
     rng = np.random.default_rng(0)
-    cells = rng.integers(0, 5, (80, 3)) + (N_THRESHOLDS + 1) * np.arange(3)
-    r, weight, possible = rng.standard_normal((80, 2)), rng.random(80), np.arange(3 * (N_THRESHOLDS + 1))
+    cells = rng.integers(0, 5, (80, 3)).astype(np.uint8)
+    r, weight, seen = rng.standard_normal((80, 2)), rng.random(80), rng.random(80) < 0.7
 
-    def fall(splits):
-        leaf = np.array([cells[:, split // (N_THRESHOLDS + 1)] > split for split in splits]).T @ [2, 1]
-        sums = [((weight[leaf == k, None] * r[leaf == k]).sum(axis=0) ** 2).sum() for k in range(4)]
-        return sum(total / (weight[leaf == k].sum() + RIDGE) for k, total in enumerate(sums))
+    def fall(splits, rows):
+        leaf = np.array([cells[:, split // 5] > split % 5 for split in splits]).T @ [2, 1]
+        sums = [((weight * rows)[leaf == k] @ r[leaf == k], (weight * rows)[leaf == k].sum()) for k in range(4)]
+        means = np.array([total / (count + RIDGE) for total, count in sums])
+        return sum(total @ mean for (total, _), mean in zip(sums, means, strict=True)), means[leaf]
 
-    splits = [1, 66]
-    for _ in range(2):
-        splits = [splits[1], max(possible, key=lambda split: fall([splits[1], split]))]
-    found = _splits(cells, r, weight, 3, 2, RIDGE, (1, 66))
-    assert fall(found) == pytest.approx(fall(splits)) and fall(found) > fall((1, 66))
+    for outputs in (slice(0, 2), slice(0, 1)):
+        r = np.ascontiguousarray(r[:, outputs])
+        splits = [1, 6]
+        for _ in range(2):
+            splits = [splits[1], max(range(15), key=lambda split: fall([splits[1], split], seen)[0])]
+        found, explained = improved_tree(cells, seen, weight, r, [1, 6], 2, 5, RIDGE)
+        best = fall(splits, seen)[0]
+        assert fall(found, seen)[0] == pytest.approx(best) and best > fall([1, 6], seen)[0]
+        np.testing.assert_allclose(explained, fall(found, np.ones(80))[1])
 
 
 def test_trees_are_improved_until_they_find_what_no_single_split_shows():

@@ -4,6 +4,7 @@
 
 #include "arrays.hpp"
 #include "pydirect/quantized.hpp"
+#include "pydirect/trees.hpp"
 
 namespace pydirect {
 namespace {
@@ -69,6 +70,30 @@ void run_program(const IntegerProgram& p, const Array<double>& x, Array<int> tot
   without_gil([&] { p.run(x.data(), n_rows, totals.mutable_data(), n_threads); });
 }
 
+// Splits and what the tree explains at all rows.
+py::tuple improved_tree(const Array<unsigned char>& cells, const Array<bool>& is_seen, const Array<double>& weight,
+                        const Array<double>& target, const std::vector<std::int64_t>& given, Index depth, Index n_cells,
+                        double ridge) {
+  if (cells.ndim() != 2 || target.ndim() != 2) throw std::invalid_argument("cells and target must have two dimensions");
+  const Index n_rows = cells.shape(0), n_inputs = cells.shape(1), n_outputs = target.shape(1);
+  require_shape(is_seen, "is_seen", {n_rows});
+  require_shape(weight, "weight", {n_rows});
+  require_shape(target, "target", {n_rows, n_outputs});
+  if (depth < 1 || depth > 8 || !(given.empty() || Index(given.size()) == depth))
+    throw std::invalid_argument("given must have no splits or depth, which is 1 to 8");
+  for (const std::int64_t split : given)
+    if (split < 0 || split >= n_inputs * n_cells) throw std::invalid_argument("given must be cells of inputs");
+  for (Index k = 0; k < cells.size(); ++k)
+    if (cells.data()[k] >= n_cells) throw std::invalid_argument("cells must be below n_cells");
+  std::vector<std::int64_t> splits(given);
+  splits.resize(depth);
+  Array<double> explained({n_rows, n_outputs});
+  const TreeRows rows{n_rows,         n_inputs,      n_cells,       n_outputs, cells.data(),
+                      is_seen.data(), weight.data(), target.data(), ridge};
+  without_gil([&] { improve_tree(rows, depth, Index(given.size()), splits.data(), explained.mutable_data()); });
+  return py::make_tuple(splits, explained);
+}
+
 }  // namespace
 
 void bind_quantized(py::module_& m) {
@@ -77,6 +102,8 @@ void bind_quantized(py::module_& m) {
            "limit"_a, "frequencies"_array, "linear"_array, "gain"_array, "codes"_array, "multipliers"_array,
            "total_shift"_a)
       .def("run", &run_program, "x"_array, "totals"_array, "n_threads"_a);
+  m.def("improved_tree", &improved_tree, "cells"_array, "is_seen"_array, "weight"_array, "target"_array, "given"_a,
+        "depth"_a, "n_cells"_a, "ridge"_a);
 }
 
 }  // namespace pydirect

@@ -6,8 +6,7 @@ the search.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
 
+from pydirect._core import improved_tree
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import LINEAR_REACH, linear_inputs
+from pydirect.features.kernel import LINEAR_REACH
 from pydirect.features.maps import ForestFeatures, FourierFeatures, random_fourier_features
 from pydirect.quantized.codes import bits_for
 from pydirect.quantized.compile import INPUT_UNIT, quantise_frequencies, threshold_step
@@ -202,47 +202,41 @@ def growing_forest(
     weight = weight / weight.mean()
     root = np.sqrt(weight)[:, None]
     tables = [_thresholds(column, threshold_step(d), i) for i, column in enumerate(x.T)]
-    cells = np.stack([np.searchsorted(table, column) for table, column in zip(tables, x.T, strict=True)], axis=1)
-    cells += np.arange(d) * (N_THRESHOLDS + 1)
+    cells = np.stack([np.searchsorted(*both) for both in zip(tables, x.T, strict=True)], axis=1).astype(np.uint8)
     thresholds = np.tile(BEYOND + INPUT_UNIT * np.arange(d)[:, None], N_THRESHOLDS + 1)
     for own, table in zip(thresholds, tables, strict=True):
         own[: len(table)] = table
-    linear, n_leaves = SLOPE * linear_inputs(x, d), 1 << depth
 
-    def fitted(splits: Sequence[NDArray[np.intp]]) -> tuple[list[FloatArray], FloatArray]:
+    def features(splits: list[list[int]]) -> ForestFeatures:
+        columns, index = np.divmod(np.array(splits, dtype=np.intp).reshape(-1, depth), N_THRESHOLDS + 1)
+        return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE))
+
+    def fitted(splits: list[list[int]]) -> tuple[list[FloatArray], FloatArray]:
         """Fit all leaves and slopes together; return what each tree explains, and what is left of the targets."""
-        leaf = [_leaf(cells, own) for own in splits]
-        phi = root * np.hstack([*(np.equal.outer(own, np.arange(n_leaves)) for own in leaf), linear])
+        phi = root * features(splits).transform(x)
         gram = phi.T @ phi
         gram[np.diag_indices_from(gram)] += ridge
         weights = solve(gram, phi.T @ (root * y), assume_a="pos")
-        explained = [weights[t * n_leaves :][own] for t, own in enumerate(leaf)]
-        return explained, y - phi @ weights / root
+        leaves = [slice(t << depth, (t + 1) << depth) for t in range(len(splits))]
+        return [phi[:, own] @ weights[own] / root for own in leaves], y - phi @ weights / root
 
     @cache
-    def forest(n_trees: int) -> list[NDArray[np.intp]]:
+    def forest(n_trees: int) -> list[list[int]]:
         """Return the splits of each tree: those of the next smaller forest and new ones, each improved in turn."""
         if n_trees == 0:
             return []
         rng, before = np.random.default_rng(n_trees), max(size for size in TREES if size < n_trees)
-        splits: list[Any] = [*forest(before), *[()] * (n_trees - before)]
+        splits: list[list[int]] = [*forest(before), *[[]] * (n_trees - before)]
         explained, left = fitted(splits[:before])
         explained += [np.zeros_like(y)] * (n_trees - before)
         for t in (*range(before, n_trees), *rng.permutation(n_trees), *rng.permutation(n_trees)):
-            target = left + explained[t]
-            rows = np.sort(rng.permutation(n)[: max(int(SHARE_OF_ROWS * n), 1)])
-            splits[t] = _splits(cells[rows], target[rows], weight[rows], d, depth, ridge, splits[t])
-            leaf = _leaf(cells, splits[t])
-            count, *sums = (np.bincount(leaf, weight * own, n_leaves) for own in (np.ones(n), *target.T))
-            explained[t] = (np.stack(sums, axis=1) / (count + ridge)[:, None])[leaf]
+            seen, target = np.asarray(rng.random(n) < SHARE_OF_ROWS), left + explained[t]
+            tree = improved_tree(cells, seen, weight, target, splits[t], depth, N_THRESHOLDS + 1, ridge)
+            splits[t], explained[t] = tree
             left = target - explained[t]
         return splits
 
-    def of_size(n_trees: int) -> ForestFeatures:
-        columns, index = np.divmod(np.array(forest(n_trees), dtype=np.intp).reshape(-1, depth), N_THRESHOLDS + 1)
-        return ForestFeatures(columns, thresholds[columns, index], 1.0, np.full(d, SLOPE))
-
-    return of_size
+    return lambda n_trees: features(forest(n_trees))
 
 
 def _thresholds(column: FloatArray, step: int, number: int) -> FloatArray:
@@ -254,49 +248,3 @@ def _thresholds(column: FloatArray, step: int, number: int) -> FloatArray:
         quantiles = np.quantile(q, np.arange(1, N_THRESHOLDS + 1) / (N_THRESHOLDS + 1))
         between = np.unique(between[np.searchsorted(between, quantiles).clip(max=len(between) - 1)])
     return np.asarray((between + 0.5) * INPUT_UNIT)
-
-
-def _splits(
-    cells: NDArray[np.intp],
-    r: FloatArray,
-    weight: FloatArray,
-    d: int,
-    depth: int,
-    ridge: float,
-    splits: Sequence[np.intp] = (),
-) -> NDArray[np.intp]:
-    """Return the split of every level, a number of a cell, by the fall of the penalised squared error of the means.
-
-    Splits that a tree has are replaced one by one, given its others.
-    """
-    width, chosen = N_THRESHOLDS + 1, list(splits)
-    for _ in range(depth):
-        chosen = chosen[len(chosen) // depth :]
-        at = (_leaf(cells, chosen)[:, None] * (d * width) + cells).ravel()
-        shape = (1 << len(chosen), d, width)
-        count, *totals = (_sums_below(at, values, shape) for values in (weight, *(weight * target for target in r.T)))
-        gain = np.zeros((d, width))
-        for left in totals:
-            right = left[:, :, -1:] - left
-            gain += (left**2 / (count + ridge) + right**2 / (count[:, :, -1:] - count + ridge)).sum(axis=0)
-        chosen.append(gain.argmax())
-    return np.array(chosen)
-
-
-def _sums_below(at: NDArray[np.intp], values: FloatArray, shape: tuple[int, int, int]) -> FloatArray:
-    """Sums of the rows' values in each cell of a leaf and those before it, (n_leaves, n_inputs, n_cells)."""
-    counted = np.bincount(at, np.repeat(values, shape[1]), minlength=math.prod(shape))
-    return np.cumsum(counted.reshape(shape), axis=2)
-
-
-def _above(cells: NDArray[np.intp], split: np.intp) -> NDArray[np.bool_]:
-    """Return whether rows are above the threshold of a split."""
-    return np.asarray(cells[:, split // (N_THRESHOLDS + 1)] > split)
-
-
-def _leaf(cells: NDArray[np.intp], splits: Iterable[np.intp]) -> NDArray[np.intp]:
-    """Return the leaf of every row, (n_rows,)."""
-    leaf = np.zeros(len(cells), dtype=np.intp)
-    for split in splits:
-        leaf = 2 * leaf + _above(cells, split)
-    return leaf

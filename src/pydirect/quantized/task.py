@@ -61,7 +61,7 @@ class Score:
         """Factor on standard deviations that makes these rows most probable, but at least `LEAST_CALIBRATION`."""
         return max(math.sqrt(self.squares), LEAST_CALIBRATION)
 
-    @property
+    @cached_property
     def loss(self) -> float:
         """Mean negative log density after calibration, standardised, or log loss and one half."""
         return self.density + math.log(self.calibration) + self.squares / (2 * self.calibration**2)
