@@ -441,3 +441,19 @@ def test_roots_take_targets_that_are_all_zero(name):
     x = np.arange(12.0)[:, None]
     model = DirectRegressor("linear", target_transform=name).fit(x, np.zeros(12))
     np.testing.assert_allclose(model.predict(x), 0.0, atol=1e-6)
+
+
+def test_means_of_targets_that_are_mostly_zero_are_not_too_large():
+    """On a root scale their noise varies with heavy tails: rare values have wide distributions, and large means."""
+    rng = np.random.default_rng(0)
+
+    def rows(n):
+        often, size = rng.random(n) < 0.25, rng.integers(1, 22, n)
+        y = np.where(rng.random(n) < np.where(often, 0.5, 0.1), size, 0.0)
+        return np.column_stack([often, rng.standard_normal((n, 3))]), y, np.where(often, 5.5, 1.1)
+
+    (X, y, _), (X_new, y_new, mean) = rows(400), rows(2000)
+    model = DirectRegressor().fit(X, y)
+    assert model.target_transform_ is not None and "varying" in model.model_.noise.choices[0]
+    errors = [np.mean((predicted - y_new) ** 2) for predicted in (model.predict(X_new), mean)]
+    assert errors[0] < 1.04 * errors[1]

@@ -112,7 +112,7 @@ def test_a_few_rows_tell_of_heavy_tails(most, expected):
     """Their gain has a large standard error: one row makes it."""
     gains = {CONSTANT: np.zeros(300), HEAVY_TAILED: np.full(300, -0.01), VARYING: np.full(300, -0.01)}
     gains[HEAVY_TAILED][7] = most
-    candidates = {name: Candidate(None, NO_TAILS, gain, np.ones(300)) for name, gain in gains.items()}
+    candidates = {name: Candidate(None, NO_TAILS, None, gain, np.ones(300)) for name, gain in gains.items()}
     assert _choice(candidates) == expected
     gains[VARYING][:200] = 0.5  # of many rows
     assert _choice(candidates) == VARYING

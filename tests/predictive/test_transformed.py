@@ -132,6 +132,8 @@ def test_the_mean_of_a_hopelessly_wide_logarithm_is_finite_and_believed():
     narrow = replace(d, spread=0.0)
     np.testing.assert_allclose(narrow.mean, 1.0, rtol=1e-12)
     assert narrow.std == d.std
+    assert replace(d, spread=40.0).mean == d.mean and narrow.mean < replace(d, spread=1.0).mean < d.mean
+    np.testing.assert_allclose(replace(d, low=-np.inf, high=np.inf, spread=1e-3).mean, np.exp(5e-7), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

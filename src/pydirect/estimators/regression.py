@@ -40,6 +40,7 @@ from pydirect.estimators.target_transform import (
     given_transform,
     on_scales,
     promising,
+    with_spreads,
 )
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, KernelSearch, choose_landmarks, fit_basis
@@ -525,20 +526,23 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
     varies = isinstance(plan.noise, str) and plan.noise != "constant"
     if sums.rows is not None and sums.rotated is not None and (varies or plan.local is not None):
         problem = _noise_problem(plan, units, sums, fitted, n_samples / repetitions, rng)
-        moments = problem.moments()
+        moments, found = problem.moments(), None
         if plan.noise == "student_t":
-            fitted, noise, basis, residual = fit_student_t(problem, moments)
+            found, basis, residual = fit_student_t(problem, moments)
         elif plan.noise == "varying":
-            fitted, noise = fit_varying_noise(problem, moments)
+            found = fit_varying_noise(problem, moments)
         elif plan.local is not None and may_be_local(plan) is None:
             neighbours = None if plan.local == "auto" else int(plan.local)
             local, gain = fit_local(problem, moments, neighbours, sums.shared)
         # Of features that are not flexible, what f misses would pass for noise.
         if plan.noise == "auto" and may_vary and noise_may_replace(local, plan.local == "auto"):
-            other, varying = choose_noise(problem, moments)
+            found = choose_noise(problem, moments)
             # Both stand for what constant noise leaves over: keep that of larger leave-one-out density.
-            if local is None or (varying is not None and varying.gain() > local.gain.mean()):
-                fitted, noise, local = other, varying, None
+            if found is not None and local is not None and found[1].gain() <= local.gain.mean():
+                found = None
+        if found is not None:
+            (fitted, noise, left), local = found, None
+            units = with_spreads(units, left)
     untried = _why_untried(plan, sums.rows is not None, may_vary, n_samples)
     if may_vary and isinstance(plan.noise, str):
         units = units.of_few_rows(

@@ -262,6 +262,6 @@ def words_of_scale(fitted: FittedRegressor) -> str:
     if units.gain is not None:
         gains = ", ".join(f"{gain:.2f}" for gain in units.gain)
         line += f". Leave-one-out scores chose that, by {gains} nats a row over y itself; target_transform=None keeps y"
-    if spread is not None and (spread < 1).any():
-        line += ". Means are drawn towards medians, which are closer to rows left out"
+    if spread is not None and (spread == 0).any():
+        line += ". Means are medians, which are closer to rows left out"
     return line + "."

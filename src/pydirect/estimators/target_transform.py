@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,9 @@ from sklearn.base import clone
 
 from pydirect._validation import FloatArray, as_choice, shown
 from pydirect.features.basis import Basis
-from pydirect.fitted.predictor import BELIEVED
+from pydirect.fitted.predictor import BELIEVED, Units
 from pydirect.fitted.regression import FittedRegressor, LeftOut
-from pydirect.noise.fit import is_gain
+from pydirect.noise.fit import UnseenRows, is_gain
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 from pydirect.predictive.transformed import TargetTransform, TransformedDistribution
@@ -33,7 +33,9 @@ LEAST_GAIN, LEAST_STANDARD_ERRORS, ALIKE = 0.02, 1.0, 0.01
 # Of squared errors of the mean, relative to those of y itself: what no gain in density makes up for, and the standard
 # errors that it must be exceeded by: a few rows carry most squares of skewed targets.
 LARGEST_ERROR, ERROR_STANDARD_ERRORS = 1.03, 2.0
-SPREADS = (1.0, 0.75, 0.5, 0.25, 0.0)
+# Largest standard deviations for means, in root mean squares of residuals, the first by default: of rows without, some
+# are far wider than the residuals of any.
+SPREADS = (1.5, 0.75, 0.0, 1e3)
 # Largest size of targets below which numbers are too near the smallest ones for powers of them.
 LEAST_TARGET = 1e-90
 # Of positive targets: 95 % over 5 % quantile below which all scales are alike; share of zeros that excludes a
@@ -162,20 +164,42 @@ class OnScale:
     def squared_errors(self, y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, float]:
         """Return squared errors (n_rows,) of means, with the spread that makes them least, and the spread.
 
-        A spread below 1 is for means that are better by more than chance.
+        Another spread than the first is for means that are better by more than chance.
         """
         if self.scale is IDENTITY:
             return (y - self.means) ** 2, 1.0
         reach = BELIEVED * float(np.ptp(y))
-        low, high = float(y.min()) - reach, float(y.max()) + reach
-        base = PredictiveDistribution.gaussian(self.means, self.variances)
-        found = {
-            spread: (y - TransformedDistribution(base, self.scale, low, high, spread).mean) ** 2 for spread in SPREADS
-        }
-        best = min(found, key=lambda spread: np.average(found[spread], weights=weight))
-        if not is_gain(found[1.0] - found[best], weight, 0.0, LEAST_STANDARD_ERRORS):
-            best = 1.0
-        return found[best], best
+        ends = float(y.min()) - reach, float(y.max()) + reach
+        return errors_of_mean(self.scale, PredictiveDistribution.gaussian(self.means, self.variances), ends, y, weight)
+
+
+def errors_of_mean(
+    scale: TargetScale,
+    base: PredictiveDistribution,
+    ends: tuple[float, float],
+    y: FloatArray,
+    weight: FloatArray | None,
+) -> tuple[FloatArray, float]:
+    """Return squared errors (n_rows,) of means of `base` on a scale, and the spread that makes them least."""
+    unit = float(np.sqrt(np.average((scale.forward(y) - base.mean) ** 2, weights=weight)))
+    spreads = [share * unit for share in SPREADS]
+    found = [(y - TransformedDistribution(base, scale, *ends, spread).mean) ** 2 for spread in spreads]
+    best = int(np.argmin([np.average(errors, weights=weight) for errors in found]))
+    if not is_gain(found[0] - found[best], weight, 0.0, LEAST_STANDARD_ERRORS):
+        best = 0
+    return found[best], spreads[best]
+
+
+def with_spreads(units: Units, left: UnseenRows) -> Units:
+    """Return the units with the spreads of means that rows left out favour under the noise that was found."""
+    if units.active is None:
+        return units
+    assert units.lowest is not None and units.highest is not None
+    y, spreads = units.active.inverse(units.location + units.scale * left.targets), []
+    for k, (scale, base) in enumerate(zip(units.active.scales, left.distributions, strict=True)):
+        base, ends = base.affine(units.scale[k], units.location[k]), (units.lowest[k], units.highest[k])
+        spreads.append(errors_of_mean(scale, base, ends, y[:, k], left.weight)[1])
+    return replace(units, spread=np.array(spreads))
 
 
 def candidates(y: FloatArray) -> list[TargetScale]:

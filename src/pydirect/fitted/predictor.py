@@ -14,7 +14,7 @@ from scipy.stats import t as student_t
 from pydirect._dense import product
 from pydirect._validation import FloatArray
 from pydirect.distributions.categorical import gauss_hermite
-from pydirect.persistence.schema import Between, Digested, Positive, Shape
+from pydirect.persistence.schema import AtLeast, Digested, Positive, Shape
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution, student_factors
 from pydirect.predictive.transformed import Distribution, TargetTransform, TargetUnits
 from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_scale
@@ -47,7 +47,7 @@ class Units:
     calibration: Annotated[float, Positive] = 1.0
     lowest: Annotated[FloatArray, Shape("n_outputs")] | None = None
     highest: Annotated[FloatArray, Shape("n_outputs")] | None = None
-    spread: Annotated[FloatArray, Shape("n_outputs"), Between(0.0, 1.0)] | None = None
+    spread: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)] | None = None
     gain: Annotated[FloatArray, Shape("n_outputs")] | None = None
     degrees: Annotated[float, Positive] | None = None
     fitted_calibration: Annotated[float, Positive] = 1.0
@@ -406,7 +406,7 @@ def _explained_variance(own: Distribution, location: FloatArray, variance: Float
     nodes, weights = gauss_hermite(9)
     f = location[:, None] + np.sqrt(variance)[:, None] * nodes
     noise = np.broadcast_to(np.maximum(own.base.variance - variance, 0.0)[:, None], f.shape)
-    given = replace(own, base=PredictiveDistribution.gaussian(f.ravel(), noise.ravel()), spread=1.0)
+    given = replace(own, base=PredictiveDistribution.gaussian(f.ravel(), noise.ravel()), spread=np.inf)
     means = given.mean.reshape(f.shape)
     middle = np.sum(means * weights, axis=1, keepdims=True)
     return np.asarray(np.sum(np.square(means - middle) * weights, axis=1))

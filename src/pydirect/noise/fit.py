@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ from pydirect.noise.model import (
     LIGHT_TAILS,
     MIN_ROWS_TO_CHOOSE,
     NO_TAILS,
+    NODE_WEIGHTS,
     TAILS,
     VARYING,
     VARYING_HEAVY_TAILED,
@@ -46,6 +48,7 @@ from pydirect.noise.model import (
     NoiseModel,
     Tails,
 )
+from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.statistics.gaussian import blocks_of, collect_statistics, weighted_location_scale
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, decorrelate
 from pydirect.tables.encoding import ColumnEncoding
@@ -91,6 +94,18 @@ N_SIGNS = 128
 MOST_EXACT = 512
 # Posterior of one output and the prior standard deviation of its weights.
 Fitted = tuple[GaussianPosterior, float]
+
+
+class UnseenRows(NamedTuple):
+    """Rows left out one at a time: standardised targets, (n_rows, n_outputs), weights, predictions by output."""
+
+    targets: FloatArray
+    weight: FloatArray
+    distributions: list[PredictiveDistribution]
+
+
+# Posteriors of all outputs, the noise that goes with them, and how it predicts rows.
+NoiseFound = tuple[list[Fitted], NoiseModel, UnseenRows]
 
 
 @dataclass(eq=False)
@@ -258,6 +273,7 @@ class Candidate:
 
     mean: Mean
     tails: Tails
+    log_noise: LogNoise
     log_densities: FloatArray
     weight: FloatArray
 
@@ -268,6 +284,12 @@ class Candidate:
     def gains(self, other: Candidate, margin: float) -> bool:
         """Whether left-out rows are likelier by a margin, and by more than chance."""
         return is_gain(self.log_densities - other.log_densities, self.weight, margin)
+
+    @property
+    def distribution(self) -> PredictiveDistribution:
+        """The distributions of left-out rows."""
+        loo, noise = self.mean.loo, self.log_noise.variances(self.tails)
+        return PredictiveDistribution(NODE_WEIGHTS, loo.means, loo.latent_variances + noise)
 
 
 Candidates = dict[str, Candidate]
@@ -371,7 +393,7 @@ def kernel_of_log_noise(
     return max(kernels, key=Referee(x, y, weight, rng))
 
 
-def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel]:
+def fit_varying_noise(problem: NoiseProblem, moments: RowMoments) -> NoiseFound:
     """Return the posteriors of all outputs and the varying noise that goes with them; `moments` of the constant fit."""
     return NoiseFit(problem, moments).varying()
 
@@ -381,17 +403,17 @@ def telling_rows(problem: NoiseProblem) -> NDArray[np.intp]:
     return np.flatnonzero(problem.precision >= LEAST_PRECISION)
 
 
-def choose_noise(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel | None]:
+def choose_noise(problem: NoiseProblem, moments: RowMoments) -> NoiseFound | None:
     """Return the same with the kind of noise that leave-one-out scores favour for each output; None if all constant.
 
     Nothing is compared where leave-one-out residuals look Gaussian, or rows are few.
     """
     if len(telling_rows(problem)) < MIN_ROWS_TO_CHOOSE:
-        return list(problem.fitted), None
+        return None
     fit = NoiseFit(problem, moments)
     studentised = np.hstack([mean.loo.studentised for mean in fit.constant])
     if looks_constant(studentised, fit.basis.inputs(fit.x[fit.compared])):
-        return list(problem.fitted), None
+        return None
     return fit.chosen()
 
 
@@ -423,7 +445,7 @@ class NoiseFit:
         """Add the variance over what is missing of rows to that of f."""
         return replace(loo, latent_variances=loo.latent_variances + self.missing[rows, k, None])
 
-    def chosen(self) -> tuple[list[Fitted], NoiseModel | None]:
+    def chosen(self) -> NoiseFound:
         """Choose among constant and varying noise, with heavy tails and without."""
         flat = [self.flat(mean) for mean in self.constant]
         compared = [each | self._varying(self.first.left_out[k], [self.constant[k]]) for k, each in enumerate(flat)]
@@ -437,14 +459,12 @@ class NoiseFit:
                 choices[k] = _choice(compared[k])
         return self.result(choices, compared, log_variance)
 
-    def varying(self) -> tuple[list[Fitted], NoiseModel]:
+    def varying(self) -> NoiseFound:
         found, log_variance = self._weighted(range(len(self.constant)))
         compared = [self.flat(mean) | found[k] for k, mean in enumerate(self.constant)]
         return self.result([_best_of(found[k]) for k in found], compared, log_variance)
 
-    def result(
-        self, choices: list[str], compared: list[Candidates], log_variance: LogVariance | None
-    ) -> tuple[list[Fitted], NoiseModel]:
+    def result(self, choices: list[str], compared: list[Candidates], log_variance: LogVariance | None) -> NoiseFound:
         used, names = [each[name] for each, name in zip(compared, choices, strict=True)], tuple(compared[0])
         densities = np.array([[each[name].log_density for each in compared] for name in names])
         noise = NoiseModel(
@@ -458,7 +478,8 @@ class NoiseFit:
             log_densities=densities - np.log(self.problem.density_scale),
             log_variance=log_variance if any(choice in VARIES for choice in choices) else None,
         )
-        return [c.mean.fitted for c in used], replace(noise, mean_variance=self._averaged(noise))
+        rows = UnseenRows(self.y[self.compared], self.counts[self.compared], [c.distribution for c in used])
+        return [c.mean.fitted for c in used], replace(noise, mean_variance=self._averaged(noise)), rows
 
     def _averaged(self, noise: NoiseModel) -> FloatArray:
         """Average the expected noise variance of every output over the rows."""
@@ -622,7 +643,9 @@ class NoiseFit:
         """Return the tails under which left-out rows are likeliest."""
         weight = self.counts[self.compared]
         residual, variance = mean.loo.residuals[:, 0], mean.loo.latent_variances[:, 0]
-        found = (Candidate(mean, each, log_noise.log_density(residual, variance, each), weight) for each in tails)
+        found = (
+            Candidate(mean, each, log_noise, log_noise.log_density(residual, variance, each), weight) for each in tails
+        )
         return max(found, key=lambda candidate: candidate.log_density)
 
     def left_out(self, moments: RowMoments, k: int, precision: FloatArray, rows: NDArray[np.intp]) -> LeaveOneOut:

@@ -22,8 +22,8 @@ from pydirect.features.basis import Basis
 from pydirect.features.rows import TrainingRows
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.linear.posterior import FactoredPosterior
-from pydirect.noise.fit import Fitted, NoiseFit, NoiseProblem, RowMoments, squares_of
-from pydirect.noise.model import STUDENT_T, TAILS, LogNoise, NoiseModel
+from pydirect.noise.fit import NoiseFit, NoiseFound, NoiseProblem, RowMoments, squares_of
+from pydirect.noise.model import STUDENT_T, TAILS, LogNoise
 from pydirect.statistics.gaussian import collect_statistics, weighted_location_scale
 
 DEGREES = 3.0
@@ -99,17 +99,16 @@ def precision_bound(squares: FloatArray, scale: FloatArray | float, degrees: flo
     return np.asarray(0.5 * (digamma(shape) - np.log(rate)) - divergence)
 
 
-def fit_student_t(problem: NoiseProblem, moments: RowMoments) -> tuple[list[Fitted], NoiseModel, Basis, float]:
-    """Return posteriors, noise, and the basis that rows without outliers gave, with its mean residual variance."""
+def fit_student_t(problem: NoiseProblem, moments: RowMoments) -> tuple[NoiseFound, Basis, float]:
+    """Return posteriors with noise, and the basis that rows without outliers gave, with its mean residual variance."""
     fit = StudentTFit(problem, moments)
-    fitted, noise = fit.fit()
-    return fitted, noise, fit.basis, fit.residual_variance
+    return fit.fit(), fit.basis, fit.residual_variance
 
 
 class StudentTFit(NoiseFit):
     """The rows of a fit, and their squared errors, means and scale s² of every output."""
 
-    def fit(self) -> tuple[list[Fitted], NoiseModel]:
+    def fit(self) -> NoiseFound:
         """Alternate precisions and means, learn features again, and alternate once more."""
         compared = [self.flat(mean) for mean in self.constant]
         variances = [mean.fitted[1] ** 2 for mean in self.constant]

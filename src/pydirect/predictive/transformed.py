@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pydirect._validation import FloatArray, as_instance, as_number
+from pydirect._validation import FloatArray, as_instance
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 
@@ -105,20 +105,22 @@ class TransformedDistribution:
         Lowest value that is believed.
     high : float, default=inf
         Highest value that is believed.
-    spread : float, default=1.0
-        `mean` is that of z with its deviations from the mean times this: 1 for the mean, 0 for about the median.
+    spread : float, default=inf
+        Standard deviation of z above which `mean` is that of z with deviations scaled down to this, as a wide
+        distribution may have an absurd mean: inf for the mean, 0 for about the median.
     """
 
     base: PredictiveDistribution
     scale: TargetScale
     low: float = -np.inf
     high: float = np.inf
-    spread: float = 1.0
+    spread: float = np.inf
 
     def __post_init__(self) -> None:
         as_instance(self.base, "base", PredictiveDistribution)
         as_instance(self.scale, "scale", TargetScale)
-        as_number(self.spread, "spread", at_least=0.0, at_most=1.0)
+        if not self.spread >= 0:
+            raise ValueError(f"spread must be at least 0, got {self.spread}")
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 
@@ -138,12 +140,13 @@ class TransformedDistribution:
     @cached_property
     def mean(self) -> FloatArray:
         """Mean of each row, shape (n,); see `spread`."""
-        if self.spread == 1.0:
+        middle, std = self.base.mean[:, None], self.base.std[:, None]
+        if (std <= self.spread).all():
             return self._moments[0]
-        middle = self.base.mean[:, None]
-        means, variances = middle + self.spread * (self.base.means - middle), self.spread**2 * self.base.variances
+        share = np.minimum(1.0, self.spread / np.maximum(std, np.finfo(np.float64).tiny))
+        means, variances = middle + share * (self.base.means - middle), share**2 * self.base.variances
         base = PredictiveDistribution(self.base.weights, means, variances)
-        return replace(self, base=base, spread=1.0)._moments[0]
+        return replace(self, base=base, spread=np.inf)._moments[0]
 
     @property
     def variance(self) -> FloatArray:
@@ -281,5 +284,5 @@ class TargetUnits:
         """Distribution of y of an output whose transformed values have another."""
         if self.transform.names[k] == "identity":
             return base
-        spread = 1.0 if self.spread is None else float(self.spread[k])
+        spread = np.inf if self.spread is None else float(self.spread[k])
         return TransformedDistribution(base, self.transform.scales[k], self.lowest[k], self.highest[k], spread)
