@@ -6,7 +6,7 @@ simulated, so that anyone can repeat them; `skewed` takes random splits of 210 r
 for nothing.
 
     python bench/scripts/coverage.py few --seeds 14
-    python bench/scripts/coverage.py gaps categories targets --rows 400 --seeds 5
+    python bench/scripts/coverage.py gaps categories many_categories targets --rows 400 --seeds 5
     python bench/scripts/coverage.py skewed --seeds 16
 """
 
@@ -89,6 +89,23 @@ def categories(n: int, seed: int) -> Iterator[Problem]:
         yield f"category {name}", frame[:n], y[:n], frame.iloc[rows], y[rows]
 
 
+def many_categories(_: int, seed: int) -> Iterator[Problem]:
+    """60 to 1000 categories with normal effects, even or by Zipf's law, in 300 to 2000 rows; 20 more are new."""
+    for n_categories, n, zipf in ((60, 300, 0), (400, 600, 0), (400, 2000, 1), (1000, 2000, 0)):
+        rng = np.random.default_rng([seed, n_categories])
+        share = 1.0 / (1 + np.arange(n_categories)) ** zipf
+        code = rng.choice(n_categories, n + 2 * N_HELD_OUT, p=share / share.sum())
+        code[-N_HELD_OUT:] = rng.integers(n_categories, n_categories + 20, N_HELD_OUT)
+        x, effects = rng.uniform(-2, 2, (len(code), 3)), rng.standard_normal(n_categories + 20)
+        truth = np.sin(2 * x[:, 0]) + 0.5 * x[:, 1] * x[:, 2] + effects[code]
+        y = truth + 0.5 * rng.standard_normal(len(code))
+        frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(place=np.array([f"place {c}" for c in code]))
+        known = np.isin(code, code[:n])
+        for name, rows in {"known": known, "new": ~known}.items():
+            held = np.flatnonzero(rows)[np.flatnonzero(rows) >= n]
+            yield f"{n_categories}{' Zipf' * zipf}, {n} rows: {name}", frame[:n], y[:n], frame.iloc[held], y[held]
+
+
 def targets(n: int, seed: int) -> Iterator[Problem]:
     """Targets with a gross error, heavy tails, zeros, steps, few values; noise that grows."""
     rng = np.random.default_rng(seed)
@@ -134,7 +151,14 @@ def scores(x: object, y: np.ndarray, rows: object, held: np.ndarray) -> list[flo
     return [cover, np.mean(high - low) / spread, density.mean(), density.min(), rmse / spread, seconds]
 
 
-PROBLEMS = {"few": few, "gaps": gaps, "categories": categories, "targets": targets, "skewed": skewed}
+PROBLEMS = {
+    "few": few,
+    "gaps": gaps,
+    "categories": categories,
+    "many_categories": many_categories,
+    "targets": targets,
+    "skewed": skewed,
+}
 
 
 def main() -> None:

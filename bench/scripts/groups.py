@@ -12,10 +12,11 @@ import importlib.util
 import time
 
 import numpy as np
+import pandas as pd
 from sklearn.linear_model import RidgeCV
-from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, TargetEncoder
 
-from pydirect import DirectMixedRegressor, DirectRegressor
+from pydirect import Columns, DirectMixedRegressor, DirectRegressor
 from pydirect.linear import GroupSums, fit_random_effects
 from pydirect.linear.fit import InitialHyperparameters
 from pydirect.statistics.gaussian import IdentityFeatures
@@ -75,6 +76,15 @@ def categories() -> None:
     report("DirectMixedRegressor", model.predict(x[test], level[test]), begin)
     lower, upper = model.predict_interval(x[test], level[test])
     print(f"   90 % intervals hold {np.mean((lower < y[test]) & (y[test] < upper)):.3f}")
+    table = pd.DataFrame(x, columns=["a", "b", "c"]).assign(level=np.char.add("level ", level.astype(str)))
+    for name, pools in (("DirectRegressor", False), ("DirectRegressor, rare levels pooled", True)):
+        begin = time.process_time()
+        model = DirectRegressor()
+        rows = Columns() if pools else FunctionTransformer()
+        model.fit(rows.fit_transform(table[train]), y[train])
+        report(name, model.predict(rows.transform(table[test])), begin)
+        lower, upper = model.predict_interval(rows.transform(table[test]))
+        print(f"   90 % intervals hold {np.mean((lower < y[test]) & (y[test] < upper)):.3f}")
     begin = time.process_time()
     encoder = OneHotEncoder(handle_unknown="ignore").fit(level[:, None])
     squares = [np.column_stack([x, x**2, np.sin(2 * x)])]

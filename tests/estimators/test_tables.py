@@ -12,7 +12,7 @@ from sklearn.utils import get_tags
 
 import pydirect
 from pydirect import Columns, DirectClassifier, DirectRegressor, DirectSearchCV, Fourier, Gaussian, Nystroem, fit_many
-from pydirect.explain import LeftOutRows
+from pydirect.explain import LeftOutRows, effects
 from pydirect.tables import TableWarning
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
@@ -379,3 +379,61 @@ def test_names_of_rows_alone_say_nothing():
     with pytest.warns(TableWarning, match="column 'name' is different in every row"):
         model = DirectRegressor(**SMALL).fit(names, Y)
     np.testing.assert_allclose(model.predict(names), Y.mean())
+
+
+# --- effects of categories
+
+
+@pytest.fixture(scope="module")
+def shops():
+    """Rows of 110 shops with effects, 50 of them new after the first 300, and a model of these."""
+    rng = np.random.default_rng(0)
+    effect, x = rng.standard_normal(110), rng.uniform(-2, 2, 800)
+    shop = np.r_[np.arange(60), rng.integers(0, 60, 240), rng.integers(0, 110, 500)]
+    truth = np.sin(2 * x) + effect[shop]
+    frame = pandas.DataFrame({"shop": np.char.add("s", shop.astype(str)), "x": x})
+    frame.loc[shop == 7, "shop"] = None
+    y = 10 + 3 * (truth + 0.3 * rng.standard_normal(800))
+    return frame, y, 10 + 3 * truth, shop >= 60, DirectRegressor(**SMALL, noise="constant").fit(frame[:300], y[:300])
+
+
+def test_effects_of_many_categories_are_told_of_known_and_new_ones(shops, tmp_path):
+    frame, y, truth, new, model = shops
+    plain = DirectRegressor(**SMALL).partial_fit(frame[:300], y[:300])
+    (own,) = model.columns_.effects
+    assert len(own.categories) == 60 and own.categories[0] is None and not plain.columns_.effects
+    errors = [np.std((m.predict(frame[300:]) - truth[300:])[~new[300:]]) for m in (model, plain)]
+    assert errors[0] < 0.6 * errors[1]
+    lower, upper = model.predict_interval(frame[300:])
+    for which in (~new[300:], new[300:]):
+        assert 0.8 < np.mean((lower < y[300:])[which] & (y[300:] < upper)[which]) < 0.97
+    assert "Effects of categories: shop (60)" in model.summary()
+    model.save(tmp_path / "model")
+    known = pydirect.load(tmp_path / "model").predict(frame, return_std=True)
+    np.testing.assert_array_equal(known, model.predict(frame, return_std=True))
+
+
+def test_effects_add_to_what_the_other_columns_tell(shops):
+    frame, _, _, _, model = shops
+    x, latent = model.encode_rows(frame[:50]), model.model_.latent
+    none = x * (np.arange(x.shape[1]) < x.shape[1] - 2)
+    mean, epistemic, _ = model.predict_parts(frame[:50])
+    found, alone = latent.moments(x, True), latent.moments(none, True)
+    np.testing.assert_allclose(np.hstack(found), np.hstack(alone) + x[:, -2:], rtol=1e-10)
+    np.testing.assert_allclose(mean, model.y_mean_ + model.y_scale_ * found[0][:, 0], rtol=1e-10)
+    draws = model.sample_y(frame[:50], 4000, noise=False)
+    np.testing.assert_allclose(draws.mean(axis=1), mean, atol=5 * epistemic.max() / np.sqrt(4000))
+    np.testing.assert_allclose(model.sample_functions(2000)(frame[:5]).mean(axis=1), mean[:5], atol=0.2)
+
+
+def test_what_knows_no_effects_refuses_them(shops):
+    frame, y, _, _, model = shops
+    for ask in (
+        lambda: LeftOutRows(model, frame[:300], y[:300]),
+        lambda: effects(model, frame[:300]),
+        model.quantizable,
+    ):
+        with pytest.raises(ValueError, match="know no effects of categories"):
+            ask()
+    with pytest.raises(ValueError, match="feature map must be of fit_features"):
+        model.new_statistics()

@@ -74,17 +74,6 @@ def test_many_columns_of_many_categories_share_what_there_is():
     assert columns.widths.tolist() == [75] * 12
 
 
-def test_what_is_known_of_two_hundred_groups_counts_and_new_ones_are_uncertain():
-    rng = np.random.default_rng(0)
-    group, effect = np.r_[rng.integers(0, 200, 1000), 200 + np.arange(200)], rng.standard_normal(400)
-    X = np.array([f"g{k}" for k in group], dtype=object)[:, None]
-    y = effect[group] + 0.1 * rng.standard_normal(1200)
-    model = pydirect.DirectRegressor(noise="constant", local=False, target_transform=None).fit(X[:800], y[:800])
-    assert model.score(X[800:1000], y[800:1000]) > 0.9
-    lower, upper = model.predict_interval(X[1000:])
-    assert np.mean((lower < y[1000:]) & (y[1000:] < upper)) == pytest.approx(0.9, abs=0.07)
-
-
 @given(
     st.lists(st.one_of(st.none(), st.sampled_from([1, 1.0, "1", " 1", "a", "ä", b"b", 2.5, True, ""])), min_size=1),
     st.lists(st.one_of(st.none(), st.sampled_from([1, "1", "a", "unseen", 7])), min_size=1),

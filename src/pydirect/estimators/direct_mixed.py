@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
@@ -21,16 +20,11 @@ from pydirect.estimators._classifier import OfLabels
 from pydirect.estimators._estimator import of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan, generator_of
 from pydirect.estimators.direct_latent import DirectCensoredRegressor
+from pydirect.estimators.regression import fit_mixed
 from pydirect.estimators.summary import lines_of_model
-from pydirect.features.basis import Basis
-from pydirect.features.fitting import FeaturePlan, fit_basis
 from pydirect.features.rows import TrainingRows
-from pydirect.features.search import search_kernel
 from pydirect.fitted.mixed import EffectColumns, FittedMixed
 from pydirect.fitted.predictor import Units, factor_of_few_rows
-from pydirect.fitted.regression import Latent
-from pydirect.linear.fit import InitialHyperparameters
-from pydirect.linear.random_effects import GroupSums, fit_random_effects
 from pydirect.noise.student_t import warn_of_gross
 from pydirect.tables.columns import with_names
 from pydirect.tables.encoding import ColumnEncoding
@@ -149,26 +143,8 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             encoded = np.ascontiguousarray(self.columns_.encode(table))
             z = EffectColumns.of(encoded, self._encoded_slopes(), weight)
             rng, rows = generator_of(plan.random_state), TrainingRows(encoded, standard, weight)
-            # The kernel is learned on y, and on what effects beside a linear function leave of it, which lacks all that
-            # varies between groups; the larger evidence decides.
-            searched = [standard]
-            with progress.stage("features"):
-                if plan.features.learns_kernel:
-                    linear = fit_basis(FeaturePlan("linear"), rows, self.columns_, search_kernel, rng)
-                    first = fit_effects(linear, rows, z, labels, group, InitialHyperparameters(0.1))
-                    own = first.effects_of_groups()[0] * z.unit
-                    searched.insert(0, standard - np.einsum("nk,nk->n", z.at(encoded), own[group])[:, None])
-            search, fits = partial(search_kernel, max_rows=plan.features.max_search_rows), []
-            for y_searched in searched:
-                square, names = float(np.average(y_searched[:, 0] ** 2, weights=weight)) or 1.0, self._feature_names()
-                alone = replace(rows, y=y_searched / np.sqrt(square))
-                with progress.stage("features"):
-                    basis = fit_basis(plan.features, alone, self.columns_, search, rng, names=names or None)
-                noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
-                initial = InitialHyperparameters(noise, None if basis.search is None else square)
-                with progress.stage("inference"):
-                    fits.append(fit_effects(basis, rows, z, labels, group, initial))
-            fitted = max(fits, key=lambda fit: fit.posteriors[0].elbo)
+            with progress.stage("inference"):
+                fitted = fit_mixed(plan.features, rows, self.columns_, (z, labels, group), rng)
             self.model_ = replace(fitted, intercept=float(units.location[0]), scale=float(units.scale[0]))
             self.fit_seconds_ = progress.seconds
         return self
@@ -268,25 +244,6 @@ class DirectMixedRegressor(RegressorMixin, OfLabels):
             1 at best.
         """
         return float(r2_score(y, self._moments(X, groups)[0], sample_weight=sample_weight))
-
-
-def fit_effects(
-    basis: Basis,
-    rows: TrainingRows,
-    columns: EffectColumns,
-    labels: NDArray[Any],
-    group: NDArray[np.intp],
-    initial: InitialHyperparameters,
-) -> FittedMixed:
-    """Fit f and the effects to standardised targets."""
-    inputs, z = basis.inputs(rows.x), columns.at(rows.x)
-    sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], z, group, len(labels), rows.weight)
-    posterior, scale, effects, evidence = fit_random_effects(sums, initial)
-    assert posterior.outcome is not None and posterior.noise is not None
-    known, noise = replace(posterior, outcome=posterior.outcome.at(evidence)), float(posterior.noise.levels[0])
-    residual = basis.mean_missing_variance(inputs, rows.weight, sums.mean_square)
-    latent = Latent.of(basis, [(known, scale)], residual)
-    return FittedMixed(latent, 0.0, 1.0, labels, columns, effects, noise, sums.n_samples)
 
 
 def as_labels(groups: ArrayLike) -> NDArray[Any]:

@@ -36,11 +36,13 @@ from pydirect.estimators.regression import (
     fit_units,
     given_sums,
     infer,
+    log_density_left_out,
     lost_digits,
     merged,
     settled,
     warn_of_outliers,
     weigh_gaps,
+    with_effects,
 )
 from pydirect.estimators.summary import lines_of_regressor
 from pydirect.estimators.target_transform import ScaleChoice, given_transform
@@ -278,24 +280,33 @@ class DirectRegressor(Regressor):
         with self._whole() as progress:
             plan = self._plan()
             read = self._read_targets(X, y, sample_weight)
-            (given,) = merged([self._encoded(read)])
+            encoded = self._encoded(read)
+            (given,) = merged([encoded])
             with progress.stage("features"):
                 choice = choose_scale(plan, given)
                 plan = settled(plan, choice)
-                units, rows = fit_units(plan, given, choice=choice)
-                (rows,) = weigh_gaps(plan, given, [rows])
-                warn_of_outliers(plan, units, rows.y)
-                plan = coarse_first(plan, len(rows.x))
-                rng, later = plan.generators()
-                known = None if choice is None or rows.precision is not None else choice.basis
-                basis = known or fit_features(plan, given, units, rows, rng)
-            with progress.stage("statistics"):
-                sums = collect_enough([plan], [units], [rows], basis, rng, progress)
-            with progress.stage("inference"):
-                model = infer(plan, units, sums, later)
-                if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
-                    sums = collect([plan], sums.basis, rows, progress, of_kernel=False)
+                tried, starts, fits = [given, *with_effects(plan, encoded, read.table)], [], []
+                for given in tried:
+                    units, rows = fit_units(plan, given, choice=choice)
+                    (rows,) = weigh_gaps(plan, given, [rows])
+                    if given is tried[0]:
+                        warn_of_outliers(plan, units, rows.y)
+                    own = coarse_first(plan, len(rows.x))
+                    rng, later = own.generators()
+                    known = None if choice is None or rows.precision is not None else choice.basis
+                    basis = known or fit_features(own, given, units, rows, rng)
+                    starts.append((own, units, rows, basis, rng, later))
+            for plan, units, rows, basis, rng, later in starts:
+                with progress.stage("statistics"):
+                    sums = collect_enough([plan], [units], [rows], basis, rng, progress)
+                with progress.stage("inference"):
                     model = infer(plan, units, sums, later)
+                    if lost_digits(sums.basis, len(rows.x), [model], plan.block_dtype):
+                        sums = collect([plan], sums.basis, rows, progress, of_kernel=False)
+                        model = infer(plan, units, sums, later)
+                fits.append((model, rows))
+            best = 0 if len(fits) < 2 else int(np.argmax([log_density_left_out(*fit) for fit in fits]))
+            model, self.columns_ = fits[best][0], tried[best].columns
             self._accept(model, progress.seconds)
             if len(read.table) <= self._most_buffered(plan):  # for `partial_fit` and `forget` to go on from
                 self._rows_of_fit = RowBuffer.of(read.table, read.y, read.weight)
@@ -442,6 +453,8 @@ class DirectRegressor(Regressor):
     def _require_map(self, plan: RegressionPlan) -> None:
         """Raise unless there is a feature map of these parameters."""
         check_is_fitted(self, "features_")
+        if self.features_.columns is not None and self.features_.columns.effects:
+            raise ValueError("the feature map must be of fit_features: that of fit is beside effects of categories")
         require_same_features(self.features, plan.features, self.features_)
 
     def new_statistics(self, n_outputs: int = 1) -> RunningStatistics:

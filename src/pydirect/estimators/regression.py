@@ -47,10 +47,12 @@ from pydirect.features.fitting import FeaturePlan, KernelSearch, choose_landmark
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.rows import TrainingRows
 from pydirect.features.search import search_kernel
+from pydirect.fitted.mixed import EffectColumns, FittedMixed
 from pydirect.fitted.predictor import Units
 from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_out, relative_precisions
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.linear.leave_one_out import expected_noise
+from pydirect.linear.random_effects import GroupSums, fit_random_effects
 from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
@@ -60,8 +62,9 @@ from pydirect.predictive.transformed import TargetTransform
 from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics, sums_are_of_kernel
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
-from pydirect.tables.encoding import ColumnEncoding
-from pydirect.tables.table import equal_rows
+from pydirect.tables.columns import FEW_CATEGORIES
+from pydirect.tables.encoding import CategoryEffects, ColumnEncoding, Gaps
+from pydirect.tables.table import Table, as_text, equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
@@ -69,10 +72,13 @@ LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
 MAX_LEFT_OUT = 2000
+# Variance of the noise over that of effects of categories that may count; of so many rows one has a column too.
+LARGEST_RATIO, FREQUENT = 100.0, 10
 # Small fits that weigh rows with gaps, and the share of the noise of one that is enough for the last.
 MOST_WEIGHINGS, LITTLE_LESS = 8, 0.5
 
 Fitted = list[tuple[Any, float]]
+Groups = tuple[EffectColumns, NDArray[Any], NDArray[np.intp]]  # z, labels of groups, and the group of each row
 
 
 # --- what stages hand on
@@ -138,6 +144,94 @@ def merged(given: Sequence[GivenRows]) -> list[GivenRows]:
     index, total = together.distinct
     x, absent = lead.x[index], None if lead.absent is None else lead.absent[index]
     return [replace(own, x=x, y=own.y[index], weight=total, absent=absent) for own in given]
+
+
+def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[GivenRows]:
+    """Before stage 1: rows with the effects, on one target, of categories of columns that have many; none without any.
+
+    Effects are those of a regression on a function of the other columns too. A row is given what other rows tell of the
+    effect of its category, as new rows are.
+    """
+    columns, many = (
+        given.columns,
+        [j for j, own in enumerate(given.columns.categories) if len(own or ()) > FEW_CATEGORIES],
+    )
+    texts = {j: as_text(table.columns[j]) for j in many}
+    if not texts or given.y.shape[1] > 1 or not (plan.is_gaussian and plan.features.takes_tables):
+        return []
+    units, rng = fit_units(plan, given)[1], plan.generators()[0]
+    rows = replace(units.divided(units.counts.repetitions), x=given.x * ~np.isin(columns.origins, many))
+    features = replace(plan.features, n_functions=min(plan.features.n_functions, MAX_FEATURES))
+    constant = EffectColumns.of(rows.x, np.arange(0), rows.weights)
+    same = equal_rows(np.column_stack([given.x, *(text.codes for text in texts.values())]), given.y)[1]
+    found, categories = list[tuple[CategoryEffects, FloatArray]](), list(columns.categories)
+    for j, text in texts.items():
+        present, group = np.unique(text.codes, return_inverse=True)
+        fitted = fit_mixed(features, rows, columns, (constant, present, group), rng)
+        if fitted.effects.ratio[0] > LARGEST_RATIO:
+            continue
+        left = rows.y[:, 0] - fitted.predict(rows.x, np.full(len(group), -1))[0]
+        moments, others = fitted.effects_left_out(left, rows.weights, group, same)
+        own = [(*text.values, None)[k] for k in present]
+        often = {value for value, count in zip(own, np.bincount(group), strict=True) if count >= FREQUENT}
+        categories[j] = tuple(value for value in categories[j] or () if value in often)
+        found.append((CategoryEffects(j, tuple(own), moments), others))
+        rows = replace(rows, y=rows.y - others[:, :1])
+    if not found:
+        return []
+    effects = tuple(own for own, _ in found)
+    pooled = tuple(sorted({*columns.pooled, *(own.column for own in effects)}))
+    columns = replace(columns, categories=tuple(categories), pooled=pooled, effects=effects)
+    if columns.gaps is not None:
+        columns = replace(columns, gaps=Gaps.fit(columns.body(table.columns)[0], given.weight))
+    x, absent = columns.encode_and_mark(table)
+    x[:, -2 * len(found) :] = np.hstack([others for _, others in found])
+    return merged([replace(given, x=x, columns=columns, absent=absent)])
+
+
+def log_density_left_out(model: FittedRegressor, rows: TrainingRows) -> float:
+    """Return the mean log density of rows, on y's scale, that a model of one target predicts without themselves."""
+    if model.noise is not None:
+        return float(model.noise.log_densities[model.noise.candidates.index(model.noise.choices[0]), 0])
+    (left,) = left_out([model], rows)
+    density = np.average(left.log_density(rows.y[left.first])[:, 0], weights=left.count) - np.log(model.units.scale[0])
+    return float(density) + (0.0 if model.local is None or model.local_gain is None else float(model.local_gain))
+
+
+def fit_mixed(
+    features: FeaturePlan, rows: TrainingRows, columns: ColumnEncoding, groups: Groups, rng: np.random.Generator
+) -> FittedMixed:
+    """Fit f and effects of groups to standardised targets.
+
+    The kernel is learned on y, and on what effects beside a linear function leave of it, which lacks all that varies
+    between groups; the larger evidence decides.
+    """
+    searched, fits, search = [rows.y], [], partial(search_kernel, max_rows=features.max_search_rows)
+    names = None if columns.names is None else tuple(columns.names_out)
+    if features.learns_kernel:
+        linear = fit_basis(FeaturePlan("linear"), rows, columns, search, rng)
+        first, (z, _, group) = fit_effects(linear, rows, groups, InitialHyperparameters(0.1)), groups
+        effects = z.at(rows.x) * (first.effects_of_groups()[0] * z.unit)[group]
+        searched.insert(0, rows.y - effects.sum(axis=1, keepdims=True))
+    for y in searched:
+        square = float(np.average(y[:, 0] ** 2, weights=rows.weight)) or 1.0
+        basis = fit_basis(features, replace(rows, y=y / np.sqrt(square)), columns, search, rng, names=names)
+        noise = 0.1 if basis.kernel is None else basis.kernel.noise_variance * square
+        initial = InitialHyperparameters(noise, None if basis.search is None else square)
+        fits.append(fit_effects(basis, rows, groups, initial))
+    return max(fits, key=lambda fit: fit.posteriors[0].elbo)
+
+
+def fit_effects(basis: Basis, rows: TrainingRows, groups: Groups, initial: InitialHyperparameters) -> FittedMixed:
+    """Fit f of a basis and effects of groups to standardised targets."""
+    inputs, (columns, labels, group) = basis.inputs(rows.x), groups
+    sums = GroupSums.collect(basis.map, inputs, rows.y[:, 0], columns.at(rows.x), group, len(labels), rows.weight)
+    posterior, scale, effects, evidence = fit_random_effects(sums, initial)
+    assert posterior.outcome is not None and posterior.noise is not None
+    known, noise = replace(posterior, outcome=posterior.outcome.at(evidence)), float(posterior.noise.levels[0])
+    residual = basis.mean_missing_variance(inputs, rows.weight, sums.mean_square)
+    latent = Latent.of(basis, [(known, scale)], residual)
+    return FittedMixed(latent, 0.0, 1.0, labels, columns, effects, noise, sums.n_samples)
 
 
 def gross_rows(plan: RegressionPlan, y: FloatArray) -> NDArray[np.intp]:
@@ -330,13 +424,17 @@ def settled(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPlan:
 def fit_units(
     plan: RegressionPlan, given: GivenRows, known: TargetTransform | None = None, choice: ScaleChoice | None = None
 ) -> tuple[Units, TrainingRows]:
-    """Stage 1: location, scale and transform of the targets, for "auto" that of earlier rows."""
+    """Stage 1: location, scale and transform of the targets, for "auto" that of earlier rows, less known effects."""
     if plan.transform != "auto":
         transform = None if plan.transform is None else given_transform(plan.transform, given.y)
     else:
         transform = known if known is not None and known.allows(given.y) else None
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
-    return with_choice(units, choice), TrainingRows(given.x, z, given.weight)
+    x, effects = given.x, given.columns.effects_of(given.x)
+    if given.columns.effects:
+        x, z = x.copy(), z - effects[:, :1]
+        x[:, -2 * len(given.columns.effects) :] = 0.0  # f is of the other columns alone
+    return with_choice(units, choice), TrainingRows(x, z, given.weight)
 
 
 def with_choice(units: Units, choice: ScaleChoice | None) -> Units:
@@ -347,21 +445,22 @@ def with_choice(units: Units, choice: ScaleChoice | None) -> Units:
 def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRows]) -> list[TrainingRows]:
     """Before stage 2: relative precisions of rows of which something is missing, the same for all models.
 
-    Where f has the variance v over what may be missing, targets scatter by v beside the noise variance σ²:
-    ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise, and more follow
-    while it shrinks by much, as where σ² is far below v. A row counts for all outputs as much as for the one of which
-    it tells most.
+    Where f has the variance v over what may be missing, or an effect has it, targets scatter by v beside the noise
+    variance σ²: ω = σ²/(σ² + v). Small fits tell both: the first, of rows that count alike, has all v in its noise, and
+    more follow while it shrinks by much, as where σ² is far below v. A row counts for all outputs as much as for the
+    one of which it tells most.
 
     An indicator may tell all, or nothing, of what is missing: of rows that lack nothing else, the small fits tell the
     share of v. Predictions are as narrow where there is one indicator, as the share may differ between several.
     """
-    if given.absent is None or not given.absent.any():
+    if given.absent is None or not (given.absent.any() or given.columns.effects):
         return list(own)
+    effects = given.columns.effects_of(given.x)[:, 1:]
     rows, told = of_all(own), given.columns.told(given.absent)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):
         fitted, left = small.alike(rows)
-        missing = fitted.variances_of_missing(given.x, given.columns.draws_of_missing(given.x, given.absent))
+        missing = fitted.variances_of_missing(given.x, given.columns.draws_of_missing(given.x, given.absent)) + effects
         found = left.found, missing[left.first], fitted.mean_noise, told[left.first]
         noise, share = expected_noise(*found)
         missing = np.where(told[:, None], share, 1.0) * missing

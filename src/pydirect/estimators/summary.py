@@ -95,6 +95,7 @@ def words_of_columns(columns: ColumnEncoding) -> list[str]:
     """Say which columns of a table are categories, and which lacked numbers."""
     names = _named(columns.names, columns.n_columns)
     categories = [f"{names[j]} ({len(found)})" for j, found in enumerate(columns.categories) if found is not None]
+    effects = _listed([f"{names[own.column]} ({len(own.categories)})" for own in columns.effects])
     lacking, told, numbering = (
         _listed([names[j] for j in own]) for own in (columns.lacking, columns.indicators, columns.numbering)
     )
@@ -105,6 +106,7 @@ def words_of_columns(columns: ColumnEncoding) -> list[str]:
     told = told and f"; that they are missing is told of {told}"
     return _said(
         categories and f"Categories, one column of 0 and 1 each: {_listed(categories)}.",
+        effects and f"Effects of categories: {effects}.",
         *dates,
         lacking and f"Missing numbers of {lacking} are imputed from the other columns{told}.",
         numbering and f"A different integer in every row: {numbering}. Leave out what only numbers the rows.",

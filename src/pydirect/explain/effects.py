@@ -127,6 +127,7 @@ def effects(
     as_count(max_pair_columns, "max_pair_columns", 0)
     rows = model.encode_rows(X)
     fitted = model.model_.without_local("effects of columns, which are of the model of all rows,")
+    fitted.latent.require_no_effects("effects of columns")
     as_output(output, fitted.units.n_outputs)
     if not isinstance(fitted.posteriors[output], GaussianPosterior):
         raise ValueError("effects need Gaussian weights: fit with posterior='gaussian'")

@@ -51,6 +51,7 @@ class KnownRows:
         as_instance(model, "model", DirectRegressor)
         check_is_fitted(model)
         self.model, self._fitted = model, self._with_formula(model.model_, problem)
+        self._fitted.latent.require_no_effects("rows without themselves")
         if hasattr(model, "noisy_statistics_"):
             raise ValueError(f"{problem} where only sums with noise are known: fit to the rows")
         if not all(isinstance(posterior, GaussianPosterior) for posterior in self._fitted.posteriors):

@@ -90,3 +90,18 @@ class FittedMixed(OfLatent):
                 found = self._moments(none, np.tile(unit, (len(group), 1)), group)
                 mean[rows, k], std[rows, k] = found[0], np.sqrt(found[1])
         return self.scale / self.columns.unit * mean, self.scale / self.columns.unit * std
+
+    def effects_left_out(
+        self, y: FloatArray, weight: FloatArray, group: NDArray[np.intp], same: NDArray[np.intp]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of intercepts given y less f: of groups and a new one, (n_groups + 1, 2), and at rows.
+
+        A row, of (n_rows, 2), is left out of the latter, with all of the same number.
+        """
+
+        def moments(n: Any, s: Any) -> FloatArray:
+            return np.stack([s, np.full_like(s, self.noise)], axis=1) / (n + self.effects.ratio)[:, None]
+
+        each = (weight, weight * y)
+        whole = np.array([np.bincount(group, own, minlength=len(self.groups) + 1) for own in each])
+        return moments(*whole), moments(*(whole[:, group] - [np.bincount(same, own)[same] for own in each]))

@@ -99,9 +99,22 @@ class Latent:
         return LatentVariances(self.basis, self.posteriors, self.prior_scale, self.residual_variance)
 
     def split(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return rows of known inputs, and the variances of f that further columns of x are, if any; see `gapped`."""
-        n = self.basis.n_features_in
-        return (x, np.zeros((len(x), self.n_outputs))) if x.shape[1] <= n else (x[:, :n], x[:, n:])
+        """Return rows of known inputs, and the variances of f that further columns of x are, if any; see `gapped`.
+
+        Those of effects of categories are among the inputs.
+        """
+        n, more = self.basis.n_features_in, np.repeat(self.effects(x)[:, 1:], self.n_outputs, axis=1)
+        return (x, more) if x.shape[1] <= n else (x[:, :n], x[:, n:] + more)
+
+    def effects(self, x: FloatArray) -> FloatArray:
+        """Return what effects of categories add to f, and the variance of that, (n_rows, 2)."""
+        columns = self.basis.columns
+        return np.zeros((len(x), 2)) if columns is None else columns.effects_of(x)
+
+    def require_no_effects(self, what: str) -> None:
+        """Raise if there are effects of categories."""
+        if self.basis.columns is not None and self.basis.columns.effects:
+            raise ValueError(f"{what} know no effects of categories: put Columns() before the model in a pipeline")
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""
@@ -138,17 +151,18 @@ class Latent:
         else:
             for _ in ordered_map(predict, iter(chunks), min(n_threads, len(chunks))):
                 pass
+        mean += self.effects(x)[:, :1]
         return mean, variance + more if with_variance else None
 
     def components(self, x: FloatArray) -> list[Components]:
         """Components of the posterior of f of every output, of mixtures."""
         x, more = self.split(x)
         inputs, phi = self.phi(x)
-        beyond, found = self.beyond(inputs, phi), []
+        beyond, added, found = self.beyond(inputs, phi), self.effects(x)[:, :1], []
         for k, (posterior, scale) in enumerate(zip(self.posteriors, self.prior_scale, strict=True)):
             means, variances = posterior.component_moments(phi, resolve_n_threads())
             variances = scale**2 * variances + beyond[:, k, None] + more[:, k, None]
-            found.append((posterior.alpha, scale * means, variances))
+            found.append((posterior.alpha, scale * means + added, variances))
         return found
 
     def covariance(self, x: FloatArray) -> FloatArray:
@@ -162,6 +176,7 @@ class Latent:
 
     def quantizable(self, outputs: Outputs) -> FittedBasisModel:
         """The functions as integers are made of them, and their units."""
+        self.require_no_effects("models as integers")
         return FittedBasisModel(self.basis, list(self.posteriors), self.prior_scale, self.residual_variance, outputs)
 
     def draws(self, x: FloatArray, n_samples: int, rng: np.random.Generator) -> FloatArray:
@@ -184,7 +199,8 @@ class Latent:
 
         def draw(rows: FloatArray) -> FloatArray:
             _, phi = self.phi(rows)
-            return np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
+            found = np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
+            return found + self.effects(rows)[:, :1, None]
 
         return draw
 

@@ -56,11 +56,11 @@ class Columns(TransformerMixin, BaseEstimator):
     has the same negative number in all of them, equally far from all others: the predictive variance grows by itself.
     Missing ones that occurred in training are a category of their own; others are replaced as numbers are. Of more than
     300 categories, or 50 where many columns have as many, the most common are kept; all others, new ones included,
-    share a column. Numbers in place of text are refused if none of the categories is a number. A column without values
-    is not encoded. Columns of booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season
-    that they repeat: day, week and year. A missing number is replaced by its conditional mean, given the row's other
-    columns, under a Gaussian fitted to the training rows. Where absence itself is informative about the targets, a
-    column of 0 and 1 tells it.
+    share a column. Beside these, `DirectRegressor.fit` may learn effects of categories on its target. Numbers in place
+    of text are refused if none of the categories is a number. A column without values is not encoded. Columns of
+    booleans are numbers. Dates become elapsed time, and a sine and a cosine for each season that they repeat: day, week
+    and year. A missing number is replaced by its conditional mean, given the row's other columns, under a Gaussian
+    fitted to the training rows. Where absence itself is informative about the targets, a column of 0 and 1 tells it.
 
     Parameters
     ----------

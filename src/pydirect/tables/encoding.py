@@ -164,6 +164,29 @@ MOST_NAMED = 10  # columns in a message
 
 
 @dataclass(frozen=True, eq=False)
+class CategoryEffects:
+    """What training rows tell of the effects of a column's categories on the target: a normal distribution of each.
+
+    - `column`: number of the column.
+    - `categories`, (n_categories,): their texts, of which None stands for missing ones.
+    - `moments`, (n_categories + 1, 2): mean and variance of each effect, last of one that is new.
+    """
+
+    column: int
+    categories: Annotated[tuple[str | None, ...], Shape("n_categories")]
+    moments: Annotated[FloatArray, Shape("n_moments", 2)]
+
+    @cached_property
+    def _numbers(self) -> dict[str | None, int]:
+        return {value: k for k, value in enumerate(self.categories)}
+
+    def of(self, text: Text) -> FloatArray:
+        """Return means and variances of the effects of rows, (n_rows, 2)."""
+        number = [self._numbers.get(value, len(self._numbers)) for value in (*text.values, None)]
+        return np.asarray(self.moments[np.array(number)[text.codes]])
+
+
+@dataclass(frozen=True, eq=False)
 class ColumnEncoding:
     """Encoding of tables as matrices of numbers: categories as columns of 0 and 1, missing numbers by what is expected.
 
@@ -177,6 +200,7 @@ class ColumnEncoding:
       makes them so.
     - `calendars`: how columns of dates are encoded.
     - `places`: columns of latitudes and of longitudes in degrees, encoded together as unit vectors.
+    - `effects`: of categories of columns that have many; their means and variances are the last encoded columns.
     """
 
     names: Annotated[tuple[str, ...], Shape("n_columns")] | None = field(compare=False)
@@ -188,6 +212,7 @@ class ColumnEncoding:
     numbering: tuple[int, ...] = field(default=(), compare=False)
     calendars: tuple[Calendar, ...] = ()
     places: tuple[tuple[int, int], ...] = ()
+    effects: tuple[CategoryEffects, ...] = ()
 
     __repr__ = short_repr
 
@@ -211,12 +236,13 @@ class ColumnEncoding:
     @property
     def n_encoded(self) -> int:
         """Number of encoded columns."""
-        return int(self.widths.sum()) + len(self.indicators)
+        return len(self.origins)
 
     @cached_property
     def origins(self) -> NDArray[np.intp]:
         """Column of the table that each encoded one comes from, (n_encoded,)."""
-        return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(self.indicators, np.intp)])
+        behind = [*self.indicators, *(effect.column for effect in self.effects for _ in range(2))]
+        return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(behind, np.intp)])
 
     def players(self, names: Sequence[str] | None = None) -> tuple[NDArray[np.intp], list[tuple[int, ...]], list[str]]:
         """Return what varies as one, a column or a place: that of each encoded column, the columns of each, its name.
@@ -247,7 +273,7 @@ class ColumnEncoding:
         for place in self.places:  # distances are those of the sphere's chords
             for j in place:
                 own[j][:] = place[0]
-        return np.concatenate([*own, np.full(len(self.indicators), -1)])
+        return np.concatenate([*own, np.full(len(self.indicators) + 2 * len(self.effects), -1)])
 
     @cached_property
     def is_plain(self) -> bool:
@@ -279,7 +305,9 @@ class ColumnEncoding:
         for j, k in self.places:
             x, *found[k] = (f"{raw[j]}, {raw[k]}: {axis}" for axis in "xyz")
             found[j] = [x]
-        return [*(name for own in found for name in own), *(f"{raw[j]}=(missing)" for j in self.indicators)]
+        missing = [f"{raw[j]}=(missing)" for j in self.indicators]
+        effects = [f"{raw[own.column]}=({what})" for own in self.effects for what in ("effect", "its variance")]
+        return [*(name for own in found for name in own), *missing, *effects]
 
     # --- fitting
 
@@ -312,10 +340,16 @@ class ColumnEncoding:
                 j = int(self.origins[np.flatnonzero(absent.any(axis=0))[0]])
                 raise ValueError(f"{label(self.names, j)} must have no missing values, got some")
             self.gaps.fill(body, absent)
-        if not self.indicators:
+        if not self.indicators and not self.effects:
             return body, absent
         first = np.cumsum(self.widths) - self.widths
-        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64)]), absent
+        effects = [own.of(as_text(table.columns[own.column])) for own in self.effects]
+        return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64), *effects]), absent
+
+    def effects_of(self, x: FloatArray) -> FloatArray:
+        """Return the sums over columns of means and of variances of effects at encoded rows, (n_rows, 2)."""
+        own = x[:, self.n_encoded - 2 * len(self.effects) : self.n_encoded]
+        return own.reshape(len(x), len(self.effects), 2).sum(axis=1)
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
@@ -445,10 +479,13 @@ class ColumnEncoding:
             ("lacking", self.lacking, numbers),
             ("numbering", self.numbering, numbers),
             ("calendars", [calendar.column for calendar in self.calendars], numbers),
+            ("effects", [effect.column for effect in self.effects], set(range(d)) - numbers),
             ("places", [j for place in self.places for j in place], numbers - {own.column for own in self.calendars}),
         ):
             if not set(given) <= allowed or len(set(given)) != len(given):
                 raise ValueError(f"{what} must be different columns of their kind")
+        if any(len(own.moments) != len(own.categories) + 1 for own in self.effects):
+            raise ValueError("effects must be of the categories and of a new one")
         if self.gaps is not None and len(self.gaps.mean) != self.widths.sum():
             raise ValueError("gaps must be of the encoded columns")
 
