@@ -3,7 +3,8 @@
     apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
     pip install emlearn m2cgen
     python bench/scripts/devices_compared.py [--sets yacht,wine] [--budgets 1024,4096] [--folds 1] [--methods ...]
-    python bench/scripts/devices_compared.py grid [--sets concrete]
+    python bench/scripts/devices_compared.py [--grid]
+    python bench/scripts/devices_compared.py seconds [--sets concrete]
 
 Every method has the same bytes of flash, tables and code as linked. `fit_quantized` gets them as `max_flash`, corrected
 once by how much its estimate is off; the others are sized to them and chosen by their loss on held-out rows of the
@@ -26,11 +27,13 @@ Of classes, the wrong share of rows stands for the RMSE, the log loss for the NL
 percent. Instructions are counted by QEMU (`-icount`), means over 16 rows; most take a Cortex-M4 one cycle, loads and
 branches two or more. Folds begin at 5 (from zero): pydirect's settings were chosen on none of these sets. A line is a
 row of a table: set, bytes of flash, then RMSE (NLPD; share of rows in 90 % intervals), linked bytes and thousands of
-instructions of each method, for pydirect also processor seconds of a search, or a dash where nothing fits. Sets of more
-rows than `--rows` are cut to them.
+instructions of each method, or a dash where nothing fits. Sets of more rows than `--rows` are cut to them. Searches of
+a set share what no limit changes.
 
-grid: for 20 limits from 300 bytes to 16 KiB, what `fit_quantized` chooses: its estimates of flash and instructions,
-seconds, RMSE and NLPD on the fold.
+grid: then also, for 20 limits from 300 bytes to 16 KiB, what `fit_quantized` chooses: its estimates of flash and
+instructions, RMSE and NLPD on the fold.
+
+seconds: processor seconds of one search for each of the budgets, which shares nothing.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -62,7 +66,10 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor  # noqa: E402
 
 from pydirect import DirectClassifier, DirectRegressor, fit_quantized  # noqa: E402
 from pydirect.quantized.fit_quantized import NoModelError  # noqa: E402
+from pydirect.quantized.proposals import proposals  # noqa: E402
+from pydirect.quantized.task import LabelTask, TargetTask  # noqa: E402
 
+fit_quantized_module: Any = importlib.import_module("pydirect.quantized.fit_quantized")
 METHODS = ("pydirect", "emlearn", "m2cgen", "network")
 CLASS_SETS = ("wine", "breast_cancer")
 TREES = (1, 4, 16)
@@ -398,21 +405,45 @@ def select(kinds: list[Any], budget: int, x: np.ndarray, y: np.ndarray) -> tuple
     return fit(size, x, y).source, best
 
 
+def remembering(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:
+    """Results of a function by what its arguments have in common."""
+    known: dict[Any, Any] = {}
+
+    def call(*arguments: Any) -> Any:
+        name = key(*arguments)
+        if name not in known:
+            known[name] = function(*arguments)
+        return known[name]
+
+    return call
+
+
+def share_searches() -> None:
+    """Let searches with several limits share kernels, basis functions and samples."""
+
+    def rows(task: Any) -> Any:
+        return task.with_points, hash(task.y.tobytes()), hash(task.inputs.tobytes())
+
+    fit_quantized_module.proposals = remembering(proposals, lambda task, family: (*rows(task), family))
+    for kind in (TargetTask, LabelTask):
+        kind.cast = remembering(kind.cast, lambda task, *rest: (*rows(task), pickle.dumps(rest)))
+        kind.begin = staticmethod(remembering(kind.begin, lambda x, y, *rest: (hash(x.tobytes()), hash(y.tobytes()))))
+
+
 def quantised(budget: int, x: np.ndarray, y: np.ndarray) -> tuple[str, float] | None:
-    """The header of the best model whose linked flash is within the budget, and seconds of a search."""
-    best, limit, seconds = None, budget, 0.0
+    """The header of the best model whose linked flash is within the budget."""
+    best, limit = None, budget
     model = DirectClassifier() if y.dtype.kind == "i" else DirectRegressor()
     for _ in range(3):
-        begin = time.process_time()
         try:
             small = fit_quantized(model, x, y, max_flash=limit)
         except NoModelError:  # by the estimate
             limit += ESTIMATE
             continue
-        seconds, source = time.process_time() - begin, pydirect_source(small)
+        source = pydirect_source(small)
         linked, estimate = flash(source), small.report()["flash"]
         if linked <= budget:
-            best = source, seconds
+            best = source, np.nan
             if linked > 0.95 * budget or estimate < 0.8 * limit:
                 break
         limit = budget + estimate - linked
@@ -434,7 +465,7 @@ def measure(
     test: tuple[np.ndarray, np.ndarray],
     budget: int,
 ) -> list[float] | None:
-    """RMSE, NLPD, coverage, flash, instructions and seconds of a method on a fold, if a model fits."""
+    """RMSE, NLPD, coverage, flash and instructions of a method on a fold, if a model fits."""
     found = quantised(budget, *train) if method == "pydirect" else select(kinds, budget, *train)
     if found is None:
         return None
@@ -442,7 +473,7 @@ def measure(
     labels = y.dtype.kind == "i"
     n_outputs = n_problems(train[1]) if method == "network" else int(train[1].max()) + 1 if labels else 2
     out, count = emulate(source, x, n_outputs)
-    rest = [flash(source), count, other if method == "pydirect" else np.nan]
+    rest = [flash(source), count]
     if labels:
         p = probabilities(out) if method == "network" else out / out.sum(axis=1, keepdims=True)
         return [float(np.mean(p.argmax(axis=1) != y)), loss(p, y), np.nan, *rest]
@@ -460,40 +491,48 @@ def rows_of(name: str, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return data["X"][rows], data["y"][rows], data["test_mask"].T[:, rows]
 
 
-def grid(names: list[str], most: int, fold: int) -> None:
+def grid(name: str, train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray]) -> None:
     """Print what each of 20 limits gives."""
-    print("| set | limit | flash | instructions | seconds | RMSE (NLPD) |")
+    for limit in GRID:
+        try:
+            small = fit_quantized(DirectRegressor(), *train, max_flash=limit)
+        except NoModelError:
+            print(f"| {name} | limit {limit} | - |", flush=True)
+            continue
+        report = small.report()
+        rmse, density, _ = scores(*small.predict(test[0], return_std=True), test[1])
+        line = f"| {name} | limit {limit} | {report['flash']} | {report['instructions']} "
+        print(f"{line}| {rmse:.4g} ({density:.2f}) |", flush=True)
+
+
+def seconds(names: list[str], budgets: list[int], most: int, fold: int) -> None:
+    """Print processor seconds of one search for each budget."""
     for name in names:
         x, y, masks = rows_of(name, most)
-        train, test = (x[~masks[fold]], y[~masks[fold]]), (x[masks[fold]], y[masks[fold]])
-        for limit in GRID:
+        model = DirectClassifier() if y.dtype.kind == "i" else DirectRegressor()
+        for budget in budgets:
             begin = time.process_time()
-            try:
-                small = fit_quantized(DirectRegressor(), *train, max_flash=limit)
-            except NoModelError:
-                print(f"| {name} | {limit} | - |", flush=True)
-                continue
-            seconds, report = time.process_time() - begin, small.report()
-            rmse, density, _ = scores(*small.predict(test[0], return_std=True), test[1])
-            line = f"| {name} | {limit} | {report['flash']} | {report['instructions']} | {seconds:.1f} | {rmse:.4g} "
-            print(f"{line}({density:.2f}) |", flush=True)
+            fit_quantized(model, x[~masks[fold]], y[~masks[fold]], max_flash=budget)
+            print(f"| {name} | {budget} | {time.process_time() - begin:.1f} s |", flush=True)
 
 
 def main() -> None:
     """Print a line for each set and budget."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("table", "grid"), default="table")
+    parser.add_argument("what", nargs="?", choices=("table", "seconds"), default="table")
     parser.add_argument("--sets", default=",".join((*SETS, *CLASS_SETS)), help="comma-separated names")
     parser.add_argument("--budgets", default="512,1024,2048,4096,16384", help="bytes of flash, comma-separated")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--first-fold", type=int, default=5)
     parser.add_argument("--folds", type=int, default=1)
+    parser.add_argument("--grid", action="store_true", help="also what pydirect gives for 20 limits")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     names, methods = arguments.sets.split(","), arguments.methods.split(",")
-    if arguments.what == "grid":
-        grid(names, arguments.rows, arguments.first_fold)
+    budgets = list(map(int, arguments.budgets.split(",")))
+    if arguments.what == "seconds":
+        seconds(names, budgets, arguments.rows, arguments.first_fold)
         return
     for package in {"emlearn", "m2cgen"} & set(methods):
         imported(package)
@@ -502,13 +541,14 @@ def main() -> None:
             sys.exit(f"no {program}: apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm")
     if "emlearn" in methods:
         COMPILE.append(f"-I{Path(imported('emlearn').__file__).parent}")
+    share_searches()
     print(f"| set | bytes | {' | '.join(methods)} |")
     for name in names:
         x, y, masks = rows_of(name, arguments.rows)
         chosen = masks[arguments.first_fold :][: arguments.folds]
         folds = [((x[~test], y[~test]), (x[test], y[test])) for test in chosen]
         kinds = {m: [candidates(m, *train) if m != "pydirect" else [] for train, _ in folds] for m in methods}
-        for budget in map(int, arguments.budgets.split(",")):
+        for budget in budgets:
             line = f"| {name} | {budget}"
             for method in methods:
                 pairs = zip(kinds[method], folds, strict=True)
@@ -516,9 +556,10 @@ def main() -> None:
                 m = np.mean([f for f in found if f is not None], axis=0) if all(found) else None
                 line += " | -"
                 if m is not None:
-                    seconds = f", {m[5]:.1f} s" if np.isfinite(m[5]) else ""
-                    line = f"{line[:-1]}{m[0]:.4g} ({m[1]:.2f}; {m[2]:.2f}), {m[3]:.0f}, {m[4] / 1000:.1f}{seconds}"
+                    line = f"{line[:-1]}{m[0]:.4g} ({m[1]:.2f}; {m[2]:.2f}), {m[3]:.0f}, {m[4] / 1000:.1f}"
             print(line + " |", flush=True)
+        if arguments.grid and y.dtype.kind != "i":
+            grid(name, *folds[0])
 
 
 if __name__ == "__main__":
