@@ -30,7 +30,7 @@ row of a table: set, bytes of flash, then RMSE (NLPD; share of rows in 90 % inte
 instructions of each method, or a dash where nothing fits. Sets of more rows than `--rows` are cut to them. Searches of
 a set share what no limit changes.
 
-grid: then also, for 20 limits from 300 bytes to 16 KiB, what `fit_quantized` chooses: its estimates of flash and
+--grid: also, for 20 limits from 300 bytes to 16 KiB, what `fit_quantized` chooses: its estimates of flash and
 instructions, RMSE and NLPD on the fold.
 
 seconds: processor seconds of one search for each of the budgets, which shares nothing.

@@ -85,11 +85,11 @@ def test_levels_of_each_weight_need_shared_ones_for_integers(tmp_path, fit, data
 
 
 def test_a_budget_is_kept(tmp_path, fit, data, capsys, run, assert_refused):
-    model, output = fit(*LINEAR), tmp_path / "m.h"
+    model, output = fit(*LINEAR, "target_transform=asinh"), tmp_path / "m.h"
     limits = ["--max-flash", 1900, "--max-stack", 500, "--max-instructions", 9000]
     assert run("export", model, "-o", output, *limits, "--data", data) == 0
     out = capsys.readouterr().out
-    assert "integer" in out
+    assert "integer" in out and "the same; the model's own scale is asinh" in out
     flash, stack, instructions = map(int, re.search(r"about (\d+) .* (\d+) of stack, (\d+)", out).groups())
     assert flash <= 1900 and stack <= 500 and instructions <= 9000
     assert_refused("export", model, "-o", output, "--max-flash", 1200, message="--data: limits and new levels need it")

@@ -53,6 +53,10 @@ def run(args: argparse.Namespace) -> None:
     report = found.report()
     weights = f"{found.n_samples} of {report['n_basis_functions']} weights, {report['bits']} bits each"
     lines = [("samples", weights), *([] if onnx else size_lines(report))]
+    units = getattr(model.model_, "units", None) if limits else None
+    if units is not None and units.active is not None:
+        modelled = "y itself" if found.target is None else "the same"
+        lines.append(("targets", f"{modelled}; the model's own scale is {units.active}"))
     if table is not None:
         lines.append(("difference", _difference(model, found, table, X)))
     print(f"Written {args.output}, {args.output.stat().st_size} bytes, {found.arithmetic} arithmetic.")
