@@ -151,28 +151,37 @@ class GaussianNetwork:
 
 def counter_normals(seed: int, stream: int, first: int, n: int) -> _Double: ...
 
-# Gaussian process. In marginal_likelihood, n rows: x (n, n_inputs), y (n, n_targets), noise (n,); products of rows
-# (n, stride), of which stride >= n is a multiple of LEVEL_PADDING; length_scales (n_inputs,), amplitudes (4,): Matérn,
-# second part, linear, constant; rates (1,), or (n_axes,) with axes (n_axes, stride); work (4, n, stride). Sums are
-# −log density and derivatives in log noise, amplitudes, rates and length-scales; whether it could be computed. In
+# Gaussian process. In MarginalLikelihood, n rows: x (n, n_inputs), y (n, n_targets), weight (n,); distances of rows
+# and products of their linear inputs (n, stride), of which stride >= n is a multiple of LEVEL_PADDING; tied
+# (n_inputs,): the length-scale of each; mean and sd, (n_parameters,), of the prior; axes (n_axes, stride). θ and values
+# are those of features.MarginalLikelihood, less slope · log noise + rest; BAD_POINT where there is none. In
 # cross_covariance, out (n_rows, n_others), x (n_rows, n_inputs), others in panels, (⌈n_others/8⌉, n_inputs + n_linear,
 # 8): all inputs, then those of the linear part; weights (n_inputs,), product_weights (n_inputs,) or none.
 
-def marginal_likelihood(
-    x: _Double,
-    y: _Double,
-    noise: _Double,
-    products: _Double,
-    linear: _Double,
-    length_scales: _Double,
-    amplitudes: _Double,
-    twice_smoothness: int,
-    rates: _Double,
-    axes: _Double,
-    of_pairs: bool,
-    work: _Double,
-    n_threads: int,
-) -> tuple[_Double, bool]: ...
+BAD_POINT: float
+
+class MarginalLikelihood:
+    def __init__(
+        self,
+        x: _Double,
+        y: _Double,
+        weight: _Double,
+        distances: _Double,
+        linear: _Double,
+        tied: NDArray[np.int64],
+        n_linear: int,
+        mean: _Double,
+        sd: _Double,
+        axes: _Double,
+        of_pairs: bool,
+        twice_smoothness: int,
+        slope: float,
+        rest: float,
+        n_threads: int,
+    ) -> None: ...
+    def __call__(self, theta: _Double) -> tuple[float, _Double]: ...
+    def penalty(self, theta: _Double) -> tuple[float, _Double]: ...
+
 def cross_covariance(
     x: _Double,
     others: _Double,
@@ -230,7 +239,9 @@ def map_inputs(
 
 class Descent:  # L-BFGS between bounds, all arrays (n,) but steps, (n_steps, 2, n), of parameters and of gradients
     def __init__(self, x: _Double, lower: _Double, upper: _Double, scale: _Double, steps: _Double) -> None: ...
-    def iterate(self, function: Callable[[_Double], tuple[float, _Double]], unit: float) -> bool: ...
+    def iterate(
+        self, function: Callable[[_Double], tuple[float, _Double]] | MarginalLikelihood, unit: float
+    ) -> bool: ...
     def forget_value(self) -> None: ...
     @property
     def x(self) -> _Double: ...

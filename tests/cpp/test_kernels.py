@@ -12,10 +12,6 @@ def ulps(got, exact):
     return float((np.abs(got.astype(np.longdouble) - exact) / np.spacing(np.abs(exact).astype(got.dtype))).max())
 
 
-def pairwise_distance(x, z):
-    return np.sqrt(((x[:, None, :] - z[None, :, :]) ** 2).sum(axis=2))
-
-
 # exp
 
 
@@ -203,67 +199,6 @@ def test_arrays_of_another_type_or_shape_are_refused_rather_than_converted():
 def test_an_unknown_level_is_refused_by_name():
     with pytest.raises(ValueError, match="got 'z80'"):
         _core.select_isa_level("z80")
-
-
-# The exact marginal likelihood of a Gaussian process
-
-
-class Evidence:
-    """Targets of a Gaussian process with three inputs, beside the formula of their log density."""
-
-    def __init__(self, n, n_targets=1, seed=0, **theta):
-        rng = np.random.default_rng(seed)
-        self.x, self.y, self.noise = rng.standard_normal((n, 3)), rng.standard_normal((n, n_targets)), np.full(n, 0.2)
-        zero = {"noise": 0.0, "amplitudes": np.zeros(3), "rate": 0.0, "length_scales": np.zeros(3)}
-        self.theta = zero | theta
-        self.amplitudes = np.r_[np.array([0.7, 0.4, 0.3]) * np.exp(self.theta["amplitudes"]), 1.0]
-        self.noise = np.linspace(0.1, 0.3, n) * np.exp(self.theta["noise"])
-
-    def sums(self, n_threads=1):
-        padding = (0, 0), (0, -len(self.x) % PADDING)
-        products, linear = (np.pad(z @ z.T, padding) for z in (self.x, self.x[:, :2]))
-        rows = self.x, self.y, self.noise, products, linear
-        kernel = np.exp(self.theta["length_scales"]), self.amplitudes, 3, np.exp([-self.theta["rate"]])
-        work = np.full((4, *products.shape), np.nan)
-        sums, is_valid = _core.marginal_likelihood(*rows, *kernel, np.zeros((0, 0)), False, work, n_threads)
-        assert is_valid
-        return sums
-
-    def negative_log_density(self):
-        r = np.sqrt(3) * pairwise_distance(*[self.x / np.exp(self.theta["length_scales"])] * 2)
-        rough = np.exp(-pairwise_distance(self.x, self.x) / np.exp(self.theta["rate"]))
-        parts = (1 + r) * np.exp(-r), rough, self.x[:, :2] @ self.x[:, :2].T, np.ones_like(r)
-        k = sum(a * part for a, part in zip(self.amplitudes, parts, strict=True)) + np.diag(self.noise)
-        log_determinant = np.linalg.slogdet(2 * np.pi * k)[1]
-        return 0.5 * (np.sum(self.y * np.linalg.solve(k, self.y)) + self.y.shape[1] * log_determinant)
-
-
-@pytest.mark.parametrize("n_targets", [1, 3])
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 17, 40, 101, 230])
-def test_marginal_likelihood_is_its_formula(at_every_level, n, n_targets):
-    evidence = Evidence(n, n_targets)
-    assert at_every_level(evidence.sums)[0] == pytest.approx(evidence.negative_log_density(), rel=1e-12)
-
-
-@pytest.mark.parametrize("n", [1, 5, 8, 21, 110])
-def test_derivatives_of_the_marginal_likelihood_agree_with_finite_differences(isa_level, n):
-    step = 1e-5
-
-    def slope(**change):
-        plus, minus = ({k: sign * v for k, v in change.items()} for sign in (step, -step))
-        high, low = (Evidence(n, 2, seed=n, **each).negative_log_density() for each in (plus, minus))
-        return (high - low) / (2 * step)
-
-    amplitudes = [slope(amplitudes=np.eye(3)[k]) for k in range(3)]
-    scales = [slope(length_scales=np.eye(3)[k]) for k in range(3)]
-    expected = [slope(noise=1.0), *amplitudes, slope(rate=1.0), *scales]
-    np.testing.assert_allclose(Evidence(n, 2, seed=n).sums()[1:], expected, rtol=1e-6, atol=1e-7)
-
-
-def test_a_covariance_that_is_not_positive_definite_is_told():
-    rows, products = (np.zeros((3, 1)), np.ones((3, 1)), np.full(3, -2.0)), np.zeros((3, 8))
-    kernel = np.ones(1), np.array([1.0, 0.0, 0.0, 0.0]), 3, np.ones(1), np.zeros((0, 0)), False
-    assert not _core.marginal_likelihood(*rows, products, products, *kernel, np.empty((4, 3, 8)), 1)[1]
 
 
 # Expectations over Gaussian logits

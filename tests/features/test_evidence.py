@@ -65,17 +65,26 @@ def test_weights_beyond_copies_are_precisions():
     near = NearestEvidence(x, y, weight, np.arange(23), 22, objective, copies=copies)
     near.update(theta)
     near.trend[:] = 0.0
-    without = near(theta)[0] - objective.penalty(theta)[0]
+    without = near(theta)[0] - negative_log_prior(objective, theta)
     ones = NearestEvidence(x, y, weight, np.arange(23), 22, objective, copies=np.ones(23))
     ones.update(theta)
     ones.trend[:] = 0.0
     spare = (1 - copies).sum() * np.log(2 * np.pi * p.noise_variance) - np.log(copies).sum()
-    assert without == pytest.approx(ones(theta)[0] - objective.penalty(theta)[0] - 0.5 * spare, rel=1e-9)
+    assert without == pytest.approx(ones(theta)[0] - negative_log_prior(objective, theta) - 0.5 * spare, rel=1e-9)
 
 
 def objective_of(n, n_linear=2, order=None, **rows):
     objective = MarginalLikelihood(*make(n, 4, **rows), n_linear)
     return objective if order is None else objective.with_axes(np.array([0, 2, 3]), order)
+
+
+def value_by_hand(objective, theta):
+    p, x, y, weight = objective.unpack(theta), objective.x, objective.y, objective.weight
+    k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
+    expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
+    # N(y; f, σ²)^ω is N(y; f, σ²/ω) but for a factor.
+    powers = 0.5 * (np.log(weight) - (1 - weight) * np.log(2 * np.pi * p.noise_variance))
+    return expected + y.shape[1] * powers.sum() + negative_log_prior(objective, theta)
 
 
 @PARTS
@@ -84,20 +93,23 @@ def objective_of(n, n_linear=2, order=None, **rows):
 def test_value_is_the_log_density_of_a_gaussian_with_the_priors(n_outputs, weighted, n_linear, order, smoothness):
     objective = objective_of(23, n_linear, order=order, n_outputs=n_outputs, weighted=weighted).at(smoothness)
     theta = random_theta(objective, round(2 * smoothness))
-    p, x, y, weight = objective.unpack(theta), objective.x[:23], objective.y, objective.weight
-    k = covariance_by_hand(p, x, x) + np.diag(p.noise_variance / weight)
-    expected = -sum(multivariate_normal(cov=k).logpdf(column) for column in y.T)
-    # N(y; f, σ²)^ω is N(y; f, σ²/ω) but for a factor.
-    powers = 0.5 * (np.log(weight) - (1 - weight) * np.log(2 * np.pi * p.noise_variance))
-    expected += n_outputs * powers.sum()
-    assert objective(theta)[0] == pytest.approx(expected + negative_log_prior(objective, theta), rel=1e-9)
+    p = objective.unpack(theta)
+    assert objective(theta)[0] == pytest.approx(value_by_hand(objective, theta), rel=1e-9)
     assert len(objective.bounds) == len(objective.mean) == len(objective.sd) == len(objective.start) == len(theta)
     assert order is None or (p.isotropic_amplitude == 0.0 == p.product_rates[1] and p.product_amplitude > 0)
 
 
 @PARTS
+@pytest.mark.parametrize("n", [1, 2, 7, 9, 33, 101, 230])
+def test_value_of_any_number_of_rows(at_every_level, n, order):
+    objective = objective_of(n, order=order, n_outputs=2, weighted=True)
+    theta = random_theta(objective, n)
+    assert at_every_level(lambda: objective(theta)[0]) == pytest.approx(value_by_hand(objective, theta), rel=1e-9)
+
+
+@PARTS
 @pytest.mark.parametrize(("n_outputs", "weighted"), [(1, False), (2, True)])
-@pytest.mark.parametrize("n", [8, 17])
+@pytest.mark.parametrize("n", [1, 8, 17, 101])
 def test_gradient_is_that_of_the_value(isa_level, n_outputs, weighted, n, order):
     for seed, smoothness in enumerate([0.5, 1.5, 2.5]):
         objective = objective_of(n, order=order, n_outputs=n_outputs, weighted=weighted, seed=1).at(smoothness)
@@ -123,7 +135,7 @@ def test_tied_inputs_share_a_length_scale():
     scales = objective.unpack(theta).length_scales
     np.testing.assert_allclose(scales, np.exp(theta[[2, 2, 3]]))
     free = MarginalLikelihood(x, y, weight, 2)
-    free.penalty = objective.penalty = lambda theta: (0.0, np.zeros(theta.size))
+    free.sd, objective.sd = np.full(8, np.inf), np.full(7, np.inf)  # no prior
     untied = free(np.r_[theta[:3], theta[2], theta[3:]])
     value, gradient = objective(theta)
     assert value == untied[0]

@@ -44,7 +44,7 @@ def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_out
     whitened = np.linalg.solve(factor, objective.y)
     spare = (1 - objective.weight).sum() * np.log(2 * np.pi * p.noise_variance) - np.log(objective.weight).sum()
     expected = n_outputs * (n * np.log(2 * np.pi) + 2 * np.log(factor.diagonal()).sum() - spare)
-    value = objective(theta)[0] - objective.exact.penalty(theta)[0]
+    value = objective(theta)[0] - objective.exact.function.penalty(theta)[0]
     assert value == pytest.approx(0.5 * (expected + (whitened**2).sum()), rel=1e-8)
 
 

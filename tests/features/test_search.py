@@ -121,7 +121,7 @@ def test_with_all_rows_as_landmarks_the_referee_knows_the_evidence(rough, precis
     kernel = KernelHyperparameters(0.1, 1.0, scales, 0.1, 2.0, 0.3, 4, smoothness)
     likelihood = MarginalLikelihood(x, y, weight, 4, copies=copies).at(smoothness)
     theta = np.log([0.1, 1.0, *scales, 0.1, 2.0, 0.3])
-    expected = likelihood.penalty(theta)[0] - likelihood(theta)[0]
+    expected = likelihood.function.penalty(theta)[0] - likelihood(theta)[0]
     referee = Referee(x, y, weight, rng, copies=copies)
     phi = NystroemFeatures.at(referee._rows[0], kernel).transform(x)
     assert referee.log_evidence(phi, np.zeros(150), 0.1) == pytest.approx(expected, abs=1e-3)

@@ -76,7 +76,7 @@ def test_the_value_is_the_elbo_of_the_best_gaussian(t, monkeypatch):
     kl = 0.5 * (np.trace(inverse @ covariance) - len(X) + log_determinants) * contrasts.shape[1]
     kl += 0.5 * np.einsum("ik,ij,jk->", mean, inverse, mean)
     elbo = WEIGHT @ terms.value - kl
-    np.testing.assert_allclose(objective(theta)[0] - objective.penalty(theta)[0], -elbo, rtol=1e-6)
+    np.testing.assert_allclose(objective(theta)[0] - objective.function.penalty(theta)[0], -elbo, rtol=1e-6)
     # The best one: its moments are a stationary point, of the mean ...
     residual = (WEIGHT[:, None] * terms.residual) @ contrasts
     np.testing.assert_allclose(prior @ residual, mean, atol=1e-3 * np.abs(mean).max())

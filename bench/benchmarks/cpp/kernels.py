@@ -282,16 +282,17 @@ class MarginalLikelihood:
     n, n_inputs = 1_000, 22
 
     def setup(self) -> None:
-        self.core = require("marginal_likelihood")
+        self.core = require("MarginalLikelihood")
         rng = np.random.default_rng(0)
         x, y = rng.standard_normal((self.n, self.n_inputs)) / 5, rng.standard_normal((self.n, 1))
-        products = np.pad(x @ x.T, ((0, 0), (0, -self.n % self.core.LEVEL_PADDING)))
-        kernel = np.ones(self.n_inputs), np.array([1.0, 1.0, 0.3, 1.0]), 3, np.ones(1), np.zeros((0, 0)), False
-        work = np.empty((4, *products.shape))
-        self.arguments = x, y, np.full(self.n, 0.1), products, products, *kernel, work, 1
+        products = np.pad(np.abs(x @ x.T), ((0, 0), (0, -self.n % self.core.LEVEL_PADDING)))
+        self.theta = np.r_[np.log(0.1), np.zeros(self.n_inputs + 3), np.log(0.3)]
+        rows, prior = (x, y, np.ones(self.n), products, products), (np.zeros_like(self.theta), np.ones_like(self.theta))
+        own = *rows, np.arange(self.n_inputs), self.n_inputs, *prior, np.zeros((0, 0)), False, 3, 0.0, 0.0, 1
+        self.evidence = self.core.MarginalLikelihood(*own)
 
     def time_marginal_likelihood(self) -> None:
-        self.core.marginal_likelihood(*self.arguments)
+        self.evidence(self.theta)
 
     @_unit
     def track_fraction_of_limit(self) -> float:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "arrays.hpp"
+#include "evidence.hpp"
 #include "pydirect/descent.hpp"
 
 namespace pydirect {
@@ -27,13 +27,24 @@ Descent make_descent(const Array<double>& x, const Array<double>& lower, const A
 }
 
 // Values and gradients are divided by `unit`.
-bool iterate_descent(Descent& own, const py::function& function, double unit) {
+bool iterate_on_python(Descent& own, const py::function& function, double unit) {
   return own.iterate([&](const std::vector<double>& x, std::vector<double>& gradient) {
     const auto found = function(copy(x)).cast<std::pair<double, Array<double>>>();
     require_shape(found.second, "gradient", {Index(x.size())});
     std::transform(found.second.data(), found.second.data() + x.size(), gradient.begin(),
                    [unit](double each) { return each / unit; });
     return found.first / unit;
+  });
+}
+
+bool iterate_on_evidence(Descent& own, Evidence& function, double unit) {
+  if (Index(own.x().size()) != function.posterior().n_parameters()) throw std::invalid_argument("x must be of function");
+  return without_gil([&] {
+    return own.iterate([&](const std::vector<double>& x, std::vector<double>& gradient) {
+      const double value = function(x.data(), gradient.data());
+      for (double& each : gradient) each /= unit;
+      return value / unit;
+    });
   });
 }
 
@@ -53,7 +64,8 @@ Array<double> steps_of(const Descent& own) {
 void bind_descent(py::module_& m) {
   py::class_<Descent>(m, "Descent")
       .def(py::init(&make_descent), "x"_array, "lower"_array, "upper"_array, "scale"_array, "steps"_array)
-      .def("iterate", &iterate_descent, "function"_a, "unit"_a)
+      .def("iterate", &iterate_on_evidence, "function"_a, "unit"_a)
+      .def("iterate", &iterate_on_python, "function"_a, "unit"_a)
       .def("forget_value", &Descent::forget_value)
       .def_property_readonly("x", [](const Descent& own) { return copy(own.x()); })
       .def_property_readonly("value", &Descent::value)

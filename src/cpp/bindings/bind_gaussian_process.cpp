@@ -1,45 +1,24 @@
 #include <algorithm>
+#include <functional>
 
-#include "arrays.hpp"
-#include "pydirect/data/gaussian_process.hpp"
+#include "evidence.hpp"
 
 namespace pydirect {
 namespace {
 
-void require_smoothness(int twice_smoothness) {
-  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
-    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
+py::tuple with_gradient(const Evidence& own, const Array<double>& theta,
+                        const std::function<double(const double* theta, double* gradient)>& function) {
+  const Index n = own.posterior().n_parameters();
+  require_shape(theta, "theta", {n});
+  Array<double> gradient(n);
+  const double value = without_gil([&] { return function(theta.data(), gradient.mutable_data()); });
+  return py::make_tuple(value, gradient);
 }
 
-// Value and derivatives, and whether the covariance could be factorised.
-py::tuple exact_evidence(const Array<double>& x, const Array<double>& y, const Array<double>& noise,
-                         const Array<double>& products, const Array<double>& linear,
-                         const Array<double>& length_scales, const Array<double>& amplitudes, int twice_smoothness,
-                         const Array<double>& rates, const Array<double>& axes, bool of_pairs, Array<double> work,
-                         int n_threads) {
-  if (x.ndim() != 2 || y.ndim() != 2 || products.ndim() != 2 || axes.ndim() != 2)
-    throw std::invalid_argument("x, y, products and axes must have two dimensions");
-  const Index n = x.shape(0), n_inputs = x.shape(1), stride = products.shape(1), n_axes = axes.shape(0);
-  if (stride % kLevelPadding != 0 || stride < n) throw std::invalid_argument("products must have padded rows");
-  if (n < 1 || y.shape(1) < 1) throw std::invalid_argument("x and y must not be empty");
-  require_shape(y, "y", {n, Index(y.shape(1))});
-  require_shape(noise, "noise", {n});
-  require_shape(products, "products", {n, stride});
-  require_shape(linear, "linear", {n, stride});
-  require_shape(length_scales, "length_scales", {n_inputs});
-  require_shape(amplitudes, "amplitudes", {4});
-  require_shape(rates, "rates", {std::max<Index>(1, n_axes)});
-  if (n_axes > 0) require_shape(axes, "axes", {n_axes, stride});
-  require_shape(work, "work", {4, n, stride});
-  require_smoothness(twice_smoothness);
-  const double* a = amplitudes.data();
-  const MarginalLikelihood problem{n, stride, n_inputs, Index(y.shape(1)), x.data(), y.data(), noise.data(),
-                                   products.data(), linear.data(), length_scales.data(), a[0], a[1], a[2], a[3],
-                                   twice_smoothness, rates.data(), axes.data(), n_axes, of_pairs};
-  Array<double> out(problem.n_sums());
-  const bool is_valid = without_gil(
-      [&] { return marginal_likelihood(problem, work.mutable_data(), out.mutable_data(), n_threads); });
-  return py::make_tuple(out, is_valid);
+py::tuple evidence_at(Evidence& own, const Array<double>& theta) { return with_gradient(own, theta, std::ref(own)); }
+
+py::tuple penalty_at(const Evidence& own, const Array<double>& theta) {
+  return with_gradient(own, theta, [&](const double* at, double* out) { return own.posterior().penalty(at, out); });
 }
 
 void cross(const Array<double>& x, const Array<double>& others, const Array<double>& weights, double isotropic_weight,
@@ -69,9 +48,15 @@ void cross(const Array<double>& x, const Array<double>& others, const Array<doub
 }  // namespace
 
 void bind_gaussian_process(py::module_& m) {
-  m.def("marginal_likelihood", &exact_evidence, "x"_array, "y"_array, "noise"_array, "products"_array, "linear"_array,
-        "length_scales"_array, "amplitudes"_array, "twice_smoothness"_a, "rates"_array, "axes"_array, "of_pairs"_a,
-        "work"_array, "n_threads"_a);
+  m.attr("BAD_POINT") = kBadPoint;
+  py::class_<Evidence>(m, "MarginalLikelihood")
+      .def(py::init<Array<double>, Array<double>, Array<double>, Array<double>, Array<double>, Array<std::int64_t>, Index,
+                    Array<double>, Array<double>, Array<double>, bool, int, double, double, int>(),
+           "x"_array, "y"_array, "weight"_array, "distances"_array, "linear"_array, "tied"_array, "n_linear"_a,
+           "mean"_array, "sd"_array, "axes"_array, "of_pairs"_a, "twice_smoothness"_a, "slope"_a, "rest"_a,
+           "n_threads"_a)
+      .def("__call__", &evidence_at, "theta"_array)
+      .def("penalty", &penalty_at, "theta"_array);
   m.def("cross_covariance", &cross, "x"_array, "others"_array, "weights"_array, "isotropic_weight"_a,
         "product_weights"_array, "amplitudes"_array, "linear_reach"_a, "twice_smoothness"_a, "out"_array,
         "n_threads"_a, "of_pairs"_a = false);

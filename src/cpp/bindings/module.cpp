@@ -33,11 +33,11 @@ PYBIND11_MODULE(_core, m) {
   pydirect::bind_unit_moments(m);
   pydirect::bind_gaussian_network(m);
   pydirect::bind_dense(m);
-  pydirect::bind_descent(m);
   pydirect::bind_expectations(m);
   pydirect::bind_factorisation(m);
   pydirect::bind_fourier(m);
   pydirect::bind_gaussian_process(m);
+  pydirect::bind_descent(m);
   pydirect::bind_inputs(m);
   pydirect::bind_kron(m);
   pydirect::bind_nearest(m);

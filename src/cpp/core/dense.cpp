@@ -204,28 +204,18 @@ void solve_lower(Index n, Index m, const Strided<const T>& l, const Strided<T>& 
 }
 
 template <class T>
-void mirror_lower_triangle(Index n, T* a, Index row, int n_threads) {
-  constexpr Index tile = 32;  // both tiles stay in the first-level cache
-  for_chunks(n, tile, n_threads, [&](Index begin, Index end) {
-    for (Index first = begin; first < n; first += tile)
-      for (Index i = begin; i < end; ++i)
-        for (Index k = std::max(first, i + 1); k < std::min(first + tile, n); ++k) a[i * row + k] = a[k * row + i];
-  });
-}
-
-template <class T>
 void invert_factored(Index n, T* factor, T* lower, Index row, int n_threads) {
-  // Blocks of columns of R⁻ᵀ, then of rows of A⁻¹ = R⁻¹R⁻ᵀ, as far as they are not zero: each by one thread.
+  // Blocks of columns of R⁻ᵀ, then of A⁻¹ = R⁻¹R⁻ᵀ, as far as they are not zero: each by one thread.
   for_chunks(n, kRows, n_threads, [&](Index begin, Index end) {
-    for (Index i = 0; i < n; ++i) std::fill(lower + i * row + begin, lower + i * row + end, T(0));
+    for (Index i = begin; i < n; ++i) std::fill(lower + i * row + begin, lower + i * row + end, T(0));
     for (Index i = begin; i < end; ++i) lower[i * row + i] = T(1);
     solve_lower<T>(n - begin, end - begin, {factor + begin * row + begin, 1, row}, {lower + begin * row + begin, row, 1},
                    1);
   });
   for_chunks(n, kRows, n_threads, [&](Index begin, Index end) {
-    for (Index i = begin; i < end; ++i) std::fill_n(factor + i * row, n, T(0));
-    add_product<T>({end - begin, end, n - begin, {lower + begin * row + begin, 1, row}, {lower + begin * row, row, 1},
-                    nullptr, T(1), {factor + begin * row, row, 1}, Part::kAll, Sum::kIsAdded},
+    for (Index i = 0; i < end; ++i) std::fill(factor + i * row + begin, factor + i * row + end, T(0));
+    add_product<T>({end, end - begin, n - begin, {lower + begin * row, 1, row}, {lower + begin * row + begin, row, 1},
+                    nullptr, T(1), {factor + begin, row, 1}, Part::kAll, Sum::kIsAdded},
                    1);
   });
 }
@@ -233,7 +223,6 @@ void invert_factored(Index n, T* factor, T* lower, Index row, int n_threads) {
 #define PYDIRECT_DENSE(T)                                                                            \
   template void add_product(const DenseProduct<T>&, int);                                           \
   template Index factorise(Index, T*, Index, int);                                                  \
-  template void mirror_lower_triangle(Index, T*, Index, int);                                       \
   template void invert_factored(Index, T*, T*, Index, int);                                         \
   template void solve_lower(Index, Index, const Strided<const T>&, const Strided<T>&, int);
 PYDIRECT_DENSE(float)

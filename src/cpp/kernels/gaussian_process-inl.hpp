@@ -37,11 +37,10 @@ void covariance_row(const CovarianceRow& p) {
   for (Index k = 0; k < p.n; k += PackD::lanes) {
     const PackD t = root * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
     const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
-    PackD r = load(p.isotropic + k);
-    if (second == kOfDistance) r = sqrt(distance_squared(r, load(p.isotropic_norm + k), p.own_isotropic_norm));
-    const PackD rough = broadcast(p.isotropic_amplitude) * (second == kOfPairs ? r : exp(zero - r));
+    const PackD r = second == kOfDistance ? broadcast(p.rate) * load(p.distance + k) : load(p.second + k);
+    const PackD rough = broadcast(p.second_amplitude) * (second == kOfPairs ? r : exp(zero - r));
     store(p.ard + k, Matern::slope(t, e));
-    if (second == kOfDistance) store(p.isotropic + k, r);
+    store(p.second + k, rough);
     store(p.covariance + k, Matern::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
                                 broadcast(p.constant));
   }
@@ -76,26 +75,28 @@ void pairs_row(const AxesRow& p) {
 
 template <SecondPart second>
 void covariance_gradient_row(CovarianceGradientRow& p) {
-  PackD sums[4] = {broadcast(0.0), broadcast(0.0), broadcast(0.0), broadcast(0.0)};
-  double last[PackD::lanes];
-  const PackD half = broadcast(0.5), own = broadcast(p.own_alpha), zero = broadcast(0.0);
+  const PackD zero = broadcast(0.0), half = broadcast(0.5), own = broadcast(p.alpha[p.own]);
+  PackD sums[5] = {zero, zero, zero, zero, zero};
+  double edge[PackD::lanes];
   for (Index k = 0; k < p.n; k += PackD::lanes) {
     PackD m = half * (load(p.inverse + k) - own * load(p.alpha + k));
-    if (k + PackD::lanes > p.n) {  // the padding of the last pack counts for nothing
-      store(last, m);
-      for (Index i = p.n - k; i < PackD::lanes; ++i) last[i] = 0.0;
-      m = load(last);
+    if (k == 0 || k + PackD::lanes > p.n) {  // what stands beside the triangle counts for nothing
+      store(edge, m);
+      for (Index i = 0; i < PackD::lanes; ++i)
+        if (k + i < p.own || k + i >= p.n) edge[i] = 0.0;
+      m = load(edge);
     }
-    const PackD r = load(p.isotropic + k), scaled = m * broadcast(p.isotropic_amplitude);
-    const PackD rough = scaled * (second == kOfPairs ? r : exp(zero - r));
-    if (second != kOfDistance) store(p.isotropic + k, second == kOfPairs ? scaled : rough);
-    store(p.distance_weight + k, zero - m * load(p.ard + k));
+    const PackD rough = m * load(p.second + k), weight = zero - m * load(p.ard + k);
+    if (second != kOfDistance) store(p.second + k, second == kOfPairs ? m * broadcast(p.second_amplitude) : rough);
+    store(p.distance_weight + k, weight);
+    store(p.column_sums + k, load(p.column_sums + k) + weight);
     sums[0] = sums[0] + rough;
-    sums[1] = sums[1] + rough * r;
+    if (second == kOfDistance) sums[1] = sums[1] + rough * (broadcast(p.rate) * load(p.distance + k));
     sums[2] = sums[2] + m * load(p.linear + k);
     sums[3] = sums[3] + m;
+    sums[4] = sums[4] + weight;
   }
-  for (int i = 0; i < 4; ++i) p.sums[i] = sum_lanes(sums[i]);
+  for (int i = 0; i < 5; ++i) p.sums[i] = sum_lanes(sums[i]);
 }
 
 void product_gradient_row(const AxesGradientRow& p) {

@@ -9,44 +9,46 @@ namespace pydirect {
 // the mean over pairs of axes of M(|p_j − p_j'|) M(|p_k − p_k'|), M(t) = (1 + t + t²/3) exp(−t).
 enum SecondPart { kOfDistance, kOfAxes, kOfPairs, kSecondParts };
 
-// One row i of the covariance  a_A Matérn(|x_A − x_A'|) + a_I exp(−r) + a_L x_L·x_L' + constant, columns 0..i; r is
-// |x_I − x_I'| or Σ|p − p'|; of pairs, it is their mean itself that comes in and counts. Inner products come in; what the gradient needs again goes out
-// in their place.
+// Rows are those of the upper triangle from the pack on that holds the diagonal: `own` columns stand before it.
+
+// One row of the covariance  a_A Matérn(|x_A − x_A'|) + a_I exp(−ρr) + a_L x_L·x_L' + constant; ρr is ρ|x_I − x_I'|, or
+// Σ|p − p'|; of pairs, the mean itself comes in. What the gradient needs again goes out.
 struct CovarianceRow {
-  Index n;               // columns
-  double* ard;           // in: x_A·x_A';  out: −∂(a_A Matérn)/∂|x_A − x_A'|²
-  double* isotropic;     // in: x_I·x_I', or what axes_row returns;  out: r
-  const double* linear;  // x_L·x_L'
-  const double* ard_norm;        // |x_A|² of every column
-  const double* isotropic_norm;  // |x_I|²
-  double own_ard_norm, own_isotropic_norm;
-  double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
-  double* covariance;    // out
+  Index n;                 // columns
+  double* ard;             // in: x_A·x_A';  out: −∂(a_A Matérn)/∂|x_A − x_A'|²
+  double* second;          // in, but for distances: what axes_row returns;  out: the second part
+  const double* distance;  // |x_I − x_I'|
+  const double* linear;    // x_L·x_L'
+  const double* ard_norm;  // |x_A|² of every column
+  double own_ard_norm, rate;
+  double ard_amplitude, second_amplitude, linear_amplitude, constant;
+  double* covariance;      // out
 };
 
-// Row i of Σ|p − p'|, or of the mean over pairs, columns 0..i.
+// One row of Σ|p − p'|, or of the mean over pairs.
 struct AxesRow {
   Index n, n_axes, stride;
   const double* axes;  // (n_axes, stride): p of every column
-  Index own;           // i
+  Index own;
   double* distance;    // out
 };
 
-// Row i of the gradient. M = ½ (K⁻¹ − ααᵀ) is the derivative of −log N(y; 0, K) in K.
+// One row of the gradient. M = ½ (K⁻¹ − ααᵀ) is the derivative of −log N(y; 0, K) in K.
 struct CovarianceGradientRow {
-  Index n;
+  Index n, own;
   const double* inverse;     // row of K⁻¹
   const double* alpha;       // K⁻¹y
-  double own_alpha;
   const double* ard;         // as the forward pass left them
-  double* isotropic;         // r;  of axes, out: M k_I, of pairs M a_I, zero in the padding
+  double* second;            // of axes, out: M k_I, of pairs M a_I, zero beside the triangle
+  const double* distance;
   const double* linear;
-  double isotropic_amplitude;
-  double* distance_weight;   // out: M ∂(a_A Matérn)/∂|x_A − x_A'|²
-  double sums[4];            // out: Σ M k_I, Σ M k_I r, Σ M x_L·x_L', Σ M over the row
+  double rate, second_amplitude;
+  double* distance_weight;   // out: M ∂(a_A Matérn)/∂|x_A − x_A'|², zero beside the triangle
+  double* column_sums;       // to which it is added
+  double sums[5];            // out: over the row of M k_I, M k_I ρr, M x_L·x_L', M and distance_weight
 };
 
-// Σ M ∂k_I/∂log ℓ_j over row i, for every axis j.
+// Σ M ∂k_I/∂log ℓ_j over the row, for every axis j.
 struct AxesGradientRow {
   AxesRow rows;     // `distance`, in: what gradient_row leaves
   double* scratch;  // (3, n_axes, kLevelPadding)

@@ -32,8 +32,6 @@ LOG_LINEAR = (-0.5, 1.0)
 LOG_LENGTH_SCALE = (np.sqrt(2.0), 0.5)
 LOG_NOISE_BOUNDS = (float(np.log(1e-5)), float(np.log(4.0)))
 LOG_BOUNDS = (-12.0, 12.0)
-# Value returned for parameters whose covariance cannot be factorised.
-BAD_POINT = 1e10
 # The product over axes starts flat: the median of its length-scales is this many times the number of axes. Those of
 # pairs are as long as the inputs vary.
 LOG_PRODUCT = (np.log(0.3), 2.0)
@@ -76,16 +74,19 @@ class MarginalLikelihood:
         linear = linear_inputs(x, n_linear) if linear is None else linear
         self.tied = np.arange(x.shape[1]) if tied is None else tied
         self.n_rows, self.d = len(x), int(self.tied.max(initial=-1)) + 1
-        self.x, self.y, self.weight, self.n_linear = np.ascontiguousarray(x), y, sample_weight, linear.shape[1]
-        self.products, self.linear = (self._padded(product(rows, rows.T)) for rows in (self.x, linear))
+        self.x, self.y, self.n_linear = np.ascontiguousarray(x), np.ascontiguousarray(y), linear.shape[1]
+        self.weight, self.linear = np.ascontiguousarray(sample_weight), self._padded(product(linear, linear.T))
+        self.distances = self._padded(distances_within(self.x))
         self.n_threads = resolve_n_threads()
         self.of_copies = terms_of_copies(sample_weight if copies is None else copies, y.shape[1])
         self.mean, self.sd, self.start = _prior(self.d, int(self.tied[:n_linear].max(initial=-1)) + 1)
 
     @cached_property
-    def _work(self) -> FloatArray:
-        """Memory of evaluations, (4, n_rows, stride)."""
-        return np.empty((4, *self.products.shape))
+    def function(self) -> _core.MarginalLikelihood:
+        """Value and gradient at θ, compiled."""
+        own = self.x, self.y, self.weight, self.distances, self.linear, self.tied, self.n_linear, self.mean, self.sd
+        kernel = self.axis_columns, self.order == PAIRS, round(2 * self.smoothness)
+        return _core.MarginalLikelihood(*own, *kernel, *self.of_copies, self.n_threads)
 
     def _padded(self, rows: FloatArray) -> FloatArray:
         # Rows an odd number of packs apart: columns of a power of two would share few places of the cache.
@@ -108,7 +109,7 @@ class MarginalLikelihood:
     def at(self, smoothness: float) -> Self:
         """Return the same with a kernel of this smoothness, which may be evaluated beside this."""
         other = copy.copy(self)
-        other.__dict__.pop("_work", None)
+        other.__dict__.pop("function", None)
         other.smoothness, other.n_threads = smoothness, resolve_n_threads()
         return other
 
@@ -145,30 +146,16 @@ class MarginalLikelihood:
         rates[self.axes] = 1 / value[3 + d : -1]
         return KernelHyperparameters(noise, ard, scales, 0.0, 1.0, *others, rough, rates, self.order)
 
-    def penalty(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        """Return −log prior, a pseudo-Huber function (Gaussian centre, exponential tails), and its gradient."""
-        z = (theta - self.mean) / self.sd
-        root = np.sqrt(1 + z * z)
-        return float((root - 1).sum()), z / root / self.sd
-
     def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
         """Return −log N(y; 0, K) − log prior and its gradient, (n_parameters,)."""
-        d, of_pairs, p = self.d, self.order == PAIRS, np.exp(theta)
-        amplitudes, rates = p[[1, 2 + d, -1, -1]], (np.sqrt(5.0) if of_pairs else 1.0) / p[3 + d : -1]
-        amplitudes[2:] = amplitudes[2] / max(self.n_linear, 1), 1.0
-        rows = self.x, self.y, p[0] / self.weight, self.products, self.linear, p[2 : 2 + d][self.tied], amplitudes
-        axes = rates, self.axis_columns, of_pairs, self._work
-        sums, is_valid = _core.marginal_likelihood(*rows, round(2 * self.smoothness), *axes, self.n_threads)
-        if not is_valid or not np.isfinite(sums).all():
-            return BAD_POINT, np.zeros_like(theta)
-        penalty, gradient = self.penalty(theta)
-        of_inputs, (slope, rest) = 5 + len(rates), self.of_copies
-        gradient[:2] += sums[1:3]
-        gradient[2 : 2 + d] += np.bincount(self.tied, sums[of_inputs:], d)
-        gradient[[2 + d, -1]] += sums[3:5]
-        gradient[3 + d : -1] += sums[5:of_inputs]
-        gradient[0] -= slope
-        return float(sums[0] - slope * theta[0] - rest) + penalty, gradient
+        return self.function(theta)
+
+
+def distances_within(x: FloatArray) -> FloatArray:
+    """Return the distances between rows, (n_rows, n_rows)."""
+    squares = product(x, x.T)
+    norms = squares.diagonal().copy()
+    return np.sqrt(np.maximum(norms[:, None] + norms - 2 * squares, 0.0))
 
 
 def terms_of_copies(copies: FloatArray, n_outputs: int) -> tuple[float, float]:

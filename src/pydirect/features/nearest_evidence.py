@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from pydirect import _core
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
-from pydirect.features.marginal_likelihood import BAD_POINT, MarginalLikelihood, terms_of_copies
+from pydirect.features.marginal_likelihood import MarginalLikelihood, terms_of_copies
 
 # Most inputs of the metric in which rows are near, all categories of a column counting as one: those along which the
 # function changes most.
@@ -68,6 +68,11 @@ class NearestEvidence:
         other.exact = self.exact.at(smoothness)
         return other
 
+    @property
+    def function(self) -> Self:
+        """Value and gradient at θ."""
+        return self
+
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the hyperparameters of θ."""
         return self.exact.unpack(theta, n_evaluations)
@@ -114,7 +119,7 @@ class NearestEvidence:
         d, p, n_outputs = self.d, self.unpack(theta), self.y.shape[1]
         sums, is_valid = self._sums(p)
         if not is_valid or not np.isfinite(sums).all():
-            return BAD_POINT, np.zeros_like(theta)
+            return _core.BAD_POINT, np.zeros_like(theta)
         value, noise, ard, isotropic, distance = sums[:5]
         gradient = np.zeros_like(theta)
         gradient[:2] = noise, ard
@@ -128,8 +133,9 @@ class NearestEvidence:
             misfit = 0.5 * self.trend_square / slope
             value += count * np.log(slope) + misfit
             gradient[4 + d] = count - misfit
-        added, of_added = self.exact(theta) if self.adds_exact else self.exact.penalty(theta)
-        return (BAD_POINT, np.zeros_like(theta)) if added == BAD_POINT else (float(value) + added, gradient + of_added)
+        added, of_added = (self.exact.function if self.adds_exact else self.exact.function.penalty)(theta)
+        is_bad = added == _core.BAD_POINT
+        return (added, of_added) if is_bad else (float(value) + added, gradient + of_added)
 
     def _sums(self, p: KernelHyperparameters, *outputs: FloatArray) -> tuple[FloatArray, bool]:
         """Return the value and its gradient, or the value alone and, in `outputs`, weights and variances of targets."""

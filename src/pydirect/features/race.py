@@ -80,7 +80,7 @@ def descend(
             objective.update(descent.x)
             descent.forget_value()
             values = []  # of a function that was another
-        if not descent.iterate(objective, n):
+        if not descent.iterate(objective.function, n):
             break
         values.append(n * descent.value)
         if patience is not None and len(values) > patience.iterations:

@@ -21,16 +21,16 @@ from statistics import median_high
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq
 
-from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray, as_number
 from pydirect.optimize.cholesky import SINGLE_RANGE, factorise_ridge, solve_factored
 from pydirect.statistics.gaussian import TargetStatistics
 from pydirect.statistics.rotated import RotatedStatistics, RotatedTarget, as_rotated_target
 
-# Two parameters are found to rounding, so that data that differ by rounding only give models that do.
-TO_ROUNDING = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 200}
+# Two parameters are found to rounding, so that data that differ by rounding only give models that do: what the last of
+# Newton's steps in log units leaves is of the order of its square.
+MOST_MOVES, LAST_MOVE, LONGEST_MOVE = 100, 1e-6, 3.0
 # Random signs; up to so many weights, traces are computed.
 N_PROBES, FEW_WEIGHTS = 64, 200
 # Distance in log ridge at which Hermite's rule integrates γ more precisely than random signs know it.
@@ -82,17 +82,25 @@ def log_evidence(rotated: RotatedTarget | RotatedStatistics, noise: float, scale
     >>> bool(np.isclose(value, -0.5 * (np.log(2 * np.pi * 4) + 2**2 / 4)))
     True
     """
-    target = as_rotated_target(rotated)
-    eigenvalues, c, yty, n = target.eigenvalues, target.c, target.yty, target.n_samples
-    total = noise + scale * eigenvalues  # variance of the data along each direction, times nothing else
-    fit = scale * c**2 / total
-    residual = max(yty - fit.sum(), 0.0) / noise
-    value = -0.5 * (n * np.log(2 * np.pi * noise) + np.log1p(scale * eigenvalues / noise).sum() + residual)
-    share = scale * eigenvalues / total  # how much of each direction the data determine
-    pull = scale * c**2 / total**2
-    d_noise = -0.5 * (n - share.sum() - residual + pull.sum())
-    d_scale = -0.5 * (share.sum() - pull.sum())
-    return float(value), np.array([d_noise, d_scale])
+    return _evidence(as_rotated_target(rotated), noise, scale)[:2]
+
+
+def _evidence(target: RotatedTarget, noise: float, scale: float) -> tuple[float, FloatArray, FloatArray]:
+    """Return the log evidence, its gradient (2,) and its second derivatives (2, 2) in log noise and log scale."""
+    n, spread = target.n_samples, scale * target.eigenvalues
+    total = noise + spread  # variance of the data along each direction, times nothing else
+    share = spread / total  # how much of each direction the data determine
+    fit = scale * target.c**2 / total
+    left = noise / total  # of share, what lacks to one
+    pull = fit / total
+    residual = max(target.yty - fit.sum(), 0.0) / noise
+    value = -0.5 * (n * np.log(2 * np.pi * noise) + np.log1p(spread / noise).sum() + residual)
+    determined, pulled, slope = share.sum(), pull.sum(), (share * left).sum()
+    bend = 2 * (pull * left).sum()
+    of_both = 0.5 * (slope - bend)
+    curvature = [[-0.5 * (slope + residual - pulled - bend), of_both], [of_both, -0.5 * (slope + pulled - bend)]]
+    gradient = [-0.5 * (n - determined - residual + pulled), -0.5 * (determined - pulled)]
+    return float(value), np.array(gradient), np.array(curvature)
 
 
 def maximise_evidence(
@@ -103,7 +111,7 @@ def maximise_evidence(
     fit_noise: bool = True,
     prior_sd: tuple[float, float] | None = None,
 ) -> tuple[float, float]:
-    """Noise variance and prior variance that maximise the evidence, from a start.
+    """Noise variance and prior variance that maximise the evidence, from a start, by Newton's method.
 
     Parameters
     ----------
@@ -140,44 +148,48 @@ def maximise_evidence(
     target = as_rotated_target(rotated)
     yty, n = target.yty, target.n_samples
     start = np.log([noise, scale])
-    free = slice(0 if fit_noise else 1, 2)
     tightness = np.zeros(2) if prior_sd is None else np.array(prior_sd) ** -2.0
 
-    def negative(moved: FloatArray) -> tuple[float, FloatArray]:
-        theta = np.append(start[: free.start], moved)
-        value, gradient = log_evidence(target, *np.exp(theta))
-        pull = tightness * (theta - start)
-        return float(0.5 * pull @ (theta - start) - value) / n, (pull - gradient)[free] / n
+    def negative(theta: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        value, gradient, curvature = _evidence(target, *np.exp(theta).tolist())
+        away = tightness * (theta - start)
+        return 0.5 * float(away @ (theta - start)) - value, away - gradient, np.diag(tightness) - curvature
 
     # Noise between a hundred-thousandth and a hundred of the targets' spread.
     middle = np.log(yty / n) if yty > 0 else 0.0
-    bounds = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))])[free]
-    begin = np.clip(start[free], *bounds.T)
-    with single_blas_thread():
-        best = minimize(negative, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=TO_ROUNDING)
-        found = np.exp(_polished(negative, best.x, bounds))
-    return float(found[0]) if fit_noise else noise, float(found[-1])
+    lower, upper = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))]).T
+    theta = np.clip(start, lower, upper)
+    value, gradient, curvature = negative(theta)
+    for _ in range(MOST_MOVES):
+        free = ~((theta <= lower) & (gradient > 0) | (theta >= upper) & (gradient < 0)) & [fit_noise, True]
+        move = _newton_move(gradient * free, curvature)
+        while True:
+            moved = np.clip(theta + move, lower, upper)
+            found, is_last = negative(moved), np.abs(move).max() < LAST_MOVE
+            if is_last or found[0] <= value:
+                break
+            move *= 0.25
+        theta, (value, gradient, curvature) = moved, found
+        if is_last:
+            break
+    found = np.exp(theta)
+    return float(found[0]) if fit_noise else noise, float(found[1])
 
 
-def _polished(
-    objective: Callable[[FloatArray], tuple[float, FloatArray]], theta: FloatArray, bounds: FloatArray
-) -> FloatArray:
-    """Newton steps from near a minimum, by differences of the gradient.
+def _newton_move(gradient: FloatArray, curvature: FloatArray) -> FloatArray:
+    """Return a step downhill, Newton's where the curvature, (2, 2), is positive; entries that rest have no slope.
 
-    Values determine a minimum to the square root of rounding only, gradients to rounding: data that differ by rounding
-    then give parameters that do.
+    Its length in each parameter is bounded: far from the minimum the function is not quadratic.
     """
-    step = 1e-4 * np.eye(len(theta))
-    for _ in range(3):
-        hessian = np.stack([(objective(theta + e)[1] - objective(theta - e)[1]) / 2e-4 for e in step])
-        values, vectors = np.linalg.eigh(hessian + hessian.T)
-        if values[0] <= 0:
-            break
-        move = vectors @ (vectors.T @ objective(theta)[1] * 2 / values)
-        if np.abs(move).max() > 1e-3:  # at a bound, or where the evidence says nothing
-            break
-        theta = np.clip(theta - move, *bounds.T)
-    return theta
+    free = gradient != 0
+    curvature = np.where(np.outer(free, free), curvature, np.eye(2))
+    (a, b), (_, c) = curvature.tolist()
+    mean, root = 0.5 * (a + c), np.hypot(0.5 * (a - c), b)
+    if mean - root < 1e-8 * (abs(mean) + root):  # a saddle: positive in all directions by as much as in the steepest
+        shift = 2 * root - mean + abs(mean)
+        a, c = a + shift, c + shift
+    move = np.array([b * gradient[1] - c * gradient[0], b * gradient[0] - a * gradient[1]]) / (a * c - b * b)
+    return move / max(1.0, float(np.abs(move).max()) / LONGEST_MOVE)
 
 
 # --- by factorisations

@@ -179,7 +179,7 @@ class LatentMarginalLikelihood(MarginalLikelihood):
     def _forget(self) -> Self:
         self.sites: Sites | None = None
         self.likelihood = self._given
-        self.step, self.constant = 1.0, 0.0
+        self.step, self.of_copies = 1.0, (0.0, 0.0)
         return self
 
     def at(self, smoothness: float) -> Self:
@@ -187,10 +187,6 @@ class LatentMarginalLikelihood(MarginalLikelihood):
 
     def with_axes(self, axes: NDArray[np.intp], order: int = 0) -> Self:
         return super().with_axes(axes, order)._forget()
-
-    def __call__(self, theta: FloatArray) -> tuple[float, FloatArray]:
-        value, gradient = super().__call__(theta)
-        return value + self.constant, gradient
 
     def update(self, theta: FloatArray) -> None:
         """Bring q up to date at given hyperparameters, by steps of the natural gradient that raise the ELBO.
@@ -220,7 +216,8 @@ class LatentMarginalLikelihood(MarginalLikelihood):
         # The regression on the sites' responses, and what makes its value that of the ELBO.
         assert self.sites is not None
         self.y, self.weight = self.sites.responses / self.unit, self.sites.second
-        self.constant = moments.log_evidence - elbo + self.y.size * np.log(self.unit)
+        self.of_copies = 0.0, float(elbo - moments.log_evidence - self.y.size * np.log(self.unit))
+        self.__dict__.pop("function", None)
 
     def _elbo(self, moments: Moments) -> tuple[float, RowTerms]:
         expected = self.likelihood.expected(moments.mean, moments.variance)

@@ -42,12 +42,8 @@ void add_product(const DenseProduct<T>& p, int n_threads);
 template <class T>
 Index factorise(Index n, T* a, Index row, int n_threads);
 
-// The lower triangle of a (n, n), row by row, becomes the upper one too.
-template <class T>
-void mirror_lower_triangle(Index n, T* a, Index row, int n_threads);
-
-// The upper factor R of A = RᵀR (n, n), row by row, becomes A⁻¹ on and below the diagonal; what is above it is undefined.
-// lower (n, n), of the same stride from row to row: becomes R⁻ᵀ.
+// The upper factor R of A = RᵀR (n, n), row by row, becomes A⁻¹ on and above the diagonal; what is below it is zero or
+// undefined. lower (n, n), of the same stride from row to row: becomes R⁻ᵀ on and below the diagonal.
 template <class T>
 void invert_factored(Index n, T* factor, T* lower, Index row, int n_threads);
 

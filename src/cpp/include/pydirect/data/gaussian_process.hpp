@@ -1,6 +1,8 @@
 // Covariance of the Gaussian process behind the features, and the gradient of its marginal likelihood.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cross_covariance.hpp"
 #include "kernels/gaussian_process.hpp"
 #include "pydirect/types.hpp"
@@ -14,7 +16,7 @@ struct MarginalLikelihood {
   const double* x;         // (n, n_inputs)
   const double* y;         // (n, n_targets)
   const double* noise;     // (n,)
-  const double* products;  // x·x'
+  const double* distances;  // |x − x'|
   const double* linear;    // x_L·x_L'
   const double* length_scales;  // (n_inputs,)
   double ard_amplitude, second_amplitude, linear_amplitude, constant;
@@ -34,6 +36,25 @@ struct MarginalLikelihood {
 // amplitudes, of the second part's length-scales and of those of every input: (n_sums,). work: (4, n, stride). Returns
 // whether K could be factorised; nothing else is written where it could not.
 bool marginal_likelihood(const MarginalLikelihood& problem, double* work, double* sums, int n_threads);
+
+constexpr double kBadPoint = 1e10;  // the value where K cannot be factorised, with a gradient of zero
+
+// −log posterior of θ = log [noise, a_A, ℓ_A (n_scales,), a_I, ℓ_I or those of axes, a_L], the prior included, less slope
+// · log noise + rest.
+struct KernelPosterior {
+  MarginalLikelihood rows;  // but for what θ says
+  const std::int64_t* tied;  // (n_inputs,): the length-scale of each
+  const double* weight;      // (n,), by which the noise is divided
+  const double *mean, *sd;
+  Index n_scales, n_linear;
+  double slope, rest;
+
+  Index n_parameters() const { return 4 + n_scales + rows.n_rates(); }
+  // −log prior, a pseudo-Huber function (Gaussian centre, exponential tails).
+  double penalty(const double* theta, double* gradient) const;
+  // work: (4, n, stride).
+  double operator()(const double* theta, double* gradient, double* work, int n_threads) const;
+};
 
 // Covariance between rows and others; x_linear and strips are found here: the linear part reaches as far as
 // ±linear_reach. twice_smoothness: 1, 3 or 5.
