@@ -71,6 +71,16 @@ def test_bounds_are_kept_and_updates_come_between_the_iterations():
     assert abs(found.theta[0]) <= 3
 
 
+def test_a_run_that_has_arrived_goes_on_where_an_update_moves_the_valley():
+    class Moving(Valley):
+        def __call__(self, theta):
+            away = theta - self.updates
+            return away @ away, 2 * away
+
+    found = descend(Moving(iterations_between_updates=10), RaceRun("a", np.array([2.5, 2.0])), 12)
+    assert found.theta[1] > 1.5  # the first was at 1
+
+
 class Quadratic:
     """½ n (θ − centre)ᵀ H (θ − centre), counting evaluations."""
 

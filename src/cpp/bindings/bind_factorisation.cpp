@@ -20,6 +20,16 @@ py::tuple cholesky_of(const Array<double>& matrix, const Array<double>& ridge, c
   return py::make_tuple(factor, order, rank);
 }
 
+Array<std::int64_t> largest_pivots_of(Array<double> matrix, Index n_order, double least, int n_threads) {
+  const Index n = matrix.shape(0);
+  require_shape(matrix, "matrix", {n, n});
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  double* const data = matrix.mutable_data();
+  const Index rank = without_gil([&] { return largest_pivots(n, data, n_order, least, order.data(), n_threads); });
+  order.resize(static_cast<std::size_t>(rank));
+  return copy(order);
+}
+
 Array<double> inverse_diagonal_of(const Array<double>& factor, int n_threads) {
   const Index n = factor.shape(0);
   require_shape(factor, "factor", {n, n});
@@ -35,6 +45,7 @@ Array<double> inverse_diagonal_of(const Array<double>& factor, int n_threads) {
 void bind_factorisation(py::module_& m) {
   m.def("cholesky", &cholesky_of, "matrix"_array, "ridge"_array, "scale"_array, "pivot"_a, "matrix_scale"_a,
         "n_threads"_a);
+  m.def("largest_pivots", &largest_pivots_of, "matrix"_array, "n_order"_a, "least"_a, "n_threads"_a);
   m.def("inverse_diagonal", &inverse_diagonal_of, "factor"_array, "n_threads"_a);
 }
 

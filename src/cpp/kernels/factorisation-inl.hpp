@@ -78,7 +78,7 @@ PYDIRECT_INLINE PackD pivoted_groups(const PivotedRow& p, Index first, Index n, 
     store(panel + w * p.group_stride + p.n_earlier * PackD::lanes, x);
     const PackD d = load(diagonal + w * PackD::lanes) - x * x;
     store(diagonal + w * PackD::lanes, d);
-    smallest = min(smallest, d);
+    smallest = min(smallest, broadcast(p.sign) * d);
   }
   return smallest;
 }

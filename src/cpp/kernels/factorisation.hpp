@@ -15,7 +15,8 @@ struct PivotedRow {
   double* row;  // of the matrix; the last group may be cut off
   Index n_columns;
   double inverse_pivot;
-  double* diagonal;  // Schur complement: less the squares of the new row; infinite beyond n_columns
+  double* diagonal;  // Schur complement: less the squares of the new row; beyond n_columns infinite, times the sign
+  double sign;       // ±1: of the next pivot, the least diagonal times it
 };
 
 struct FactorisationKernels {

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import lapack
 
-from pydirect._threads import single_blas_thread
+from pydirect import _core
+from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_float_array
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import LARGEST, InputMap
@@ -140,9 +140,9 @@ def spread_landmarks(candidates: FloatArray, kernel: KernelHyperparameters, size
     The order is that of a Cholesky factorisation with pivots, so that leading ones are those of fewer; it ends where
     nothing is missed that noise does not hide.
     """
-    with single_blas_thread():
-        _, order, rank, _ = lapack.dpstrf(kernel.covariance(candidates, candidates), tol=HIDDEN * kernel.noise_variance)
-    return np.ascontiguousarray(candidates[order[: min(rank, size)] - 1])
+    least, n_threads = HIDDEN * kernel.noise_variance, resolve_n_threads()
+    order = _core.largest_pivots(kernel.covariance(candidates, candidates, n_threads), size, least, n_threads)
+    return np.ascontiguousarray(candidates[order])
 
 
 def choose_landmarks(inputs: FloatArray, rows: TrainingRows, rng: np.random.Generator, size: int) -> FloatArray:

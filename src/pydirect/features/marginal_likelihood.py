@@ -16,10 +16,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from pydirect import _core
-from pydirect._dense import product
+from pydirect._dense import cholesky, gram, product, solve_lower
 from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import PAIRS, KernelHyperparameters, linear_inputs
@@ -91,7 +90,9 @@ class MarginalLikelihood:
     def _padded(self, rows: FloatArray) -> FloatArray:
         # Rows an odd number of packs apart: columns of a power of two would share few places of the cache.
         width = _core.LEVEL_PADDING
-        return np.pad(rows, ((0, 0), (0, (width - self.n_rows) % (2 * width))))
+        padded = np.zeros((len(rows), self.n_rows + (width - self.n_rows) % (2 * width)))
+        padded[:, : self.n_rows] = rows
+        return padded
 
     @property
     def n_values(self) -> int:
@@ -120,7 +121,9 @@ class MarginalLikelihood:
         centre, spread = LOG_PAIRS if order == PAIRS else (LOG_AXIS[0] + np.log(len(axes)), LOG_AXIS[1])
         parts = np.repeat([[LOG_PRODUCT[0], centre], [LOG_PRODUCT[1], spread]], (1, len(axes)), axis=1)
         of_parts = zip((self.mean, self.sd, self.start), parts[[0, 1, 0]], strict=True)
-        other.mean, other.sd, other.start = (np.r_[own[: 2 + self.d], part, own[-1]] for own, part in of_parts)
+        other.mean, other.sd, other.start = (
+            np.concatenate([own[: 2 + self.d], part, own[-1:]]) for own, part in of_parts
+        )
         return other
 
     def theta_of(self, kernel: KernelHyperparameters) -> FloatArray:
@@ -230,10 +233,11 @@ class Referee:
         variance = noise / weight + missing
         root = np.sqrt(variance)[:, None]
         scaled, y = phi / root, y / root
-        precision = scaled.T @ scaled
+        n_threads = resolve_n_threads()
+        precision = gram(scaled, n_threads=n_threads)
         precision[np.diag_indices_from(precision)] += 1.0
-        factor = np.linalg.cholesky(precision)
-        pulled = solve_triangular(factor, scaled.T @ y, lower=True)
+        factor = cholesky(precision, n_threads)[0]
+        pulled = solve_lower(factor, product(scaled.T, y, n_threads), n_threads)
         squares = np.square(y).sum() - np.square(pulled).sum()
         log_determinant = np.log(2 * np.pi * variance).sum() + 2 * np.log(factor.diagonal()).sum()
         slope, rest = terms_of_copies(copies, y.shape[1])

@@ -68,11 +68,6 @@ class NearestEvidence:
         other.exact = self.exact.at(smoothness)
         return other
 
-    @property
-    def function(self) -> Self:
-        """Value and gradient at θ."""
-        return self
-
     def unpack(self, theta: FloatArray, n_evaluations: int = 0) -> KernelHyperparameters:
         """Return the hyperparameters of θ."""
         return self.exact.unpack(theta, n_evaluations)

@@ -73,15 +73,20 @@ def descend(
     lower, upper = bounds.T.copy()
     descent = _core.Descent(run.theta, lower, upper, scale, steps)
     values: list[float] = []
-    for iteration in range(n_iterations):
+    since = between = objective.iterations_between_updates
+    for _ in range(n_iterations):
         if stop is not None and stop.is_set():
             raise KeyboardInterrupt
-        if iteration % objective.iterations_between_updates == 0:
+        if since == between:
             objective.update(descent.x)
             descent.forget_value()
-            values = []  # of a function that was another
-        if not descent.iterate(objective.function, n):
-            break
+            values, since = [], 0  # of a function that was another
+        since += 1
+        if not descent.iterate(getattr(objective, "function", objective), n):
+            if since == 1 or between > n_iterations:
+                break
+            since = between  # brought up to date, the function may have a way down
+            continue
         values.append(n * descent.value)
         if patience is not None and len(values) > patience.iterations:
             if values[-1 - patience.iterations] - values[-1] < patience.gain * objective.n_rows:

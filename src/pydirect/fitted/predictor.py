@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Annotated, Any, Self, cast
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import t as student_t
+from scipy.special import ndtri, stdtrit
 
 from pydirect._dense import product
 from pydirect._validation import FloatArray
@@ -135,7 +134,7 @@ class Units:
         if factor == 1.0 or not heavy_tails:
             return replace(self, calibration=factor, fitted_calibration=factor)
         degrees = max(LEAST_DEGREES, min(n_rows - 1, max(DEGREES, n_rows / ROWS_PER_DEGREE)))
-        factor *= float(ndtri(0.95) / student_t.ppf(0.95, degrees) * np.sqrt(degrees / (degrees - 2)))
+        factor *= float(ndtri(0.95) / stdtrit(degrees, 0.95) * np.sqrt(degrees / (degrees - 2)))
         return replace(self, calibration=factor, fitted_calibration=factor, degrees=degrees)
 
     @cached_property
@@ -192,7 +191,7 @@ def factor_of_few_rows(n_rows: float) -> float:
     if n_rows >= MANY_ROWS:
         return 1.0
     n_rows = max(n_rows, 2.0)  # a single row leaves all open
-    return float(student_t.ppf(0.95, n_rows - 1) / ndtri(0.95) * np.sqrt((n_rows + 2) / n_rows))
+    return float(stdtrit(n_rows - 1, 0.95) / ndtri(0.95) * np.sqrt((n_rows + 2) / n_rows))
 
 
 def check_target_size(size: float) -> None:

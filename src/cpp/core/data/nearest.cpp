@@ -13,6 +13,18 @@ namespace {
 
 constexpr Index kSearchesPerChunk = 16;
 constexpr Index kGroupsPerChunk = 2;
+constexpr Index kStrips = 32;  // of every so many distances the least
+
+// A distance that the k nearest do not exceed, and few others: the k-th of the least of strips.
+float limit_of(const float* distances, Index n, Index k) {
+  if (k > kStrips || n <= 2 * kStrips) return INFINITY;
+  float least[kStrips];
+  std::copy_n(distances, kStrips, least);
+  for (Index j = kStrips; j + kStrips <= n; j += kStrips)
+    for (Index q = 0; q < kStrips; ++q) least[q] = std::min(least[q], distances[j + q]);
+  std::nth_element(least, least + k - 1, least + kStrips);
+  return least[k - 1];
+}
 
 // Values of eight targets' rows, from one of every row.
 template <class Value>
@@ -68,22 +80,19 @@ struct Scratch {
 void nearest_preceding(const NearestSearch& p, std::int64_t* out, int n_threads) {
   for_chunks(p.n_targets, kSearchesPerChunk, n_threads, [&](Index begin, Index end) {
     std::vector<float> distances(static_cast<std::size_t>(p.stride)), own(static_cast<std::size_t>(p.n_inputs));
-    std::vector<std::pair<float, std::int64_t>> nearest;  // a heap, the farthest first
+    std::vector<std::pair<float, std::int64_t>> nearest;
     for (Index i = begin; i < end; ++i) {
       const Index target = p.targets[i];
       for (Index c = 0; c < p.n_inputs; ++c) own[static_cast<std::size_t>(c)] = p.x[c * p.stride + target];
       kernels().nearest.scan(p.x, p.n_inputs, p.stride, target, own.data(), distances.data());
       nearest.clear();
-      for (Index j = 0; j < target; ++j) {
-        const float distance = distances[static_cast<std::size_t>(j)];
-        if (Index(nearest.size()) < p.n_neighbours) {
-          nearest.emplace_back(distance, j);
-          std::push_heap(nearest.begin(), nearest.end());
-        } else if (distance < nearest.front().first) {
-          std::pop_heap(nearest.begin(), nearest.end());
-          nearest.back() = {distance, j};
-          std::push_heap(nearest.begin(), nearest.end());
-        }
+      const float limit = limit_of(distances.data(), target, p.n_neighbours);
+      for (Index j = 0; j < target; ++j)
+        if (distances[static_cast<std::size_t>(j)] <= limit)
+          nearest.emplace_back(distances[static_cast<std::size_t>(j)], j);
+      if (Index(nearest.size()) > p.n_neighbours) {
+        std::nth_element(nearest.begin(), nearest.begin() + p.n_neighbours, nearest.end());
+        nearest.resize(static_cast<std::size_t>(p.n_neighbours));
       }
       std::int64_t* const row = out + i * p.n_neighbours;
       std::fill(row, row + p.n_neighbours, -1);

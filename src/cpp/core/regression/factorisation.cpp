@@ -77,20 +77,23 @@ class Factorisation {
     return n_;
   }
 
-  Index pivoted(std::int64_t* order) {
+  // The pivot that comes next is the least times the sign; they end at n_pivots, or at one that is not above `least`.
+  Index pivoted(std::int64_t* order, double sign, Index n_pivots, double least) {
     std::iota(order, order + n_, 0);
-    diagonal_.assign(padded(n_), kInfinity);
+    sign_ = sign;
+    diagonal_.assign(padded(n_), sign * kInfinity);
     pivots_.resize(n_);
     for (first_ = 0; first_ < n_; first_ += kPanel) {
       width_ = std::min(kPanel, n_ - first_);
       double smallest = kInfinity;
       for (Index k = first_; k < n_; ++k) {
         diagonal_[k] = row(k)[k];
-        smallest = std::min(smallest, diagonal_[k]);
+        smallest = std::min(smallest, sign * diagonal_[k]);
       }
       for (done_ = 0; done_ < width_; ++done_) {
-        if (!is_pivot(smallest)) return first_ + done_;
-        smallest = next_row(smallest, order);
+        const double pivot = sign * smallest;
+        if (!is_pivot(pivot) || !(pivot > least) || first_ + done_ == n_pivots) return first_ + done_;
+        smallest = next_row(pivot, order);
       }
       update_rest();
     }
@@ -132,7 +135,8 @@ class Factorisation {
         std::copy_n(entry(l, column), std::min(kLanes, n_ - column), row(first_ + l) + column);
   }
 
-  // Moves the pivot to its place and finds its row of the factor; returns the smallest of the remaining diagonal.
+  // Moves the pivot to its place and finds its row of the factor; returns the smallest of the remaining diagonal times
+  // the sign.
   double next_row(double pivot, std::int64_t* order) {
     const Index j = first_ + done_;
     Index p = -1;
@@ -147,7 +151,7 @@ class Factorisation {
       *entry(l, p) = *entry(l, j);
     }
     diagonal_[p] = diagonal_[j];
-    diagonal_[j] = kInfinity;
+    diagonal_[j] = sign_ * kInfinity;
 
     const double root = std::sqrt(pivot);
     const Index begin = (j + 1) / kLanes, n_groups = n_panels(n_) - begin;
@@ -158,7 +162,7 @@ class Factorisation {
       const Index column = (begin + from) * kLanes;
       minima[from / kRowChunk] = kernels().factorisation.pivoted_row(
           {done_, coefficient, group(begin + from), kGroup, row(j) + column,
-           std::min(n_ - column, (to - from) * kLanes), 1.0 / root, diagonal_.data() + column});
+           std::min(n_ - column, (to - from) * kLanes), 1.0 / root, diagonal_.data() + column, sign_});
     });
     for (const double d : minima) smallest = std::min(smallest, d);
     row(j)[j] = root;
@@ -220,6 +224,7 @@ class Factorisation {
   double* const matrix_;
   const int n_threads_;
   Index first_ = 0, width_ = 0, done_ = 0;  // rows of the panel; those that are finished
+  double sign_ = 1.0;
   std::vector<double> packed_, diagonal_, minima_;
   std::vector<Index> pivots_;
 };
@@ -237,9 +242,13 @@ Index cholesky(const ScaledMatrix& m, bool pivot, double* factor, std::int64_t* 
     }
   });
   Factorisation factorisation(n, factor, n_threads);
-  if (pivot) return factorisation.pivoted(order);
+  if (pivot) return factorisation.pivoted(order, 1.0, n, 0.0);
   std::iota(order, order + n, 0);
   return factorisation.plain();
+}
+
+Index largest_pivots(Index n, double* matrix, Index n_order, double least, std::int64_t* order, int n_threads) {
+  return Factorisation(n, matrix, n_threads).pivoted(order, -1.0, n_order, least);
 }
 
 void inverse_diagonal(Index n, const double* factor, double* out, int n_threads) {

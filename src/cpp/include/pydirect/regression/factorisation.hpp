@@ -19,6 +19,10 @@ struct ScaledMatrix {
 // entry of the remaining Schur complement comes next, of equal ones that of the lowest index.
 Index cholesky(const ScaledMatrix& m, bool pivot, double* factor, std::int64_t* order, int n_threads);
 
+// The first of the rows in the order of the largest pivots, at most n_order while these are above `least`: returns how
+// many. matrix (n, n): its upper triangle is overwritten; order (n,): what follows them is undefined.
+Index largest_pivots(Index n, double* matrix, Index n_order, double least, std::int64_t* order, int n_threads);
+
 // out = diagonal of (RᵀR)⁻¹: squared norms of the rows of R⁻¹.
 void inverse_diagonal(Index n, const double* factor, double* out, int n_threads);
 
