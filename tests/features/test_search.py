@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -145,3 +149,29 @@ def test_the_search_is_kept_with_the_model_and_in_files(tmp_path):
     assert repr(again) == repr(record)
     assert again.start_values.tobytes() == record.start_values.tobytes() and again.n_rows == record.n_rows
     assert DirectRegressor(features="linear").fit(x, y[:, 0]).search_ is None
+
+
+FIT = """
+import numpy as np
+from pydirect import DirectRegressor
+rng = np.random.default_rng(0)
+x = rng.standard_normal((700, 6))
+y = np.sin(x.sum(axis=1)) + 0.3 * rng.standard_normal(700)
+basis = DirectRegressor(noise="constant", local=False).fit(x, y).model_.basis
+print([np.asarray(each).tolist() for each in (*vars(basis.hyperparameters).values(), basis.map.landmarks)])
+"""
+
+
+@pytest.mark.slow
+def test_kernel_and_landmarks_have_the_same_bits_under_every_kernel_of_blas():
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", FIT],
+            env=os.environ | {"OPENBLAS_CORETYPE": core},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for core in ("Nehalem", "Haswell")
+    }
+    assert len(found) == 1

@@ -90,9 +90,7 @@ class MarginalLikelihood:
     def _padded(self, rows: FloatArray) -> FloatArray:
         # Rows an odd number of packs apart: columns of a power of two would share few places of the cache.
         width = _core.LEVEL_PADDING
-        padded = np.zeros((len(rows), self.n_rows + (width - self.n_rows) % (2 * width)))
-        padded[:, : self.n_rows] = rows
-        return padded
+        return np.hstack([rows, np.zeros((len(rows), (width - self.n_rows) % (2 * width)))])
 
     @property
     def n_values(self) -> int:

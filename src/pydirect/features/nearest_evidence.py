@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pydirect import _core
+from pydirect._dense import cholesky, gram, product, solve_factored
 from pydirect._validation import FloatArray
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, terms_of_copies
@@ -87,11 +88,10 @@ class NearestEvidence:
         )
         differences = csr_array(entries, shape=(len(self.rows), len(self.x)))
         columns, values = differences @ self.columns, differences @ self.y
-        scaled = columns / variances[:, None]
-        precision = scaled.T @ columns
+        precision = gram(columns, 1 / variances)
         precision[np.diag_indices_from(precision)] += [*np.full(self.n_linear, 1 / p.amplitudes[2]), 1 / p.constant]
-        covariance = np.linalg.inv(precision)
-        self.trend = covariance @ (scaled.T @ values)
+        covariance = solve_factored(cholesky(precision)[0], np.eye(len(precision)))
+        self.trend = product(covariance, product(columns.T, values / variances[:, None]))
         n_outputs = self.y.shape[1]
         self.trend_square = np.square(self.trend[:-1]).sum() + n_outputs * np.trace(covariance[:-1, :-1])
 
@@ -129,13 +129,12 @@ class NearestEvidence:
             value += count * np.log(slope) + misfit
             gradient[4 + d] = count - misfit
         added, of_added = (self.exact.function if self.adds_exact else self.exact.function.penalty)(theta)
-        is_bad = added == _core.BAD_POINT
-        return (added, of_added) if is_bad else (float(value) + added, gradient + of_added)
+        return float(value) + added, gradient + of_added
 
     def _sums(self, p: KernelHyperparameters, *outputs: FloatArray) -> tuple[FloatArray, bool]:
         """Return the value and its gradient, or the value alone and, in `outputs`, weights and variances of targets."""
         local = self.x / p.length_scales, self.rows, self.isotropic, p.noise_variance / self.weight
         parts = np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale])
         order, n_threads, of_targets = round(2 * p.smoothness), self.exact.n_threads, outputs or (None, None)
-        y = self.y - self.columns @ self.trend
+        y = self.y - product(self.columns, self.trend)
         return _core.nearest_evidence(*local, y, parts, order, not outputs, n_threads, *of_targets)

@@ -86,7 +86,6 @@ def descend(
             if since == 1 or between > n_iterations:
                 break
             since = between  # brought up to date, the function may have a way down
-            continue
         values.append(n * descent.value)
         if patience is not None and len(values) > patience.iterations:
             if values[-1 - patience.iterations] - values[-1] < patience.gain * objective.n_rows:

@@ -89,9 +89,8 @@ def _evidence(target: RotatedTarget, noise: float, scale: float) -> tuple[float,
     """Return the log evidence, its gradient (2,) and its second derivatives (2, 2) in log noise and log scale."""
     n, spread = target.n_samples, scale * target.eigenvalues
     total = noise + spread  # variance of the data along each direction, times nothing else
-    share = spread / total  # how much of each direction the data determine
+    share, left = spread / total, noise / total  # how much of each direction the data determine, and what lacks to one
     fit = scale * target.c**2 / total
-    left = noise / total  # of share, what lacks to one
     pull = fit / total
     residual = max(target.yty - fit.sum(), 0.0) / noise
     value = -0.5 * (n * np.log(2 * np.pi * noise) + np.log1p(spread / noise).sum() + residual)
@@ -146,7 +145,6 @@ def maximise_evidence(
     (0.5, 2.1)
     """
     target = as_rotated_target(rotated)
-    yty, n = target.yty, target.n_samples
     start = np.log([noise, scale])
     tightness = np.zeros(2) if prior_sd is None else np.array(prior_sd) ** -2.0
 
@@ -156,10 +154,9 @@ def maximise_evidence(
         return 0.5 * float(away @ (theta - start)) - value, away - gradient, np.diag(tightness) - curvature
 
     # Noise between a hundred-thousandth and a hundred of the targets' spread.
-    middle = np.log(yty / n) if yty > 0 else 0.0
+    middle = np.log(target.yty / target.n_samples) if target.yty > 0 else 0.0
     lower, upper = np.array([(middle - np.log(1e10), middle + np.log(1e4)), (np.log(1e-12), np.log(1e12))]).T
-    theta = np.clip(start, lower, upper)
-    value, gradient, curvature = negative(theta)
+    value, gradient, curvature = negative(theta := np.clip(start, lower, upper))
     for _ in range(MOST_MOVES):
         free = ~((theta <= lower) & (gradient > 0) | (theta >= upper) & (gradient < 0)) & [fit_noise, True]
         move = _newton_move(gradient * free, curvature)
