@@ -68,6 +68,7 @@ from pydirect.tables.table import Table, as_text, equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
 LEAST_GAIN_OF_STUDENT_T = 0.1  # nats a row, where a few targets are gross
+EXPECTED = 4.0  # deviations of residuals on another scale that make nothing gross there
 # Landmarks at first. They are enough where what they miss is below the first share of the noise, and not above the
 # second; in between where twice as many as half of them gain no more nats a row on left-out rows.
 FIRST_LANDMARKS, COVERED, COARSE, WORTH_ADDING = 512, 0.01, 0.5, 0.01
@@ -370,14 +371,16 @@ class _SmallFit:
     def gain_of_student_t(self, y: FloatArray, scale: TargetScale) -> float:
         """Return the nats per row by which y itself with Student-t noise is likelier than on a scale.
 
-        Gross targets count as the farthest that are not: what an error is like should not decide.
+        Gross targets count as the farthest that are not: what an error is like should not decide. Where the other scale
+        expects them, they are no errors.
         """
-        densities, within = [], within_reach(y[:, None])[:, 0]
-        for each, noise, near in ((IDENTITY, "student_t", within), (scale, "auto", y)):
-            basis = self.kernel_of_all(near, [each])
-            fitted, (on,) = self.fit(basis, y, [each], noise)
-            densities.append(on.mean_log_density(fitted, y, self.rows.weight))
-        return densities[0] - densities[1]
+        fitted, (on,) = self.fit(self.kernel_of_all(y, [scale]), y, [scale], "auto")
+        gross = gross_targets(y[on.first, None])[0][:, 0]
+        if scale is not IDENTITY and np.abs(on.studentised[gross]).max(initial=0.0) < EXPECTED:
+            return -np.inf
+        of_scale, y = on.mean_log_density(fitted, y, self.rows.weight), within_reach(y[:, None])[:, 0]
+        fitted, (on,) = self.fit(self.kernel_of_all(y, [IDENTITY]), y, [IDENTITY], "student_t")
+        return on.mean_log_density(fitted, y, self.rows.weight) - of_scale
 
     def by_own_kernels(
         self, y: FloatArray, scales: Sequence[TargetScale], promised: TargetScale | None

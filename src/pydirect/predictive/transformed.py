@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +21,7 @@ _N_NODES, _N_PANEL_NODES = 64, 12
 _PANELS = (1e-14, 1e-9, 1e-6, 1e-4, 2e-3, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.98, 1 - 2e-3, 1 - 1e-4, 1 - 1e-6, 1 - 1e-9)
 # Components times nodes that are integrated at a time.
 _BLOCK = 2**19
+_rule = cache(np.polynomial.legendre.leggauss)
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class TransformedDistribution:
 
     def _squared(self, edges: FloatArray, step: float) -> FloatArray:
         """∫ (F(x) − step)² dx over all panels between edges of z, (n_rows, n_edges)."""
-        nodes, weights = np.polynomial.legendre.leggauss(_N_PANEL_NODES)
+        nodes, weights = _rule(_N_PANEL_NODES)
         total = np.zeros(self.n_rows)
         for lower, upper in zip(edges.T[:-1], edges.T[1:], strict=True):
             if (upper > lower).any():
@@ -234,7 +235,7 @@ class TransformedDistribution:
         """Mean and variance of every row: of each component by Gauss's rule between the ends, where y has kinks."""
         mean, variance = np.empty((2, self.n_rows))
         size = max(1, _BLOCK // (_N_NODES * self.n_components))
-        nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
+        nodes, weights = _rule(_N_NODES)
         low, high = self._ends
         for begin in range(0, self.n_rows, size):
             rows = slice(begin, begin + size)
