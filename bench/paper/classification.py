@@ -10,7 +10,7 @@ equal folds; ranks are those of all models that were fitted to every set. Predic
 a probability of .9: those of our models, and MAPIE's of histogram boosting if it is installed, which holds out a fifth
 of the rows.
 
-    python bench/paper/classification.py unseen --models default pooled --folds 2
+    python bench/paper/classification.py unseen --models default pooled
 
 measures what nothing was chosen on: scikit-learn's sets, those of river and statsmodels, and synthetic ones.
 """
@@ -63,6 +63,7 @@ MAX_SVC_ROWS, MAX_PROCESS_ROWS = 20_000, 700
 RARE = 0.05  # two classes, one of them below this share, get the model of balanced classes too
 COVERAGE = 0.9  # of prediction sets
 STANDARD_ERRORS = 1.5  # by which coverage may miss it
+N_DRAWS = 100  # of labels, for the calibration error that chance makes
 MAPIE = "MAPIE, boosting"
 COLUMNS = ("accuracy", "log_loss", "calibration", "brier", "precision", "fit_seconds", "predict_seconds")
 
@@ -90,6 +91,13 @@ class Outcome:
             *(np.mean(self.seconds[:n_folds], axis=0) if self.seconds else (np.nan, np.nan)),
         )
         return dict(zip(COLUMNS, map(float, values), strict=True))
+
+    def is_miscalibrated(self) -> bool:
+        """Whether the calibration error is above that of labels drawn with the probabilities, by two deviations."""
+        y, p = np.concatenate(self.y), np.vstack(self.p)
+        confidence, rng = np.minimum(p.max(axis=1), 1.0), np.random.default_rng(0)
+        drawn = [expected_calibration_error(rng.random(len(y)) < confidence, confidence) for _ in range(N_DRAWS)]
+        return self.scores()["calibration"] > np.mean(drawn) + 2 * np.std(drawn)
 
     def add(self, model: Any, x: np.ndarray, y: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> Any:
         """Fit and predict; return the fitted model."""
@@ -262,11 +270,15 @@ def print_ranks(results: dict[str, dict[str, Outcome]]) -> None:
     peers = table[:, [not label.startswith("pydirect") for label in models], names.index("calibration")]
     least = peers.min(axis=1, keepdims=True) if peers.size else np.inf
     calibrated = (table[:, :, names.index("calibration")] <= least).sum(axis=0)
+    off = np.sum([[found[label].is_miscalibrated() for label in models] for found in results.values()], axis=0)
     means = np.abs(table.mean(axis=0))
     print(f"\n{len(results)} sets: means, mean ranks, sets with a log loss within 5 % of the best (near)")
-    print("and with a calibration error at most that of each other library's models (calm)")
-    print(f"{'':28s}" + "".join(f"{name:>20s}" for name in names) + f"{'near':>6s}{'calm':>6s}")
-    for label, mean, rank, *counts in zip(models, means, ranks, near, calibrated, strict=True):
+    print(
+        "and with a calibration error at most that of each other library's models (calm), or clearly more than labels"
+    )
+    print("drawn with the predicted probabilities would give (off)")
+    print(f"{'':28s}" + "".join(f"{name:>20s}" for name in names) + f"{'near':>6s}{'calm':>6s}{'off':>6s}")
+    for label, mean, rank, *counts in zip(models, means, ranks, near, calibrated, off, strict=True):
         cells = "".join(f"{m:13.4f} ({r:4.2f})" for m, r in zip(mean, rank, strict=True))
         print(f"{label:28s}{cells}" + "".join(f"{count:6d}" for count in counts), flush=True)
 

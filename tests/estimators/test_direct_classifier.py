@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import pydirect
-from pydirect import DirectClassifier, Nystroem, Sequential
+from pydirect import DirectClassifier, Nystroem, PooledClassifier, Sequential
 from pydirect.logistic.pool import sharpness_of
 from pydirect.metrics import expected_calibration_error, reliability_curve
 
@@ -240,6 +240,25 @@ def test_classes_without_weight_are_left_out_however_the_weight_is_given():
     by_row = DirectClassifier("linear").fit(X, THREE, sample_weight=(THREE > 0).astype(float))
     np.testing.assert_array_equal(by_class.classes_, [1, 2])
     np.testing.assert_array_equal(by_class.predict_proba(NEW), by_row.predict_proba(NEW))
+
+
+@pytest.mark.parametrize("kind", [DirectClassifier, PooledClassifier])
+def test_every_column_of_labels_has_the_model_of_its_own_fit(kind, tmp_path):
+    labels = np.column_stack([Y, THREE.astype(str)])
+    model = kind(KERNEL, 30).fit(X, labels)
+    alone = [kind(KERNEL, 30).fit(X, column) for column in labels.T]
+    model.save(tmp_path / "model")
+    for several in (model, pydirect.load(tmp_path / "model")):
+        for name in ("predict_proba", "predict_set", "predict_log_proba", "predict_or_reject"):
+            for found, one in zip(getattr(several, name)(NEW), alone, strict=True):
+                np.testing.assert_array_equal(found, getattr(one, name)(NEW))
+        np.testing.assert_array_equal(several.predict(NEW), np.column_stack([one.predict(NEW) for one in alone]))
+    assert [own.tolist() for own in model.classes_] == [own.classes_.tolist() for own in alone]
+    assert [own.features_.n_weights for own in model.estimators_] == [own.features_.n_weights for own in alone]
+    assert model.elbo_ == pytest.approx(sum(own.elbo_ for own in alone))
+    assert str(model.summary()) == "\n".join(str(own.summary()) for own in alone)
+    with pytest.raises(AttributeError, match="several columns of labels has no basis: its estimators_ have"):
+        model.features_  # noqa: B018
 
 
 def test_labels_of_several_types_are_refused():

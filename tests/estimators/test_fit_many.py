@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from pydirect import DirectRegressor, Sequential, fit_many, load
-from pydirect.estimators import regression
+from pydirect import DirectClassifier, DirectRegressor, Sequential, fit_many, load
+from pydirect.estimators import classification, regression
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pydirect.NoiseGridWarning", "ignore::pydirect.direct.CoarseLevelsWarning"
@@ -37,8 +37,21 @@ def test_fit_many_is_every_models_own_fit(data):
         assert got.converged_ == expected.converged_
 
 
-def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
+def test_classifiers_of_the_same_labels_share_the_search_for_a_kernel(data, monkeypatch):
+    x, y = data[0], data[1] > 0
+    calls, original = [], classification.fit_label_hyperparameters
+    monkeypatch.setattr(
+        classification, "fit_label_hyperparameters", lambda *a, **k: calls.append(1) or original(*a, **k)
+    )
+    given = [{}, {"n_basis_functions": 20}, {"class_weight": "balanced"}]
+    models = fit_many([DirectClassifier(**own) for own in given], x, [y, y, y])
+    shared, calls[:] = len(calls), []
+    for model, own in zip(models, given, strict=True):
+        np.testing.assert_array_equal(model.predict_proba(x), DirectClassifier(**own).fit(x, y).predict_proba(x))
+    assert len(calls) == 3 * shared
 
+
+def test_fit_many_takes_one_pass_for_shared_features(data, monkeypatch):
     calls = []
     original = regression.collect_statistics
     monkeypatch.setattr(regression, "collect_statistics", lambda *a, **k: calls.append(1) or original(*a, **k))

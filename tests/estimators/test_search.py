@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.metrics import get_scorer
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ShuffleSplit
+from sklearn.metrics import get_scorer, log_loss
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut, ParameterGrid, ShuffleSplit
 
-from pydirect import DirectRegressor, DirectSearchCV, Gaussian, Sequential
+from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Gaussian, Sequential
 from pydirect.explain import LeftOutRows
 from pydirect.metrics import crps_scorer, nlpd_scorer
 
@@ -30,7 +30,8 @@ def same_as_grid_search(ours, theirs):
     for name in ("best_index_", "best_params_", "n_splits_", "multimetric_", "n_features_in_"):
         assert getattr(ours, name) == getattr(theirs, name)
     assert ours.best_score_ == pytest.approx(theirs.best_score_, abs=1e-9)
-    assert ours.best_estimator_.repetitions_ == pytest.approx(theirs.best_estimator_.repetitions_)
+    if not is_classifier(ours):
+        assert ours.best_estimator_.repetitions_ == pytest.approx(theirs.best_estimator_.repetitions_)
 
 
 @pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
@@ -135,36 +136,64 @@ def test_search_loses_no_digits_to_a_far_row_of_the_fold_held_out(data):
     agree(DirectRegressor("precomputed"), x, y, cv=5, scoring="neg_root_mean_squared_error", rtol=1e-6)
 
 
+REFUSED = [
+    (ValueError, "at most once", {"cv": ShuffleSplit(5, test_size=0.5, random_state=0)}, None),
+    (ValueError, "train on all rows", {"cv": ShuffleSplit(1, test_size=0.2, train_size=0.2)}, None),
+    (TypeError, "scoring must be the name of one scorer", {"scoring": ["r2"]}, None),
+    (ValueError, "scoring", {"scoring": "accurate"}, None),
+    (TypeError, "scoring must return one number, got dict", {"scoring": lambda *_: {"r2": 1.0}}, None),
+    (ValueError, "Invalid parameter 'levles'", {"param_grid": {"levles": [7]}}, None),
+    (ValueError, "param_grid must have at least one candidate", {"param_grid": []}, None),
+    (ValueError, "cv must have at least one split", {"cv": []}, None),
+    (ValueError, "cv must hold out rows of positive weight, split 0 has none", {"cv": 4}, np.arange(240) >= 60),
+    (TypeError, "estimator", {"estimator": "linear"}, None),
+]
+
+
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")
 def test_search_refuses_what_sums_cannot_do(data):
     x, y = data
     model = DirectRegressor("linear", posterior=Sequential())
-    with pytest.raises(ValueError, match="at most once"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=ShuffleSplit(5, test_size=0.5, random_state=0)).fit(x, y)
-    with pytest.raises(ValueError, match="train on all rows"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=ShuffleSplit(1, test_size=0.2, train_size=0.2)).fit(x, y)
-    with pytest.raises(TypeError, match="scoring must be the name of one scorer"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, ["r2"]).fit(x, y)
-    with pytest.raises(ValueError, match="scoring"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, "accurate").fit(x, y)
-    with pytest.raises(TypeError, match="scoring must return one number, got dict"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, lambda *_: {"r2": 1.0}).fit(x, y)
-    with pytest.raises(ValueError, match="Invalid parameter 'levles'"):
-        DirectSearchCV(model, {"levles": [7]}).fit(x, y)
-    with pytest.raises(ValueError, match="param_grid must have at least one candidate"):
-        DirectSearchCV(model, []).fit(x, y)
-    with pytest.raises(ValueError, match="cv must have at least one split"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=[]).fit(x, y)
-    with pytest.raises(ValueError, match="cv must hold out rows of positive weight, split 0 has none"):
-        DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=4).fit(x, y, np.arange(240) >= 60)
+    given = {"estimator": model, "param_grid": {"posterior__n_levels": [7]}}
+    for error, message, own, weight in REFUSED:
+        with pytest.raises(error, match=message):
+            DirectSearchCV(**given | own).fit(x, y, weight)
     half = np.arange(len(x)) % 2 == 0
     masks = DirectSearchCV(model, {"posterior__n_levels": [7]}, cv=[(half, ~half), (~half, half)]).fit(x, y)
     assert masks.n_splits_ == 2
-    with pytest.raises(TypeError, match="estimator"):
-        DirectSearchCV("linear", {"noise": [1.0]}).fit(x, y)
     only_scores = masks.set_params(refit=False).fit(x, y)
     assert not any(hasattr(only_scores, name) for name in ("best_estimator_", "refit_time_", "predict", "score"))
     assert only_scores.best_params_ == {"posterior__n_levels": 7}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_search_of_classifiers_equals_grid_search(data, weighted):
+    x, y, weight = data[0], np.where(data[1] > 0, "up", "down"), 1.0 + np.arange(240) % 2 if weighted else None
+    model, grid = DirectClassifier(n_basis_functions=30), {"posterior": ["gaussian", "sequential"]}
+    ours = DirectSearchCV(model, grid, cv=3).fit(x, y, weight)
+    theirs = GridSearchCV(model, grid, scoring="neg_log_loss", cv=3).fit(x, y, sample_weight=weight)
+    if not weighted:  # GridSearchCV scores without weights
+        same_as_grid_search(ours, theirs)
+    np.testing.assert_array_equal(ours.best_estimator_.classes_, ours.classes_)
+    np.testing.assert_array_equal(
+        ours.predict_proba(x), clone(model).set_params(**ours.best_params_).fit(x, y, weight).predict_proba(x)
+    )
+    assert is_classifier(ours) and ours.score(x, y) == pytest.approx(-log_loss(y, ours.predict_proba(x)))
+
+
+def test_leave_one_out_takes_the_labels_that_classifiers_left_out(data):
+    x, y = data[0], data[1] > 0
+    model, grid = DirectClassifier(), {"n_basis_functions": [3, 40]}
+    search = DirectSearchCV(model, grid, cv="loo").fit(x, y)
+    left = [
+        np.log(clone(model).set_params(**own).fit(x, y).left_out_probability_).mean() for own in ParameterGrid(grid)
+    ]
+    np.testing.assert_allclose(search.cv_results_["split0_test_score"], left)
+    assert search.best_params_ == {"n_basis_functions": 40}
+    with pytest.raises(ValueError, match="cv must not be 'loo' for candidates with a class_weight"):
+        DirectSearchCV(model, {"class_weight": ["balanced"]}, cv="loo").fit(x, y)
+    with pytest.raises(ValueError, match="scoring must be one of 'neg_log_loss'"):
+        DirectSearchCV(model, {}, "accuracy", cv="loo").fit(x, y)
 
 
 # Leave-one-out

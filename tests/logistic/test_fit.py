@@ -11,7 +11,7 @@ from scipy.special import log_expit, log_softmax, logsumexp
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import LabelledRows, VariancePrior, ascent, fit_logistic_decorrelated, rows as rows_module
 from pydirect.logistic.ascent import LikelihoodMoments
-from pydirect.logistic.fit import DiscreteLatent, ascend_rows, starting_state
+from pydirect.logistic.fit import ascend_rows, starting_state
 from pydirect.logistic.gaussian import FullGaussian
 from pydirect.logistic.latent import JAAKKOLA
 from tests.helpers.oracles import enumerate_logistic_evidence
@@ -149,7 +149,7 @@ def test_decorrelated_bounds_rise(make_rows, n):
     fit = fit_logistic_decorrelated(rows)
     assert fit.posterior.converged and (np.diff(fit.posterior.elbo_trace) >= 0).all()
     # What is reported is the bound of the posterior, less what its variance's prior costs.
-    bound = rows.evaluate(DiscreteLatent(fit.posteriors, fit.variance)).log_likelihood
+    bound = rows.evaluate(fit).log_likelihood
     bound -= fit.posterior.kl
     penalty = VariancePrior.wide(rows.mean_square()).penalty(fit.variance)
     assert fit.posterior.elbo == pytest.approx(bound - penalty, abs=0.01)

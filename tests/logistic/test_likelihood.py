@@ -11,7 +11,7 @@ from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
 from pydirect import GaussianPrior, evenly_spaced_levels, fit_logistic
 from pydirect.logistic import likelihood
 from pydirect.logistic.exponential import exponential_log_terms
-from pydirect.logistic.fit import DiscreteLatent
+from pydirect.logistic.fit import LogisticFit
 from pydirect.logistic.likelihood import (
     averaged_log_odds,
     averaged_softmax,
@@ -324,7 +324,7 @@ def test_the_gaussian_prediction_agrees_with_enumeration_and_sampling(make_rows)
     levels = evenly_spaced_levels(7, 2.0)
     posterior = fit_logistic(rows, levels, GaussianPrior().log_mass(levels))
     exact = enumerate_logistic_predictive(rows.x, enumerate_factorized(levels, posterior.q, [1.0], [1.0]), rows.offset)
-    mean, variance = rows.moments(DiscreteLatent([posterior]))
+    mean, variance = rows.moments(LogisticFit([posterior], 1.0))
     np.testing.assert_allclose(expit(predictive_log_odds(mean[:, 0], variance)), exact, atol=2e-3)
     drawn = expit(rows.offset + posterior.sample_weights(4000, np.random.default_rng(0)) @ rows.x.T)
     error = drawn.std(axis=0, ddof=1) / np.sqrt(4000)

@@ -10,7 +10,7 @@ from sequential_reference import log_probabilities
 from pydirect import GaussianPrior, SpikeAndSlabPrior
 from pydirect.direct.sequential import fit_sequential
 from pydirect.logistic import Lattice, fit_logistic_decorrelated
-from pydirect.logistic.fit import DiscreteLatent, ascend_rows, ascend_stream
+from pydirect.logistic.fit import ascend_rows, ascend_stream
 from pydirect.logistic.gaussian import VariancePrior, informative_directions
 from pydirect.logistic.rows import RowPasses
 from pydirect.logistic.sequential import draw_at_rest
@@ -100,8 +100,8 @@ def test_four_bits_cost_next_to_nothing(make_rows, n, b, likelihood):
     # Draws have the likelihood itself, of which Jaakkola and Jordan's is a bound.
     gain = fit.posterior.elbo - continuous.posterior.elbo
     assert gain > -0.05 * b**0.5 and (likelihood == "jaakkola" or gain < 0.05 * b**0.5)
-    mean, variance = rows.moments(DiscreteLatent(fit.posteriors, fit.variance))
-    exact, exact_variance = rows.moments(DiscreteLatent(continuous.posteriors, continuous.variance))
+    mean, variance = rows.moments(fit)
+    exact, exact_variance = rows.moments(continuous)
     assert np.sqrt(np.mean((mean - exact) ** 2 / exact_variance[:, None])) < 0.1
     assert variance.mean() == pytest.approx(exact_variance.mean(), rel=0.1)
 

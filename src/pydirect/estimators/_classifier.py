@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pydirect._documentation import takes_rows
 from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_weights
@@ -38,34 +42,67 @@ class OfLabels(Estimator):
     intercept_ = of_model("intercept")
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def each_output(method: _Method) -> _Method:
+    """Let a method answer for several columns of labels by a list of its answers for each."""
+
+    @wraps(method)
+    def answer(self: Any, *given: Any, **options: Any) -> Any:
+        found = [method(own, *given, **options) for own in ([self] if has_one_output(self) else self._outputs)]
+        return found[0] if has_one_output(self) else found
+
+    return cast(_Method, answer)
+
+
+def has_one_output(model: Classifier) -> bool:
+    """Whether a model is of one column of labels, or not fitted."""
+    return not isinstance(getattr(model, "model_", None), tuple)
+
+
 class Classifier(ClassifierMixin, Estimator):
     """A classifier whose `predict_log_proba` says the rest.
 
-    A subclass's ``_learn(plan, x, y, weight, progress)`` fits ``model_`` to encoded rows; it returns how
-    `_warn_if_unfinished` describes the effort.
+    A subclass's ``_learn(plan, x, y, weight, progress)`` fits ``model_`` to encoded rows and one column of labels; it
+    returns how `_warn_if_unfinished` describes the effort. Of several columns ``model_`` is a tuple of their models.
     """
 
-    classes_ = of_model("classes")
+    _takes_several: ClassVar[bool] = False  # columns of labels
+
+    @property
+    def _outputs(self) -> list[Self]:
+        """A classifier for each column of labels, which share this one's columns of X."""
+        check_is_fitted(self)
+        found = [copy.copy(self) for _ in self._models]
+        for own, model in zip(found, self._models, strict=True):
+            own.model_ = model
+        return found
+
+    @property
+    def classes_(self) -> Any:
+        found = [own.classes for own in self._models]
+        return found if isinstance(self.model_, tuple) else found[0]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = True
+        tags.classifier_tags.multi_label = tags.target_tags.multi_output = self._takes_several
         return tags
 
-    def _read(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[Table, NDArray[Any], FloatArray]:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, NDArray[Any], FloatArray]:
         """Validate rows of a new fit: a table, labels and weights."""
-        x, given = self._validated(X, y)
+        x, given = self._validated(X, y, multi_output=self._takes_several)
+        if given.ndim == 2 and given.shape[1] == 1:
+            given = column_or_1d(given, warn=True)
         check_labels(given)
         return with_names(self, x), given, as_weights(sample_weight, len(x))
 
-    def _encoded(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
-    ) -> tuple[FloatArray, NDArray[Any], FloatArray]:
+    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[FloatArray, NDArray[Any], FloatArray]:
         """Learn the columns of a new fit; return the rows that count, encoded, their labels and weights."""
         table, given, weight = self._read(X, y, sample_weight)
-        self.columns_, used = self._fitted_columns(table, indicators(given, weight), weight), weight > 0
+        z = np.hstack([indicators(labels, weight) for labels in given.reshape(len(given), -1).T])
+        self.columns_, used = self._fitted_columns(table, z, weight), weight > 0
         return np.ascontiguousarray(self.columns_.encode(table)[used]), given[used], weight[used]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -75,8 +112,9 @@ class Classifier(ClassifierMixin, Estimator):
         ----------
         X : array_like of shape (n_samples, n_features_in)
             May hold text and gaps: see `pydirect.Columns`.
-        y : array_like of shape (n_samples,)
-            Labels: strings, numbers or booleans.
+        y : array_like of shape (n_samples,) or (n_samples, n_outputs)
+            Labels: strings, numbers or booleans. Each of several columns has a model of its own, in ``estimators_``, of
+            rows that are encoded once; predictions have a column for each, probabilities are a list.
         sample_weight : array_like of shape (n_samples,), optional
             Number of times that each row counts; rows of weight zero count as absent.
 
@@ -97,9 +135,17 @@ class Classifier(ClassifierMixin, Estimator):
         CoarseLevelsWarning
             If the levels of a sequential posterior are too coarse for what the data say.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **shared: Any) -> Self:
+        """Fit by a plan that shares some of its parts with others."""
         with self._whole() as progress:
-            plan = self._plan()
-            effort = self._learn(plan, *self._encoded(X, y, sample_weight), progress)
+            plan, models = replace(self._plan(), **shared), []
+            x, labels, weight = self._encoded(X, y, sample_weight)
+            for own in labels.T if labels.ndim == 2 else [labels]:
+                effort = self._learn(plan, x, own, weight, progress)
+                models.append(self.model_)
+            self.model_ = tuple(models) if labels.ndim == 2 else models[0]
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished(**effort)
         return self
@@ -112,12 +158,15 @@ class Classifier(ClassifierMixin, Estimator):
 
         Returns
         -------
-        ndarray of shape (n_rows,)
+        ndarray of shape (n_rows,) or (n_rows, n_outputs)
             Labels.
         """
+        if not has_one_output(self):
+            return np.column_stack([own.predict(X) for own in self._outputs])
         decision = self.decision_function(X)
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
+    @available_if(has_one_output)  # type: ignore[untyped-decorator]
     @takes_rows
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return log odds of the second class, or log probabilities of several.
@@ -131,6 +180,7 @@ class Classifier(ClassifierMixin, Estimator):
         return log_p[:, 1] - log_p[:, 0] if log_p.shape[1] == 2 else log_p
 
     @takes_rows
+    @each_output
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Predict log-probabilities of the classes, which are finite even if the probabilities underflow.
 
@@ -145,6 +195,7 @@ class Classifier(ClassifierMixin, Estimator):
         return found
 
     @takes_rows
+    @each_output
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Predict class probabilities, averaged over the posterior, (n_rows, n_classes).
 
@@ -156,6 +207,7 @@ class Classifier(ClassifierMixin, Estimator):
         return np.exp(self.predict_log_proba(X))
 
     @takes_rows
+    @each_output
     def predict_or_reject(self, X: ArrayLike, least: float = 0.8) -> np.ma.MaskedArray[Any, Any]:
         """Predict the most probable class where it is probable enough.
 
@@ -175,6 +227,7 @@ class Classifier(ClassifierMixin, Estimator):
 
 
 @takes_rows
+@each_output
 def predict_logit(
     self: Classifier, X: ArrayLike, return_std: bool = False
 ) -> FloatArray | tuple[FloatArray, FloatArray]:
@@ -200,6 +253,7 @@ def predict_logit(
 
 
 @takes_rows
+@each_output
 def sample_proba(
     self: Classifier, X: ArrayLike, n_samples: int = 1, random_state: np.random.Generator | int | None = 0
 ) -> FloatArray:
@@ -224,6 +278,7 @@ def sample_proba(
 
 
 @takes_rows
+@each_output
 def predict_set(self: Classifier, X: ArrayLike, coverage: float = 0.9) -> NDArray[np.bool_]:
     """Predict sets of labels that contain the right one with a given frequency.
 

@@ -141,9 +141,15 @@ def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None =
 
 
 def of_model(path: str) -> Any:
-    """Return a property that is an attribute of ``model_``, by its dotted path."""
+    """Return a property that is an attribute of ``model_``, by its dotted path; of several models there is none."""
     get = attrgetter(path)
-    return property(lambda self: get(self.model_))
+
+    def of_one(self: Any) -> Any:
+        if isinstance(self.model_, tuple):
+            raise AttributeError(f"a model of several columns of labels has no {path}: its estimators_ have")
+        return get(self.model_)
+
+    return property(of_one)
 
 
 def of_features(name: str) -> Any:
@@ -385,36 +391,42 @@ class Estimator(BaseEstimator):
 
     coefficients_ = of_model("latent.coefficients")
     prior_scale_ = of_model("latent.prior_scale")
+    _is_one, _elbo_units = of_model("one_dimensional"), of_model("elbo_units")
     mean_missing_variance_ = of_model("latent.residual_variance")
 
     @property
     def coef_(self) -> Any:
-        return self.coefficients_[:, 0] if self.model_.one_dimensional else self.coefficients_.T
+        return self.coefficients_[:, 0] if self._is_one else self.coefficients_.T
 
     @property
     def sparsity_(self) -> float:
         return float(np.mean([getattr(p, "sparsity", 0.0) for p in self.posteriors_]))
 
     @property
+    def _models(self) -> tuple[Any, ...]:
+        """Fitted models: one, or one for each column of labels."""
+        return self.model_ if isinstance(self.model_, tuple) else (self.model_,)
+
+    @property
     def posteriors_(self) -> list[Any]:
-        return list(self.model_.posteriors)
+        return [posterior for own in self._models for posterior in own.posteriors]
 
     @property
     def posterior_(self) -> Any:
-        return self.posteriors_[0] if self.model_.one_dimensional else self.posteriors_
+        return self.posteriors_[0] if self._is_one else self.posteriors_
 
     @property
     def total_weight_(self) -> float:
-        return float(self.model_.n_samples)
+        return float(self._models[0].n_samples)
 
     @property
     def elbo_(self) -> float:
-        return float(sum(p.elbo for p in self.posteriors_) - self.model_.elbo_units.sum())
+        return float(sum(p.elbo for p in self.posteriors_) - sum(own.elbo_units.sum() for own in self._models))
 
     @property
     def elbo_trace_(self) -> FloatArray | list[FloatArray]:
-        traces = [p.elbo_trace - u for p, u in zip(self.posteriors_, self.model_.elbo_units, strict=True)]
-        return traces[0] if self.model_.one_dimensional else traces
+        traces = [p.elbo_trace - u for p, u in zip(self.posteriors_, self._elbo_units, strict=True)]
+        return traces[0] if self._is_one else traces
 
     @property
     def n_iter_(self) -> int:
@@ -437,7 +449,8 @@ class Estimator(BaseEstimator):
             Text, which notebooks show as a table.
         """
         self._require_fitted()
-        return Summary("\n".join(self._words()))
+        models = getattr(self, "_outputs", [self])
+        return Summary("\n".join(line for own in models for line in own._words()))
 
     def _words(self) -> list[str]:
         return lines_of_model(self)
@@ -513,9 +526,8 @@ class Estimator(BaseEstimator):
 
     def _state(self) -> dict[str, Any]:
         """What a file holds, by attribute; None for what there is not."""
-        model = getattr(self, "model_", None)
-        basis = getattr(model, "basis", None)
-        if getattr(getattr(basis, "map", None), "kind", None) == "transformer":
+        bases = [getattr(own, "basis", None) for own in (self._models if hasattr(self, "model_") else ())]
+        if any(getattr(getattr(basis, "map", None), "kind", None) == "transformer" for basis in bases):
             raise TypeError(
                 "features must be built in to be saved without pickle, got a transformer: save a model of its output "
                 "with features='precomputed', or pickle the whole model"
@@ -554,5 +566,6 @@ class Estimator(BaseEstimator):
         """Check the parameters and how the parts of a file fit together; set what follows from them."""
         self._plan()
         d = self.n_features_in_
-        if self.columns_.n_columns != d or self.model_.basis.n_features_in != self.columns_.n_encoded:
+        n_encoded = {own.basis.n_features_in for own in self._models}
+        if self.columns_.n_columns != d or n_encoded != {self.columns_.n_encoded}:
             raise ValueError(f"columns and features must take {d} columns")

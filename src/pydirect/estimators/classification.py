@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
+import joblib
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.class_weight import compute_class_weight
@@ -62,6 +63,7 @@ class ClassificationPlan:
     class_weight: Any = None
     max_iter: int = 1000
     random_state: Any = 0
+    known: dict[str, Any] = field(default_factory=dict)  # searches of kernels that were made, for fits to the same rows
 
     @property
     def is_softmax(self) -> bool:
@@ -162,27 +164,35 @@ def class_weighted(
 class LabelSearch:
     """Search of a kernel by the evidence of labels, of all rows or `among` some; `seen` of all took part."""
 
-    def __init__(self, max_rows: int) -> None:
-        self.max_rows = max_rows
+    def __init__(self, plan: ClassificationPlan) -> None:
+        self.max_rows, self.known = plan.features.max_search_rows, plan.known
         self.rows: KernelRows | None = None
         self.record: Any = None
         self.seen: NDArray[np.bool_] = np.empty(0, dtype=bool)
 
     def __call__(self, rows: KernelRows, rng: np.random.Generator) -> Any:
-        self.rows, self.seen = rows, np.zeros(len(rows.x), dtype=bool)
-        kernel, self.record = fit_label_hyperparameters(rows, rng, max_rows=self.max_rows, seen=self.seen)
+        self.rows = rows
+        kernel, self.record, self.seen = self._found(rows, rng)
         return kernel, self.record
 
     def among(self, part: NDArray[np.intp], rng: np.random.Generator) -> KernelHyperparameters:
         """Return the kernel of some of the rows, found as that of all."""
         assert self.rows is not None
-        return fit_label_hyperparameters(self.rows.take(part), rng, max_rows=self.max_rows, like=self.record)[0]
+        return cast(KernelHyperparameters, self._found(self.rows.take(part), rng, self.record)[0])
+
+    def _found(self, rows: KernelRows, rng: np.random.Generator, like: Any = None) -> tuple[Any, Any, Any]:
+        """Return kernel, record and rows seen, as they were found before if the search would be the same."""
+        key = str(joblib.hash((rows, self.max_rows, like, rng.bit_generator.state)))
+        if key not in self.known:
+            seen = np.zeros(len(rows.x), dtype=bool)
+            found = fit_label_hyperparameters(rows, rng, max_rows=self.max_rows, seen=seen, like=like)
+            self.known[key] = (*found, seen), rng.bit_generator.state
+        result, rng.bit_generator.state = self.known[key]
+        return result
 
 
-def read_labels(
-    plan: ClassificationPlan, x: FloatArray, y: NDArray[Any], weight: FloatArray
-) -> tuple[Labels, TrainingRows, NDArray[np.intp]]:
-    """Return classes, distinct rows with labels ±1, and the number of every row's class.
+def read_labels(plan: ClassificationPlan, x: FloatArray, y: Any, weight: FloatArray) -> tuple[Labels, TrainingRows]:
+    """Return classes and distinct rows with labels ±1.
 
     Classes are in an order that does not depend on their names, so that nothing that is found does.
     """
@@ -196,9 +206,9 @@ def read_labels(
         log_factors = log_factors[order] if len(log_factors) else log_factors
     # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.
     x, merged, counts = distinct_rows(x, index[:, None].astype(np.float64), weight)
-    found = merged[:, 0].astype(np.intp)
-    labels = Labels.of(classes, np.bincount(found, counts), plan.is_softmax, log_factors)
-    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts), found
+    mass = np.bincount(merged[:, 0].astype(np.intp), counts)
+    labels = Labels.of(classes, mass, plan.is_softmax, log_factors)
+    return labels, TrainingRows(x, labels.signs(merged[:, 0]), counts)
 
 
 class Targets(Protocol):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._documentation import described_by
@@ -15,11 +17,18 @@ from pydirect._threads import raise_if_set
 from pydirect._validation import FloatArray, as_choice, as_count, as_flag
 from pydirect._warnings import ignored
 from pydirect.distributions.priors import MixturePrior
-from pydirect.estimators._classifier import Classifier, OfLabels, predict_logit, predict_set, sample_proba
+from pydirect.estimators._classifier import (
+    Classifier,
+    OfLabels,
+    has_one_output,
+    predict_logit,
+    predict_set,
+    sample_proba,
+)
 from pydirect.estimators._estimator import of_model, settings_of
 from pydirect.estimators.choices import (
+    POSTERIORS,
     MeanField,
-    Sequential,
     as_posterior,
     check_common,
     feature_plan,
@@ -52,6 +61,9 @@ from pydirect.streams.sources import EncodedSource
 from pydirect.tables.buffer import Codebook
 from pydirect.tables.encoding import ColumnEncoding
 from pydirect.tables.table import Table
+
+# What posteriors may maximise, the default first.
+BOUNDS_OF = {"mean_field": BOUNDS, "sequential": ("softmax",), "gaussian": ("softmax", "jaakkola")}
 
 
 @described_by(DirectRegressor)
@@ -86,7 +98,9 @@ class DirectClassifier(Classifier, OfLabels):
     model_ : FittedClassifier
         The fitted model as frozen data.
     classes_ : ndarray of shape (n_classes,)
-        Labels, in ascending order.
+        Labels, in ascending order; a list of them for several columns of labels.
+    estimators_ : list
+        A classifier for each column of labels; where there are several, these have the attributes that follow.
     posterior_ : GaussianPosterior, SequentialPosterior or MeanFieldPosterior
         A list of them for more than two classes.
     coef_ : ndarray of shape (n_weights,) or (n_classes, n_weights)
@@ -137,7 +151,8 @@ class DirectClassifier(Classifier, OfLabels):
 
     model_: FittedClassifier = field(init=False)
 
-    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassifier}
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassifier | tuple[FittedClassifier, ...]}
+    _takes_several, estimators_ = True, Classifier._outputs
 
     posterior: Any = "gaussian"
     bound: str = "auto"
@@ -149,31 +164,24 @@ class DirectClassifier(Classifier, OfLabels):
         features, _ = feature_plan(self, posterior, rank_inputs=None)
         check_common(self)
         check_class_weight(self.class_weight)
-        bound = as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
-        if bound == "auto":
-            bound = "jaakkola" if isinstance(posterior, MeanField) else "softmax"
+        name = next(name for name, kind in POSTERIORS.items() if isinstance(posterior, kind))
+        allowed, bound = BOUNDS_OF[name], as_choice(self.bound, "bound", ("auto", "softmax", *BOUNDS))
+        bound = allowed[0] if bound == "auto" else bound
+        if bound not in allowed:
+            known = " or ".join(map(repr, allowed))
+            raise ValueError(f"bound must be {known} with posterior={name!r}, got {bound!r}")
         if isinstance(posterior, MeanField):
-            if bound == "softmax":
-                raise ValueError("bound must be 'jaakkola' or 'exponential' with posterior='mean_field', got 'softmax'")
             if isinstance(posterior.prior, MixturePrior):
                 raise ValueError("prior must factorise over the weights of classes, got a MixturePrior")
             if posterior.n_components > 1:
                 raise ValueError(f"MeanField(n_components=...) must be 1 for classes, got {posterior.n_components}")
-        elif isinstance(posterior, Sequential) and bound != "softmax":
-            raise ValueError(
-                f"bound must be 'softmax' with posterior='sequential', got {bound!r}; use posterior='mean_field'"
-            )
-        elif bound == "exponential":
-            raise ValueError("bound must be 'softmax' or 'jaakkola' with posterior='gaussian', got 'exponential'")
         if bound == "softmax":
             features = features.growing()
         most = as_count(self.max_iter, "max_iter")
         return ClassificationPlan(features, posterior, bound, self.class_weight, most, self.random_state)
 
-    def _learn(
-        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
-    ) -> dict[str, Any]:
-        rng, (labels, rows, _) = plan.generator(), read_labels(plan, x, y, weight)
+    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
+        rng, (labels, rows) = plan.generator(), read_labels(plan, x, y, weight)
         names = self._feature_names() or None
         self.model_ = fit_labels(plan, labels, rows, self.columns_, names, rng, progress)[0]
         return {}
@@ -233,8 +241,8 @@ class DirectClassifier(Classifier, OfLabels):
         ConvergenceWarning
             When the iteration did not converge.
         """
-        with self._whole():
-            plan = self._plan()
+        with self._whole() as progress:
+            plan, count = self._plan(), LabelMass()
             as_count(sample_rows, "sample_rows", 2)
             as_flag(keep_features, "keep_features")
             as_flag(drop_missing, "drop_missing")
@@ -247,33 +255,30 @@ class DirectClassifier(Classifier, OfLabels):
                 require_same_features(self.features, plan.features, self.features_)
             codes = Codebook(gaps=self._column_options().missing != "raise") if self._takes_tables() else None
             source, label_codes = label_source(X, y, sample_weight, codes)
-            progress, count = Progress(self.verbose), LabelMass()
             run = StreamRun(source, progress, self.n_threads, drop_missing)
             if keep_features:
                 self._require_columns(run.shape[0], run.names)
-            with self._threads():
-                sample = run.sample(sample_rows, int(plan.generator().integers(2**63)), count.look)
-                if not source.one_dimensional:
-                    raise ValueError("y must be one column of labels")
-                labels, problems = one_against_rest(plan, source, label_codes.labels, count.mass)
-                labelled = problems.rows(sample)
-                labelled = labelled[labelled.weight != 0]
-                if keep_features:
-                    basis = self.features_
-                else:
-                    with run.uncounted("features"):
-                        basis = self._fitted_features(plan, labels, labelled, run.names, source.codes)
-                encoded = EncodedSource(source, self.columns_, drop_missing)
-                problems.source, labelled = encoded, encoded.rows(labelled)
-                run = StreamRun(problems, progress, self.n_threads, drop_missing)
-                total = run.collected(RunningStatistics.empty(basis, problems.sign.shape[1]))
-                passes = all_rows(problems, basis.n_weights, count.n_rows, drop_missing, progress)
-                try:
-                    with progress.stage("inference"):
-                        model = infer_by_passes(plan, labels, basis, passes, labelled, total)
-                except KeyboardInterrupt:
-                    raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
-            self.model_ = model
+            sample = run.sample(sample_rows, int(plan.generator().integers(2**63)), count.look)
+            if not source.one_dimensional:
+                raise ValueError("y must be one column of labels")
+            labels, problems = one_against_rest(plan, source, label_codes.labels, count.mass)
+            labelled = problems.rows(sample)
+            labelled = labelled[labelled.weight != 0]
+            if keep_features:
+                basis = self.features_
+            else:
+                with run.uncounted("features"):
+                    basis = self._fitted_features(plan, labels, labelled, run.names, source.codes)
+            encoded = EncodedSource(source, self.columns_, drop_missing)
+            problems.source, labelled = encoded, encoded.rows(labelled)
+            run = StreamRun(problems, progress, self.n_threads, drop_missing)
+            total = run.collected(RunningStatistics.empty(basis, problems.sign.shape[1]))
+            passes = all_rows(problems, basis.n_weights, count.n_rows, drop_missing, progress)
+            try:
+                with progress.stage("inference"):
+                    self.model_ = infer_by_passes(plan, labels, basis, passes, labelled, total)
+            except KeyboardInterrupt:
+                raise StreamInterrupt("interrupted before there was a posterior of all rows") from None
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished()
         return self
@@ -287,7 +292,7 @@ class DirectClassifier(Classifier, OfLabels):
         table = Table.of_numbers(sample.x, names) if codes is None else codes.table(sample.x, names)
         self.columns_ = self._fitted_columns(table, sample.y, sample.weight)
         rows = TrainingRows(np.ascontiguousarray(self.columns_.encode(table)), sample.y, sample.weight)
-        search, names_out = LabelSearch(plan.features.max_search_rows), self._feature_names() or None
+        search, names_out = LabelSearch(plan), self._feature_names() or None
         rng = plan.generator()
         basis = fit_basis(plan.features, rows, self.columns_, search, rng, names=names_out).for_one_pass()
         if plan.features.learns_kernel and len(labels.intercept):
@@ -298,6 +303,7 @@ class DirectClassifier(Classifier, OfLabels):
 
     # --- prediction
 
+    @available_if(has_one_output)  # type: ignore[untyped-decorator]
     def decision_function(self, X: ArrayLike) -> FloatArray:
         odds = self._asked("log_odds", X)
         return self.model_.shape(odds)
@@ -305,6 +311,7 @@ class DirectClassifier(Classifier, OfLabels):
     predict_logit, sample_proba, predict_set = predict_logit, sample_proba, predict_set
 
     left_out_probability_, sharpness_ = of_model("left_out_probability"), of_model("sharpness")
+    _quantizable = of_model("quantizable")
 
     def _words(self) -> list[str]:
         power, lines = self.sharpness_, super()._words()
@@ -314,7 +321,7 @@ class DirectClassifier(Classifier, OfLabels):
 
     def quantizable(self) -> FittedBasisModel:
         self._require_fitted()
-        return self.model_.quantizable(self.columns_.n_encoded, self._feature_names())
+        return cast(FittedBasisModel, self._quantizable(self.columns_.n_encoded, self._feature_names()))
 
     def search_settings(self) -> SearchSettings:
         """Return what a search of small models takes over, `pydirect.fit_quantized`.
@@ -326,20 +333,11 @@ class DirectClassifier(Classifier, OfLabels):
         """
         plan = self._plan()
 
-        def weighted(x: FloatArray, y: NDArray[Any], weight: FloatArray) -> tuple[FloatArray, NDArray[Any], FloatArray]:
-            return class_weighted(replace(plan, bound=BOUNDS[0]), x, y, weight)[:3]
-
-        return settings_of(self, plan, ClassifierFits(weighted, self._fit_small))
+        weighted = partial(class_weighted, replace(plan, bound=BOUNDS[0]))
+        return settings_of(self, plan, ClassifierFits(lambda *rows: weighted(*rows)[:3], self._fit_small))
 
     def _fit_small(
-        self,
-        x: FloatArray,
-        labels: NDArray[Any],
-        weight: FloatArray,
-        *,
-        features: str,
-        n_basis_functions: int,
-        seed: int,
+        self, x: FloatArray, labels: Any, weight: FloatArray, *, features: str, n_basis_functions: int, seed: int
     ) -> ClassifierFit:
         """Fit a small classifier to encoded rows, as a search of small models asks for."""
         model = type(self)(features, n_basis_functions, n_threads=self.n_threads, random_state=seed)

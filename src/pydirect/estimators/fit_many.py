@@ -1,11 +1,11 @@
-"""Fitting several regressors at once: whatever their features and data share is computed once."""
+"""Fitting several models at once: whatever their features and data share is computed once."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
 import numpy as np
@@ -14,11 +14,17 @@ from numpy.typing import ArrayLike
 from pydirect._documentation import takes_rows
 from pydirect._progress import Progress
 from pydirect._validation import as_instance, has_nan
+from pydirect.estimators._estimator import Estimator
 from pydirect.estimators.choices import content
+from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
+from pydirect.estimators.pooled import PooledClassifier
 from pydirect.estimators.regression import GivenRows, choose_scale, fit_together, gross_rows, merged, settled
 from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.tables.table import Table
+
+CLASSIFIERS = DirectClassifier, PooledClassifier
+Model = TypeVar("Model", DirectRegressor, DirectClassifier, PooledClassifier)
 
 
 def feature_key(model: DirectRegressor) -> Hashable:
@@ -31,36 +37,38 @@ def feature_key(model: DirectRegressor) -> Hashable:
 
 @takes_rows
 def fit_many(
-    estimators: Sequence[DirectRegressor],
+    estimators: Sequence[Model],
     X: ArrayLike,
     y: ArrayLike | Sequence[ArrayLike],
     sample_weight: ArrayLike | None = None,
-) -> list[DirectRegressor]:
-    """Fit several regressors to the same rows, with one pass over them for each distinct feature map.
+) -> list[Model]:
+    """Fit several models to the same rows, regressors with one pass over them for each distinct feature map.
 
     Each result equals that of the model's own ``fit``, to rounding, which may change stored draws. Models
     with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
     target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
-    models with the same target, on the same scale, which ``target_transform="auto"`` chooses as in `fit`.
+    models with the same target, on the same scale, which ``target_transform="auto"`` chooses as in `fit`. Classifiers
+    of the same labels share the search for the kernel, most of their time, and may differ in all that comes later.
 
-    The time spent on shared work is divided among the models: their ``fit_seconds_`` add up to the total time.
+    The time spent on shared work is divided among regressors; of classifiers, the first has it. The ``fit_seconds_`` of
+    all add up to the total time.
 
     Parameters
     ----------
-    estimators : sequence of DirectRegressor
+    estimators : sequence of DirectRegressor, or of DirectClassifier and PooledClassifier
         Fitted in place.
     y : array_like of shape (n_samples,) or (n_samples, n_outputs), or a list or tuple of them
         One target for all, or a list with one per estimator.
 
     Returns
     -------
-    list of DirectRegressor
+    list
         The estimators.
 
     Raises
     ------
     ValueError, TypeError
-        If the data or a parameter is not as `DirectRegressor.fit` describes.
+        If the data or a parameter is not as ``fit`` describes.
 
     Examples
     --------
@@ -71,21 +79,25 @@ def fit_many(
     >>> [bool(model.converged_) for model in models]
     [True, True]
     """
-    if isinstance(estimators, DirectRegressor):
+    if isinstance(estimators, Estimator):
         raise TypeError("estimators must be a list of DirectRegressor, got a single one")
-    estimators = list(estimators)
-    for k, model in enumerate(estimators):
-        as_instance(model, f"estimators[{k}]", DirectRegressor)
-    if len({id(model) for model in estimators}) != len(estimators):
+    models: list[Any] = list(estimators)
+    of_labels = any(isinstance(model, CLASSIFIERS) for model in models)
+    for k, model in enumerate(models):
+        as_instance(model, f"estimators[{k}]", *(CLASSIFIERS if of_labels else (DirectRegressor,)))
+    if len({id(model) for model in models}) != len(models):
         raise ValueError("estimators must be different objects: clone them")
-    plans, targets = [model._plan() for model in estimators], _targets(y, len(estimators))
+    plans, targets = [model._plan() for model in models], _targets(y, len(models))
     for k, target in enumerate(targets):  # before any model is touched
         if len(target) != len(targets[0]):
             raise ValueError(f"y[{k}] must have {len(targets[0])} rows, as y[0], got {len(target)}")
+    if of_labels:
+        known: dict[str, Any] = {}  # searches for kernels
+        return [own._fit(X, t, sample_weight, known=known) for own, t in zip(models, targets, strict=True)]
     groups: dict[tuple[Hashable, ...], list[int]] = {}
     chosen: dict[tuple[Hashable, ...], ScaleChoice | None] = {}
     choices: list[ScaleChoice | None] = []
-    for k, (model, plan, target) in enumerate(zip(estimators, plans, targets, strict=True)):
+    for k, (model, plan, target) in enumerate(zip(models, plans, targets, strict=True)):
         trial, key = copy.copy(model), feature_key(model)
         read = trial._read_targets(X, target, sample_weight)  # one at a time: X may be converted
         table, own, _, _ = read
@@ -99,23 +111,23 @@ def fit_many(
             plans[k] = settled(plan, choice)
         # Kernels and transforms are learned from the target within reach, and what is kept of gaps depends on it.
         needed = plan.features.learns_kernel or plans[k].transform is not None or _has_gaps(table)
-        kernel_key = str(plans[k].transform), plans[k].reach is None, target_key if needed else ""
+        kernel_key: tuple[Any, ...] = str(plans[k].transform), plans[k].reach is None, target_key if needed else ""
         groups.setdefault((key, *kernel_key), []).append(k)
     for members in groups.values():
-        lead = estimators[members[0]]
+        lead = models[members[0]]
         given: list[GivenRows] = []
         with lead._threads():
             for k in members:
-                read = estimators[k]._read_targets(X, targets[k], sample_weight)
-                own_rows = estimators[k]._encoded(read, lead.columns_ if given else None)
+                read = models[k]._read_targets(X, targets[k], sample_weight)
+                own_rows = models[k]._encoded(read, lead.columns_ if given else None)
                 # X may be converted for every model: only the first copy stays.
                 given.append(replace(own_rows, x=given[0].x) if given else own_rows)
             fits = fit_together([plans[k] for k in members], given, Progress(0), None, [choices[k] for k in members])
             for k, fit in zip(members, fits, strict=True):
-                estimators[k]._accept(*fit)
-    for model in estimators:
+                models[k]._accept(*fit)
+    for model in models:
         model._warn_if_unfinished()
-    return estimators
+    return models
 
 
 def _has_gaps(table: Table) -> bool:

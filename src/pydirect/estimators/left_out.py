@@ -158,7 +158,7 @@ def fit_labels(
     progress: Progress,
 ) -> tuple[FittedClassifier, LabelsLeftOut | None]:
     """The stages of a fit to labelled rows: kernel, landmarks, amplitude, more landmarks, sharpness, weights."""
-    search = LabelSearch(plan.features.max_search_rows)
+    search = LabelSearch(plan)
     with progress.stage("features"):
         basis = fit_basis(plan.features, rows, columns, search, rng, names=names)
     maker, is_gaussian = ProblemMaker(rows, labels, progress), isinstance(plan.posterior, Gaussian)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pydirect._documentation import described_by
 from pydirect._progress import Progress
@@ -155,9 +154,7 @@ class NetworkClassifier(Classifier):
 
     _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedNetworkClassifier}
 
-    def _learn(
-        self, plan: NetworkPlan, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
-    ) -> dict[str, Any]:
+    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
         classes, index = np.unique(y, return_inverse=True)
         require_classes(classes)
         # In small tables repeated rows are merged, so that a weight of two is the same as a row given twice.

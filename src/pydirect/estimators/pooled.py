@@ -38,6 +38,7 @@ from pydirect.features.rows import TrainingRows
 from pydirect.fitted.classification import quantiles_of
 from pydirect.fitted.pooled import FittedClassPool, FittedMeanPool, Trees
 from pydirect.fitted.regression import FittedRegressor
+from pydirect.logistic.likelihood import class_numbers
 from pydirect.logistic.pool import log_probability_of, pool_weights, pooled_log_probability
 from pydirect.tables.encoding import ColumnEncoding
 
@@ -197,8 +198,6 @@ class PooledClassifier(Pool, Classifier):
     ----------
     model_ : FittedClassPool
         The fitted pool as frozen data; ``model_.kernel`` is what `DirectClassifier` would have found.
-    classes_ : ndarray of shape (n_classes,)
-        Labels, in ascending order.
     weights_ : dict of str to float
         Weight of each part.
     left_out_log_loss_ : dict of str to float
@@ -226,7 +225,8 @@ class PooledClassifier(Pool, Classifier):
 
     model_: FittedClassPool = field(init=False)
 
-    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool}
+    _stored: ClassVar = {"columns_": ColumnEncoding, "model_": FittedClassPool | tuple[FittedClassPool, ...]}
+    _takes_several, estimators_ = True, Classifier._outputs
 
     class_weight: Any = None
     max_iter: int = 1000
@@ -239,16 +239,14 @@ class PooledClassifier(Pool, Classifier):
         given = self.class_weight, as_count(self.max_iter, "max_iter"), self.random_state
         return ClassificationPlan(features.growing(), Gaussian(), "softmax", *given)
 
-    def _learn(
-        self, plan: Any, x: FloatArray, y: NDArray[Any], weight: FloatArray, progress: Progress
-    ) -> dict[str, Any]:
-        rng, (labels, rows, index) = plan.generator(), read_labels(plan, x, y, weight)
+    def _learn(self, plan: Any, x: FloatArray, y: Any, weight: FloatArray, progress: Progress) -> dict[str, Any]:
+        rng, (labels, rows) = plan.generator(), read_labels(plan, x, y, weight)
         moves = labels.log_factors  # of the pool's odds, not of its parts'
         plan, labels = replace(plan, class_weight=None), replace(labels, log_factors=np.empty(0))
         kernel, left = fit_labels(plan, labels, rows, self.columns_, self._feature_names() or None, rng, progress)
         pool = self.model_ = FittedClassPool.alone(kernel, np.argsort(labels.classes))
         if left is not None:
-            self._grow(len(rows.x), lambda: _class_pool(pool, left, rows, index, rng, progress))
+            self._grow(len(rows.x), lambda: _class_pool(pool, left, rows, rng, progress))
         if len(moves):
             self.model_ = replace(self.model_, moves=moves[pool.order], left_out_probability=np.empty(0))
         return {}
@@ -350,16 +348,12 @@ class PooledRegressor(Pool, Regressor):
 
 
 def _class_pool(
-    pool: FittedClassPool,
-    left: LabelsLeftOut,
-    rows: TrainingRows,
-    index: NDArray[np.intp],
-    rng: np.random.Generator,
-    progress: Progress,
+    pool: FittedClassPool, left: LabelsLeftOut, rows: TrainingRows, rng: np.random.Generator, progress: Progress
 ) -> FittedClassPool:
     """Trees beside the kernel model, and the weights of all."""
     assert rows.weight is not None
-    n_classes, folds, found = len(pool.order), folds_of(index, rng), {"kernel": left.classes()}
+    n_classes, index, found = len(pool.order), class_numbers(rows.y), {"kernel": left.classes()}
+    folds = folds_of(index, rng)
     with progress.stage("boosted trees"):
         trees, score = boosted(rows.x, index, rows.weight, folds, rng, n_classes)
         pool, found["boosted trees"] = replace(pool, boosted=trees), log_probability_of(score)

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
@@ -25,8 +25,10 @@ from pydirect._threads import resolve_n_threads, threads
 from pydirect._validation import FloatArray, as_choice, as_flag, as_instance, as_sample_weight, shown
 from pydirect._warnings import warn
 from pydirect.estimators.choices import require_formula
+from pydirect.estimators.direct_classifier import DirectClassifier
 from pydirect.estimators.direct_regressor import DirectRegressor
-from pydirect.estimators.fit_many import feature_key
+from pydirect.estimators.fit_many import CLASSIFIERS, feature_key
+from pydirect.estimators.pooled import PooledClassifier
 from pydirect.estimators.regression import given_sums, infer, with_choice
 from pydirect.estimators.target_transform import ScaleChoice
 from pydirect.features.rows import TrainingRows
@@ -49,8 +51,8 @@ def _refits(search: DirectSearchCV) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """Cross-validated grid search over parameters of `DirectRegressor`, on sums over rows.
+class DirectSearchCV(MetaEstimatorMixin, BaseEstimator):
+    """Cross-validated grid search over parameters of `DirectRegressor`, on sums over rows, or of classifiers.
 
     Like `sklearn.model_selection.GridSearchCV`, but without repeated passes over the data: the sums of every fold are
     computed once per distinct feature map, those of each training set are merged from the other folds, and candidates
@@ -73,12 +75,16 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     ``best_estimator_`` is such a model. What needs rows is refused. ``target_transform="auto"`` chooses a scale by all
     rows for all candidates of one feature map, unless squared errors score ``cv="loo"``.
 
+    Candidates of `DirectClassifier` and `PooledClassifier` are fitted to the rows of each training set, by `fit_many`:
+    those whose kernels are searched alike share this search, and scores equal GridSearchCV's. ``cv="loo"`` takes the
+    labels that every fit to all rows leaves out, ``left_out_probability_``, so that no candidate is fitted twice.
+
     GridSearchCV's ``n_jobs``, ``return_train_score``, multiple scorers and ``refit`` by a function are not supported;
     a candidate that fails ends the search, as with ``error_score="raise"`` there.
 
     Parameters
     ----------
-    estimator : DirectRegressor
+    estimator : DirectRegressor, DirectClassifier or PooledClassifier
         Model whose parameters are searched; it is cloned.
     param_grid : dict of str to sequence, or a list of such dicts
         Values of every parameter to try.
@@ -86,7 +92,8 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         ``"r2"`` (the default), ``"neg_mean_squared_error"`` and ``"neg_root_mean_squared_error"`` come from sums unless
         targets are transformed; any other scorer of scikit-learn, which may use predictive deviations, is called with
         each candidate and the held-out rows, as arrays. With ``cv="loo"`` one of these three or, the default and the
-        only one of transformed targets, `pydirect.metrics.nlpd_scorer`: the mean log density.
+        only one of transformed targets, `pydirect.metrics.nlpd_scorer`: the mean log density. Of classifiers
+        ``"neg_log_loss"`` by default, and with ``cv="loo"`` alone.
     cv : int, "loo", splitter or iterable of (train, test), default=5
         Splits that hold out every row at most once and train on all other rows; ``"loo"``: exact leave-one-out.
     refit : bool, default=True
@@ -102,7 +109,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         Its mean score.
     best_index_ : int
         Its place in ``cv_results_``.
-    best_estimator_ : DirectRegressor
+    best_estimator_ : estimator
         When `refit`: the best candidate, fitted to all rows.
     scorer_ : callable
         What `score` uses.
@@ -126,7 +133,7 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     2500.0
     """
 
-    estimator: DirectRegressor
+    estimator: DirectRegressor | DirectClassifier | PooledClassifier
     param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
     scoring: Any = None
     cv: Any = 5
@@ -135,7 +142,9 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         own = get_tags(self.estimator)
-        tags.target_tags.multi_output, tags.input_tags = own.target_tags.multi_output, own.input_tags
+        tags.target_tags.multi_output = own.target_tags.multi_output and own.estimator_type == "regressor"
+        for name in ("estimator_type", "input_tags", "classifier_tags", "regressor_tags"):
+            setattr(tags, name, getattr(own, name))
         return tags
 
     @takes_rows
@@ -161,62 +170,67 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         ValueError, TypeError
             If the data, a candidate or the splits are not as described.
         """
-        as_instance(self.estimator, "estimator", DirectRegressor)
+        as_instance(self.estimator, "estimator", DirectRegressor, *CLASSIFIERS)
         as_flag(self.refit, "refit")
-        checked = clone(self.estimator)
-        x, given = checked._validated(X, y, multi_output=True, y_numeric=True)
+        checked, self._of_labels = clone(self.estimator), isinstance(self.estimator, CLASSIFIERS)
+        checks = {} if self._of_labels else {"multi_output": True, "y_numeric": True}
+        x, given = checked._validated(X, y, **checks)
         self.n_features_in_, names = checked.n_features_in_, getattr(checked, "feature_names_in_", None)
         self.__dict__.pop("feature_names_in_", None)
         if names is not None:
             self.feature_names_in_, x = names, with_names(checked, x)  # which knows the names
-        targets, weight = np.asarray(given, dtype=np.float64), as_sample_weight(sample_weight, len(x))
+        targets = given if self._of_labels else np.asarray(given, dtype=np.float64)
+        weight = as_sample_weight(sample_weight, len(x))
         leaving_one_out = isinstance(self.cv, str) and as_choice(self.cv, "cv", ("loo",)) == "loo"
         scoring = self._scoring(leaving_one_out)
-        of_sums = scoring in SCORES_OF_SUMS
-        self.scorer_ = check_scoring(self.estimator, scoring)  # raises before the fits, not after them
-        self.multimetric_ = False
+        of_sums = scoring in SCORES_OF_SUMS and not self._of_labels
+        # Raises before the fits, not after them.
+        self.scorer_, self.multimetric_ = check_scoring(self.estimator, scoring), False
         candidates = list(ParameterGrid(self.param_grid))
         if not candidates:
             raise ValueError("param_grid must have at least one candidate, got none")
         models = [clone(self.estimator).set_params(**candidate) for candidate in candidates]
         same_features: dict[Hashable, list[int]] = {}
         for k, model in enumerate(models):
-            plan = model._sums_plan()
-            if leaving_one_out:
+            plan: Any = model._plan() if self._of_labels else model._sums_plan()
+            if leaving_one_out and not self._of_labels:
                 require_formula(plan, "cv must not be 'loo'")
                 if of_sums and plan.transform not in (None, "auto"):
                     expected = "pydirect.metrics.nlpd_scorer with cv='loo' and a target_transform"
                     raise ValueError(f"scoring must be {expected}, got {scoring!r}")
-            same_features.setdefault(feature_key(model), []).append(k)
+            same_features.setdefault("" if self._of_labels else feature_key(model), []).append(k)
         folds = [] if leaving_one_out else self._folds(x, targets, weight, groups)
         self.n_splits_ = max(len(folds), 1)
         scores, fit_seconds, score_seconds = np.empty((3, len(models), self.n_splits_))
-        whole: dict[int, tuple[DirectRegressor, Trained]] = {}  # sums over all rows, by candidate
+        data_of: dict[int, Any] = {}  # by candidate
         for name in ("best_estimator_", "refit_time_"):
             self.__dict__.pop(name, None)
         with threads(self.estimator.n_threads):
             for members in same_features.values():
-                data = _FoldedData(models[members[0]], x, targets, weight, folds, X, bool(folds) or not of_sums)
-                whole |= dict.fromkeys(members, (data.model, data.total()))
+                data: Any = _FoldedLabels(X if isinstance(x, Table) else x, targets, weight, folds)
+                if not self._of_labels:
+                    data = _FoldedData(models[members[0]], x, targets, weight, folds, X, bool(folds) or not of_sums)
+                data_of |= dict.fromkeys(members, data)
                 for f, trained in enumerate(data.training()):
-                    fits = _fitted([models[k] for k in members], data.model, trained)
+                    fits = data.fitted([models[k] for k in members], trained)
                     begin = time.perf_counter()
                     scores[members, f] = self._scores(data, f, fits, trained, scoring)
                     score_seconds[members, f] = (time.perf_counter() - begin) / len(fits)
-                    fit_seconds[members, f] = [fitted.fit_seconds_["inference"] for fitted in fits]
+                    fit_seconds[members, f] = [sum(fitted.fit_seconds_.values()) for fitted in fits]
             self._set_search_results(candidates, scores, fit_seconds, score_seconds)
             if self.refit:
                 begin = time.perf_counter()
-                (self.best_estimator_,) = _fitted([models[self.best_index_]], *whole[self.best_index_])
+                best = data_of[self.best_index_]
+                (self.best_estimator_,) = best.fitted([models[self.best_index_]], best.total())
                 self.refit_time_ = time.perf_counter() - begin
         return self
 
     def _folds(
-        self, x: FloatArray | Table, y: FloatArray, weight: FloatArray | None, groups: ArrayLike | None
+        self, x: FloatArray | Table, y: np.ndarray, weight: FloatArray | None, groups: ArrayLike | None
     ) -> list[np.ndarray]:
         """Return the held-out rows of every split."""
         folds: list[np.ndarray] = []
-        for split in check_cv(self.cv).split(np.empty((len(x), 0)), y, groups):
+        for split in check_cv(self.cv, y, classifier=self._of_labels).split(np.empty((len(x), 0)), y, groups):
             train, test = (np.arange(len(x))[rows] for rows in split)  # which may be masks
             if not np.array_equal(np.sort(np.concatenate([train, test])), np.arange(len(x))):
                 raise ValueError("cv must train on all rows that it does not hold out, each once")
@@ -234,23 +248,23 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def _scoring(self, leaving_one_out: bool) -> Any:
         """Return the scorer, or its name, or raise."""
         if self.scoring is None:
-            return nlpd_scorer if leaving_one_out else "r2"
+            return "neg_log_loss" if self._of_labels else nlpd_scorer if leaving_one_out else "r2"
         if not isinstance(self.scoring, str) and not callable(self.scoring):
             raise TypeError(f"scoring must be the name of one scorer or a callable, got {type(self.scoring).__name__}")
+        if leaving_one_out and self._of_labels:
+            return as_choice(self.scoring, "scoring", ("neg_log_loss",))
         if leaving_one_out and self.scoring is not nlpd_scorer and self.scoring not in SCORES_OF_SUMS:
             names = ", ".join(map(repr, SCORES_OF_SUMS))
             raise ValueError(f"scoring must be {names} or nlpd_scorer with cv='loo', got {shown(self.scoring)}")
         return self.scoring
 
-    def _scores(
-        self, data: _FoldedData, fold: int, fits: Sequence[DirectRegressor], trained: Trained, scoring: Any
-    ) -> list[float]:
+    def _scores(self, data: Any, fold: int, fits: Sequence[DirectRegressor], trained: Any, scoring: Any) -> list[float]:
         """Score models by the rows of a fold, or by rows that are left out one at a time."""
         if not data.folds:
-            return data.scores_left_out(fits, trained, scoring)
-        rows, sums, shared = data.folds[fold], data.sums[fold], trained[1]
-        transform = data.model.features_.target_transform
-        if scoring in SCORES_OF_SUMS and (transform is None or transform.is_identity):
+            return list(data.scores_left_out(fits, trained, scoring))
+        rows, transform = data.folds[fold], None if self._of_labels else data.model.features_.target_transform
+        if scoring in SCORES_OF_SUMS and not self._of_labels and (transform is None or transform.is_identity):
+            sums, shared = data.sums[fold], trained[1]
             held = sums.gaussian(shared.location, shared.scale)
             return [score_of_errors(squared_error(held, own.model_), sums, len(rows), scoring) for own in fits]
         given, weight = _safe_indexing(data.given, rows), None if data.weight is None else data.weight[rows]
@@ -290,21 +304,38 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @available_if(_refits)  # type: ignore[untyped-decorator]
     @takes_rows
-    def predict(self, X: ArrayLike, return_std: bool = False) -> FloatArray | tuple[FloatArray, FloatArray]:
-        """Predict with the best estimator; see `DirectRegressor.predict`.
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Predict with the best estimator; see its own ``predict``.
 
         Parameters
         ----------
         return_std : bool, default=False
-            Whether to return standard deviations as well.
+            Whether a regressor returns standard deviations as well.
 
         Returns
         -------
         ndarray, or tuple of ndarray
-            Means, and standard deviations on request.
+            Means or labels, and standard deviations on request.
         """
         check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X, return_std=return_std)
+        return self.best_estimator_.predict(X, **({"return_std": True} if return_std else {}))
+
+    @available_if(lambda self: _refits(self) and isinstance(self.estimator, CLASSIFIERS))  # type: ignore[untyped-decorator]
+    @takes_rows
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Predict class probabilities with the best estimator.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            Probabilities.
+        """
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict_proba(X))
+
+    @property
+    def classes_(self) -> np.ndarray:
+        return np.asarray(self.best_estimator_.classes_)
 
     @available_if(_refits)  # type: ignore[untyped-decorator]
     @takes_rows
@@ -323,6 +354,34 @@ class DirectSearchCV(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "best_estimator_")
         return self._by_scorer(self.best_estimator_, X, y, sample_weight)
+
+
+class _FoldedLabels:
+    """Rows in folds, with labels; candidates with the same rows for the kernel share the search for it."""
+
+    def __init__(self, given: Any, y: np.ndarray, weight: FloatArray | None, folds: list[np.ndarray]) -> None:
+        self.given, self.y, self.weight, self.folds = given, y, weight, folds
+        self.known: dict[str, Any] = {}
+
+    def total(self) -> np.ndarray:
+        """Return all rows."""
+        return np.arange(len(self.y))
+
+    def training(self) -> list[np.ndarray]:
+        """Return the rows outside each fold; all rows if there are no folds."""
+        return [np.setdiff1d(self.total(), rows) for rows in self.folds or [np.empty(0)]]
+
+    def fitted(self, models: Sequence[Any], rows: np.ndarray) -> list[Any]:
+        """Fit models to some of the rows."""
+        x, weight = _safe_indexing(self.given, rows), None if self.weight is None else self.weight[rows]
+        return [clone(own)._fit(x, self.y[rows], weight, known=self.known) for own in models]
+
+    def scores_left_out(self, fits: Sequence[Any], rows: np.ndarray, scoring: Any) -> list[float]:
+        """Mean log probability of labels that were left out of fits to all rows."""
+        left = [own.left_out_probability_ for own in fits]
+        if not all(map(len, left)):
+            raise ValueError("cv must not be 'loo' for candidates with a class_weight or a published bound")
+        return [float(np.log(np.maximum(own, np.finfo(float).tiny)).mean()) for own in left]
 
 
 class _FoldedData:
@@ -370,6 +429,18 @@ class _FoldedData:
     def _trained(self, statistics: RunningStatistics, rows: Any) -> Trained:
         return statistics, Standardised.of(statistics, self._rows(rows).counts.repetitions), self.choice
 
+    def fitted(self, models: Sequence[DirectRegressor], trained: Trained) -> list[DirectRegressor]:
+        """Fit models of one feature map to the same sums."""
+        found, (statistics, shared, choice) = [], trained
+        for model in models:
+            plan, begin = model._sums_plan(), time.perf_counter()
+            units, sums = given_sums(plan, self.model.features_, statistics, shared, self.model._one_dimensional)
+            fitted = infer(plan, with_choice(units, choice), sums, plan.generators()[1])
+            found.append(clone(model)._adopt(self.model, fitted, {"inference": time.perf_counter() - begin}))
+            found[-1].statistics_ = statistics
+            found[-1]._warn_if_unfinished()
+        return found
+
     def scores_left_out(self, fits: Sequence[DirectRegressor], trained: Trained, scoring: Any) -> list[float]:
         """Score models of sums over all rows by rows that are left out one at a time."""
         (total, shared, _), given = trained, self._rows(slice(None))
@@ -407,19 +478,6 @@ def _without_each(others: RunningStatistics, folds: list[RunningStatistics]) -> 
     middle = len(folds) // 2
     yield from _without_each(_merged(others, folds[middle:]), folds[:middle])
     yield from _without_each(_merged(others, folds[:middle]), folds[middle:])
-
-
-def _fitted(models: Sequence[DirectRegressor], lead: DirectRegressor, trained: Trained) -> list[DirectRegressor]:
-    """Fit models of one feature map to the same sums."""
-    found, (statistics, shared, choice) = [], trained
-    for model in models:
-        plan, begin = model._sums_plan(), time.perf_counter()
-        units, sums = given_sums(plan, lead.features_, statistics, shared, lead._one_dimensional)
-        fitted = infer(plan, with_choice(units, choice), sums, plan.generators()[1])
-        found.append(clone(model)._adopt(lead, fitted, {"inference": time.perf_counter() - begin}))
-        found[-1].statistics_ = statistics
-        found[-1]._warn_if_unfinished()
-    return found
 
 
 def _takes_weights(scorer: Callable[..., Any]) -> bool:

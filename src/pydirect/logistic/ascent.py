@@ -114,7 +114,7 @@ class State:
         return self.gram @ self.mean + self.mean / np.exp(self.log_variance)
 
 
-Posterior = TypeVar("Posterior")
+Posterior = TypeVar("Posterior", bound=Any)
 
 
 @dataclass(frozen=True)

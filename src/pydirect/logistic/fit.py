@@ -40,7 +40,7 @@ BOUNDS = ("jaakkola", "exponential")
 
 @dataclass(frozen=True)
 class LogisticFit(Generic[Posterior]):
-    """Posteriors, Gaussian or sequential, and the prior variance that was found with them."""
+    """Posteriors of any kind, and the prior variance that was found with them."""
 
     # One per function, of weights in units of √variance. The sum of their ELBOs, in equal shares, is that of the
     # problem, less the penalty of the variance's prior.
@@ -57,14 +57,6 @@ class LogisticFit(Generic[Posterior]):
         """The posterior of the only function."""
         [posterior] = self.posteriors
         return posterior
-
-
-@dataclass(frozen=True)
-class DiscreteLatent:
-    """Moments of f* of posteriors of several functions, with weights in units of √variance."""
-
-    posteriors: list[GaussianPosterior] | list[MeanFieldPosterior]
-    variance: float = 1.0
 
     @cached_property
     def mean(self) -> FloatArray:
@@ -96,7 +88,7 @@ def mean_field_solve(
             n_threads=n_threads,
         )
         kl = last.weights.kl(last.log_prior)
-        return Solution(state, last, DiscreteLatent([last]), kl, state.log_variance, last.interrupted)
+        return Solution(state, last, LogisticFit([last], 1.0), kl, state.log_variance, last.interrupted)
 
     return solve
 
@@ -106,8 +98,7 @@ def mean_field_solve(
 
 def state_of(rows: LabelledRows, fit: LogisticFit[GaussianPosterior]) -> State:
     """Return the state that a step from Gaussian posteriors leads to."""
-    latent = DiscreteLatent(fit.posteriors, fit.variance)
-    return State.after(rows.evaluate(latent), latent.mean, float(np.log(fit.variance)))
+    return State.after(rows.evaluate(fit), fit.mean, float(np.log(fit.variance)))
 
 
 def starting_state(rows: LabelledRows, log_variance: float, near: LikelihoodMoments | None = None) -> State:
