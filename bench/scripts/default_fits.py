@@ -96,6 +96,14 @@ def codes(rng: Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
     return X, rules + 0.4 * rng.standard_normal(n)
 
 
+def countries(rng: Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """A line of years for each of a hundred names."""
+    level, slope = rng.standard_normal((2, 100))
+    country, year = rng.integers(100, size=n), rng.integers(12, size=n)
+    X = np.array([(f"country {k}", t) for k, t in zip(country, year, strict=True)], dtype=object)
+    return X, level[country] + 0.1 * slope[country] * (year - 5.5) + 0.05 * rng.standard_normal(n)
+
+
 TABLES: dict[str, Table] = {
     "friedman1": (800, friedman(make_friedman1, 0.1)),
     "friedman2": (1500, friedman(make_friedman2, 0.1)),
@@ -116,6 +124,7 @@ TABLES: dict[str, Table] = {
     "places": (4000, places),
     "varying noise": (6000, varying),
     "codes": (1800, codes),
+    "countries": (840, countries),
 }
 COLUMNS = ("rmse", "nlpd", "coverage", "seconds", "evaluations")
 
