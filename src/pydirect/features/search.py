@@ -154,8 +154,7 @@ def search_kernel(
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Maximise marginal likelihood times priors; return the kernel and the record of the search.
 
-    Exact evidence is of up to `max_rows` rows. Without `thorough` there are only steps 1 and 2, of one
-    smoothness.
+    Exact evidence is of up to `max_rows` rows. Without `thorough` there are only steps 1 and 2.
 
     Examples
     --------
@@ -178,10 +177,8 @@ def search_kernel(
         more = rows.exact(np.sort(order[: min(many, FIRST_ROWS) if thorough else many]))
         few = rows.exact(np.sort(order[:FEWER_ROWS])) if more.n_rows > FEWER_ROWS else more
         raced = race(few, starting_points(few, own_scores))
-        begin, shaped = min(raced, key=VALUE), list[RaceRun]()
-        if thorough:
-            shaped = race(few, [begin.at(s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
-            begin = min(shaped, key=lambda run: run.value - SMOOTHNESS_GAIN * few.n_rows * (run.smoothness == 1.5))
+        shaped = race(few, [min(raced, key=VALUE).at(s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
+        begin = min(shaped, key=lambda run: run.value - SMOOTHNESS_GAIN * few.n_rows * (run.smoothness == 1.5))
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
             best, others, near = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
