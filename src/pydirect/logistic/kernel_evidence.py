@@ -297,18 +297,23 @@ def search_few_then_many(
 ) -> tuple[KernelHyperparameters, HyperparameterSearch]:
     """Race starts on the first of the chosen rows, and go on with the best on all of them.
 
-    Parts of axes, `axes` by number, are tried on the first, and go on where they promise half of what they must gain.
+    These begin anew too: few rows often lead to a kernel of linear functions, at which more rows would stay. Parts of
+    axes, `axes` by number, are tried on the first, and go on where they promise half of what they must gain.
     """
     few = objective(np.sort(chosen[:RACE_ROWS]))
     raced = race(few, starting_points(few, scores), RACE_ITERATIONS)
     many = objective(np.sort(chosen)) if len(chosen) > RACE_ROWS else few
-    n_iterations = round(ITERATIONS * min(1.0, ALL_ROWS / many.n_rows))
-    first = min(raced, key=lambda run: run.value)
-    best, ended, runs = descend(many, first, n_iterations, PATIENCE), many, list(raced)
+    share, winner = min(1.0, ALL_ROWS / many.n_rows), int(np.argmin([run.value for run in raced]))
+    n_iterations, first, ended = round(ITERATIONS * share), raced[winner], many
+    runs = [descend(many, first, n_iterations, PATIENCE)]
+    if many is not few:
+        anew = starting_points(many, scores)[winner]
+        runs.append(descend(many, anew, n_iterations + round(RACE_ITERATIONS * share), PATIENCE))
+    best = min(runs, key=lambda run: run.value)
     parts = {order: race_axes(few, few.unpack(first.theta), axes, (order, first)) for order in orders_of(axes)}
     gains = {order: first.value - part.value for order, part in parts.items()}
     tried = best_axes({order: gain / PROMISING for order, gain in gains.items()}, few.n_rows)
-    runs.append(best)
+    runs += raced
     if tried is not None:
         with_part = many.with_axes(axes, tried)
         part = descend(with_part, parts[tried], n_iterations, PATIENCE)
