@@ -9,6 +9,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneOut
 
 from pydirect import DirectClassifier, DirectRegressor, DirectSearchCV, Gaussian, Sequential
 from pydirect.explain import LeftOutRows
+from pydirect.fitted.classification import quantiles_of
 from pydirect.metrics import crps_scorer, nlpd_scorer
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -194,6 +195,20 @@ def test_leave_one_out_takes_the_labels_that_classifiers_left_out(data):
         DirectSearchCV(model, {"class_weight": ["balanced"]}, cv="loo").fit(x, y)
     with pytest.raises(ValueError, match="scoring must be one of 'neg_log_loss'"):
         DirectSearchCV(model, {}, "accuracy", cv="loo").fit(x, y)
+
+
+@pytest.mark.parametrize(("n_rows", "kept"), [(300, 300), (6000, 1000)])
+def test_kept_probabilities_have_the_mean_logarithm_of_all(n_rows, kept):
+    rng = np.random.default_rng(0)
+    log_probability, ones = -(rng.exponential(size=n_rows) ** 3), np.ones(n_rows)
+    found = quantiles_of(log_probability, ones)
+    assert len(found) == kept and np.log(found).mean() == pytest.approx(log_probability.mean(), rel=1e-9)
+    np.testing.assert_allclose(quantiles_of(log_probability, 0.3 * ones), found, rtol=1e-9)
+    weight = rng.exponential(size=n_rows)
+    mean = np.average(log_probability, weights=weight)
+    assert np.log(quantiles_of(log_probability, weight)).mean() == pytest.approx(mean, rel=1e-9)
+    if kept == n_rows:
+        np.testing.assert_allclose(found, np.exp(np.sort(log_probability)), rtol=1e-9)
 
 
 # Leave-one-out

@@ -172,6 +172,10 @@ def test_wrong_arguments_are_refused_with_the_reason():
         TransformedDistribution(base, LOG).cdf(np.nan)
     with pytest.raises(ValueError, match="low must be below high"):
         TransformedDistribution(base, LOG, 1.0, 0.0)
+    with pytest.raises(TypeError, match="spread must be a number, got 'a'"):
+        TransformedDistribution(base, LOG, spread="a")
+    with pytest.raises(ValueError, match="spread must be at least 0"):
+        TransformedDistribution(base, LOG, spread=-1.0)
 
 
 Y = np.random.default_rng(0).gamma(2.0, size=(20, 3))

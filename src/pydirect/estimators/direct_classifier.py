@@ -109,7 +109,8 @@ class DirectClassifier(Classifier, OfLabels):
         Prior means of the logits: the log-odds of the second class in the data, or log frequencies about their mean; of
         the published bounds log-odds of each class against the rest.
     left_out_probability_ : ndarray of shape (n_kept,)
-        Probabilities of the training labels, each left out, in ascending order or their quantiles; see `predict_set`.
+        Probabilities of the training labels, each left out, in ascending order, or a thousand geometric means of
+        equal shares of them; see `predict_set`.
     sharpness_ : float
         Power to which probabilities are taken, chosen by left-out labels; 1 for fits to streams.
     elbo_ : float

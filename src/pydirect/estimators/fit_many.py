@@ -44,9 +44,12 @@ def fit_many(
 ) -> list[Model]:
     """Fit several models to the same rows, regressors with one pass over them for each distinct feature map.
 
-    Each result equals that of the model's own ``fit``, to rounding, which may change stored draws. Models
-    with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ in
-    target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
+    Each result equals that of the model's own ``fit``, to rounding, which may change stored draws; only where text
+    columns have many categories does a `DirectRegressor`'s own ``fit`` also try random effects of them, which may give
+    another model.
+
+    Models with the same feature parameters share features, sums over rows and the factorisation of ΦᵀΦ; they may differ
+    in target, noise, prior, levels and everything else that comes later. Features with a learned kernel are shared by
     models with the same target, on the same scale, which ``target_transform="auto"`` chooses as in `fit`. Classifiers
     of the same labels share the search for the kernel, most of their time, and may differ in all that comes later.
 
@@ -80,7 +83,8 @@ def fit_many(
     [True, True]
     """
     if isinstance(estimators, Estimator):
-        raise TypeError("estimators must be a list of DirectRegressor, got a single one")
+        kinds = "DirectRegressor, or of DirectClassifier and PooledClassifier"
+        raise TypeError(f"estimators must be a list of {kinds}, got a single one")
     models: list[Any] = list(estimators)
     of_labels = any(isinstance(model, CLASSIFIERS) for model in models)
     for k, model in enumerate(models):

@@ -35,7 +35,7 @@ class FittedClassifier(OfLatent):
     """One latent function for two classes, one per class for more.
 
     ``intercept`` (n_functions,) includes ``moves``, the logarithms of the odds' factors that class weights are.
-    ``left_out_probability`` are quantiles of the probabilities of labels left out of the fit, ascending.
+    ``left_out_probability`` are those of labels left out of the fit, ascending; see `quantiles_of`.
     Probabilities are those of the functions to the power of ``sharpness``, normalised.
     """
 
@@ -186,11 +186,15 @@ def normalised(odds: FloatArray) -> FloatArray:
 
 
 def quantiles_of(log_probability: FloatArray, weight: FloatArray) -> FloatArray:
-    """Quantiles of probabilities by their weights, ascending, at most `MOST_QUANTILES`."""
+    """Ascending probabilities, all or geometric means of equal shares of their weights, at most `MOST_QUANTILES`.
+
+    Their mean logarithm is that of all probabilities, by weight.
+    """
     if not len(log_probability):
         return np.empty(0)
     order = np.argsort(log_probability, kind="stable")
-    ascending, mass = np.exp(log_probability[order]), np.cumsum(weight[order])
-    n = round(min(MOST_QUANTILES, max(mass[-1], 1.0)))
-    at = np.searchsorted(mass, (np.arange(n) + 1) / n * mass[-1] * (1 - 1e-12))
-    return ascending[np.minimum(at, len(order) - 1)]
+    mass = np.append(0.0, np.cumsum(weight[order]))
+    total = np.append(0.0, np.cumsum(weight[order] * log_probability[order]))
+    n = min(MOST_QUANTILES, max(len(order), round(mass[-1])))
+    means = np.diff(np.interp(np.linspace(0.0, mass[-1], n + 1), mass, total)) * n / mass[-1]
+    return np.exp(np.minimum(np.maximum.accumulate(means), 0.0))

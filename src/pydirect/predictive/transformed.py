@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr
 
-from pydirect._validation import FloatArray, as_instance
+from pydirect._validation import FloatArray, as_instance, as_number
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
 from pydirect.predictive.scales import TargetScale
 
@@ -120,8 +120,9 @@ class TransformedDistribution:
     def __post_init__(self) -> None:
         as_instance(self.base, "base", PredictiveDistribution)
         as_instance(self.scale, "scale", TargetScale)
-        if not self.spread >= 0:
-            raise ValueError(f"spread must be at least 0, got {self.spread}")
+        for name, least in (("low", -np.inf), ("high", -np.inf), ("spread", 0.0)):
+            if (value := getattr(self, name)) not in (least, np.inf):
+                as_number(value, name, at_least=least)
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low} and {self.high}")
 
