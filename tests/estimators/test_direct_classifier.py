@@ -4,6 +4,7 @@ import copy
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
@@ -257,8 +258,26 @@ def test_every_column_of_labels_has_the_model_of_its_own_fit(kind, tmp_path):
     assert [own.features_.n_weights for own in model.estimators_] == [own.features_.n_weights for own in alone]
     assert model.elbo_ == pytest.approx(sum(own.elbo_ for own in alone))
     assert str(model.summary()) == "\n".join(str(own.summary()) for own in alone)
-    with pytest.raises(AttributeError, match="several columns of labels has no basis: its estimators_ have"):
-        model.features_  # noqa: B018
+    if kind is PooledClassifier:
+        with pytest.raises(AttributeError, match="this PooledClassifier has no coef_"):
+            alone[0].coef_  # noqa: B018
+    for name in ("features_", "coef_", "posterior_", "elbo_trace_"):
+        with pytest.raises(AttributeError, match=f"several columns of labels has no {name}: its estimators_ have"):
+            getattr(model, name)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], [0, 1]])
+def test_columns_of_labels_keep_types_of_their_own(names):
+    own = pd.Series(Y, dtype=object), pd.Series(THREE % 2, dtype=np.int16)
+    labels = pd.concat(own, axis=1).set_axis(names, axis=1)
+    model = DirectClassifier("linear").fit(X, labels)
+    assert [classes.tolist() for classes in model.classes_] == [["no", "yes"], [0, 1]]
+    assert model.classes_[1].dtype == (np.int16 if names == ["a", "b"] else np.int64)
+    alone = [DirectClassifier("linear").fit(X, column).predict(NEW).tolist() for column in own]
+    assert model.predict(NEW).T.tolist() == alone
+    labels.iloc[3, 0] = 3
+    with pytest.raises(TypeError, match=r"y must hold labels .* of one type, got int and str"):
+        model.fit(X, labels)
 
 
 def test_labels_of_several_types_are_refused():

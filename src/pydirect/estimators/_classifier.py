@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from pydirect._documentation import takes_rows
-from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_weights
+from pydirect._validation import FloatArray, as_count, as_generator, as_number, as_weights, column_names
 from pydirect.estimators._estimator import Estimator, of_model
 from pydirect.estimators.choices import Gaussian, RegressionPlan, check_common, feature_plan
 from pydirect.fitted.predictor import Units
@@ -90,20 +90,23 @@ class Classifier(ClassifierMixin, Estimator):
         tags.classifier_tags.multi_label = tags.target_tags.multi_output = self._takes_several
         return tags
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, NDArray[Any], FloatArray]:
-        """Validate rows of a new fit: a table, labels and weights."""
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, list[NDArray[Any]], FloatArray]:
+        """Validate rows of a new fit: a table, each column of labels, and weights."""
         x, given = self._validated(X, y, multi_output=self._takes_several)
         if given.ndim == 2 and given.shape[1] == 1:
             given = column_or_1d(given, warn=True)
-        check_labels(given)
-        return with_names(self, x), given, as_weights(sample_weight, len(x))
+        columns = [given] if given.ndim == 1 else label_columns(y, given)
+        for labels in columns:
+            check_labels(labels)
+        return with_names(self, x), columns, as_weights(sample_weight, len(x))
 
-    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[FloatArray, NDArray[Any], FloatArray]:
-        """Learn the columns of a new fit; return the rows that count, encoded, their labels and weights."""
+    def _encoded(self, X: Any, y: Any, sample_weight: Any) -> tuple[FloatArray, list[NDArray[Any]], FloatArray]:
+        """Learn the columns of a new fit; return the rows that count, encoded, columns of their labels, and weights."""
         table, given, weight = self._read(X, y, sample_weight)
-        z = np.hstack([indicators(labels, weight) for labels in given.reshape(len(given), -1).T])
+        z = np.hstack([indicators(labels, weight) for labels in given])
         self.columns_, used = self._fitted_columns(table, z, weight), weight > 0
-        return np.ascontiguousarray(self.columns_.encode(table)[used]), given[used], weight[used]
+        x = np.ascontiguousarray(self.columns_.encode(table)[used])
+        return x, [labels[used] for labels in given], weight[used]
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit from scratch.
@@ -142,10 +145,10 @@ class Classifier(ClassifierMixin, Estimator):
         with self._whole() as progress:
             plan, models = replace(self._plan(), **shared), []
             x, labels, weight = self._encoded(X, y, sample_weight)
-            for own in labels.T if labels.ndim == 2 else [labels]:
+            for own in labels:
                 effort = self._learn(plan, x, own, weight, progress)
                 models.append(self.model_)
-            self.model_ = tuple(models) if labels.ndim == 2 else models[0]
+            self.model_ = tuple(models) if len(models) > 1 else models[0]
             self.fit_seconds_ = progress.seconds
             self._warn_if_unfinished(**effort)
         return self
@@ -162,7 +165,9 @@ class Classifier(ClassifierMixin, Estimator):
             Labels.
         """
         if not has_one_output(self):
-            return np.column_stack([own.predict(X) for own in self._outputs])
+            found = [own.predict(X) for own in self._outputs]
+            alike = len({own.dtype.kind for own in found}) == 1
+            return np.column_stack(found if alike else [own.astype(object) for own in found])
         decision = self.decision_function(X)
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
@@ -328,6 +333,15 @@ def require_classes(classes: NDArray[Any]) -> None:
     if len(classes) < 2:
         found = f"one class, {classes.tolist()[0]!r}" if len(classes) else "none"
         raise ValueError(f"y must have at least two classes, got {found}")
+
+
+def label_columns(y: Any, given: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return columns of validated labels, (n_rows, n_columns), each of its own type where y is of several."""
+    if names := column_names(y):
+        return [column_or_1d(y[name]) for name in names]
+    if given.dtype != object:
+        return [*given.T]
+    return [own if any(isinstance(v, str) for v in own) else np.array(own.tolist()) for own in given.T]
 
 
 def check_labels(y: NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -140,16 +140,42 @@ def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None =
     return SearchSettings(plan.features.max_search_rows, resolve_n_threads(model.n_threads), rng, classifier)
 
 
-def of_model(path: str) -> Any:
-    """Return a property that is an attribute of ``model_``, by its dotted path; of several models there is none."""
-    get = attrgetter(path)
+class _OfModel(property):
+    """A property that knows its name."""
+
+    name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name.lstrip("_")
+
+
+def of_model(path: str | Callable[[Any], Any]) -> Any:
+    """Return a property that is an attribute of ``model_``, by its dotted path, or a function of it.
+
+    Of several models there is none.
+    """
+    get = attrgetter(path) if isinstance(path, str) else path
 
     def of_one(self: Any) -> Any:
-        if isinstance(self.model_, tuple):
-            raise AttributeError(f"a model of several columns of labels has no {path}: its estimators_ have")
-        return get(self.model_)
+        model = self.model_
+        if isinstance(model, tuple):
+            raise AttributeError(f"a model of several columns of labels has no {own.name}: its estimators_ have")
+        try:
+            return get(model)
+        except AttributeError as error:
+            raise AttributeError(f"this {type(self).__name__} has no {own.name}") from error
 
-    return property(of_one)
+    own = _OfModel(of_one)
+    return own
+
+
+def _of_outputs(values: Any, alone: bool) -> Any:
+    """Return what a model has for each output; of a vector of targets that of the only one."""
+    return values[0] if alone else values
+
+
+def _traces(posteriors: Any, units: FloatArray) -> list[FloatArray]:
+    return [p.elbo_trace - u for p, u in zip(posteriors, units, strict=True)]
 
 
 def of_features(name: str) -> Any:
@@ -391,12 +417,10 @@ class Estimator(BaseEstimator):
 
     coefficients_ = of_model("latent.coefficients")
     prior_scale_ = of_model("latent.prior_scale")
-    _is_one, _elbo_units = of_model("one_dimensional"), of_model("elbo_units")
+    coef_ = of_model(lambda own: _of_outputs(own.latent.coefficients.T, own.one_dimensional))
+    posterior_ = of_model(lambda own: _of_outputs(own.posteriors, own.one_dimensional))
+    elbo_trace_ = of_model(lambda own: _of_outputs(_traces(own.posteriors, own.elbo_units), own.one_dimensional))
     mean_missing_variance_ = of_model("latent.residual_variance")
-
-    @property
-    def coef_(self) -> Any:
-        return self.coefficients_[:, 0] if self._is_one else self.coefficients_.T
 
     @property
     def sparsity_(self) -> float:
@@ -412,21 +436,12 @@ class Estimator(BaseEstimator):
         return [posterior for own in self._models for posterior in own.posteriors]
 
     @property
-    def posterior_(self) -> Any:
-        return self.posteriors_[0] if self._is_one else self.posteriors_
-
-    @property
     def total_weight_(self) -> float:
         return float(self._models[0].n_samples)
 
     @property
     def elbo_(self) -> float:
         return float(sum(p.elbo for p in self.posteriors_) - sum(own.elbo_units.sum() for own in self._models))
-
-    @property
-    def elbo_trace_(self) -> FloatArray | list[FloatArray]:
-        traces = [p.elbo_trace - u for p, u in zip(self.posteriors_, self._elbo_units, strict=True)]
-        return traces[0] if self._is_one else traces
 
     @property
     def n_iter_(self) -> int:

@@ -683,7 +683,7 @@ class DirectOrdinalClassifier(Classifier, OfLabels):
             If the data or a parameter is not as described.
         """
         with self._whole():
-            table, given, weight = self._read(X, y, sample_weight)
+            table, (given,), weight = self._read(X, y, sample_weight)
             classes, index = np.unique(given[weight > 0], return_inverse=True)
             require_classes(classes)
             order = order_of_dtype(y, classes) if self.order is None else np.asarray(self.order)
