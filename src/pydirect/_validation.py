@@ -136,6 +136,12 @@ def as_instance(value: Any, name: str, *types: type) -> None:
         raise TypeError(f"{name} must be a {' or '.join(t.__name__ for t in types)}, got {type(value).__name__}")
 
 
+def require_single(fit: Any, name: str) -> None:
+    """Raise if the ``model_`` of an estimator is of several columns of labels."""
+    if isinstance(fit, tuple):
+        raise ValueError(f"{name} must be of one column of labels, got one of several: take one of its estimators_")
+
+
 def as_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     """Return `value` if it is one of `choices`, or raise."""
     if not isinstance(value, str) or value not in choices:

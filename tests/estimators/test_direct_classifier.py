@@ -122,6 +122,10 @@ def test_balanced_weights_multiply_the_odds():
     np.testing.assert_allclose(weighted.predict_logit(NEW), plain.predict_logit(NEW) + np.log(4.0), rtol=1e-9)
     np.testing.assert_allclose(weighted.decision_function(NEW), plain.decision_function(NEW) + np.log(4.0), rtol=1e-9)
     assert plain.predict_proba(x)[:, 1].mean() < balanced.predict_proba(x)[:, 1].mean()
+    with pytest.raises(
+        ValueError, match=r"class_weight must have classes of y, \['no', 'yes'\], got \['u'\]: a dict is"
+    ):
+        DirectClassifier("linear", class_weight={"u": 2}).fit(x, y)
 
 
 @pytest.mark.parametrize("posterior", ["gaussian", "sequential"])

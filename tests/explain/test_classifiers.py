@@ -27,6 +27,14 @@ def test_they_add_up_to_the_probabilities(labels, estimator):
     assert of_columns[2] < 0.5 * of_columns[0]
 
 
+def test_several_columns_of_labels_are_refused():
+    model = DirectClassifier("linear").fit(X, np.column_stack([LABELS, LABELS == "high"]))
+    for background in (None, X[:2]):
+        with pytest.raises(ValueError, match=r"model must be of one column .* got one of several: .* estimators_"):
+            shapley_values(model, X[:2], background)
+    shapley_values(model.estimators_[1], X[:2])
+
+
 def test_mean_rows_and_networks():
     by_mean = shapley_values(DirectClassifier().fit(X, LABELS), X[:2])
     np.testing.assert_allclose(by_mean.base.sum(), 1.0)

@@ -9,11 +9,12 @@ import pytest
 from sklearn.inspection import partial_dependence
 
 from pydirect import DirectClassifier, DirectRegressor, Nystroem
-from pydirect.plotting import CalibrationDisplay, EffectDisplay, RelevanceDisplay
+from pydirect.plotting import CalibrationDisplay, EffectDisplay, RelevanceDisplay, ReliabilityDisplay
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.standard_normal((150, 3)), columns=["depth", "slope", "age"])
 Y = np.sin(2 * FRAME["depth"]) + FRAME["slope"] + 0.2 * RNG.standard_normal(150)
+SEVERAL = DirectClassifier("linear").fit(FRAME, FRAME[["slope", "age"]] > 0)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,9 @@ def test_calibration_is_compared_with_what_it_was(model):
         (lambda: RelevanceDisplay(["a"], [1.0, 2.0]), "relevance must have a row for each of 1 names"),
         (lambda: RelevanceDisplay(["a"], [1.0]).plot(max_columns=0), "max_columns must be"),
         (lambda: RelevanceDisplay.from_estimator(DirectRegressor("linear").fit(FRAME, Y)), "must have a kernel"),
+        (lambda: RelevanceDisplay.from_estimator(SEVERAL), "estimator must be of one column of labels"),
+        (lambda: EffectDisplay.from_estimator(SEVERAL, FRAME, [0]), "estimator must be of one column of labels"),
+        (lambda: ReliabilityDisplay.from_estimator(SEVERAL, FRAME, Y), "estimator must be of one column of labels"),
         (lambda: EffectDisplay([]), "effects must not be empty"),
         (lambda: EffectDisplay([("x", [1.0], [1.0], [1.0])]).plot([1, 2]), "ax must be 1 axes, got 2"),
         (lambda: EffectDisplay.from_estimator(object(), FRAME, [0]), "must have predict_parts"),

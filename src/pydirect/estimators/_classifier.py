@@ -166,8 +166,7 @@ class Classifier(ClassifierMixin, Estimator):
         """
         if not has_one_output(self):
             found = [own.predict(X) for own in self._outputs]
-            alike = len({own.dtype.kind for own in found}) == 1
-            return np.column_stack(found if alike else [own.astype(object) for own in found])
+            return np.stack(found, axis=1, dtype=object if len({own.dtype.kind for own in found}) > 1 else None)
         decision = self.decision_function(X)
         return self.classes_[(decision > 0).astype(np.intp) if decision.ndim == 1 else decision.argmax(axis=1)]
 
@@ -339,9 +338,8 @@ def label_columns(y: Any, given: NDArray[Any]) -> list[NDArray[Any]]:
     """Return columns of validated labels, (n_rows, n_columns), each of its own type where y is of several."""
     if names := column_names(y):
         return [column_or_1d(y[name]) for name in names]
-    if given.dtype != object:
-        return [*given.T]
-    return [own if any(isinstance(v, str) for v in own) else np.array(own.tolist()) for own in given.T]
+    kept = given.dtype != object
+    return [own if kept or any(isinstance(v, str) for v in own) else np.array(own.tolist()) for own in given.T]
 
 
 def check_labels(y: NDArray[Any]) -> None:

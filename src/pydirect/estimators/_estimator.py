@@ -143,8 +143,6 @@ def settings_of(model: Estimator, plan: Any, classifier: ClassifierFits | None =
 class _OfModel(property):
     """A property that knows its name."""
 
-    name = ""
-
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name.lstrip("_")
 
@@ -418,7 +416,7 @@ class Estimator(BaseEstimator):
     coefficients_ = of_model("latent.coefficients")
     prior_scale_ = of_model("latent.prior_scale")
     coef_ = of_model(lambda own: _of_outputs(own.latent.coefficients.T, own.one_dimensional))
-    posterior_ = of_model(lambda own: _of_outputs(own.posteriors, own.one_dimensional))
+    posterior_ = of_model(lambda own: _of_outputs([*own.posteriors], own.one_dimensional))
     elbo_trace_ = of_model(lambda own: _of_outputs(_traces(own.posteriors, own.elbo_units), own.one_dimensional))
     mean_missing_variance_ = of_model("latent.residual_variance")
 

@@ -133,7 +133,11 @@ def class_factors(class_weight: Any, classes: NDArray[Any], mass: NDArray[Any]) 
     if isinstance(class_weight, str):
         factors = mass.sum() / (len(mass) * mass)
     else:
-        factors = compute_class_weight(class_weight, classes=classes, y=classes)
+        try:
+            factors = compute_class_weight(class_weight, classes=classes, y=classes)
+        except ValueError:
+            given = f"{[*class_weight]}: a dict is for all columns of labels alike, 'balanced' for each by itself"
+            raise ValueError(f"class_weight must have classes of y, {classes.tolist()}, got {given}") from None
     if not (np.isfinite(factors) & (factors >= 0)).all() or not factors.any():
         raise ValueError(f"class_weight must be finite and non-negative, not all zero, got {factors}")
     return np.asarray(factors, dtype=np.float64)

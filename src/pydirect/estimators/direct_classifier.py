@@ -89,7 +89,8 @@ class DirectClassifier(Classifier, OfLabels):
         the second is for mean field alone.
     class_weight : dict, "balanced" or None, default=None
         Factors of the classes' predictive odds; zero leaves a class out. The fit takes the rows as they are, so that
-        rows rank as without. With the published bounds, factors of the rows' weights.
+        rows rank as without. With the published bounds, factors of the rows' weights. Of several columns of labels a
+        dict is for all alike, ``"balanced"`` for each by itself.
     columns : Columns, optional
         Which columns are categories, and what becomes of missing numbers; see `pydirect.Columns`.
 

@@ -18,7 +18,7 @@ from scipy.special import beta
 from sklearn.utils.validation import check_is_fitted
 
 from pydirect._threads import single_blas_thread, threads
-from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, short_repr
+from pydirect._validation import FloatArray, as_choice, as_count, as_generator, column_names, require_single, short_repr
 from pydirect.estimators._classifier import Classifier
 from pydirect.estimators._regressor import Regressor
 from pydirect.fitted.classification import FittedClassifier
@@ -181,6 +181,7 @@ def shapley_values(
         known = "a DirectRegressor, a DirectClassifier or another estimator with predictive distributions"
         raise TypeError(f"model must be {known}, got {type(model).__name__}")
     check_is_fitted(model)
+    require_single(model.model_, "model")
     explained = EXPLAINED if isinstance(model, Regressor) else EXPLAINED_OF_CLASSES
     of = explained[0] if of is None else as_choice(of, "of", explained)
     as_count(n_permutations, "n_permutations", 4)

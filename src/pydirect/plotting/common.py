@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pydirect._validation import FloatArray, as_count
+from pydirect._validation import FloatArray, as_count, require_single
 from pydirect.predictive.gaussian_mixture import finite_array
 
 # Okabe and Ito's palette, distinguishable with all common colour vision deficiencies.
@@ -62,6 +62,7 @@ def fitted(estimator: Any, attribute: str) -> Any:
     """Return a fitted attribute, also from within finished searches and pipelines."""
     estimator = getattr(estimator, "best_estimator_", estimator)
     estimator = estimator[-1] if isinstance(getattr(estimator, "steps", None), list) else estimator
+    require_single(getattr(estimator, "model_", None), "estimator")
     if not hasattr(estimator, attribute):
         raise AttributeError(f"estimator must be fitted and have {attribute}, got {type(estimator).__name__} without")
     return getattr(estimator, attribute)
