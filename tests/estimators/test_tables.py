@@ -416,14 +416,28 @@ def test_effects_of_many_categories_are_told_of_known_and_new_ones(shops, tmp_pa
 def test_effects_add_to_what_the_other_columns_tell(shops):
     frame, _, _, _, model = shops
     x, latent = model.encode_rows(frame[:50]), model.model_.latent
-    none = x * (np.arange(x.shape[1]) < x.shape[1] - 2)
+    none = x * (np.arange(x.shape[1]) < x.shape[1] - 3)
     mean, epistemic, _ = model.predict_parts(frame[:50])
     found, alone = latent.moments(x, True), latent.moments(none, True)
-    np.testing.assert_allclose(np.hstack(found), np.hstack(alone) + x[:, -2:], rtol=1e-10)
+    np.testing.assert_allclose(np.hstack(found), np.hstack(alone) + x[:, -3:-1], rtol=1e-10)
     np.testing.assert_allclose(mean, model.y_mean_ + model.y_scale_ * found[0][:, 0], rtol=1e-10)
     draws = model.sample_y(frame[:50], 4000, noise=False)
     np.testing.assert_allclose(draws.mean(axis=1), mean, atol=5 * epistemic.max() / np.sqrt(4000))
     np.testing.assert_allclose(model.sample_functions(2000)(frame[:5]).mean(axis=1), mean[:5], atol=0.2)
+
+
+def test_an_effect_is_one_for_all_rows_of_a_category(shops):
+    """Also of a new one, in draws of rows and of functions, whose deviations are those of predictions."""
+    model, rows = shops[-1], pandas.DataFrame({"shop": ["new", "new", "newer", "s1"], "x": [-1.0, 1.0, -1.0, 1.0]})
+    _, covariance = model.predict(rows, return_cov=True)
+    _, epistemic, _ = model.predict_parts(rows)
+    functions = model.sample_functions(4000, random_state=0)
+    for drawn in (model.sample_y(rows, 4000, noise=False, random_state=0), functions(rows)):
+        np.testing.assert_allclose(drawn.std(axis=1), epistemic, rtol=0.06)
+        correlation = np.corrcoef(drawn)
+        assert correlation[0, 1] > 0.9 and np.abs(correlation[[0, 1, 1, 0], [2, 2, 3, 3]]).max() < 0.15
+        np.testing.assert_allclose(covariance[0, 1], np.cov(drawn)[0, 1], rtol=0.1)
+    np.testing.assert_array_equal(functions(rows[1:2]), functions(rows)[1:2])
 
 
 def test_what_knows_no_effects_refuses_them(shops):
@@ -433,7 +447,7 @@ def test_what_knows_no_effects_refuses_them(shops):
         lambda: effects(model, frame[:300]),
         model.quantizable,
     ):
-        with pytest.raises(ValueError, match="know no effects of categories"):
+        with pytest.raises(ValueError, match="not available with effects of categories"):
             ask()
     with pytest.raises(ValueError, match="feature map must be of fit_features"):
         model.new_statistics()

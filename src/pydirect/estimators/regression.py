@@ -63,7 +63,7 @@ from pydirect.statistics.gaussian import GaussianStatistics, collect_statistics,
 from pydirect.statistics.rotated import RotatedStatistics, Standardised, decorrelate
 from pydirect.statistics.running import RunningStatistics
 from pydirect.tables.columns import FEW_CATEGORIES
-from pydirect.tables.encoding import CategoryEffects, ColumnEncoding, Gaps
+from pydirect.tables.encoding import EFFECT, CategoryEffects, ColumnEncoding, Gaps
 from pydirect.tables.table import Table, as_text, equal_rows
 
 LARGEST_NOISE = 1e300  # in units of the targets' variance; its inverse is the smallest
@@ -153,10 +153,8 @@ def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[G
     Effects are those of a regression on a function of the other columns too. A row is given what other rows tell of the
     effect of its category, as new rows are.
     """
-    columns, many = (
-        given.columns,
-        [j for j, own in enumerate(given.columns.categories) if len(own or ()) > FEW_CATEGORIES],
-    )
+    columns = given.columns
+    many = [j for j, own in enumerate(columns.categories) if len(own or ()) > FEW_CATEGORIES]
     texts = {j: as_text(table.columns[j]) for j in many}
     if not texts or given.y.shape[1] > 1 or not (plan.is_gaussian and plan.features.takes_tables):
         return []
@@ -174,7 +172,7 @@ def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[G
         left = rows.y[:, 0] - fitted.predict(rows.x, np.full(len(group), -1))[0]
         moments, others = fitted.effects_left_out(left, rows.weights, group, same)
         own = [(*text.values, None)[k] for k in present]
-        often = {value for value, count in zip(own, np.bincount(group), strict=True) if count >= FREQUENT}
+        often = {value for value, count in zip(own, np.bincount(group, rows.weights), strict=True) if count >= FREQUENT}
         categories[j] = tuple(value for value in categories[j] or () if value in often)
         found.append((CategoryEffects(j, tuple(own), moments), others))
         rows = replace(rows, y=rows.y - others[:, :1])
@@ -186,16 +184,18 @@ def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[G
     if columns.gaps is not None:
         columns = replace(columns, gaps=Gaps.fit(columns.body(table.columns)[0], given.weight))
     x, absent = columns.encode_and_mark(table)
-    x[:, -2 * len(found) :] = np.hstack([others for _, others in found])
+    for k, (_, others) in enumerate(reversed(found), 1):
+        begin = x.shape[1] - k * len(EFFECT)
+        x[:, begin : begin + 2] = others
     return merged([replace(given, x=x, columns=columns, absent=absent)])
 
 
 def log_density_left_out(model: FittedRegressor, rows: TrainingRows) -> float:
     """Return the mean log density of rows, on y's scale, that a model of one target predicts without themselves."""
-    if model.noise is not None:
-        return float(model.noise.log_densities[model.noise.candidates.index(model.noise.choices[0]), 0])
     (left,) = left_out([model], rows)
     density = np.average(left.log_density(rows.y[left.first])[:, 0], weights=left.count) - np.log(model.units.scale[0])
+    if model.noise is not None:  # a gain of those rows alone that tell of the noise
+        return float(density) + model.noise.gain()
     return float(density) + (0.0 if model.local is None or model.local_gain is None else float(model.local_gain))
 
 
@@ -435,8 +435,8 @@ def fit_units(
     units, z = Units.fit(given.y, given.weight, given.one_dimensional, transform, plan.reach)
     x, effects = given.x, given.columns.effects_of(given.x)
     if given.columns.effects:
-        x, z = x.copy(), z - effects[:, :1]
-        x[:, -2 * len(given.columns.effects) :] = 0.0  # f is of the other columns alone
+        x, z = x.copy(), z - effects[:, :, 0].sum(axis=1, keepdims=True)
+        x[:, -len(EFFECT) * len(given.columns.effects) :] = 0.0  # f is of the other columns alone
     return with_choice(units, choice), TrainingRows(x, z, given.weight)
 
 
@@ -458,7 +458,7 @@ def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRow
     """
     if given.absent is None or not (given.absent.any() or given.columns.effects):
         return list(own)
-    effects = given.columns.effects_of(given.x)[:, 1:]
+    effects = given.columns.effects_of(given.x)[:, :, 1].sum(axis=1, keepdims=True)
     rows, told = of_all(own), given.columns.told(given.absent)
     small = _SmallFit(replace(plan, posterior=Gaussian(), noise="constant"), given, rows)
     for _ in range(MOST_WEIGHINGS):

@@ -94,7 +94,7 @@ def words_of_inputs(basis: Basis, columns: ColumnEncoding | None) -> list[str]:
 def words_of_columns(columns: ColumnEncoding) -> list[str]:
     """Say which columns of a table are categories, and which lacked numbers."""
     names = _named(columns.names, columns.n_columns)
-    categories = [f"{names[j]} ({len(found)})" for j, found in enumerate(columns.categories) if found is not None]
+    categories = [f"{names[j]} ({len(found)})" for j, found in enumerate(columns.categories) if found]
     effects = _listed([f"{names[own.column]} ({len(own.categories)})" for own in columns.effects])
     lacking, told, numbering = (
         _listed([names[j] for j in own]) for own in (columns.lacking, columns.indicators, columns.numbering)

@@ -35,7 +35,7 @@ LEAST_GAIN, LEAST_STANDARD_ERRORS, ALIKE = 0.02, 1.0, 0.01
 LARGEST_ERROR, ERROR_STANDARD_ERRORS = 1.03, 2.0
 # Largest standard deviations for means, in root mean squares of residuals, the first by default: of rows without, some
 # are far wider than the residuals of any.
-SPREADS = (1.5, 0.75, 0.0, 1e3)
+SPREADS = (2.0, 1.0, 0.0, 1e3)
 # Largest size of targets below which numbers are too near the smallest ones for powers of them.
 LEAST_TARGET = 1e-90
 # Of positive targets: 95 % over 5 % quantile below which all scales are alike; share of zeros that excludes a

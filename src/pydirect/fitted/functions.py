@@ -35,6 +35,8 @@ class FunctionDraws(Sequence["DrawnFunction"]):
     _missing: ResidualFeatures | None
     # draws of the weights of what is missing, (n_outputs, n_missing, n_functions)
     _normal: NDArray[Any]
+    # what draws of effects of categories follow from, (n_functions,)
+    _seeds: NDArray[np.uint64]
 
     def __repr__(self) -> str:
         return f"<{len(self)} functions drawn from {self._door.name}>"
@@ -57,7 +59,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
 
     def _some(self, chosen: slice) -> FunctionDraws:
         weights = [draws[:, chosen] for draws in self._weights]
-        return replace(self, _weights=weights, _normal=self._normal[:, :, chosen])
+        return replace(self, _weights=weights, _normal=self._normal[:, :, chosen], _seeds=self._seeds[chosen])
 
     def __call__(self, X: ArrayLike) -> FloatArray:
         """Return values of the functions, (n_rows, n_functions) or (n_rows, n_outputs, n_functions), in y's units."""
@@ -132,6 +134,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
             inputs, phi = model.latent.phi(x)
             missing = None if self._missing is None else self._missing.transform(inputs, phi)
             deviations = self._deviations(phi, missing)
+        deviations += model.units.calibration * model.latent.effect_draws(x, self._seeds)[:, None]
         mean = model.latent_moments(x, with_variance=False)[0]
         units = model.units
         return units.restored(units.location[:, None] + units.scale[:, None] * (mean[:, :, None] + deviations))
@@ -241,7 +244,8 @@ def draw_functions(model: FittedRegressor, door: Door, n_functions: int, rng: np
         missing = ResidualFeatures(model.basis, model.latent.residual_variance, rng)
         n_missing = missing.n_weights
     normal = rng.standard_normal((len(drawn), n_missing, n_functions), dtype=np.float32)
-    return FunctionDraws(model, door, [np.ascontiguousarray(weights.T) for weights in drawn], missing, normal)
+    weights, seeds = [np.ascontiguousarray(own.T) for own in drawn], model.latent.effect_seeds(n_functions, rng)
+    return FunctionDraws(model, door, weights, missing, normal, seeds)
 
 
 def gradients(model: FittedRegressor, x: FloatArray) -> tuple[FloatArray, FloatArray]:

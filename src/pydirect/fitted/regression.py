@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from pydirect._dense import product
 from pydirect._threads import ordered_map, resolve_n_threads
@@ -106,15 +107,22 @@ class Latent:
         n, more = self.basis.n_features_in, np.repeat(self.effects(x)[:, 1:], self.n_outputs, axis=1)
         return (x, more) if x.shape[1] <= n else (x[:, :n], x[:, n:] + more)
 
+    def each_effect(self, x: FloatArray) -> FloatArray:
+        """Return means, variances and codes of effects of categories, (n_rows, n_effects, 3)."""
+        columns = self.basis.columns
+        return np.zeros((len(x), 0, 3)) if columns is None else columns.effects_of(x)
+
     def effects(self, x: FloatArray) -> FloatArray:
         """Return what effects of categories add to f, and the variance of that, (n_rows, 2)."""
-        columns = self.basis.columns
-        return np.zeros((len(x), 2)) if columns is None else columns.effects_of(x)
+        return self.each_effect(x)[:, :, :2].sum(axis=1)
 
     def require_no_effects(self, what: str) -> None:
         """Raise if there are effects of categories."""
         if self.basis.columns is not None and self.basis.columns.effects:
-            raise ValueError(f"{what} know no effects of categories: put Columns() before the model in a pipeline")
+            raise ValueError(
+                f"{what} are not available with effects of categories: put Columns() before the model in a pipeline, "
+                "and categories are columns of 0 and 1"
+            )
 
     def phi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Inputs of the map, and Φ (n_rows, n_weights)."""
@@ -171,7 +179,10 @@ class Latent:
         inputs, phi = self.phi(x)
         residual = residual_covariances(self.basis, inputs, phi, self.residual_variance)
         found, rows = np.stack([s**2 * (p.covariances(phi, phi) + residual) for p, s in self._scaled()]), range(len(x))
-        found[:, rows, rows] += more.T
+        effects = self.each_effect(x)
+        found[:, rows, rows] += np.maximum(more - effects[:, :, 1].sum(axis=1, keepdims=True), 0.0).T
+        for _, variance, code in effects.transpose(1, 2, 0):
+            found += np.sqrt(np.outer(variance, variance)) * np.equal.outer(code, code)
         return found
 
     def quantizable(self, outputs: Outputs) -> FittedBasisModel:
@@ -189,6 +200,7 @@ class Latent:
         residual = draw_residual(self.basis, inputs, self.residual_variance, n_draws, rng, resolve_n_threads())
         if residual is not None:
             values += self.prior_scale[:, None] * residual.reshape(values.shape)
+        more = np.maximum(more - self.effects(x)[:, 1:], 0.0)  # of effects the sampler knows
         if more.any():
             values += np.sqrt(more)[:, :, None] * rng.standard_normal(values.shape)
         return values
@@ -196,16 +208,40 @@ class Latent:
     def sampler(self, n_samples: int, rng: np.random.Generator) -> Callable[[FloatArray], FloatArray]:
         """Draw weights once; return their functions, from rows to (n_rows, n_outputs, n_samples)."""
         weights = [s * p.sample_weights(n_samples, rng) for p, s in self._scaled()]
+        seeds = self.effect_seeds(n_samples, rng)
 
         def draw(rows: FloatArray) -> FloatArray:
             _, phi = self.phi(rows)
             found = np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
-            return found + self.effects(rows)[:, :1, None]
+            return found + self.effects(rows)[:, :1, None] + self.effect_draws(rows, seeds)[:, None]
 
         return draw
 
+    def effect_seeds(self, n_samples: int, rng: np.random.Generator) -> NDArray[np.uint64]:
+        """Return what draws of effects of categories follow from, (n_samples,)."""
+        columns = self.basis.columns
+        some = columns is not None and columns.effects
+        return rng.integers(2**63, size=n_samples, dtype=np.uint64) if some else np.zeros(n_samples, np.uint64)
+
+    def effect_draws(self, x: FloatArray, seeds: NDArray[np.uint64]) -> FloatArray:
+        """Draws of effects about their means, (n_rows, n_samples), the same wherever a category comes again."""
+        found = np.zeros((len(x), len(seeds)))
+        for j, (_, variance, code) in enumerate(self.each_effect(x).transpose(1, 2, 0)):
+            numbers = code.astype(np.uint64) + (np.uint64(j) << np.uint64(32))
+            found += np.sqrt(variance)[:, None] * hashed_normals(numbers, seeds)
+        return found
+
     def _scaled(self) -> list[tuple[Any, float]]:
         return list(zip(self.posteriors, self.prior_scale, strict=True))
+
+
+def hashed_normals(numbers: NDArray[np.uint64], seeds: NDArray[np.uint64]) -> FloatArray:
+    """Standard normal numbers of pairs of integers, (n_numbers, n_seeds), by splitmix64 (Steele et al. 2014)."""
+    z = numbers[:, None] * np.uint64(0x9E3779B97F4A7C15) + seeds
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return np.asarray(ndtri((z >> np.uint64(11)) * 2.0**-53 + 2.0**-54))
 
 
 def of_part(part: str, name: str, doc: str = "") -> Any:

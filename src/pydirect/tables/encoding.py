@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -163,6 +164,10 @@ def _known_location_scale(x: FloatArray, weight: FloatArray | None) -> tuple[Flo
 MOST_NAMED = 10  # columns in a message
 
 
+# Encoded columns of an effect.
+EFFECT = ("effect", "its variance", "code")
+
+
 @dataclass(frozen=True, eq=False)
 class CategoryEffects:
     """What training rows tell of the effects of a column's categories on the target: a normal distribution of each.
@@ -181,9 +186,11 @@ class CategoryEffects:
         return {value: k for k, value in enumerate(self.categories)}
 
     def of(self, text: Text) -> FloatArray:
-        """Return means and variances of the effects of rows, (n_rows, 2)."""
-        number = [self._numbers.get(value, len(self._numbers)) for value in (*text.values, None)]
-        return np.asarray(self.moments[np.array(number)[text.codes]])
+        """Return means and variances of the effects of rows, and what tells categories apart, (n_rows, 3)."""
+        values = (*text.values, None)
+        number = [self._numbers.get(value, len(self._numbers)) for value in values]
+        codes = [float(zlib.crc32(repr(value).encode())) for value in values]  # those of new ones, too
+        return np.column_stack([self.moments[number], codes])[text.codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +207,7 @@ class ColumnEncoding:
       makes them so.
     - `calendars`: how columns of dates are encoded.
     - `places`: columns of latitudes and of longitudes in degrees, encoded together as unit vectors.
-    - `effects`: of categories of columns that have many; their means and variances are the last encoded columns.
+    - `effects`: of categories of columns that have many; their means, variances and codes are the last encoded columns.
     """
 
     names: Annotated[tuple[str, ...], Shape("n_columns")] | None = field(compare=False)
@@ -241,7 +248,7 @@ class ColumnEncoding:
     @cached_property
     def origins(self) -> NDArray[np.intp]:
         """Column of the table that each encoded one comes from, (n_encoded,)."""
-        behind = [*self.indicators, *(effect.column for effect in self.effects for _ in range(2))]
+        behind = [*self.indicators, *(effect.column for effect in self.effects for _ in EFFECT)]
         return np.concatenate([np.repeat(np.arange(self.n_columns), self.widths), np.array(behind, np.intp)])
 
     def players(self, names: Sequence[str] | None = None) -> tuple[NDArray[np.intp], list[tuple[int, ...]], list[str]]:
@@ -273,7 +280,7 @@ class ColumnEncoding:
         for place in self.places:  # distances are those of the sphere's chords
             for j in place:
                 own[j][:] = place[0]
-        return np.concatenate([*own, np.full(len(self.indicators) + 2 * len(self.effects), -1)])
+        return np.concatenate([*own, np.full(len(self.indicators) + len(EFFECT) * len(self.effects), -1)])
 
     @cached_property
     def is_plain(self) -> bool:
@@ -306,7 +313,7 @@ class ColumnEncoding:
             x, *found[k] = (f"{raw[j]}, {raw[k]}: {axis}" for axis in "xyz")
             found[j] = [x]
         missing = [f"{raw[j]}=(missing)" for j in self.indicators]
-        effects = [f"{raw[own.column]}=({what})" for own in self.effects for what in ("effect", "its variance")]
+        effects = [f"{raw[own.column]}=({what})" for own in self.effects for what in EFFECT]
         return [*(name for own in found for name in own), *missing, *effects]
 
     # --- fitting
@@ -347,9 +354,9 @@ class ColumnEncoding:
         return np.hstack([body, absent[:, first[list(self.indicators)]].astype(np.float64), *effects]), absent
 
     def effects_of(self, x: FloatArray) -> FloatArray:
-        """Return the sums over columns of means and of variances of effects at encoded rows, (n_rows, 2)."""
-        own = x[:, self.n_encoded - 2 * len(self.effects) : self.n_encoded]
-        return own.reshape(len(x), len(self.effects), 2).sum(axis=1)
+        """Return means, variances and codes of effects at encoded rows, (n_rows, n_effects, 3)."""
+        own = x[:, self.n_encoded - len(EFFECT) * len(self.effects) : self.n_encoded]
+        return own.reshape(len(x), len(self.effects), len(EFFECT))
 
     def missing(self, X: Any) -> NDArray[np.bool_]:
         """Return where a number or category is missing, (n_rows, n_columns)."""
