@@ -53,7 +53,7 @@ from pydirect.fitted.regression import FittedRegressor, Latent, LeftOut, left_ou
 from pydirect.linear.fit import InitialHyperparameters, fit_by_evidence
 from pydirect.linear.leave_one_out import expected_noise
 from pydirect.linear.random_effects import GroupSums, fit_random_effects
-from pydirect.noise.fit import NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
+from pydirect.noise.fit import LEAST_PRECISION, NoiseProblem, choose_noise, fit_varying_noise, is_gain, looks_constant
 from pydirect.noise.local import fit_local, noise_may_replace
 from pydirect.noise.model import CONSTANT, MIN_ROWS_TO_CHOOSE
 from pydirect.noise.student_t import fit_student_t, gross_targets, warn_of_gross, within_reach
@@ -193,10 +193,15 @@ def with_effects(plan: RegressionPlan, given: GivenRows, table: Table) -> list[G
 def log_density_left_out(model: FittedRegressor, rows: TrainingRows) -> float:
     """Return the mean log density of rows, on y's scale, that a model of one target predicts without themselves."""
     (left,) = left_out([model], rows)
-    density = np.average(left.log_density(rows.y[left.first])[:, 0], weights=left.count) - np.log(model.units.scale[0])
-    if model.noise is not None:  # a gain of those rows alone that tell of the noise
-        return float(density) + model.noise.gain()
-    return float(density) + (0.0 if model.local is None or model.local_gain is None else float(model.local_gain))
+    densities, noise = left.log_density(rows.y[left.first])[:, 0] - np.log(model.units.scale[0]), model.noise
+    density = float(np.average(densities, weights=left.count))
+    if noise is None:
+        return density + (0.0 if model.local is None or model.local_gain is None else float(model.local_gain))
+    # Of the gain of other noise half counts, as its own rows have shown it, and as it is of those that tell of noise.
+    tells = rows.precisions[left.first] >= LEAST_PRECISION
+    others = density - float(np.average(densities[tells], weights=left.count[tells]))
+    chosen, constant = (noise.log_densities[noise.candidates.index(name), 0] for name in (noise.choices[0], CONSTANT))
+    return float(0.5 * (chosen + constant)) + others
 
 
 def fit_mixed(
