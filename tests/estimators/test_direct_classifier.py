@@ -45,7 +45,7 @@ def test_every_form_of_prediction_agrees(model, request):
     model = request.getfixturevalue(model)
     p, decision = model.predict_proba(NEW), model.decision_function(NEW)
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(np.log(p), model.predict_log_proba(NEW), rtol=1e-12)
+    np.testing.assert_allclose(np.log(p), model.predict_log_proba(NEW), rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(model.predict(NEW), model.classes_[p.argmax(axis=1)])
     if decision.ndim == 1:
         np.testing.assert_allclose(decision, np.log(p[:, 1] / p[:, 0]), rtol=1e-9, atol=1e-12)
