@@ -10,16 +10,15 @@ y = sin(x0 x1) + cos(x2 + x3) + x4²/2 + .1 e of eight standard normal columns.
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+import time
+from types import FrameType
+from typing import Any
 
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
-
-import argparse  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-from types import FrameType  # noqa: E402
-from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 

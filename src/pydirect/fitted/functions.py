@@ -134,7 +134,7 @@ class FunctionDraws(Sequence["DrawnFunction"]):
             inputs, phi = model.latent.phi(x)
             missing = None if self._missing is None else self._missing.transform(inputs, phi)
             deviations = self._deviations(phi, missing)
-        deviations += model.units.calibration * model.latent.effect_draws(x, self._seeds)[:, None]
+        model.latent.add_effect_draws(deviations, x, self._seeds, model.units.calibration)
         mean = model.latent_moments(x, with_variance=False)[0]
         units = model.units
         return units.restored(units.location[:, None] + units.scale[:, None] * (mean[:, :, None] + deviations))

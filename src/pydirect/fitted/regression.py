@@ -213,7 +213,10 @@ class Latent:
         def draw(rows: FloatArray) -> FloatArray:
             _, phi = self.phi(rows)
             found = np.stack([product(phi, w.T, resolve_n_threads()) for w in weights], axis=1)
-            return found + self.effects(rows)[:, :1, None] + self.effect_draws(rows, seeds)[:, None]
+            for mean, _, _ in self.each_effect(rows).transpose(1, 2, 0):
+                found += mean[:, None, None]
+            self.add_effect_draws(found, rows, seeds)
+            return found
 
         return draw
 
@@ -223,13 +226,16 @@ class Latent:
         some = columns is not None and columns.effects
         return rng.integers(2**63, size=n_samples, dtype=np.uint64) if some else np.zeros(n_samples, np.uint64)
 
-    def effect_draws(self, x: FloatArray, seeds: NDArray[np.uint64]) -> FloatArray:
-        """Draws of effects about their means, (n_rows, n_samples), the same wherever a category comes again."""
-        found = np.zeros((len(x), len(seeds)))
+    def add_effect_draws(
+        self, values: FloatArray, x: FloatArray, seeds: NDArray[np.uint64], factor: float = 1.0
+    ) -> None:
+        """Add draws of effects about their means, the same wherever a category comes again.
+
+        - `values`: (n_rows, n_outputs, n_samples).
+        """
         for j, (_, variance, code) in enumerate(self.each_effect(x).transpose(1, 2, 0)):
             numbers = code.astype(np.uint64) + (np.uint64(j) << np.uint64(32))
-            found += np.sqrt(variance)[:, None] * hashed_normals(numbers, seeds)
-        return found
+            values += factor * (np.sqrt(variance)[:, None] * hashed_normals(numbers, seeds))[:, None]
 
     def _scaled(self) -> list[tuple[Any, float]]:
         return list(zip(self.posteriors, self.prior_scale, strict=True))
