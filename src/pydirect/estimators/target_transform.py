@@ -196,8 +196,9 @@ def with_spreads(units: Units, left: UnseenRows) -> Units:
         return units
     assert units.lowest is not None and units.highest is not None
     y, spreads = units.active.inverse(units.location + units.scale * left.targets), []
-    for k, (scale, base) in enumerate(zip(units.active.scales, left.distributions, strict=True)):
-        base, ends = base.affine(units.scale[k], units.location[k]), (units.lowest[k], units.highest[k])
+    for k, (scale, candidate) in enumerate(zip(units.active.scales, left.candidates, strict=True)):
+        base = candidate.distribution.affine(units.scale[k], units.location[k])
+        ends = units.lowest[k], units.highest[k]
         spreads.append(errors_of_mean(scale, base, ends, y[:, k], left.weight)[1])
     return replace(units, spread=np.array(spreads))
 

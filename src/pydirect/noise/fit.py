@@ -97,11 +97,11 @@ Fitted = tuple[GaussianPosterior, float]
 
 
 class UnseenRows(NamedTuple):
-    """Rows left out one at a time: standardised targets, (n_rows, n_outputs), weights, predictions by output."""
+    """Rows left out one at a time: standardised targets, (n_rows, n_outputs), weights, what predicts each output."""
 
     targets: FloatArray
     weight: FloatArray
-    distributions: list[PredictiveDistribution]
+    candidates: list[Candidate]
 
 
 # Posteriors of all outputs, the noise that goes with them, and how it predicts rows.
@@ -478,7 +478,7 @@ class NoiseFit:
             log_densities=densities - np.log(self.problem.density_scale),
             log_variance=log_variance if any(choice in VARIES for choice in choices) else None,
         )
-        rows = UnseenRows(self.y[self.compared], self.counts[self.compared], [c.distribution for c in used])
+        rows = UnseenRows(self.y[self.compared], self.counts[self.compared], used)
         return [c.mean.fitted for c in used], replace(noise, mean_variance=self._averaged(noise)), rows
 
     def _averaged(self, noise: NoiseModel) -> FloatArray:
