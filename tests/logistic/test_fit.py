@@ -64,15 +64,6 @@ def test_the_bound_of_three_classes_is_below_the_evidence_of_independent_logits(
     assert all(p.converged for p in fit.posteriors) and (np.diff(fit.posteriors[0].elbo_trace) >= 0).all()
 
 
-def test_two_classes_may_have_one_function_or_two(make_rows):
-    one = make_rows(10, 2)
-    two = replace(one, t=np.hstack([one.t, -one.t]), offset=np.array([0.3, 0.0]))
-    fits = [fit_logistic_decorrelated(r, variance_prior=VariancePrior(v, 0.0)) for r, v in ((one, 2.0), (two, 1.0))]
-    assert elbo_of(fits[1]) == pytest.approx(elbo_of(fits[0]), abs=0.01)
-    difference = fits[1].posteriors[0].coefficients - fits[1].posteriors[1].coefficients
-    np.testing.assert_allclose(difference, 2**0.5 * fits[0].posterior.coefficients, atol=0.01)
-
-
 @pytest.mark.parametrize("n_functions", [1, 3])
 def test_nothing_near_a_fit_at_rest_has_a_higher_bound(make_rows, n_functions):
     rows, prior = make_rows(10, 2, n_functions=n_functions), VariancePrior(0.8, 1.5)
@@ -174,25 +165,18 @@ def test_an_interrupted_fit_keeps_the_best(make_rows, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [({"bound": "probit"}, "bound must be one of"), ({"max_iter": 0}, "max_iter must be at least 1")],
+    ("rows", "arguments", "message"),
+    [
+        ({"likelihood": "jaakkola"}, {"bound": "probit"}, "bound must be one of"),
+        ({"likelihood": "jaakkola"}, {"max_iter": 0}, "max_iter must be at least 1"),
+        ({"likelihood": "jaakkola"}, {"log_prior": np.zeros(4)}, "log_prior"),
+        ({}, {}, "rows must have likelihood='jaakkola' for a factorised posterior"),
+        ({"n_functions": 3}, {}, "rows must have likelihood='jaakkola' for a factorised posterior"),
+    ],
 )
-def test_wrong_arguments_are_named(make_rows, arguments, message):
-    rows = make_rows(likelihood="jaakkola")
+def test_wrong_arguments_are_named(make_rows, rows, arguments, message):
     with pytest.raises(ValueError, match=message):
-        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS), **arguments)
-
-
-def test_the_prior_of_levels_is_checked_before_anything_is_done(make_rows):
-    with pytest.raises(ValueError, match="log_prior"):
-        fit_logistic(make_rows(likelihood="jaakkola"), LEVELS, np.zeros(4))
-
-
-@pytest.mark.parametrize("n_functions", [1, 3])
-def test_bounds_of_one_quadratic_function_are_refused_elsewhere(make_rows, n_functions):
-    rows = make_rows(6, 2, n_functions=n_functions)
-    with pytest.raises(ValueError, match="rows must have likelihood='jaakkola' for a factorised posterior"):
-        fit_logistic(rows, LEVELS, GaussianPrior().log_mass(LEVELS))
+        fit_logistic(make_rows(**rows), LEVELS, **{"log_prior": GaussianPrior().log_mass(LEVELS)} | arguments)
 
 
 # where the ascent starts

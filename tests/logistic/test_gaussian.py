@@ -67,11 +67,6 @@ def test_steps_of_the_prior_variance_reach_the_maximum_of_the_evidence(start, n_
     assert log_posterior(log_variance) >= max(log_posterior(log_variance + d) for d in (-0.01, 0.01))
 
 
-def test_a_fixed_prior_variance_stays():
-    state = State(GRAM, ridge(0.7), np.log(0.7))
-    assert gaussian_solve(VariancePrior(0.7, 0.0))(state).log_variance == np.log(0.7)
-
-
 def test_better_means_are_taken_over():
     better = LikelihoodMoments(ridge(2.0), PHI @ ridge(2.0), np.ones(30))
     solution = gaussian_solve(VariancePrior(0.7, 0.0), lambda posterior, variance: better)(

@@ -61,7 +61,7 @@ def test_softmax_terms_are_integrals_over_the_logits(n_functions):
     np.testing.assert_allclose(label_log_probability(t, mean, variance), log_probability, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_functions", [1, 2, 4])
+@pytest.mark.parametrize("n_functions", [1, 2, 4, 20])
 def test_residuals_and_precisions_are_derivatives_of_softmax_terms(n_functions):
     t, mean, variance = draw(n_functions, 1)
     found, step = softmax_terms(t, mean, variance), 1e-3
@@ -93,7 +93,7 @@ def test_two_classes_may_have_one_logit_or_two():
     )
 
 
-@pytest.mark.parametrize("n_functions", [1, 3])
+@pytest.mark.parametrize("n_functions", [1, 3, 7])
 def test_logits_without_variance_have_the_likelihood_itself(n_functions):
     t, mean, _ = draw(n_functions, 3)
     found = softmax_terms(t, mean, np.zeros(len(t)))
@@ -102,12 +102,6 @@ def test_logits_without_variance_have_the_likelihood_itself(n_functions):
     np.testing.assert_allclose(found.residual, (t > 0) - p, atol=1e-7)
     np.testing.assert_allclose(found.precision, (p * (1 - p)).sum(axis=1) / max(n_functions - 1, 1), atol=1e-7)
     np.testing.assert_allclose(label_log_probability(t, mean, 0 * mean[:, 0]), log_likelihood(t, mean), atol=1e-7)
-
-
-@pytest.mark.parametrize("n_functions", [1, 3])
-def test_the_log_of_the_expected_likelihood_is_above_the_expected_log(n_functions):
-    t, mean, variance = draw(n_functions, 4, n=12)
-    assert (label_log_probability(t, mean, variance) >= softmax_terms(t, mean, variance).value).all()
 
 
 @pytest.mark.parametrize("n_functions", [1, 3])
@@ -183,15 +177,6 @@ def test_lambda_is_smooth_towards_zero():
     np.testing.assert_allclose(jaakkola_lambda(xi), (np.tanh(extended / 2) / (4 * extended)).astype(float), rtol=1e-9)
 
 
-@pytest.mark.parametrize("mean", [0.0, 3.0, 5.0])
-def test_the_exponential_bound_is_tighter_where_the_logit_determines_the_label(mean):
-    one = np.ones((1, 1))
-    jaakkola, exponential = jaakkola_terms(one, mean * one, one[0]).value[0], -np.exp(0.5 - mean)
-    nodes, masses = np.polynomial.hermite_e.hermegauss(60)
-    assert max(jaakkola, exponential) < masses @ log_expit(mean + nodes) / masses.sum()
-    assert (exponential > jaakkola) == (mean >= 3.0)
-
-
 def by_quadrature(mean, sd, n_nodes):
     """E log Σ exp z, E softmax(z) and E softmax(z) (1 − softmax(z)), by a product of trapezoidal rules."""
     nodes = np.linspace(-8.0, 8.0, n_nodes)
@@ -248,31 +233,6 @@ def test_one_class_is_certain(sd):
     got = expected_likelihood([[3.0]], [sd**2])
     np.testing.assert_allclose(got.log_partition, 3.0, atol=1e-9 * (1 + sd))
     assert got.probability == 1.0 and got.curvature == 0.0
-
-
-def test_without_variance_they_are_those_of_the_means():
-    mean = np.random.default_rng(1).normal(scale=4.0, size=(30, 7))
-    got, p = expected_likelihood(mean, np.zeros(30)), softmax(mean, axis=1)
-    np.testing.assert_allclose(got.log_partition, logsumexp(mean, axis=1), atol=1e-8)
-    np.testing.assert_allclose(got.probability, p, atol=1e-8, rtol=1e-6)
-    np.testing.assert_allclose(got.curvature, (p * (1 - p)).sum(axis=1) / 6, atol=1e-8)
-
-
-@pytest.mark.parametrize("n_classes", [2, 5, 20])
-def test_they_are_derivatives_of_one_another(n_classes):
-    rng = np.random.default_rng(3)
-    mean, variance = 2 * rng.normal(size=(8, n_classes)), np.exp(rng.normal(scale=2.0, size=8))
-    got, curvature = expected_likelihood(mean, variance), np.zeros(8)
-    for k in range(n_classes):
-        move = 1e-3 * np.eye(n_classes)[k]
-        above, below = expected_likelihood(mean + move, variance), expected_likelihood(mean - move, variance)
-        slope = (above.log_partition - below.log_partition) / 2e-3
-        np.testing.assert_allclose(slope, got.probability[:, k], atol=2e-6)
-        curvature += (above.probability[:, k] - below.probability[:, k]) / 2e-3
-    np.testing.assert_allclose(curvature / (n_classes - 1), got.curvature, atol=2e-6)
-    wider, narrower = expected_likelihood(mean, 1.001 * variance), expected_likelihood(mean, 0.999 * variance)
-    slope = (wider.log_partition - narrower.log_partition) / (2e-3 * variance)
-    np.testing.assert_allclose(slope, 0.5 * (n_classes - 1) * got.curvature, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shift", [-1e6, -300.0, 300.0, 1e6])

@@ -44,16 +44,6 @@ class _Fixed(CountLikelihood):
         return self
 
 
-@pytest.mark.parametrize("dispersion", [0.0, 0.5])
-def test_a_row_counts_as_often_as_its_weight(dispersion):
-    problem = rows(dispersion)
-    repeats = np.repeat(np.arange(N), WEIGHT.astype(int))
-    again = replace(problem.chosen(repeats), weight=np.ones(len(repeats)))
-    prior = VariancePrior(1.0, 0.5)
-    once, twice = (ascended(p, prior)[1] for p in (problem, again))
-    assert once.bound == pytest.approx(twice.bound, rel=1e-6)
-
-
 @pytest.mark.parametrize("dispersion", [0.0, 0.3])
 def test_counts_far_from_their_prior_means_are_fitted(dispersion):
     y = np.exp(OFFSET[:, 0] + 7 + PHI @ [2.0, 1.0]).round()

@@ -59,33 +59,6 @@ def test_an_evaluation_is_a_sum_over_the_rows(make_rows, n_functions, likelihood
     np.testing.assert_allclose(again.gradient, gradient, rtol=QUADRATURE, atol=QUADRATURE)
 
 
-def test_the_gradient_is_that_of_the_log_likelihood(make_rows):
-    for n_functions, likelihood in KINDS:
-        rows = make_rows(6, 2, n_functions=n_functions, likelihood=likelihood)
-        posterior = draw_posterior(2, n_functions)
-        gradient = rows.evaluate(posterior).gradient
-        for index in np.ndindex(gradient.shape):
-            step = np.zeros(gradient.shape)
-            step[index] = 1e-3
-            above, below = (
-                rows.evaluate(replace(posterior, mean=posterior.mean + s * step)).log_likelihood for s in (1, -1)
-            )
-            assert (above - below) / 2e-3 == pytest.approx(gradient[index], abs=1e-4)
-
-
-@pytest.mark.parametrize(("n_functions", "likelihood"), KINDS)
-def test_weights_are_repetitions(make_rows, n_functions, likelihood):
-    rows, posterior = (make_rows(9, 3, n_functions=n_functions, likelihood=likelihood), draw_posterior(3, n_functions))
-    each = np.repeat(np.arange(9), rows.weight.astype(int))
-    repeated = replace(rows.chosen(each), weight=np.ones(len(each)))
-    one, other = rows.evaluate(posterior), repeated.evaluate(posterior)
-    assert one.log_likelihood == pytest.approx(other.log_likelihood, rel=QUADRATURE)
-    np.testing.assert_allclose(one.gram, other.gram, rtol=QUADRATURE, atol=QUADRATURE)
-    np.testing.assert_allclose(one.gradient, other.gradient, rtol=QUADRATURE, atol=QUADRATURE)
-    weights = np.random.default_rng(0).standard_normal((3, n_functions, 4))
-    np.testing.assert_allclose(rows.log_likelihoods(weights), repeated.log_likelihoods(weights), rtol=1e-10)
-
-
 @pytest.mark.parametrize(("n_functions", "likelihood"), [(1, "jaakkola"), (1, "softmax"), (3, "softmax")])
 def test_threads_change_no_bit(make_rows, small_blocks, n_functions, likelihood):
     rows = make_rows(600 if likelihood == "jaakkola" else 70, 3, n_functions=n_functions, likelihood=likelihood)
