@@ -1,7 +1,5 @@
 """The adapter for river: its own checks, and what becomes of dictionaries."""
 
-from __future__ import annotations
-
 import math
 import pickle
 import subprocess

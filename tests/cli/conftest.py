@@ -1,7 +1,5 @@
 """Tables, a fitted model and runs of the command line."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

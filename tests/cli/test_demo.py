@@ -1,7 +1,5 @@
 """`pydirect demo`: what it prints and writes."""
 
-from __future__ import annotations
-
 import pytest
 from sklearn.linear_model import BayesianRidge
 

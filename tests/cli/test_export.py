@@ -1,7 +1,5 @@
 """``pydirect export``: headers and graphs from model files, with a report of their size."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

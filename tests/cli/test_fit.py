@@ -1,7 +1,5 @@
 """``pydirect fit``: summaries, model files, and refusals."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``pydirect fit --stream``: folders of Parquet files, checkpoints, refusals."""
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

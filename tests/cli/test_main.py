@@ -1,7 +1,5 @@
 """The command line as a whole: usage, exit codes, errors and warnings, processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """``--model``: every kind of model is fitted, predicts, is scored and described by the same commands."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

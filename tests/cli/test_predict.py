@@ -1,7 +1,5 @@
 """``pydirect predict``: columns, files, scores, and refusals."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reading CSV and Parquet files."""
 
-from __future__ import annotations
-
 import datetime
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Acquisition functions beside integrals and draws; Pareto fronts and hypervolumes beside brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal

@@ -1,7 +1,5 @@
 """Batches for active learning against refits and enumeration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

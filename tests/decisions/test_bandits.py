@@ -1,7 +1,5 @@
 """Decisions of bandits against their definitions, and what they lose by not knowing."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The search of a box: its columns, criteria beside integrals and differences, ascent, and what it finds."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

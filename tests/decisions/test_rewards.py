@@ -1,7 +1,5 @@
 """Posteriors of rewards against solutions from all rows at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

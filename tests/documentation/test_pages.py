@@ -1,7 +1,5 @@
 """Every block of Python in README and docs runs as written; commands are understood; links lead somewhere."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

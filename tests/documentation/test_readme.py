@@ -1,7 +1,5 @@
 """The README is short, and its commands are those that are tested."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -1,7 +1,5 @@
 """Names that users meet have docstrings with all sections, all others say in a line what they are."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """`DirectRegressor.partial_fit` while rows are few: they are buffered, and the basis functions grow with them."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

@@ -1,7 +1,5 @@
 """`CorrelatedRegressor`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

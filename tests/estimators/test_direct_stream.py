@@ -1,7 +1,5 @@
 """Streams that forget: every row predicted from those before it, and what is left equal to the rows that are left."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import pickle

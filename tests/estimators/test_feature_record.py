@@ -1,7 +1,5 @@
 """Rows are never counted by other features than those before, and a model that nobody changed is never refused."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

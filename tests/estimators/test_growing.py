@@ -1,7 +1,5 @@
 """`DirectRegressor.fit_stream` and statistics of rows that come and go."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from streamed_rows import LINEAR, as_blocks, fitted, write_parquet

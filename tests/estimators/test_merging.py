@@ -1,7 +1,5 @@
 """Models of one feature map add: the sum is the model of all rows."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`DirectRegressor` on growing and shrinking data: equal to the batch on the same feature map, whatever the blocks."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

@@ -1,7 +1,5 @@
 """Private releases of sites, and the model of their sum."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Networks of rows that do not fit into memory: the coreset of coresets stands for all rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

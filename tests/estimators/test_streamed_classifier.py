@@ -1,7 +1,5 @@
 """Classification of streamed rows: the model of `fit`, from any source, and after interruptions."""
 
-from __future__ import annotations
-
 import signal
 from dataclasses import replace
 

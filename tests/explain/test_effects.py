@@ -1,7 +1,5 @@
 """Effects of columns and their shares of the variance of f."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Kernels of scikit-learn as kernels of `Nystroem`."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -8,8 +8,6 @@ object; so only calls with the same bits for arguments are compared, and a diffe
 as the same.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import sys

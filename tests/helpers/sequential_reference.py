@@ -1,7 +1,5 @@
 """The kernels of the sequential posterior in plain NumPy: unblocked, column by column, as the equations read."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import logsumexp
 

@@ -1,7 +1,5 @@
 """The rows of `summed_rows` as arrays, blocks and Parquet files, and models fitted to them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow
 import pyarrow.parquet

@@ -1,7 +1,5 @@
 """Outputs with correlated functions and noise, beside dense Gaussians of all entries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal

@@ -1,7 +1,5 @@
 """The posterior that knows the noise of released sums."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

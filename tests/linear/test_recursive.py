@@ -1,7 +1,5 @@
 """Recursive least squares against one fit to all rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """KL divergences by Monte Carlo: against direct sums over the same draws, quadrature, and laws of sums."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Training of networks without estimators: schedules, batches, bounds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

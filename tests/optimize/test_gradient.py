@@ -1,7 +1,5 @@
 """Factors of A + ridge from every precision: finite, and of a matrix no farther off than sums over rows are rounded."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

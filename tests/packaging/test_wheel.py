@@ -1,7 +1,5 @@
 """What an installation holds, judged by its own list of files; and that it is the one under test."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Fixtures: a path and a small container file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

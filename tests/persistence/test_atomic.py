@@ -1,7 +1,5 @@
 """Atomic writing: a write that fails leaves the old file unchanged and no other behind."""
 
-from __future__ import annotations
-
 import builtins
 import errno
 import os

@@ -1,7 +1,5 @@
 """The container file: everything written comes back, everything damaged is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

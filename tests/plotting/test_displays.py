@@ -1,7 +1,5 @@
 """Displays: what they draw, labels, and wrong arguments."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

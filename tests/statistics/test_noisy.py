@@ -1,7 +1,5 @@
 """Sums with noise: how private it is, what a row can move, how large the noise is, and what may be added."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.integrate import quad

@@ -1,7 +1,5 @@
 """Running statistics: sums about means, merged, subtracted, decayed, saved."""
 
-from __future__ import annotations
-
 import pickle
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Sums of rows that come, fade and leave, against sums over the rows that are left."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Checkpoints: resuming after interrupts, errors and new data."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

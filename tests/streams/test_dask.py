@@ -1,7 +1,5 @@
 """Fitting on Dask collections: workers' partitions, a tree of merges, a worker that dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Parquet files and folders of them: missing, damaged, changed."""
 
-from __future__ import annotations
-
 from datetime import date
 from decimal import Decimal
 

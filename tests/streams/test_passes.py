@@ -1,7 +1,5 @@
 """Passes over sources: statistics and uniform samples."""
 
-from __future__ import annotations
-
 import signal
 
 import numpy as np

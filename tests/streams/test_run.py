@@ -1,7 +1,5 @@
 """Fits in two passes: progress, bad values, interrupts."""
 
-from __future__ import annotations
-
 import pytest
 from streamed_rows import LINEAR, as_blocks, fitted, numbered_blocks
 from summed_rows import X, Y

@@ -1,7 +1,5 @@
 """Sources of rows: arrays, blocks, data frames, files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from streamed_rows import all_sources, fitted, write_folder, write_parquet

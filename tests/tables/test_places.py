@@ -1,7 +1,5 @@
 """Columns of latitudes and longitudes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
