@@ -101,14 +101,6 @@ def test_inputs_are_the_formulas_of_numpy_to_the_last_bit(x):
         np.testing.assert_array_equal(out[:, 3 + k], np.interp(new[:, j], m.knots[k], m.scores[k]))
 
 
-def test_whitened_columns_are_uncorrelated_with_variance_one():
-    rng = np.random.default_rng(4)
-    x = rng.standard_normal((300, 3)) @ np.array([[1, 0.9, 0], [0, 0.1, 0], [0, 0, 2]])
-    x -= x.mean(axis=0)
-    z = InputRotation.whitening(x, None).transform(x)
-    np.testing.assert_allclose(z.T @ z / len(z), np.eye(3), atol=1e-12)
-
-
 def test_whitening_with_weights_is_that_of_repeated_rows():
     rng = np.random.default_rng(5)
     x, weight = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
@@ -129,12 +121,8 @@ def test_whitening_drops_directions_without_variance():
     assert rotation.matrix.shape == (4, 2)
     assert InputRotation.whitening(np.zeros((5, 2)), None).n_outputs == 0
     assert InputRotation.whitening(np.zeros((5, 0)), None).n_outputs == 0
-
-
-def test_whitening_of_fewer_rows_than_columns_keeps_what_they_span():
-    x = np.random.default_rng(7).standard_normal((3, 10))
-    x -= x.mean(axis=0)
-    assert InputRotation.whitening(x, None).n_outputs == 2
+    few = np.random.default_rng(7).standard_normal((3, 10))
+    assert InputRotation.whitening(few - few.mean(axis=0), None).n_outputs == 2  # what fewer rows than columns span
 
 
 def test_columns_of_two_values_have_no_normal_scores(x):

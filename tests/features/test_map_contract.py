@@ -20,6 +20,8 @@ from pydirect.features.maps import (
     random_fourier_features,
 )
 
+from .test_kernel import kernel_of_axes
+
 D, N = 3, 21
 STEP = 1e-6
 
@@ -49,6 +51,8 @@ def maps():
         "transformer": TransformerFeatures(Cubes(), D, 2 * D),
         **{f"nystroem {nu}": NystroemFeatures.at(landmarks, kernel_of(nu)) for nu in (0.5, 1.5, 2.5)},
         "nystroem isotropic": NystroemFeatures.at(landmarks, kernel_of(ard=0.0)),
+        "nystroem of axes": NystroemFeatures.at(landmarks, kernel_of_axes(D, n_linear=D)),
+        "nystroem of pairs": NystroemFeatures.at(landmarks, kernel_of_axes(D, n_linear=D, order=2)),
         "nystroem sums of Φ": NystroemFeatures.at(landmarks, kernel_of()).for_sums(1e6, 0.0),
     }
 

@@ -97,28 +97,15 @@ def test_the_trend_is_that_of_generalised_least_squares():
     assert objective.trend_square == pytest.approx(square, rel=1e-7)
 
 
-def test_bits_are_the_same_for_any_number_of_threads():
-    found = []
-    for n_threads in (1, 2):
+def test_bits_are_the_same_for_any_number_of_threads_and_level(at_every_level):
+    def evaluate(n_threads):
         with threads(n_threads):
             objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15)
         theta = theta_of(objective)
         objective.update(theta)
         value, gradient = objective(theta)
-        found.append((objective.rows.tobytes(), objective.trend.tobytes(), value, gradient.tobytes()))
-    assert found[0] == found[1]
+        return objective.rows, objective.trend, value, gradient
 
-
-def test_bits_are_the_same_on_every_level_of_instructions():
-    objective = evidence_of(100, 5, 3, targets=slice(20, None), k=9)
-    theta = theta_of(objective)
-    before, found = _core.build_config()["isa"], []
-    try:
-        for level in _core.isa_levels():
-            _core.select_isa_level(level)
-            objective.update(theta)
-            value, gradient = objective(theta)
-            found.append((objective.rows.tobytes(), value, gradient.tobytes()))
-    finally:
-        _core.select_isa_level(before)
-    assert len(set(found)) == 1
+    one, two = (at_every_level(lambda n=n: evaluate(n)) for n in (1, 2))
+    for got, expected in zip(two, one, strict=True):
+        assert got.tobytes() == expected.tobytes()

@@ -6,7 +6,7 @@ import pytest
 from pydirect import DirectRegressor, load
 from pydirect.features import search
 from pydirect.features.inputs import InputMap
-from pydirect.features.maps import NystroemFeatures, random_fourier_features
+from pydirect.features.maps import random_fourier_features
 from pydirect.features.search import KernelRows, search_kernel
 
 from .test_evidence import covariance_by_hand
@@ -26,17 +26,6 @@ def test_fourier_features_have_the_kernel_on_average(tail, order):
     p, x = kernel(3, order=order), rng.uniform(-1, 1, (12, 3))
     phi = random_fourier_features(p, 200_000, rng, tail=tail).transform(x)
     np.testing.assert_allclose(phi @ phi.T, covariance_by_hand(p, x, x), atol=0.015)
-
-
-@pytest.mark.parametrize("order", [0, 2])
-def test_derivatives_of_kernel_functions_are_those_between_landmarks(order):
-    rng = np.random.default_rng(0)
-    z, x, p = rng.standard_normal((9, 4)), rng.standard_normal((5, 4)), kernel(4, n_linear=4, order=order)
-    features, step = NystroemFeatures.at(z, p), 1e-6
-    for k in range(4):
-        e = step * np.eye(4)[k]
-        numerical = (p.covariance(x + e, z) - p.covariance(x - e, z)) / (2 * step)
-        np.testing.assert_allclose(features.gradient(x)([(k, np.ones(5))]), numerical, rtol=1e-6, atol=1e-8)
 
 
 def test_every_column_is_an_axis_once():
@@ -88,15 +77,7 @@ def test_pairs_of_axes_are_found_beside_the_sharp_optimum_of_another_kernel(seed
     x = rng.uniform(-1.7, 1.7, (700, 6))
     y = np.sin(2 * x[:, 0]) * x[:, 1] + np.cos(2 * x[:, 2]) * np.sin(x[:, 3]) + 0.3 * rng.standard_normal(700)
     chosen, record = searched(x, y)
-    assert chosen.product_order == 2 and record.pairs_gain > 50
-
-
-def test_sums_of_interactions_get_pairs_of_axes():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(-2, 2, (300, 6))
-    y = np.sin(2 * x[:, 0] * x[:, 1]) + np.cos(2 * (x[:, 2] + x[:, 3])) + 0.5 * x[:, 4] ** 2
-    chosen, record = searched(x, y + 0.1 * rng.standard_normal(300))
-    assert chosen.product_order == 2 and record.pairs_gain > max(10, record.product_gain)
+    assert chosen.product_order == 2 and record.pairs_gain > max(50, record.product_gain)
     assert "pairs of axes in place of the isotropic part: +" in repr(record)
     chosen.check()
 

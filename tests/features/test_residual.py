@@ -24,6 +24,13 @@ def basis_of(kind):
     return Basis(InputMap.identity(2), NystroemFeatures.at(rng.standard_normal((6, 2)), KERNEL), KERNEL)
 
 
+def exact_covariance(basis, inputs):
+    """What landmarks leave of the kernel, and of its linear part beyond its reach."""
+    kernel, phi = basis.hyperparameters, basis.map.transform(inputs)
+    beyond = inputs[:, : kernel.n_linear] - np.clip(inputs[:, : kernel.n_linear], -5, 5)
+    return kernel.covariance(inputs, inputs) - phi @ phi.T + kernel.amplitudes[2] * beyond @ beyond.T
+
+
 @pytest.mark.parametrize("kind", ["fourier", "nystroem"])
 @pytest.mark.parametrize("mean_missing", [0.0, 0.2])
 def test_the_variance_is_exact_whatever_the_frequencies(kind, mean_missing):
@@ -36,10 +43,7 @@ def test_the_variance_is_exact_whatever_the_frequencies(kind, mean_missing):
 def test_covariances_between_landmarks_are_the_kernels_on_average():
     basis = basis_of("nystroem")
     phi = basis.transform(INPUTS)
-    expected = KERNEL.covariance(INPUTS, INPUTS) - phi @ phi.T
-    beyond = INPUTS - np.clip(INPUTS, -5, 5)
-    expected += KERNEL.amplitudes[2] * beyond @ beyond.T
-    found = []
+    expected, found = exact_covariance(basis, INPUTS), []
     for seed in range(40):
         features = ResidualFeatures(basis, 0.0, np.random.default_rng(seed)).transform(INPUTS, phi)
         found.append(features @ features.T)
@@ -57,13 +61,6 @@ def test_derivatives_of_features_are_those_of_finite_differences(kind):
     found = features.along(INPUTS, basis.transform(INPUTS), direction, rates)
     above, below = (features.transform(x, basis.transform(x)) for x in (INPUTS + moved, INPUTS - moved))
     assert_allclose(found, (above - below) / (2 * step), rtol=1e-5, atol=1e-6)
-
-
-def test_at_landmarks_there_is_no_residual():
-    basis = basis_of("nystroem")
-    features = ResidualFeatures(basis, 0.0, np.random.default_rng(2))
-    found = features.transform(basis.map.landmarks, basis.transform(basis.map.landmarks))
-    assert np.abs(found).max() < 1e-3  # a deviation: the root of rounding and of the jitter
 
 
 N_DRAWS = 20_000
@@ -84,19 +81,11 @@ def inputs(fitted: DirectRegressor) -> np.ndarray:
     return fitted.features_.inputs(x)
 
 
-def exact_covariance(fitted: DirectRegressor, inputs: np.ndarray) -> np.ndarray:
-    basis = fitted.features_
-    kernel, phi = basis.hyperparameters, basis.map.transform(inputs)
-    beyond = inputs[:, : kernel.n_linear] - np.clip(inputs[:, : kernel.n_linear], -5, 5)
-    covariance = kernel.amplitudes[2] * beyond @ beyond.T
-    return covariance + kernel.covariance(inputs, inputs) - phi @ phi.T
-
-
 @pytest.mark.parametrize("exact_rows", [2000, 15])
 def test_draws_have_the_joint_law_of_the_process(fitted, inputs, exact_rows, monkeypatch):
     monkeypatch.setattr(residual, "EXACT_ROWS", exact_rows)
     drawn = draw_residual(fitted.features_, inputs, 0.0, N_DRAWS, np.random.default_rng(2))
-    exact = exact_covariance(fitted, inputs)
+    exact = exact_covariance(fitted.features_, inputs)
     found = drawn @ drawn.T / N_DRAWS
     standard_error = np.sqrt((np.outer(exact.diagonal(), exact.diagonal()) + exact**2) / N_DRAWS)
     close = np.abs(found - exact) < 4.5 * standard_error + 1e-8
@@ -110,12 +99,6 @@ def test_what_the_noise_accounts_for_is_left_out(fitted, inputs, exact_rows, mon
     drawn = draw_residual(basis, inputs, mean_missing, N_DRAWS, np.random.default_rng(2))
     expected = basis.missing_variance(inputs, basis.map.transform(inputs), mean_missing)
     np.testing.assert_allclose(drawn.var(axis=1), expected, rtol=0.06, atol=1e-8)
-
-
-def test_equal_rows_have_equal_values(fitted, inputs):
-    rows = np.r_[inputs, inputs[3:5], inputs[:1]]
-    drawn = draw_residual(fitted.features_, rows, 0.0, 3, np.random.default_rng(0))
-    np.testing.assert_array_equal(drawn[[25, 26, 27]], drawn[[3, 4, 0]])
 
 
 def test_differences_of_functions_have_the_variance_of_the_exact_process():

@@ -29,6 +29,7 @@ def test_columns_that_matter_only_together_are_found_on_few_rows():
     x, y = problem(500, 16)
     kernel, record = searched(x, y)
     assert record.relevant.tolist() == [1, 3] and record.starts == ("long", "short", "screened")
+    assert record.nearest_starts == () and record.nearest_values.size == 0
     others = np.delete(kernel.length_scales, [1, 3])
     assert kernel.length_scales[[1, 3]].max() < 0.5 * others.min()
     assert kernel.noise_variance < 0.2
@@ -76,12 +77,6 @@ def test_many_rows_are_searched_by_nearest_preceding_evidence_from_where_exact_e
     assert record.nearest_starts == ("few rows", "near", "short", "screened", "pair")
     assert len(record.nearest_values) == 5 and record.n_rows == (200, 200, 700)
     assert "nearest-preceding" in repr(record) and set(np.argsort(kernel.length_scales)[:2]) == {1, 3}
-
-
-def test_few_rows_are_searched_by_exact_evidence_alone():
-    x, y = problem(599, 5)
-    _, record = searched(x, y)
-    assert record.nearest_starts == () and record.nearest_values.size == 0
 
 
 def test_what_few_rows_take_for_noise_is_found_by_many():
