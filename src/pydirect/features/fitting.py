@@ -163,7 +163,8 @@ def given_kernel(
     scales = as_float_array(scales, "length_scale", (columns.n_columns,))[columns.origins]
     if (scales <= 0).any():
         raise ValueError(f"length_scale must be positive, got {scales.min()}")
-    relative = np.maximum(scales / input_map.scale, 1e-40)[input_map.kept]  # distances stay finite
+    # Distances stay finite, and numbers such as files hold.
+    relative = np.clip(scales / input_map.scale, 1e-40, 1e100)[input_map.kept]
     return KernelHyperparameters(0.1, 1.0, relative, 0.0, 1.0, 0.3, input_map.n_standardised)
 
 
