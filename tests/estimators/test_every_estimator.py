@@ -27,7 +27,9 @@ from pydirect import (
     PooledClassifier,
     PooledRegressor,
     QuadraticBNNRegressor,
+    Sequential,
     TrainingSchedule,
+    fit_many,
 )
 from pydirect.estimators import CorrelatedRegressor, TargetWarning
 from pydirect.networks import EmpiricalBayes
@@ -46,7 +48,7 @@ SHORT = {"hidden_layer_sizes": (5,), "schedule": BRIEF}
 KINDS = {
     "gaussian": (DirectRegressor(**SMALL), TWO),
     "sequential": (DirectRegressor("fourier", 30, "sequential"), Y),
-    "precomputed": (DirectRegressor("precomputed", posterior="sequential"), TWO),
+    "precomputed": (DirectRegressor("precomputed", posterior=Sequential(n_levels=255, keep_factor=True)), TWO),
     "polynomial": (DirectRegressor("polynomial"), Y[:, None]),
     "varying noise": (DirectRegressor(**SMALL, noise="varying"), Y),
     "heavy tails": (DirectRegressor(**SMALL, noise="student_t"), Y),
@@ -174,7 +176,49 @@ def test_every_form_of_a_regressors_prediction_agrees(case):
         np.testing.assert_allclose(d.log_density(targets[0][:20].reshape(shape)[:, k]), density[:, k], rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["two classes", "classes", "counts", "censored", "survival", "ordinal", "mixed"])
+# Regressors of numbers as they are, and of scales.
+PLAIN = ["gaussian", "precomputed", "polynomial", "varying noise", "heavy tails", "mean field", "mixture"]
+SCALES = ["log", "sqrt"]
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *SCALES, "dvi", "modes", "quadratic"], indirect=True)
+@pytest.mark.parametrize(("noise", "calibrated"), [(True, False), (False, False), (True, True), (False, True)])
+def test_draws_have_the_moments_of_the_predictions(case, noise, calibrated):
+    model, (y,) = copy.deepcopy(case[0]), case[1]
+    if getattr(model, "target_transform", None) and not noise:
+        pytest.skip("functions without noise are those of the median")
+    if calibrated:
+        model.calibrate(X, 2 * y)
+    mean, epistemic, aleatoric = (part.reshape(len(NEW), -1) for part in model.predict_parts(NEW))
+    std = np.hypot(epistemic, aleatoric) if noise else epistemic
+    draws = model.sample_y(NEW, 4000, random_state=2, noise=noise).reshape(*mean.shape, -1)
+    assert (np.abs(draws.mean(axis=2) - mean) <= 5 * draws.std(axis=2) / np.sqrt(4000) + 1e-12).all()
+    squares = (draws - mean[:, :, None]) ** 2
+    assert (np.abs(squares.mean(axis=2) - std**2) <= 5 * squares.std(axis=2) / np.sqrt(4000) + 1e-12).all()
+
+
+@pytest.mark.parametrize("case", [*PLAIN, "sequential", "local", "dvi", "sampled", "quadratic"], indirect=True)
+def test_calibration_scales_every_deviation(case):
+    model, (y,) = case
+    calibrated = copy.deepcopy(model).calibrate(X, 2 * y)
+    scale = calibrated.calibration_scale_ / model.calibration_scale_
+    assert scale > 1.1
+    np.testing.assert_allclose(calibrated.predict(NEW, True)[1], scale * model.predict(NEW, True)[1], rtol=1e-10)
+    np.testing.assert_array_equal(calibrated.predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.parametrize("case", [*PLAIN, *SCALES, "sequential", "local"], indirect=True)
+def test_fits_together_are_fits_alone(case):
+    model, (y,) = case
+    together, other = fit_many([clone(model), clone(model).set_params(max_iter=900)], X, y)
+    np.testing.assert_allclose(together.predict(NEW, True), model.predict(NEW, True), rtol=1e-6, atol=1e-9)
+    assert other.total_weight_ == model.total_weight_ and not hasattr(clone(together), "model_")
+
+
+LIKELIHOODS = ["two classes", "classes", "counts", "censored", "survival", "ordinal", "mixed"]
+
+
+@pytest.mark.parametrize("name", [*LIKELIHOODS, "varying noise", "heavy tails"])
 def test_weights_are_repetitions(name):
     model, *targets = KINDS[name]
     model = clone(model).set_params(features="linear")

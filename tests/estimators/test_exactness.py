@@ -1,10 +1,7 @@
 """Predictions against closed forms computed here from the definitions, from nothing but the fitted numbers."""
 
-import warnings
-
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import BayesianRidge
 
 from pydirect import DirectRegressor, Gaussian, MeanField, Nystroem, Sequential
@@ -163,18 +160,6 @@ def test_several_outputs_are_the_single_fits_where_features_do_not_depend_on_tar
             assert together.noise_variance_[k] == pytest.approx(alone.noise_variance_, rel=1e-6)
             elbo += alone.elbo_
         assert together.elbo_ == pytest.approx(elbo, rel=1e-6)
-
-
-@pytest.mark.parametrize("posterior", ["gaussian", "sequential"])
-def test_a_single_column_of_targets_is_a_vector_of_targets(data, posterior):
-    X, y, new, _ = data
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        vector = DirectRegressor(n_basis_functions=80, posterior=posterior).fit(X, y)
-        matrix = DirectRegressor(n_basis_functions=80, posterior=posterior).fit(X, y[:, None])
-    np.testing.assert_array_equal(matrix.predict(new)[:, 0], vector.predict(new))
-    assert matrix.noise_variance_.shape == (1,) and isinstance(matrix.posterior_, list)
-    assert matrix.predict_quantiles(new).shape == (30, 1, 3) and matrix.sample_y(new, 5).shape == (30, 1, 5)
 
 
 @pytest.mark.filterwarnings("ignore::pydirect.direct.CoarseLevelsWarning")

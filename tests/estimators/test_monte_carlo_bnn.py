@@ -114,9 +114,3 @@ def test_the_bound_is_that_of_fresh_draws():
     with pytest.warns(OverfittedDrawsWarning, match="the weights have adapted to their draws"):
         model = fit(kl_mode="fixed", noise="constant", n_draws=2, optimizer="adam+lbfgs", max_iter=100)
     assert model.elbo_ < model.elbo_trace_[-1]
-
-
-def test_several_layers_are_trained():
-    model = fit(hidden_layer_sizes=(8, 6, 4), noise="constant", n_steps=800)
-    assert np.sqrt(np.mean((model.predict(NEW) - curve(NEW)) ** 2)) < 0.45
-    assert len(model.prior_variances_) == 8

@@ -34,17 +34,6 @@ def test_a_quadratic_function_is_learned(fitted):
     assert np.mean(np.abs(truth - mean) < 2 * std) > 0.8
 
 
-def test_samples_are_integers_that_run_as_networks(fitted):
-    posterior = fitted.posterior_
-    indices = posterior.weights.sample_indices(5, 0)
-    assert indices.dtype == np.uint8
-    assert indices.max() < 15
-    weights = posterior.weights.values(indices)
-    f = posterior.sample_functions(fitted.model_.inputs(NEW), weights)
-    assert f.shape == (25, 5)
-    np.testing.assert_array_equal(f, posterior.shape.forward(weights, fitted.model_.inputs(NEW)).T)
-
-
 def test_units_of_inputs_and_targets_do_not_matter():
     scale, shift = np.array([1e6, 1e-6, 3]), np.array([5, 0, -1e3])
     model, other = fit(), fit(X * scale + shift, 1e9 * Y - 7e9)

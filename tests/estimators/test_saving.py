@@ -144,22 +144,6 @@ def test_metadata_and_column_names_come_back(tmp_path):
     assert pydirect.load(tmp_path / "m").metadata_ == metadata
 
 
-@pytest.mark.parametrize("case", ["all columns constant", "one row", "constant target", "no information"])
-def test_models_of_odd_data_survive(tmp_path, case):
-    x, y = {
-        "all columns constant": (np.ones((5, 2)), Y[:5]),
-        "one row": (X[:1], Y[:1]),
-        "constant target": (X, np.ones(40)),
-        "no information": (np.zeros((5, 2)), Y[:5]),
-    }[case]
-    for features in ("auto", "linear", "precomputed"):
-        model = DirectRegressor(features).fit(x, y)
-        model.save(tmp_path / "m")
-        np.testing.assert_array_equal(
-            pydirect.load(tmp_path / "m").predict(x, return_std=True), model.predict(x, return_std=True)
-        )
-
-
 def test_what_cannot_be_stored_without_pickle_is_refused_by_name(tmp_path):
     with pytest.raises(TypeError, match="features must be built in"):
         fit(features=StandardScaler()).save(tmp_path / "m")

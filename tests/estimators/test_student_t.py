@@ -64,19 +64,6 @@ def test_features_are_learned_where_every_row_has_an_outlier_in_some_output():
     assert (np.abs(model.predict(X) - np.sin(2 * X[:, [0]])) < 0.2).mean() > 0.95
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_few_rows_give_finite_predictions(n):
-    few = DirectRegressor(n_basis_functions=20, noise="student_t").fit(X[:n], DIRTY[:n])
-    assert np.isfinite(few.predict(NEW, True)[1]).all()
-
-
-def test_weights_count_rows():
-    weight = np.where(np.arange(250) < 60, 2.0, 1.0)
-    weighted = DirectRegressor(n_basis_functions=80, noise="student_t").fit(X, DIRTY, weight)
-    repeated = DirectRegressor(n_basis_functions=80, noise="student_t").fit(np.r_[X, X[:60]], np.r_[DIRTY, DIRTY[:60]])
-    np.testing.assert_allclose(weighted.predict(NEW), repeated.predict(NEW), atol=0.02)
-
-
 def test_sums_over_rows_and_the_raw_basis_are_refused():
     with pytest.raises(ValueError, match="needs the rows again"):
         DirectRegressor(noise="student_t").partial_fit(X, DIRTY)

@@ -39,15 +39,6 @@ def test_new_rows_are_likelier_than_with_constant_noise(model):
     assert gain > 0.1
 
 
-def test_repeated_rows_are_rows_of_weight_two(model):
-    weight = np.ones(len(X))
-    weight[:50] = 2
-    weighted, repeated = fitted(weight=weight), fitted(np.r_[X, X[:50]], np.r_[Y, Y[:50]])
-    assert weighted.noise_model_.choices == repeated.noise_model_.choices
-    for one, other in zip(weighted.predict_parts(NEW), repeated.predict_parts(NEW), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0.02, atol=0.005)
-
-
 def test_every_output_has_its_own_noise():
     both = fitted(y=np.c_[Y, 100 * np.cos(X[:, 0]) + 5 * RNG.standard_normal(len(X))])
     noise = both.predict_parts(NEW)[2]
@@ -73,12 +64,6 @@ def test_any_features_of_the_mean(features):
     y = X[:, 0] + SPREAD * np.random.default_rng(3).standard_normal(len(X))
     spread = fitted(np.c_[X, X**2], y, features=features).predict_parts(np.c_[NEW, NEW**2])[2]
     assert spread[-8:].mean() > 2 * spread[:8].mean()
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 8])
-def test_few_rows_give_finite_predictions(n):
-    few = fitted(X[:n], Y[:n])
-    assert np.isfinite(few.predict(NEW, True)[1]).all()
 
 
 def test_auto_chooses_varying_noise_where_left_out_rows_gain(model):
