@@ -197,7 +197,8 @@ def cross_covariance(
 ) -> None: ...
 
 # Rows given their nearest preceding ones. For nearest_preceding, x is (n_inputs, padded n_rows), targets (n_targets,);
-# elsewhere x is (n_rows, n_inputs) and rows (n_targets, n_neighbours + 1), last the targets, −1 for none. isotropic, of
+# elsewhere x is (n_rows, n_inputs) and rows (n_targets, n_neighbours + 1), last the targets, −1 for none. moving, of
+# moving_inputs, (n_rows, n_words): bits of many inputs in which rows differ from the first. isotropic, of
 # nearest_distances, (⌈n_targets/8⌉, n_pairs, 8); noise (n_rows,), residual (n_rows, n_outputs), kernel (a_A, a_I, ℓ_I).
 # nearest_evidence returns (n_inputs + 5,) the value and its derivatives, and whether all factors exist; weights
 # (n_targets, n_neighbours + 1) and variances (n_targets,) are written.
@@ -205,10 +206,12 @@ def cross_covariance(
 def nearest_preceding(
     x: _Single, targets: NDArray[np.int64], n_neighbours: int, n_threads: int
 ) -> NDArray[np.int64]: ...
-def nearest_distances(x: _Double, rows: NDArray[np.int64], n_threads: int) -> _Double: ...
+def moving_inputs(x: _Double) -> NDArray[np.uint64]: ...
+def nearest_distances(x: _Double, rows: NDArray[np.int64], moving: NDArray[np.uint64], n_threads: int) -> _Double: ...
 def nearest_evidence(
     x: _Double,
     rows: NDArray[np.int64],
+    moving: NDArray[np.uint64],
     isotropic: _Double,
     noise: _Double,
     residual: _Double,

@@ -20,6 +20,17 @@ def make(n=23, d=3, n_outputs=1, seed=0, weighted=False):
     return x, y, rng.uniform(0.5, 3.0, n) if weighted else np.ones(n)
 
 
+def categories(n, n_numbers, n_categories, seed=0):
+    """Standardised numbers, then columns of 0 and 1 of two columns of categories, none of which some rows have."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((n, n_numbers))]
+    for k in (n_categories, 5):
+        of_rows = np.eye(k)[rng.integers(k, size=n)]
+        of_rows[rng.random(n) < 0.05] = -0.2
+        parts.append((of_rows - 1 / k) / 0.9)
+    return np.hstack(parts)
+
+
 def part_of_axes(p, difference):
     t = [rate * np.abs(difference[..., j]) for j, rate in enumerate(p.product_rates) if rate > 0]
     if p.product_order == 2:

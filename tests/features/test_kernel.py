@@ -6,7 +6,7 @@ import pytest
 from pydirect.features.inputs import LARGEST
 from pydirect.features.kernel import KernelHyperparameters, linear_inputs
 
-from .test_evidence import covariance_by_hand
+from .test_evidence import categories, covariance_by_hand
 
 
 def kernel(d, *, ard=0.7, isotropic=0.4, linear=0.9, n_linear=0, smoothness=1.5, length_scale=1.0):
@@ -47,6 +47,19 @@ def test_parts_of_axes_are_the_documented_ones(at_every_level, n, m, d, n_linear
     found = at_every_level(lambda: p.covariance(x, z))
     np.testing.assert_allclose(found, covariance_by_hand(p, x, z), rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(p.diagonal(x), np.diag(covariance_by_hand(p, x, x)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("order", [None, 0, 2])
+@pytest.mark.parametrize(("n", "m"), [(5, 8), (16, 3), (67, 259)])
+def test_inputs_that_are_alike_are_skipped(at_every_level, n, m, order):
+    x = categories(n + m, 4, 70)
+    d = x.shape[1]
+    p = kernel(d, n_linear=d - 2) if order is None else kernel_of_axes(d, n_linear=d - 2, order=order)
+    others = p.prepared(x[n:])
+    found = at_every_level(lambda: p.covariance(x[:n], others))
+    np.testing.assert_allclose(found, covariance_by_hand(p, x[:n], x[n:]), rtol=1e-12, atol=1e-13)
+    for i in range(0, n, 3):  # of single rows nothing is skipped
+        np.testing.assert_array_equal(p.covariance(x[i : i + 1], others)[0], found[i])
 
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])

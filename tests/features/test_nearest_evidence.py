@@ -6,11 +6,13 @@ from pydirect._threads import threads
 from pydirect.features.marginal_likelihood import MarginalLikelihood
 from pydirect.features.nearest_evidence import NearestEvidence
 
-from .test_evidence import covariance_by_hand, make
+from .test_evidence import categories, covariance_by_hand, make
 
 
-def evidence_of(n, d, n_linear, *, targets, k, n_outputs=1, weighted=True, smoothness=1.5, **options):
+def evidence_of(n, d, n_linear, *, targets, k, n_outputs=1, weighted=True, smoothness=1.5, n_categories=0, **options):
     x, y, weight = make(n, d, n_outputs, weighted=weighted)
+    if n_categories:
+        x = categories(n, d, n_categories)
     exact = MarginalLikelihood(x[:20], y[:20], weight[:20], n_linear)
     return NearestEvidence(x, y, weight, np.arange(n)[targets], k, exact, **options).at(smoothness)
 
@@ -19,9 +21,11 @@ def theta_of(objective, seed=0):
     return objective.start + np.random.default_rng(seed).uniform(-1, 1, objective.start.size)
 
 
-def test_neighbours_are_the_nearest_of_those_before():
-    rng = np.random.default_rng(0)
-    x, targets = rng.standard_normal((4, 96)).astype(np.float32), np.array([0, 3, 40, 95])
+@pytest.mark.parametrize("n_categories", [0, 60])
+def test_neighbours_are_the_nearest_of_those_before(n_categories):
+    x, targets = np.random.default_rng(0).standard_normal((4, 96)), np.array([0, 3, 40, 95])
+    x = categories(96, 4, n_categories).T if n_categories else x
+    x = np.ascontiguousarray(x, dtype=np.float32)
     found = _core.nearest_preceding(x, targets, 5, 1)
     for target, row in zip(targets, found, strict=True):
         distance = ((x[:, :target] - x[:, [target]]) ** 2).sum(axis=0)
@@ -32,9 +36,10 @@ def test_neighbours_are_the_nearest_of_those_before():
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("n_outputs", [1, 2])
-def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_outputs):
-    n = 43
-    objective = evidence_of(n, 3, 0, targets=slice(None), k=n - 1, n_outputs=n_outputs, smoothness=smoothness)
+@pytest.mark.parametrize("n_categories", [0, 60])
+def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_outputs, n_categories):
+    n, options = 43, {"n_outputs": n_outputs, "smoothness": smoothness, "n_categories": n_categories}
+    objective = evidence_of(n, 3, 0, targets=slice(None), k=n - 1, **options)
     theta = theta_of(objective)
     objective.update(theta)
     objective.trend[:] = 0.0
@@ -50,9 +55,9 @@ def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_out
 
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("adds_exact", [False, True])
-def test_gradient_is_that_of_the_value(smoothness, n_outputs, adds_exact):
-    options = {"n_outputs": n_outputs, "smoothness": smoothness, "adds_exact": adds_exact}
+@pytest.mark.parametrize(("adds_exact", "n_categories"), [(False, 0), (True, 0), (False, 50)])
+def test_gradient_is_that_of_the_value(smoothness, n_outputs, adds_exact, n_categories):
+    options = {"n_outputs": n_outputs, "smoothness": smoothness, "adds_exact": adds_exact, "n_categories": n_categories}
     objective = evidence_of(60, 5, 3, targets=slice(2, None, 3), k=7, **options)
     theta = theta_of(objective)
     objective.update(theta)
@@ -97,10 +102,11 @@ def test_the_trend_is_that_of_generalised_least_squares():
     assert objective.trend_square == pytest.approx(square, rel=1e-7)
 
 
-def test_bits_are_the_same_for_any_number_of_threads_and_level(at_every_level):
+@pytest.mark.parametrize("n_categories", [0, 60])
+def test_bits_are_the_same_for_any_number_of_threads_and_level(at_every_level, n_categories):
     def evaluate(n_threads):
         with threads(n_threads):
-            objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15)
+            objective = evidence_of(700, 6, 4, targets=slice(100, None), k=15, n_categories=n_categories)
         theta = theta_of(objective)
         objective.update(theta)
         value, gradient = objective(theta)

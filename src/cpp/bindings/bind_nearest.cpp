@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "arrays.hpp"
@@ -20,27 +21,38 @@ Array<std::int64_t> preceding(const Array<float>& x, const Array<std::int64_t>& 
   return out;
 }
 
-NearestRows make_rows(const Array<double>& x, const Array<std::int64_t>& rows) {
+Array<std::uint64_t> moving_inputs(const Array<double>& x) {
+  if (x.ndim() != 2) throw std::invalid_argument("x must have two dimensions");
+  Array<std::uint64_t> out({x.shape(0), moving_words(x.shape(1))});
+  std::fill_n(out.mutable_data(), out.size(), 0);
+  without_gil([&] { mark_moving_inputs(x.data(), x.shape(0), x.shape(1), out.mutable_data()); });
+  return out;
+}
+
+NearestRows make_rows(const Array<double>& x, const Array<std::int64_t>& rows, const Array<std::uint64_t>& moving) {
   if (x.ndim() != 2 || rows.ndim() != 2) throw std::invalid_argument("x and rows must have two dimensions");
   const Index n_rows = x.shape(0), n_targets = rows.shape(0), n_neighbours = rows.shape(1) - 1;
   if (n_neighbours < 1) throw std::invalid_argument("rows must be neighbours and a target");
   for (Index i = 0; i < rows.size(); ++i)
     if (rows.data()[i] < -1 || rows.data()[i] >= n_rows) throw std::invalid_argument("rows must be of x or -1");
-  return {n_rows, x.shape(1), n_targets, n_neighbours, x.data(), rows.data()};
+  require_shape(moving, "moving", {n_rows, moving_words(x.shape(1))});
+  return {n_rows, x.shape(1), n_targets, n_neighbours, x.data(), rows.data(), moving.data(), moving.shape(1)};
 }
 
-Array<double> distances(const Array<double>& x, const Array<std::int64_t>& rows, int n_threads) {
-  const NearestRows problem = make_rows(x, rows);
+Array<double> distances(const Array<double>& x, const Array<std::int64_t>& rows, const Array<std::uint64_t>& moving,
+                        int n_threads) {
+  const NearestRows problem = make_rows(x, rows, moving);
   Array<double> out({problem.n_groups(), problem.n_pairs(), kTargetsTogether});
   without_gil([&] { nearest_distances(problem, out.mutable_data(), n_threads); });
   return out;
 }
 
 // Sums and whether they are finite.
-py::tuple evidence(const Array<double>& x, const Array<std::int64_t>& rows, const Array<double>& isotropic,
-                   const Array<double>& noise, const Array<double>& residual, const Array<double>& kernel,
-                   int twice_smoothness, bool with_gradient, int n_threads, py::object weights, py::object variances) {
-  const NearestRows problem = make_rows(x, rows);
+py::tuple evidence(const Array<double>& x, const Array<std::int64_t>& rows, const Array<std::uint64_t>& moving,
+                   const Array<double>& isotropic, const Array<double>& noise, const Array<double>& residual,
+                   const Array<double>& kernel, int twice_smoothness, bool with_gradient, int n_threads,
+                   py::object weights, py::object variances) {
+  const NearestRows problem = make_rows(x, rows, moving);
   if (residual.ndim() != 2) throw std::invalid_argument("residual must have two dimensions");
   const Index n_outputs = residual.shape(1);
   require_shape(isotropic, "isotropic", {problem.n_groups(), problem.n_pairs(), kTargetsTogether});
@@ -69,10 +81,11 @@ py::tuple evidence(const Array<double>& x, const Array<std::int64_t>& rows, cons
 
 void bind_nearest(py::module_& m) {
   m.def("nearest_preceding", &preceding, "x"_array, "targets"_array, "n_neighbours"_a, "n_threads"_a);
-  m.def("nearest_distances", &distances, "x"_array, "rows"_array, "n_threads"_a);
-  m.def("nearest_evidence", &evidence, "x"_array, "rows"_array, "isotropic"_array, "noise"_array, "residual"_array,
-        "kernel"_array, "twice_smoothness"_a, "with_gradient"_a, "n_threads"_a, "weights"_a = py::none(),
-        "variances"_a = py::none());
+  m.def("moving_inputs", &moving_inputs, "x"_array);
+  m.def("nearest_distances", &distances, "x"_array, "rows"_array, "moving"_array, "n_threads"_a);
+  m.def("nearest_evidence", &evidence, "x"_array, "rows"_array, "moving"_array, "isotropic"_array, "noise"_array,
+        "residual"_array, "kernel"_array, "twice_smoothness"_a, "with_gradient"_a, "n_threads"_a,
+        "weights"_a = py::none(), "variances"_a = py::none());
 }
 
 }  // namespace pydirect

@@ -37,6 +37,19 @@ PYDIRECT_INLINE PackD exp2_of_minus(const PackD& y_in) {
   return e;
 }
 
+// Inputs in which some of R rows and of a panel's others differ, in order; without marks, all.
+template <int R>
+PYDIRECT_INLINE Index moving_inputs(const CrossCovariance& p, Index i, Index panel) {
+  if (p.moving_rows == nullptr) return p.n_inputs;
+  Index n = 0;
+  for (Index word = 0; word < p.n_words; ++word) {
+    std::uint64_t own = p.moving_others[panel * p.n_words + word];
+    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) own |= p.moving_rows[(i + r) * p.n_words + word];
+    for (; own != 0; own &= own - 1) p.inputs[n++] = 64 * word + __builtin_ctzll(own);
+  }
+  return n;
+}
+
 // Strips of R rows: distances of the Matérn part, squared ones (of a product, distances), and inner products of the
 // linear part. The square roots of the first go on while the next panel is summed.
 template <int R, RoughPart rough>
@@ -44,12 +57,15 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
   const Index d = p.n_inputs;
   const double* z = p.others + first_panel * (d + p.n_linear) * PackD::lanes;
   const double *x = p.x + i * d, *x_linear = p.x_linear + i * p.n_linear;
-  for (Index panel = 0; panel < n_panels; ++panel) {
+  for (Index panel = 0; panel < n_panels; ++panel, z += (d + p.n_linear) * PackD::lanes) {
+    const Index n_moving = moving_inputs<R>(p, i, first_panel + panel);
     PackD matern[R], isotropic[R], linear[R], squares[R];
-    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) matern[r] = isotropic[r] = linear[r] = squares[r] = broadcast(0.0);
+    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) matern[r] = isotropic[r] = squares[r] = broadcast(0.0);
+    PYDIRECT_UNROLL for (int r = 0; r < R; ++r) linear[r] = broadcast(p.rest_sum);
     // Not unrolled: GCC would move all loads to the front and keep the sums in memory.
-    _Pragma("GCC unroll 1") for (Index k = 0; k < d; ++k, z += PackD::lanes) {
-      const PackD zk = load(z), weight = broadcast(p.weights[k]);
+    _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving; ++c) {
+      const Index k = p.inputs[c];
+      const PackD zk = load(z + k * PackD::lanes), weight = broadcast(p.weights[k]);
       PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
         const PackD difference = broadcast(x[r * d + k]) - zk, square = difference * difference;
         matern[r] = matern[r] + weight * square;
@@ -65,9 +81,11 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
         }
       }
     }
-    _Pragma("GCC unroll 1") for (Index k = 0; k < p.n_linear; ++k, z += PackD::lanes) {
-      const PackD zk = load(z);
-      PYDIRECT_UNROLL for (int r = 0; r < R; ++r) linear[r] = linear[r] + broadcast(x_linear[r * p.n_linear + k]) * zk;
+    _Pragma("GCC unroll 1") for (Index c = 0; c < n_moving && p.inputs[c] < p.n_linear; ++c) {
+      const Index k = p.inputs[c];
+      const PackD zk = load(z + (d + k) * PackD::lanes), rest = broadcast(p.rest[k]);
+      PYDIRECT_UNROLL for (int r = 0; r < R; ++r)
+        linear[r] = linear[r] + (broadcast(x_linear[r * p.n_linear + k]) * zk - rest);
     }
     double* strip = p.strips + panel * PackD::lanes;
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {

@@ -1,6 +1,8 @@
 // Covariance of a Gaussian process between rows and others: arguments and kernels of cross_covariance-inl.hpp.
 #pragma once
 
+#include <cstdint>
+
 #include "pydirect/types.hpp"
 
 namespace pydirect {
@@ -26,6 +28,13 @@ struct CrossCovariance {
   double ard_amplitude, isotropic_amplitude, linear_amplitude, constant;
   double* strips;  // (3, kRowsTogether, kStripColumns) to work in
   double* out;     // (n_rows, n_others)
+  // Inputs in which a row (n_rows, n_words), or one of eight others (⌈n_others/8⌉, n_words), differs from the first of the
+  // others, a bit each; null: all are summed. `inputs` (n_inputs,): 0, 1, …, or to work in.
+  const std::uint64_t *moving_rows = nullptr, *moving_others = nullptr;
+  Index n_words = 0;
+  Index* inputs = nullptr;
+  const double* rest = nullptr;  // (n_linear,) what the products of the linear part are less, and their sum
+  double rest_sum = 0.0;
 };
 
 struct CrossCovarianceKernels {

@@ -162,18 +162,23 @@ void nearest_evidence(NearestGroup& p) {
         }
       }
     }
-    for (int i = 0; i < kInputsTogether; ++i) p.gradient[c + i] = sum_lanes(sums[i]);
+    PYDIRECT_UNROLL for (int i = 0; i < kInputsTogether; ++i) store(at(p.gradient, c + i), sums[i]);
   }
 }
 
-void nearest_scan(const float* x, Index n_inputs, Index stride, Index count, const float* own, float* out) {
-  for (Index l = 0; l < count; l += PackF::lanes) {
-    PackF sum = broadcast(0.0f);
-    for (Index c = 0; c < n_inputs; ++c) {
-      const PackF delta = load(x + c * stride + l) - broadcast(own[c]);
+void nearest_scan(const NearestScan& p) {
+  for (Index l = 0; l < p.count; l += PackF::lanes) {
+    PackF sum = p.start == nullptr ? broadcast(0.0f) : load(p.start + l);
+    for (Index k = 0; k < p.n_moved; ++k) {
+      const float* const x = p.x + p.moved[k] * p.stride;
+      const PackF delta = load(x + l) - broadcast(p.own[p.moved[k]]), away = load(x + l) - broadcast(x[0]);
+      sum = sum + (delta * delta - away * away);
+    }
+    for (Index k = 0; k < p.n_dense; ++k) {
+      const PackF delta = load(p.x + p.dense[k] * p.stride + l) - broadcast(p.own[p.dense[k]]);
       sum = sum + delta * delta;
     }
-    store(out + l, sum);
+    store(p.out + l, sum);
   }
 }
 

@@ -55,6 +55,7 @@ class NearestEvidence:
         self.d, self.tied, self.bounds, self.n_linear = exact.d, exact.tied, exact.bounds, exact.n_linear
         self.mean, self.start = exact.mean, exact.start
         self.x, self.targets = np.ascontiguousarray(self.x), np.ascontiguousarray(self.targets)
+        self.moving = _core.moving_inputs(self.x)
         linear = linear_inputs(self.x, self.n_linear) if linear is None else linear
         self.columns = np.hstack([linear, np.ones((len(self.x), 1))])
         self.spread = self.x.std(axis=0)
@@ -77,7 +78,7 @@ class NearestEvidence:
         """Find the nearest preceding rows in the metric of θ, and the trend."""
         p = self.unpack(theta)
         self.rows = self.neighbours(p)
-        self.isotropic = _core.nearest_distances(self.x, self.rows, self.exact.n_threads)
+        self.isotropic = _core.nearest_distances(self.x, self.rows, self.moving, self.exact.n_threads)
         weights, variances = np.empty(self.rows.shape), np.empty(len(self.rows))
         if not self._sums(p, weights, variances)[1]:
             return
@@ -133,7 +134,7 @@ class NearestEvidence:
 
     def _sums(self, p: KernelHyperparameters, *outputs: FloatArray) -> tuple[FloatArray, bool]:
         """Return the value and its gradient, or the value alone and, in `outputs`, weights and variances of targets."""
-        local = self.x / p.length_scales, self.rows, self.isotropic, p.noise_variance / self.weight
+        local = self.x / p.length_scales, self.rows, self.moving, self.isotropic, p.noise_variance / self.weight
         parts = np.array([p.ard_amplitude, p.isotropic_amplitude, p.isotropic_length_scale])
         order, n_threads, of_targets = round(2 * p.smoothness), self.exact.n_threads, outputs or (None, None)
         y = self.y - product(self.columns, self.trend)

@@ -1,9 +1,11 @@
 #include "pydirect/data/gaussian_process.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "core/arrays.hpp"
+#include "moving.hpp"
 #include "kernels/kernel_table.hpp"
 #include "pydirect/dense.hpp"
 #include "pydirect/parallel.hpp"
@@ -12,6 +14,7 @@ namespace pydirect {
 namespace {
 constexpr Index kCovarianceRowsPerChunk = 32;
 constexpr Index kCrossRowsPerChunk = 64;
+constexpr Index kMarkedRows = 16;  // the least number of rows of which marks are made
 // Smaller matrices take a millisecond or so: waking threads, and their waiting afterwards, would cost more.
 constexpr Index kEntriesForThreads = Index{1} << 17;
 
@@ -114,6 +117,22 @@ std::vector<double> covariance_gradient(const MarginalLikelihood& p, const Parts
   return sums;
 }
 
+// Marks of inputs in which one of eight others differs from the first of all; those of pairs of axes count wherever they
+// have a weight, as their functions are not zero at distance zero.
+Words moving_others(const CrossCovariance& p, Index n_words) {
+  const Index n_panels = (p.n_others + kLevelPadding - 1) / kLevelPadding, size = p.n_inputs + p.n_linear;
+  Words out(static_cast<std::size_t>(n_panels * n_words));
+  for (Index panel = 0; panel < n_panels; ++panel) {
+    std::uint64_t* const own = out.data() + panel * n_words;
+    const Index lanes = std::min(kLevelPadding, p.n_others - panel * kLevelPadding);
+    for (Index lane = 0; lane < lanes; ++lane)
+      mark_moving(p.others + panel * size * kLevelPadding + lane, p.others, p.n_inputs, kLevelPadding, own);
+    for (Index k = 0; k < p.n_inputs && p.per_pair > 0.0; ++k)
+      own[k / kInputsPerWord] |= std::uint64_t{p.product_weights[k] > 0.0} << (k % kInputsPerWord);
+  }
+  return out;
+}
+
 }  // namespace
 
 void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_smoothness, int n_threads) {
@@ -123,8 +142,25 @@ void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_s
                                                        : kProductPart;
   const auto of_rows = kernels().cross_covariance.of_rows[twice_smoothness / 2][rough];
   n_threads = threads_for(p.n_rows, p.n_others, n_threads);
+  // Of many inputs, products of the linear part are less those of the first of the others, wherever rows are predicted
+  // alone or together; few rows are not worth the marks.
+  const bool rests = p.n_inputs >= kManyInputs && p.n_others > 0, marks = rests && p.n_rows >= kMarkedRows;
+  const Index n_words = n_words_of(p.n_inputs);
+  Vector rest = Vector::Zero(p.n_linear), first(p.n_inputs);
+  for (Index k = 0; k < p.n_inputs && rests; ++k) first[k] = p.others[k * kLevelPadding];
+  for (Index k = 0; k < p.n_linear && rests; ++k)
+    rest[k] = p.others[(p.n_inputs + k) * kLevelPadding] * p.others[(p.n_inputs + k) * kLevelPadding];
+  const Words of_others = marks ? moving_others(p, n_words) : Words();
   for_chunks(p.n_rows, kCrossRowsPerChunk, n_threads, [&](Index begin, Index end) {
     CrossCovariance part = p;
+    std::vector<Index> inputs(static_cast<std::size_t>(p.n_inputs));
+    std::iota(inputs.begin(), inputs.end(), Index{0});
+    part.inputs = inputs.data(), part.rest = rest.data(), part.rest_sum = rest.sum();
+    Words of_rows_moving(static_cast<std::size_t>(marks ? (end - begin) * n_words : 0));
+    for (Index i = begin; i < end && marks; ++i)
+      mark_moving(p.x + i * p.n_inputs, first.data(), p.n_inputs, 1, of_rows_moving.data() + (i - begin) * n_words);
+    part.n_words = n_words, part.moving_others = marks ? of_others.data() : nullptr;
+    part.moving_rows = marks ? of_rows_moving.data() : nullptr;
     part.n_rows = end - begin;
     part.x = p.x + begin * p.n_inputs;
     part.out = p.out + begin * p.n_others;

@@ -17,11 +17,18 @@ struct NearestSearch {
 
 void nearest_preceding(const NearestSearch& problem, std::int64_t* out, int n_threads);
 
+// Inputs in which rows x (n_rows, n_inputs) differ from the first, a bit each, (n_rows, moving_words), zeros before. Where
+// inputs are few there are no words, and all count as different.
+void mark_moving_inputs(const double* x, Index n_rows, Index n_inputs, std::uint64_t* out);
+Index moving_words(Index n_inputs);
+
 // rows (n_targets, k + 1): the neighbours, −1 for none, and last the target, indices of x (n_rows, n_inputs).
 struct NearestRows {
   Index n_rows, n_inputs, n_targets, n_neighbours;
   const double* x;
   const std::int64_t* rows;
+  const std::uint64_t* moving;  // as of mark_moving_inputs, (n_rows, n_words)
+  Index n_words;
 
   Index n_groups() const { return (n_targets + kTargetsTogether - 1) / kTargetsTogether; }
   Index n_pairs() const { return n_neighbours * (n_neighbours + 1) / 2; }
