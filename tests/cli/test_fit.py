@@ -22,11 +22,6 @@ def test_fit_prints_a_summary_and_writes_a_model(tmp_path, data, capsys, run):
     assert "Fitting to 108 rows, 12 held out" in captured.err
 
 
-def test_quiet_fit_is_silent(tmp_path, data, capsys, run):
-    assert run("fit", data, "--target", "y", "-o", tmp_path / "m", *FAST) == 0
-    assert capsys.readouterr() == ("", "")
-
-
 def test_the_written_model_is_fitted_to_all_rows(tmp_path, data, run):
     for fraction in ("0", "0.5"):
         arguments = ["--test-fraction", fraction, *FAST]
@@ -57,8 +52,9 @@ def test_any_parameter_can_be_set_as_in_python(tmp_path, data, run):
     assert parameters["random_state"] == 3
 
 
-def test_weights_matter_and_are_not_an_input(tmp_path, data, run):
+def test_weights_matter_and_are_not_an_input_and_quiet_fits_are_silent(tmp_path, data, capsys, run):
     assert run("fit", data, "--target", "y", "--weight", "w", "-o", tmp_path / "m", *FAST) == 0
+    assert capsys.readouterr() == ("", "")
     model, weight = pydirect.load(tmp_path / "m"), read_table(data).numbers("w")
     assert model.columns_.names == ("x", "colour", "z", "y2")
     assert model.total_weight_ == pytest.approx(weight.sum())

@@ -8,7 +8,8 @@ import pydirect
 from pydirect.persistence.container import write
 
 
-def test_info(model, capsys, run):
+def test_info(model, data, capsys, run, assert_refused):
+    assert_refused("info", data, message="data.csv: not a pydirect file")
     assert run("info", model) == 0
     out = capsys.readouterr().out
     assert f"pydirect.DirectRegressor, {model.stat().st_size} bytes, written by pydirect {pydirect.__version__}" in out
@@ -36,7 +37,3 @@ def test_info_of_another_kind(tmp_path, capsys, run):
     assert "something" in out and "A float64 (2, 3)" in out
     assert run("info", tmp_path / "s", "--json") == 0
     assert json.loads(capsys.readouterr().out)["arrays"]["A"]["nbytes"] == 48
-
-
-def test_info_refuses_other_files(data, assert_refused):
-    assert_refused("info", data, message="data.csv: not a pydirect file")

@@ -33,10 +33,34 @@ def test_delimiters_and_line_ends(csv_file, delimiter, newline):
     same(table.column("y"), [2.5, 0.5])
 
 
-def test_byte_order_mark_blank_lines_spaces_and_quotes(csv_file):
-    table = read_table(csv_file('\ufeff\n "a b", c\n\n"x, ""y""\nz", 1 \n\n w ,2\n\n'))
-    same(table.column("a b"), ['x, "y"\nz', "w"])
-    same(table.column("c"), [1.0, 2.0])
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ('\ufeff\n "a b", c\n\n"x, ""y""\nz", 1 \n\n w ,2\n\n', {"a b": ['x, "y"\nz', "w"], "c": [1.0, 2.0]}),
+        ("é\tx\nä\t1\n".encode("utf-16"), {"é": ["ä"], "x": [1.0]}),
+        ("y\n1\n2", {"y": [1.0, 2.0]}),
+        ("x\n1_000\n2\n", {"x": ["1_000", "2"]}),
+        # One column decides for the file how numbers are written, and lists of numbers and codes stay text.
+        (
+            "a;b;c;d\n1,5;3,504;1.234;2.5\n2,5;3,693;2.500;3.5\n",
+            {"a": [1.5, 2.5], "b": [3.504, 3.693], "c": [1234, 2500], "d": [2.5, 3.5]},
+        ),
+        (
+            "a;b;c\n1,2,3;1.2.3;BMW 320\n2,3;1.10;V 6\n",
+            {"a": ["1,2,3", "2,3"], "b": ["1.2.3", "1.10"], "c": ["BMW 320", "V 6"]},
+        ),
+    ],
+)
+def test_columns_are_read_as_they_are_meant(csv_file, content, columns):
+    table = read_table(csv_file(content))
+    assert table.names == list(columns)
+    for name, expected in columns.items():
+        same(table.column(name), expected)
+
+
+def test_columns_without_a_name_are_left_out(csv_file):
+    with pytest.warns(UserWarning, match="left out, without a name: column 1, 3"):
+        assert read_table(csv_file(",x,\n0,1,\n1,2,\n")).names == ["x"]
 
 
 def test_semicolons_win_when_commas_are_decimal(csv_file):
@@ -67,26 +91,7 @@ def test_grouped_digits_are_not_taken_for_decimals(csv_file):
         read_table(with_semicolons).column("weight")
     same(read_table(with_semicolons, decimal="point").column("weight"), [3504.0, 3693.0])
     same(read_table(with_semicolons, decimal="comma").column("weight"), [3.504, 3.693])
-
-
-def test_one_column_decides_for_the_file(csv_file):
-    table = read_table(csv_file("a;b;c;d\n1,5;3,504;1.234;2.5\n2,5;3,693;2.500;3.5\n"))
-    for name, numbers in {"a": [1.5, 2.5], "b": [3.504, 3.693], "c": [1234, 2500], "d": [2.5, 3.5]}.items():
-        same(table.column(name), numbers)
     same(read_table(csv_file("a;b\n1,5;1\n2,75;2\n"), decimal="point").column("a"), ["1,5", "2,75"])
-
-
-def test_lists_of_numbers_and_codes_stay_text(csv_file):
-    table = read_table(csv_file("a;b;c\n1,2,3;1.2.3;BMW 320\n2,3;1.10;V 6\n"))
-    for name, texts in {"a": ["1,2,3", "2,3"], "b": ["1.2.3", "1.10"], "c": ["BMW 320", "V 6"]}.items():
-        same(table.column(name), texts)
-    same(read_table(csv_file("x\n1_000\n2\n")).column("x"), ["1_000", "2"])
-
-
-def test_one_column_and_columns_without_a_name(csv_file):
-    same(read_table(csv_file("y\n1\n2")).column("y"), [1.0, 2.0])
-    with pytest.warns(UserWarning, match="left out, without a name: column 1, 3"):
-        assert read_table(csv_file(",x,\n0,1,\n1,2,\n")).names == ["x"]
 
 
 @pytest.mark.parametrize("module", ["gzip", "bz2", "lzma"])
@@ -98,10 +103,6 @@ def test_compressed_files(tmp_path, module):
     path.write_bytes(content[:-5])
     with pytest.raises(ValueError, match="the compressed file is damaged"):
         read_table(path)
-
-
-def test_utf16_with_its_mark(csv_file):
-    same(read_table(csv_file("é\tx\nä\t1\n", encoding="utf-16")).column("é"), ["ä"])
 
 
 def test_missing_values(csv_file):
