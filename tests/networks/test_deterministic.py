@@ -5,19 +5,15 @@ import pytest
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 
-from pydirect.networks.base import LIKELIHOODS, EmpiricalBayes
+from pydirect.networks.base import LIKELIHOODS
 from pydirect.networks.deterministic import DeterministicNetwork
 from pydirect.networks.training import NetworkObjective
 from tests.helpers.oracles import finite_difference_gradient
 from tests.helpers.unit_moments import covariance as unit_covariance, moments as unit_moments
 
+from .test_base import PRIORS, split_sets
+
 STANDARD_ERRORS = 4.5
-PRIORS = {
-    "map": EmpiricalBayes(),
-    "released code": EmpiricalBayes.released_code(),
-    "fixed": 0.3,
-    "fixed per set": (0.5, 0.2, 1.5, 0.1),
-}
 
 CLASSIFICATION = ("classification", "tilted_classification")
 
@@ -254,13 +250,6 @@ def test_gradient_where_units_are_uncorrelated_and_where_they_are_copies():
 # ------------------------------------------------------------------------------------------------------------- weights
 
 
-def split_sets(network, theta):
-    """Means and variances of every set of weights."""
-    for layer in network.unpack(theta):
-        for mean, log_std in ((layer[0], layer[2]), (layer[1], layer[3])):
-            yield mean.ravel(), np.exp(2 * log_std.ravel())
-
-
 def test_sample_weights_and_the_weight_of_the_divergence():
     network, theta, x, y = make_case(2, (5, 4), n_rows=4)
     counts = np.array([1, 3, 0, 2])
@@ -302,6 +291,20 @@ def test_draws_are_unbiased(inference):
     assert (np.abs(gradients.mean(axis=0) - g) <= 5 * gradients.std(axis=0, ddof=1) / np.sqrt(60) + 1e-14).all()
 
 
+def test_modes_maximise_the_likelihood_and_the_priors_density():
+    network, theta, x, y = make_case(2, (5, 4))
+    theta[network.log_deviations] = -np.inf
+    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
+    assert not point[1][network.log_deviations].any()
+    scales = network.prior_variances(theta)
+    log_prior = sum(
+        stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
+    )
+    log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
+    value, _ = NetworkObjective(network, x, y, inference="map")(theta)
+    assert value == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
+
+
 @pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_deviations_that_underflow_leave_the_point_estimate(covariance, skip):
@@ -336,12 +339,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("options", CASES)
-def test_same_bits_for_any_number_of_threads(options):
+def test_same_bits_at_every_level_and_for_any_number_of_threads(options, at_every_level):
     network, theta, x, y = make_case(3, n_rows=150, **options)
-    alone = all_objectives(network, theta, x, y, n_threads=1)
+    alone = at_every_level(lambda: np.concatenate(all_objectives(network, theta, x, y, n_threads=1)))
     for n_threads in (2, 5):
-        for got, expected in zip(all_objectives(network, theta, x, y, n_threads=n_threads), alone, strict=True):
-            assert got.tobytes() == expected.tobytes()
+        assert np.concatenate(all_objectives(network, theta, x, y, n_threads=n_threads)).tobytes() == alone.tobytes()
     several, one = (network.moments(theta, x, n_threads=n) for n in (3, 1))
     assert all(a.tobytes() == b.tobytes() for a, b in zip(several, one, strict=True))
 
@@ -424,28 +426,3 @@ def test_the_tilt_is_the_best_one_for_any_variance(variance, covariance):
             u = adjoint.bias_mean + np.eye(n_classes)[0]
             # −2 dELL/d variance = u − 2ut + t², which is u − u² for t = u.
             np.testing.assert_allclose(adjoint.bias_log_std / spread**2, u - u**2, atol=1e-12)
-
-
-def test_draws_of_no_spread_are_the_point_estimate():
-    network, theta, x, y = make_case(2, (5, 4))
-    theta[network.log_deviations] = -35.0
-    point = NetworkObjective(network, x, y, inference="map")(theta, kl_weight=0.0)
-    for inference in ("dvi", "mcvi", "rmcvi"):
-        value, gradient = NetworkObjective(network, x, y, inference=inference)(theta, kl_weight=0.0)
-        assert value == pytest.approx(point[0], rel=1e-10)
-        np.testing.assert_allclose(gradient[network.means], point[1][network.means], rtol=1e-8, atol=1e-10)
-    assert not point[1][network.log_deviations].any()
-    theta[network.log_deviations] = -np.inf
-    scales = network.prior_variances(theta)
-    log_prior = sum(
-        stats.norm.logpdf(m, 0, np.sqrt(s)).sum() for (m, _), s in zip(split_sets(network, theta), scales, strict=True)
-    )
-    log_prior += stats.invgamma.logpdf(scales, 1.0, scale=10.0).sum()
-    value, _ = NetworkObjective(network, x, y, inference="map")(theta)
-    assert value == pytest.approx(point[0] - log_prior / len(x), rel=1e-12)
-
-
-@pytest.mark.parametrize("options", CASES)
-def test_same_bits_at_every_instruction_set(options, at_every_level):
-    network, theta, x, y = make_case(3, n_rows=40, **options)
-    at_every_level(lambda: all_objectives(network, theta, x, y, n_threads=1))

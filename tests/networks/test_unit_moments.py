@@ -214,20 +214,15 @@ def test_exact_kernel_keeps_its_accuracy_at_the_borders_of_its_methods(activatio
         np.testing.assert_allclose(got, expected, rtol=0, atol=5e-13)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_fast_kernel_is_accurate_to_one_in_five_million(activation):
-    grid = np.repeat(np.linspace(-6, 6, 49)[None], 49, axis=0)
-    for r in (0.2, -0.6, 0.9):
-        fast, exact = (off_diagonal(activation, grid.ravel(), grid.T.ravel(), r, k) for k in ("fast", "exact"))
-        assert np.abs(fast - exact).max() < 2.1e-7
-
-
 @pytest.mark.parametrize("r", PAPER_ERRORS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_paper_kernel_has_its_known_errors(isa_level, activation, r):
+def test_paper_and_fast_kernels_have_their_known_errors(isa_level, activation, r):
     grid = np.repeat(np.linspace(-6, 6, 121)[None], 121, axis=0)
     for sign in (1, -1):
-        paper, exact = (off_diagonal(activation, grid.ravel(), grid.T.ravel(), sign * r, k) for k in ("paper", "exact"))
+        paper, exact, fast = (
+            off_diagonal(activation, grid.ravel(), grid.T.ravel(), sign * r, k) for k in ("paper", "exact", "fast")
+        )
+        assert np.abs(fast - exact).max() < 2.1e-7
         assert np.abs(paper - exact).max() == pytest.approx(PAPER_ERRORS[r][activation == "heaviside"], rel=0.05)
 
 
