@@ -15,7 +15,6 @@ from mixtures import (
 from pydirect import GaussianStatistics, MixturePrior, fit_mean_field, fit_mixture
 from pydirect.direct import mixture, mixture_ascent
 from pydirect.distributions.categorical import evenly_spaced_levels
-from pydirect.distributions.priors import GaussianPrior
 from pydirect.testing import enumerate_log_evidence
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydirect.NoiseGridWarning")
@@ -47,15 +46,6 @@ def test_both_modes_of_an_ambiguous_problem_are_found():
     np.testing.assert_allclose(posterior.alpha, 0.5, atol=1e-9)
     np.testing.assert_allclose(posterior.mean, 0.5, atol=1e-9)
     assert fit_mean_field(*arguments).elbo == pytest.approx(evidence - np.log(2), abs=1e-9)
-
-
-def test_weights_that_do_not_interact_gain_nothing(make_problem):
-    rng = np.random.default_rng(0)
-    phi = np.linalg.qr(rng.standard_normal((20, 5)))[0]
-    statistics = GaussianStatistics.from_arrays(phi, phi @ rng.standard_normal(5))
-    levels = evenly_spaced_levels(9)
-    arguments = statistics, levels, GaussianPrior().log_mass(levels), [0.3]
-    assert fit_mixture(*arguments, n_components=3).elbo == pytest.approx(fit_mean_field(*arguments).elbo, abs=1e-6)
 
 
 def test_one_component_is_mean_field(make_problem):

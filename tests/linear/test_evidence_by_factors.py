@@ -112,9 +112,6 @@ def test_targets_must_share_their_products():
     problems = [EvidenceProblem(GaussianStatistics.from_arrays(phi, y).target(0), 0.1, 1.0) for _ in range(2)]
     with pytest.raises(ValueError, match="must share A"):
         maximise_evidence_by_factors(problems)
-
-
-def test_no_targets_have_no_maxima():
     assert maximise_evidence_by_factors([]) == []
 
 

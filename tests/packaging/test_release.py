@@ -81,25 +81,19 @@ def test_workflows_run_the_commands_of_contributing(command):
     assert command in text_of("CONTRIBUTING.md")
 
 
-def lint(*command: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, WORKFLOWS)),
+        ("check-jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff"),
+        ("actionlint", *map(str, WORKFLOWS)),
+        ("validate-pyproject", "pyproject.toml"),
+    ],
+    ids=["workflows", "citation", "actionlint", "metadata"],
+)
+def test_workflows_and_metadata_pass_their_linters(command):
     program = shutil.which(command[0], path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     if program is None:
         pytest.skip(f"needs {command[0]}")
     done = subprocess.run([program, *command[1:]], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_workflows_fit_their_schema():
-    lint("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, WORKFLOWS))
-
-
-def test_the_citation_fits_its_schema():
-    lint("check-jsonschema", "--builtin-schema", "vendor.citation-file-format", "CITATION.cff")
-
-
-def test_workflows_pass_actionlint():
-    lint("actionlint", *map(str, WORKFLOWS))
-
-
-def test_the_metadata_fit_their_schemas():
-    lint("validate-pyproject", "pyproject.toml")
