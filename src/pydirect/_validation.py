@@ -184,6 +184,16 @@ def require_no_missing(given: Any, name: str = "y") -> None:
                 raise ValueError(f"{name} must have no missing values, got {own} in row {i}: leave such rows out{some}")
 
 
+def as_log_masses(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
+    """Validate logarithms of masses along the last axis, one of which is not zero."""
+    array = as_float_array_unbounded(value, name, shape)
+    highest = array.max(axis=-1)
+    if not ((highest > -np.inf) & (highest < np.inf)).all():  # NaN is neither
+        each = " per weight" if array.ndim == 2 else ""
+        raise ValueError(f"{name} must be finite or -inf with at least one finite entry{each}")
+    return array
+
+
 def as_target(y: ArrayLike, n_rows: int) -> FloatArray:
     """Return targets as (n_rows, n_outputs)."""
     raw = np.asarray(y)

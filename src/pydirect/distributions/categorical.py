@@ -16,8 +16,8 @@ from pydirect._validation import (
     FloatArray,
     as_count,
     as_float_array,
-    as_float_array_unbounded,
     as_generator,
+    as_log_masses,
     as_number,
     short_repr,
 )
@@ -77,16 +77,6 @@ def as_levels(levels: ArrayLike, n_weights: int | None = None) -> FloatArray:
     array = as_float_array(raw[None, :] if raw.ndim == 1 else raw, "levels", (rows, "n_levels"))
     if not 1 <= array.shape[1] <= 256:
         raise ValueError(f"levels must be 1 to 256 per weight, got {array.shape[1]}")
-    return array
-
-
-def as_log_masses(value: ArrayLike, name: str, shape: tuple[int | str, ...]) -> FloatArray:
-    """Validate logarithms of masses along the last axis, one of which is not zero."""
-    array = as_float_array_unbounded(value, name, shape)
-    highest = array.max(axis=-1)
-    if not ((highest > -np.inf) & (highest < np.inf)).all():  # NaN is neither
-        each = " per weight" if array.ndim == 2 else ""
-        raise ValueError(f"{name} must be finite or -inf with at least one finite entry{each}")
     return array
 
 

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, xlogy
 
-from pydirect._validation import FloatArray, as_float_array, short_repr
+from pydirect._validation import FloatArray, as_float_array, as_log_masses, short_repr
 from pydirect._warnings import warn
-from pydirect.distributions.categorical import as_log_masses
 from pydirect.persistence.schema import Positive, Probabilities, Shape
 
 

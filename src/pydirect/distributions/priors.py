@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp, softmax, xlogy
 
-from pydirect._validation import FloatArray, as_choice, as_float_array, as_number
-from pydirect.distributions.categorical import as_levels, as_log_masses
+from pydirect._validation import FloatArray, as_choice, as_float_array, as_log_masses, as_number
+from pydirect.distributions.categorical import as_levels
 
 
 class Prior(Protocol):
