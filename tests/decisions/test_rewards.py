@@ -51,13 +51,6 @@ def test_posteriors_are_those_of_all_rewards(n, size):
     np.testing.assert_allclose(variance, expected, rtol=1e-9)
 
 
-def test_batches_are_single_rewards():
-    first, second = (learned(*problem(), size=size) for size in (1, 20))
-    for name in ("means", "covariances", "baseline", "prior_precision", "noise_variance"):
-        np.testing.assert_allclose(getattr(first, name), getattr(second, name), rtol=1e-9)
-    assert first.n_learned == second.n_learned == 75
-
-
 @pytest.mark.parametrize("size", [1, 9])
 @pytest.mark.parametrize("n", [70, 75])
 def test_old_rewards_count_less(n, size):

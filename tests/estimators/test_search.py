@@ -35,7 +35,9 @@ def same_as_grid_search(ours, theirs):
         assert ours.best_estimator_.repetitions_ == pytest.approx(theirs.best_estimator_.repetitions_)
 
 
-@pytest.mark.parametrize("scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer])
+@pytest.mark.parametrize(
+    "scoring", ["r2", "neg_mean_squared_error", "neg_root_mean_squared_error", crps_scorer, nlpd_scorer]
+)
 def test_search_equals_grid_search_where_features_do_not_depend_on_rows(data, scoring):
     x, y = data
     grid = {"noise": ["auto", 0.5, 0.1], "max_iter": [500]}

@@ -160,11 +160,6 @@ def test_rows_of_sums_are_predicted_as_those_of_a_fit():
     )
 
 
-def test_levels_that_residuals_do_not_resolve_are_refused():
-    with pytest.raises(ValueError, match=r"level must be at most 0\.9836, which 60 residuals resolve"):
-        fit().predict_interval(NEW, 0.99)
-
-
 def test_models_are_compared_by_sums_over_rows():
     models = [DirectRegressor("linear", noise=noise) for noise in (0.5, 0.2, 0.05)]
     left = [LeftOutRows(model, X, TWO[:, 0]) for model in fit_many(models, X, TWO[:, 0])]

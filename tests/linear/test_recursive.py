@@ -76,14 +76,6 @@ def test_variances_must_be_positive(name):
         RecursivePosterior.prior(3, **{"noise_variance": 1.0, "prior_variance": 1.0, name: 0.0})
 
 
-def test_weights_count_repetitions_and_negative_ones_remove():
-    phi, y = rows(100)
-    posterior = RecursivePosterior.prior(7, NOISE, PRIOR).update(phi, y, np.r_[np.full(50, 2.0), np.full(50, 0.5)])
-    posterior.update(phi[:60], y[:60], np.r_[np.full(50, -2.0), np.full(10, -0.5)])
-    assert_is(posterior, *dense(phi[60:], y[60:], np.full(40, 0.5)))
-    assert posterior.n_samples == pytest.approx(20.0)
-
-
 def test_each_row_is_predicted_from_those_before_it():
     phi, y = rows(BLOCK_ROWS + 20)
     mean, variance = RecursivePosterior.prior(7, NOISE, PRIOR).predict_then_update(phi, y)

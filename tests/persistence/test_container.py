@@ -161,13 +161,6 @@ def test_errors_name_path_and_reason(small):
 # ------------------------------------------------------------------------------------------------ arguments of write
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), np.float64("inf")])
-def test_non_finite_header_floats_are_refused(path, value):
-    with pytest.raises(ValueError, match=r"header\['a'\]\[1\]: expected a finite float"):
-        write(path, "k", {"a": [0.0, value]}, {})
-    assert not path.exists()
-
-
 @pytest.mark.parametrize(
     ("kind", "header", "arrays", "message"),
     [
@@ -178,6 +171,11 @@ def test_non_finite_header_floats_are_refused(path, value):
         ("k", {"a": {1, 2}}, {}, r"header\['a'\]: expected str, int, .* got set"),
         ("k", {"a": np.zeros(2)}, {}, r"header\['a'\]: expected str, int, .* got ndarray"),
         ("k", {"a": b"x"}, {}, "got bytes"),
+        *(
+            ("k", {"a": [0.0, v]}, {}, r"\['a'\]\[1\]: expected a finite float")
+            for v in (np.nan, -np.inf, np.float64(np.inf))
+        ),
+        ("k", {"a": "x" * 2**24}, {}, "at most 16777216 bytes of JSON"),
         ("k", {}, [np.zeros(2)], "arrays: expected a dict of ndarray, got list"),
         ("k", {}, {1: np.zeros(2)}, "arrays: expected names of letters"),
         ("k", {}, {"a": [1.0]}, r"arrays\['a'\]: expected a numpy.ndarray, got list"),
@@ -190,7 +188,7 @@ def test_non_finite_header_floats_are_refused(path, value):
 )
 def test_what_cannot_be_stored_is_refused_before_the_file_is_touched(path, kind, header, arrays, message):
     path.write_bytes(b"old")
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         write(path, kind, header, arrays)
     assert path.read_bytes() == b"old"
     assert os.listdir(path.parent) == [path.name]
@@ -211,12 +209,6 @@ def test_header_depth_is_limited_alike_on_both_sides(path):
     path.write_bytes(rebuilt([("header.json", text_of(envelope(header=nested(65))))]))
     with pytest.raises(CorruptFileError, match="nested deeper than 64"):
         read(path)
-
-
-def test_huge_header_is_refused(path):
-    with pytest.raises(ValueError, match="at most 16777216 bytes of JSON"):
-        write(path, "k", {"a": "x" * 2**24}, {})
-    assert not path.exists()
 
 
 # ------------------------------------------------------------------------------------------------------------ damage

@@ -175,11 +175,3 @@ def test_an_error_in_a_block_reaches_the_caller(small_blocks, data, n_threads):
 def test_arrays_that_make_no_data_are_refused_by_name(phi, y, weight, error, message):
     with pytest.raises(error, match=message):
         GaussianStatistics.from_arrays(phi, y, weight)
-
-
-@pytest.mark.parametrize(
-    ("n_threads", "error"), [(0, ValueError), (-2, ValueError), (1.5, TypeError), (True, TypeError)]
-)
-def test_a_number_of_threads_that_is_none_is_refused_by_name(data, n_threads, error):
-    with pytest.raises(error, match="n_threads must be"):
-        collect_statistics(PrecomputedFeatures(20), data[0], data[1], n_threads=n_threads)
