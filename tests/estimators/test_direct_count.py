@@ -91,6 +91,15 @@ def test_predictions_are_moments_of_the_distribution(poisson, data):
     np.testing.assert_array_equal(distribution.log_probability(0), distribution.log_probability(0 * y))
 
 
+def test_draws_have_the_predictive_moments(poisson, data):
+    x, exposure, _ = data
+    model, _ = poisson
+    draws = model.sample_y(x[:20], 4000, random_state=5, exposure=exposure[:20])
+    mean, std = model.predict(x[:20], return_std=True, exposure=exposure[:20])
+    assert draws.shape == (20, 4000)
+    assert (np.abs(draws.mean(axis=1) - mean) < 4.5 * std / np.sqrt(4000)).all()
+
+
 def test_exposure_is_a_factor_of_the_mean(data):
     """The same counts from ten times the exposure are a tenth of the rate."""
     x, exposure, mean = data

@@ -50,6 +50,7 @@ def test_rows_that_come_and_go_in_any_order_follow_dense_matrices(size, layout):
             np.testing.assert_allclose([f_mean, f_variance], [phi[i] @ mean, phi[i] @ covariance @ phi[i]], rtol=1e-9)
             total[i] += w
     assert_is(posterior, *dense(phi, y, total))
+    assert posterior.n_samples == pytest.approx(total.sum())
 
 
 def test_moments_and_covariances_are_those_of_the_weights():

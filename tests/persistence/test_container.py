@@ -171,10 +171,8 @@ def test_errors_name_path_and_reason(small):
         ("k", {"a": {1, 2}}, {}, r"header\['a'\]: expected str, int, .* got set"),
         ("k", {"a": np.zeros(2)}, {}, r"header\['a'\]: expected str, int, .* got ndarray"),
         ("k", {"a": b"x"}, {}, "got bytes"),
-        *(
-            ("k", {"a": [0.0, v]}, {}, r"\['a'\]\[1\]: expected a finite float")
-            for v in (np.nan, -np.inf, np.float64(np.inf))
-        ),
+        ("k", {"a": [0.0, np.nan]}, {}, r"\['a'\]\[1\]: expected a finite float"),
+        ("k", {"a": np.float64(-np.inf)}, {}, r"header\['a'\]: expected a finite float"),
         ("k", {"a": "x" * 2**24}, {}, "at most 16777216 bytes of JSON"),
         ("k", {}, [np.zeros(2)], "arrays: expected a dict of ndarray, got list"),
         ("k", {}, {1: np.zeros(2)}, "arrays: expected names of letters"),
