@@ -301,7 +301,9 @@ class _SmallFit:
     @property
     def features(self) -> FeaturePlan:
         """Features of small models."""
-        return replace(self.plan.features, n_functions=min(self.plan.features.n_functions, MAX_FEATURES))
+        own = self.plan.features
+        n_functions, rows = min(own.n_functions, MAX_FEATURES), min(own.max_search_rows, MAX_SEARCH_ROWS)
+        return replace(own, n_functions=n_functions, max_search_rows=rows)
 
     @property
     def rng(self) -> np.random.Generator:
@@ -311,7 +313,7 @@ class _SmallFit:
     @property
     def search(self) -> KernelSearch:
         """A search of a kernel on few rows."""
-        return partial(search_kernel, max_rows=min(self.features.max_search_rows, MAX_SEARCH_ROWS), thorough=False)
+        return partial(search_kernel, max_rows=self.features.max_search_rows, thorough=False)
 
     def kernel_of_all(self, y: FloatArray, scales: Sequence[TargetScale]) -> Basis:
         """Learn one kernel from few rows of an output's targets on several scales."""
@@ -373,17 +375,23 @@ class _SmallFit:
             tried = self.by_own_kernels(y, scales, promising(plain, others, self.rows.weight))
         return self.favoured(y, (plain, basis, whole), tried)
 
+    def with_varying_noise(self, tried: _Tried, y: FloatArray) -> float:
+        """Return the mean log density on a scale where the noise may vary."""
+        on, basis, _ = tried
+        return on.mean_log_density(self.fit(basis, y, [on.scale], "auto")[0], y, self.rows.weight)
+
     def gain_of_student_t(self, y: FloatArray, scale: TargetScale) -> float:
         """Return the nats per row by which y itself with Student-t noise is likelier than on a scale.
 
         Gross targets count as the farthest that are not: what an error is like should not decide. Where the other scale
         expects them, they are no errors.
         """
-        fitted, (on,) = self.fit(self.kernel_of_all(y, [scale]), y, [scale], "auto")
+        basis = self.kernel_of_all(y, [scale])
+        (on,) = self.fit(basis, y, [scale])[1]
         gross = gross_targets(y[on.first, None])[0][:, 0]
         if scale is not IDENTITY and np.abs(on.studentised[gross]).max(initial=0.0) < EXPECTED:
             return -np.inf
-        of_scale, y = on.mean_log_density(fitted, y, self.rows.weight), within_reach(y[:, None])[:, 0]
+        of_scale, y = self.with_varying_noise((on, basis, None), y), within_reach(y[:, None])[:, 0]
         fitted, (on,) = self.fit(self.kernel_of_all(y, [IDENTITY]), y, [IDENTITY], "student_t")
         return on.mean_log_density(fitted, y, self.rows.weight) - of_scale
 
@@ -405,7 +413,8 @@ class _SmallFit:
     ) -> tuple[TargetScale, float, float, Basis | None]:
         """Return the best of the scales; noise that varies may do as well on y's own.
 
-        That is not asked where noise is alike everywhere on the other scale.
+        That is not asked where noise is alike everywhere on the other scale, nor what varying noise gains on that one
+        where it is likelier without.
         """
         best = favoured(plain[0], [on for on, _, _ in others], y, self.rows.weight)
         if best is None:
@@ -414,11 +423,10 @@ class _SmallFit:
         on, basis, whole = others[k]
         varies = self.plan.noise == "auto" and self.plan.features.learns_kernel and len(y) >= MIN_ROWS_TO_CHOOSE
         if varies and not looks_constant(on.studentised, basis.inputs(self.rows.x[on.first])):
-            own, other = (
-                each.mean_log_density(self.fit(of, y, [each.scale], "auto")[0], y, self.rows.weight)
-                for each, of, _ in (plain, others[k])
-            )
-            gain = other - own
+            own = self.with_varying_noise(plain, y)
+            gain = float(np.average(on.log_density, weights=self.rows.weight)) - own
+            if gain <= LEAST_GAIN:
+                gain = self.with_varying_noise(others[k], y) - own
         return (on.scale, gain, spread, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, 1.0, plain[2])
 
 
