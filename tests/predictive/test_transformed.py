@@ -137,6 +137,18 @@ def test_the_mean_of_a_hopelessly_wide_logarithm_is_finite_and_believed():
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_factor_moves_the_mean_away_from_the_lower_end(name):
+    d = replace(mixture(name), low=-0.2, high=30.0)
+    more = replace(d, factor=1.2)
+    np.testing.assert_allclose(more.mean + 0.2, 1.2 * (d.mean + 0.2), rtol=1e-12)
+    np.testing.assert_array_equal(replace(d, factor=1e3).mean, 30.0)
+    np.testing.assert_array_equal(replace(d, factor=0.0).mean, -0.2)
+    np.testing.assert_array_equal([more.std, more.quantile(0.9)], [d.std, d.quantile(0.9)])
+    narrow = replace(d, spread=0.1)
+    np.testing.assert_allclose(replace(narrow, factor=0.5).mean + 0.2, 0.5 * (narrow.mean + 0.2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_point_mass_has_finite_limits(name):
     d = TransformedDistribution(PredictiveDistribution.gaussian([1.2], 0.0), SCALES[name])
     value = SCALES[name].inverse(1.2)

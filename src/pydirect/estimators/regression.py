@@ -26,11 +26,13 @@ from pydirect.distributions.categorical import shared_levels
 from pydirect.distributions.priors import GaussianPrior, MixturePrior, MixturePriorTable, as_prior
 from pydirect.estimators.choices import Gaussian, MeanField, RegressionPlan, Sequential, lattice_of, may_be_local
 from pydirect.estimators.target_transform import (
+    AS_IT_IS,
     FEW_ROWS,
     IDENTITY,
     LEAST_GAIN,
     MAX_FEATURES,
     MAX_SEARCH_ROWS,
+    OfMean,
     OnScale,
     ScaleChoice,
     candidates,
@@ -40,7 +42,7 @@ from pydirect.estimators.target_transform import (
     given_transform,
     on_scales,
     promising,
-    with_spreads,
+    with_means,
 )
 from pydirect.features.basis import Basis
 from pydirect.features.fitting import FeaturePlan, KernelSearch, choose_landmarks, fit_basis
@@ -275,14 +277,15 @@ def choose_scale(plan: RegressionPlan, given: GivenRows) -> ScaleChoice | None:
     small, features = _SmallFit(plan, given, TrainingRows(given.x[chosen], y, weight)), plan.features
     few = features.kind == "nystroem" and features.learns_kernel and len(given.x) <= FEW_ROWS and len(tried) == 1
     found = [small.chosen(own, scales, few) for own, scales in zip(y.T, tried, strict=True)]
-    scales, gains, spreads, bases = zip(*found, strict=True)
+    scales, gains, of_means, bases = zip(*found, strict=True)
     if len(gross) and small.gain_of_student_t(y[:, 0], scales[0]) > LEAST_GAIN_OF_STUDENT_T:
         effect = "noise is taken as Student-t's, which they hardly move"
         warn_of_gross(given.y, "use noise='constant' if they are to count in full", effect)
         return ScaleChoice(None, noise="student_t")
     if all(scale is IDENTITY for scale in scales):
         return ScaleChoice(None, basis=bases[0]) if few else None
-    return ScaleChoice(TargetTransform(scales), np.array(gains), np.array(spreads), bases[0])
+    spread, factor = np.array(of_means).T
+    return ScaleChoice(TargetTransform(scales), np.array(gains), spread, factor, bases[0])
 
 
 # A scale on which a fit of few landmarks predicts all rows without themselves, its feature map, and that of the whole
@@ -360,13 +363,13 @@ class _SmallFit:
 
     def chosen(
         self, y: FloatArray, scales: Sequence[TargetScale], own_kernels: bool
-    ) -> tuple[TargetScale, float, float, Basis | None]:
-        """Return the scale of an output, its gain, the spread of its mean and, of own kernels, the feature map.
+    ) -> tuple[TargetScale, float, OfMean, Basis | None]:
+        """Return the scale of an output, its gain, what its means are and, of own kernels, the feature map.
 
         By one kernel of all scales, or by one of y itself and one of the scale that promises most.
         """
         if not scales:
-            return IDENTITY, 0.0, 1.0, None
+            return IDENTITY, 0.0, AS_IT_IS, None
         every = [IDENTITY, *scales]
         whole, basis = self.kernel_of_scale(IDENTITY) if own_kernels else (None, self.kernel_of_all(y, every))
         plain, *others = self.fit(basis, y, every)[1]
@@ -410,7 +413,7 @@ class _SmallFit:
 
     def favoured(
         self, y: FloatArray, plain: _Tried, others: Sequence[_Tried]
-    ) -> tuple[TargetScale, float, float, Basis | None]:
+    ) -> tuple[TargetScale, float, OfMean, Basis | None]:
         """Return the best of the scales; noise that varies may do as well on y's own.
 
         That is not asked where noise is alike everywhere on the other scale, nor what varying noise gains on that one
@@ -418,8 +421,8 @@ class _SmallFit:
         """
         best = favoured(plain[0], [on for on, _, _ in others], y, self.rows.weight)
         if best is None:
-            return IDENTITY, 0.0, 1.0, plain[2]
-        k, gain, spread = best
+            return IDENTITY, 0.0, AS_IT_IS, plain[2]
+        k, gain, of_mean = best
         on, basis, whole = others[k]
         varies = self.plan.noise == "auto" and self.plan.features.learns_kernel and len(y) >= MIN_ROWS_TO_CHOOSE
         if varies and not looks_constant(on.studentised, basis.inputs(self.rows.x[on.first])):
@@ -427,7 +430,7 @@ class _SmallFit:
             gain = float(np.average(on.log_density, weights=self.rows.weight)) - own
             if gain <= LEAST_GAIN:
                 gain = self.with_varying_noise(others[k], y) - own
-        return (on.scale, gain, spread, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, 1.0, plain[2])
+        return (on.scale, gain, of_mean, whole) if gain > LEAST_GAIN else (IDENTITY, 0.0, AS_IT_IS, plain[2])
 
 
 def settled(plan: RegressionPlan, choice: ScaleChoice | None) -> RegressionPlan:
@@ -455,7 +458,7 @@ def fit_units(
 
 def with_choice(units: Units, choice: ScaleChoice | None) -> Units:
     """Return the units with what is known of a scale that was chosen."""
-    return units if choice is None else replace(units, spread=choice.spread, gain=choice.gain)
+    return units if choice is None else replace(units, spread=choice.spread, factor=choice.factor, gain=choice.gain)
 
 
 def weigh_gaps(plan: RegressionPlan, given: GivenRows, own: Sequence[TrainingRows]) -> list[TrainingRows]:
@@ -657,7 +660,7 @@ def infer(plan: RegressionPlan, units: Units, sums: Sums, rng: np.random.Generat
                 found = None
         if found is not None:
             (fitted, noise, left), local = found, None
-            units = with_spreads(units, left)
+            units = with_means(units, left)
     untried = _why_untried(plan, sums.rows is not None, may_vary, n_samples)
     if may_vary and isinstance(plan.noise, str):
         units = units.of_few_rows(

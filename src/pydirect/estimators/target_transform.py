@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from pydirect._validation import FloatArray, as_choice, shown
 from pydirect.features.basis import Basis
-from pydirect.fitted.predictor import BELIEVED, Units
+from pydirect.fitted.predictor import Units, believed
 from pydirect.fitted.regression import FittedRegressor, LeftOut
 from pydirect.noise.fit import UnseenRows, is_gain
 from pydirect.predictive.gaussian_mixture import PredictiveDistribution
@@ -36,6 +36,8 @@ LARGEST_ERROR, ERROR_STANDARD_ERRORS = 1.03, 2.0
 # Largest standard deviations for means, in root mean squares of residuals, the first by default: of rows without, some
 # are far wider than the residuals of any.
 SPREADS = (2.0, 1.0, 0.0, 1e3)
+OfMean = tuple[float, float]  # spread and factor, as of `TransformedDistribution`
+AS_IT_IS: OfMean = (1.0, 1.0)
 # Largest size of targets below which numbers are too near the smallest ones for powers of them.
 LEAST_TARGET = 1e-90
 # Of positive targets: 95 % over 5 % quantile below which all scales are alike; share of zeros that excludes a
@@ -113,7 +115,7 @@ def _half_smallest(y: FloatArray) -> float:
 
 @dataclass(frozen=True)
 class ScaleChoice:
-    """Scales that leave-one-out scores favoured, their gains in nats a row, and spreads of the mean; (n_outputs,).
+    """Scales that leave-one-out scores favoured, gains in nats a row, spreads and factors of means; (n_outputs,).
 
     ``basis`` is the feature map of the targets on them, where it has been learned meanwhile; ``noise`` is that of gross
     targets.
@@ -122,6 +124,7 @@ class ScaleChoice:
     transform: TargetTransform | None
     gain: FloatArray | None = None
     spread: FloatArray | None = None
+    factor: FloatArray | None = None
     basis: Basis | None = None
     noise: str | None = None
 
@@ -161,16 +164,11 @@ class OnScale:
         derivative = np.average(self.scale.log_derivative(y), weights=weight)
         return float(model.noise.log_densities[own, 0] + derivative)
 
-    def squared_errors(self, y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, float]:
-        """Return squared errors (n_rows,) of means, with the spread that makes them least, and the spread.
-
-        Another spread than the first is for means that are better by more than chance.
-        """
-        if self.scale is IDENTITY:
-            return (y - self.means) ** 2, 1.0
-        reach = BELIEVED * float(np.ptp(y))
-        ends = float(y.min()) - reach, float(y.max()) + reach
-        return errors_of_mean(self.scale, PredictiveDistribution.gaussian(self.means, self.variances), ends, y, weight)
+    def squared_errors(self, y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, OfMean]:
+        """Return squared errors (n_rows,) of means on another scale than y's own, and what means are."""
+        low, high = believed(y[:, None], weight)
+        base = PredictiveDistribution.gaussian(self.means, self.variances)
+        return errors_of_mean(self.scale, base, (float(low[0]), float(high[0])), y, weight)
 
 
 def errors_of_mean(
@@ -179,28 +177,38 @@ def errors_of_mean(
     ends: tuple[float, float],
     y: FloatArray,
     weight: FloatArray | None,
-) -> tuple[FloatArray, float]:
-    """Return squared errors (n_rows,) of means of `base` on a scale, and the spread that makes them least."""
+) -> tuple[FloatArray, OfMean]:
+    """Return squared errors (n_rows,) of means of `base` on a scale, their spread and factor.
+
+    Errors are least with this spread; another than the first must be better by more than chance. They are zero on
+    average with this factor, which is not 1 where targets pile up at a bound, so that no scale fits them, and means are
+    too low or high by more than chance.
+    """
     unit = float(np.sqrt(np.average((scale.forward(y) - base.mean) ** 2, weights=weight)))
     spreads = [share * unit for share in SPREADS]
-    found = [(y - TransformedDistribution(base, scale, *ends, spread).mean) ** 2 for spread in spreads]
-    best = int(np.argmin([np.average(errors, weights=weight) for errors in found]))
-    if not is_gain(found[0] - found[best], weight, 0.0, LEAST_STANDARD_ERRORS):
+    means = [TransformedDistribution(base, scale, *ends, spread).mean for spread in spreads]
+    best = int(np.argmin([np.average((y - mean) ** 2, weights=weight) for mean in means]))
+    if not is_gain((y - means[0]) ** 2 - (y - means[best]) ** 2, weight, 0.0, LEAST_STANDARD_ERRORS):
         best = 0
-    return found[best], spreads[best]
+    mean, factor, low = means[best], 1.0, ends[0]
+    if low > y.min() - np.ptp(y) and (is_gain(y - mean, weight) or is_gain(mean - y, weight)):
+        factor = float(np.average(y - low, weights=weight) / np.average(mean - low, weights=weight))
+        mean = low + factor * (mean - low)
+    return (y - mean) ** 2, (spreads[best], factor)
 
 
-def with_spreads(units: Units, left: UnseenRows) -> Units:
-    """Return the units with the spreads of means that rows left out favour under the noise that was found."""
+def with_means(units: Units, left: UnseenRows) -> Units:
+    """Return the units with the spreads and factors that rows left out favour under the noise that was found."""
     if units.active is None:
         return units
     assert units.lowest is not None and units.highest is not None
-    y, spreads = units.active.inverse(units.location + units.scale * left.targets), []
+    y, found = units.active.inverse(units.location + units.scale * left.targets), []
     for k, (scale, candidate) in enumerate(zip(units.active.scales, left.candidates, strict=True)):
         base = candidate.distribution.affine(units.scale[k], units.location[k])
         ends = units.lowest[k], units.highest[k]
-        spreads.append(errors_of_mean(scale, base, ends, y[:, k], left.weight)[1])
-    return replace(units, spread=np.array(spreads))
+        found.append(errors_of_mean(scale, base, ends, y[:, k], left.weight)[1])
+    spread, factor = np.array(found).T
+    return replace(units, spread=spread, factor=factor)
 
 
 def candidates(y: FloatArray) -> list[TargetScale]:
@@ -237,11 +245,11 @@ def promising(plain: OnScale, others: Sequence[OnScale], weight: FloatArray | No
 
 def favoured(
     plain: OnScale, others: Sequence[OnScale], y: FloatArray, weight: FloatArray | None
-) -> tuple[int, float, float] | None:
-    """Return which of several scales leave-one-out scores favour over y itself, its gain and the spread of its mean."""
+) -> tuple[int, float, OfMean] | None:
+    """Return which of several scales leave-one-out scores favour over y itself, its gain and what means are."""
     gains = {k: each.log_density - plain.log_density for k, each in enumerate(others)}
     worth = [k for k, each in gains.items() if is_gain(each, weight, LEAST_GAIN, LEAST_STANDARD_ERRORS)]
-    own, _ = plain.squared_errors(y, weight)
+    own = (y - plain.means) ** 2
     errors = {k: others[k].squared_errors(y, weight) for k in worth}
     most = (LARGEST_ERROR - 1) * float(np.average(own, weights=weight))
     worth = [k for k in worth if not is_gain(errors[k][0] - own, weight, most, ERROR_STANDARD_ERRORS)]

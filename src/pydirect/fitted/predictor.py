@@ -20,8 +20,8 @@ from pydirect.statistics.gaussian import blocks_of, scale_of, weighted_location_
 
 LARGEST_TARGET = 1e90
 # How far beyond the training targets y is believed where it was transformed: in ranges of theirs, or, of sums over
-# rows, in deviations of what is modelled.
-BELIEVED, BELIEVED_DEVIATIONS = 2.0, 6.0
+# rows, in deviations of what is modelled. Share of the targets at an end from which nothing is believed beyond it.
+BELIEVED, BELIEVED_DEVIATIONS, AT_BOUND = 2.0, 6.0, 0.05
 # Rows from which distributions are no wider, and have no heavier tails, for what rows leave open; degrees of freedom of
 # fewer: at least, up to which each row adds one, and rows per degree later.
 MANY_ROWS, LEAST_DEGREES, DEGREES, ROWS_PER_DEGREE = 500, 3.0, 6.0, 20
@@ -34,8 +34,8 @@ class Units:
     ``log_derivative`` is Σ log g'(y) over the training rows, ``calibration`` a factor of all predictive deviations,
     which was ``fitted_calibration`` after the fit.
     With ``degrees``, y is Student-t of so many degrees of freedom, and as wide as a Gaussian of these deviations.
-    On another scale, y is believed between ``lowest`` and ``highest``, and `TransformedDistribution.spread` is
-    ``spread``; ``gain`` are the nats a row by which leave-one-out scores favoured the scale, where they chose it.
+    On another scale, y is believed between ``lowest`` and ``highest``, and `TransformedDistribution` has ``spread`` and
+    ``factor``; ``gain`` are the nats a row by which leave-one-out scores favoured the scale, where they chose it.
     """
 
     location: Annotated[FloatArray, Shape("n_outputs")]
@@ -47,6 +47,7 @@ class Units:
     lowest: Annotated[FloatArray, Shape("n_outputs")] | None = None
     highest: Annotated[FloatArray, Shape("n_outputs")] | None = None
     spread: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)] | None = None
+    factor: Annotated[FloatArray, Shape("n_outputs"), AtLeast(0.0)] | None = None
     gain: Annotated[FloatArray, Shape("n_outputs")] | None = None
     degrees: Annotated[float, Positive] | None = None
     fitted_calibration: Annotated[float, Positive] = 1.0
@@ -76,9 +77,7 @@ class Units:
         if transform is not None:
             slopes = transform.log_derivative(y)
             derivative = slopes.sum(axis=0) if weight is None else weight @ slopes
-            least, most = y.min(axis=0), y.max(axis=0)
-            reach_of_y = BELIEVED * np.where(most > least, most - least, np.abs(most) + 1.0)
-            lowest, highest = least - reach_of_y, most + reach_of_y
+            lowest, highest = believed(y, weight)
             y = transform.forward(y)
         check_target_size(np.abs(y).max())
         y = y if reach is None else reach(y)
@@ -168,7 +167,7 @@ class Units:
         if self.active is None:
             return None
         assert self.lowest is not None and self.highest is not None
-        return TargetUnits(self.active, self.lowest, self.highest, self.spread)
+        return TargetUnits(self.active, self.lowest, self.highest, self.spread, self.factor)
 
     @property
     def _believed(self) -> tuple[FloatArray, FloatArray]:
@@ -192,6 +191,15 @@ def factor_of_few_rows(n_rows: float) -> float:
         return 1.0
     n_rows = max(n_rows, 2.0)  # a single row leaves all open
     return float(stdtrit(n_rows - 1, 0.95) / ndtri(0.95) * np.sqrt((n_rows + 2) / n_rows))
+
+
+def believed(y: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """Return the ends of what is believed of transformed targets (n_rows, n_outputs): bounds where many of them lie."""
+    ends = y.min(axis=0), y.max(axis=0)
+    varies, (least, most) = ends[1] > ends[0], ends
+    at_least, at_most = (varies & (np.average(y == end, axis=0, weights=weight) >= AT_BOUND) for end in ends)
+    reach = BELIEVED * np.where(varies, most - least, np.abs(most) + 1.0)
+    return np.where(at_least, least, least - reach), np.where(at_most, most, most + reach)
 
 
 def check_target_size(size: float) -> None:
@@ -405,7 +413,7 @@ def _explained_variance(own: Distribution, location: FloatArray, variance: Float
     nodes, weights = gauss_hermite(9)
     f = location[:, None] + np.sqrt(variance)[:, None] * nodes
     noise = np.broadcast_to(np.maximum(own.base.variance - variance, 0.0)[:, None], f.shape)
-    given = replace(own, base=PredictiveDistribution.gaussian(f.ravel(), noise.ravel()), spread=np.inf)
+    given = replace(own, base=PredictiveDistribution.gaussian(f.ravel(), noise.ravel()), spread=np.inf, factor=1.0)
     means = given.mean.reshape(f.shape)
     middle = np.sum(means * weights, axis=1, keepdims=True)
     return np.asarray(np.sum(np.square(means - middle) * weights, axis=1))

@@ -109,6 +109,8 @@ class TransformedDistribution:
     spread : float, default=inf
         Standard deviation of z above which `mean` is that of z with deviations scaled down to this, as a wide
         distribution may have an absurd mean: inf for the mean, 0 for about the median.
+    factor : float, default=1.0
+        By which `mean` is then farther from `low`, where means are too low or high on average.
     """
 
     base: PredictiveDistribution
@@ -116,11 +118,12 @@ class TransformedDistribution:
     low: float = -np.inf
     high: float = np.inf
     spread: float = np.inf
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
         as_instance(self.base, "base", PredictiveDistribution)
         as_instance(self.scale, "scale", TargetScale)
-        for name, least in (("low", -np.inf), ("high", -np.inf), ("spread", 0.0)):
+        for name, least in (("low", -np.inf), ("high", -np.inf), ("spread", 0.0), ("factor", 0.0)):
             if (value := getattr(self, name)) not in (least, np.inf):
                 as_number(value, name, at_least=least)
         if not self.low < self.high:
@@ -141,7 +144,10 @@ class TransformedDistribution:
 
     @cached_property
     def mean(self) -> FloatArray:
-        """Mean of each row, shape (n,); see `spread`."""
+        """Mean of each row, shape (n,); see `spread` and `factor`."""
+        if self.factor != 1.0:
+            mean = replace(self, factor=1.0).mean
+            return np.minimum(self.low + self.factor * (mean - self.low), self.high)
         middle, std = self.base.mean[:, None], self.base.std[:, None]
         if (std <= self.spread).all():
             return self._moments[0]
@@ -263,7 +269,7 @@ Distribution: TypeAlias = PredictiveDistribution | TransformedDistribution
 
 @dataclass(frozen=True)
 class TargetUnits:
-    """The way from what is modelled back to y: scales of the outputs, ends of what is believed of y, `spread` of means.
+    """The way from what is modelled back to y: scales, ends of what is believed of y, `spread` and `factor` of means.
 
     Arrays have the shape (n_outputs,).
     """
@@ -272,10 +278,12 @@ class TargetUnits:
     lowest: FloatArray
     highest: FloatArray
     spread: FloatArray | None = None
+    factor: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if {len(own) for own in (self.lowest, self.highest, self.spread) if own is not None} != {self.n_outputs}:
-            raise ValueError("lowest, highest and spread must be of the outputs")
+        of_outputs = self.lowest, self.highest, self.spread, self.factor
+        if {len(own) for own in of_outputs if own is not None} != {self.n_outputs}:
+            raise ValueError("lowest, highest, spread and factor must be of the outputs")
 
     @property
     def n_outputs(self) -> int:
@@ -286,5 +294,5 @@ class TargetUnits:
         """Distribution of y of an output whose transformed values have another."""
         if self.transform.names[k] == "identity":
             return base
-        spread = np.inf if self.spread is None else float(self.spread[k])
-        return TransformedDistribution(base, self.transform.scales[k], self.lowest[k], self.highest[k], spread)
+        of_mean = (float(own[k]) for own in (self.spread, self.factor) if own is not None)
+        return TransformedDistribution(base, self.transform.scales[k], self.lowest[k], self.highest[k], *of_mean)
