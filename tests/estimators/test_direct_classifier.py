@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import pydirect
-from pydirect import DirectClassifier, Nystroem, PooledClassifier, Sequential
+from pydirect import DirectClassifier, Nystroem, PooledClassifier
 from pydirect.logistic.pool import sharpness_of
 from pydirect.metrics import expected_calibration_error, reliability_curve
 
@@ -27,49 +27,17 @@ def fit(y=Y, **parameters):
     return DirectClassifier(**{"features": KERNEL, "n_basis_functions": 30} | parameters).fit(X, y)
 
 
-@pytest.fixture(scope="module")
-def two():
-    return fit()
-
-
-@pytest.fixture(scope="module")
-def three():
-    return fit(THREE)
-
-
 # Predictions
 
 
-@pytest.mark.parametrize("model", ["two", "three"])
-def test_every_form_of_prediction_agrees(model, request):
-    model = request.getfixturevalue(model)
-    p, decision = model.predict_proba(NEW), model.decision_function(NEW)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_allclose(np.log(p), model.predict_log_proba(NEW), rtol=1e-12, atol=1e-15)
-    np.testing.assert_array_equal(model.predict(NEW), model.classes_[p.argmax(axis=1)])
-    if decision.ndim == 1:
-        np.testing.assert_allclose(decision, np.log(p[:, 1] / p[:, 0]), rtol=1e-9, atol=1e-12)
-    else:
-        np.testing.assert_allclose(np.log(p), decision, atol=1e-9)
-    mean, std = model.predict_logit(NEW, return_std=True)
-    np.testing.assert_array_equal(model.predict_logit(NEW), mean)
-    assert (std > 0).all()
-    if decision.ndim == 1:
-        assert (np.abs(decision) < np.abs(mean) + 1e-9).all(), "uncertain predictions are nearer to one half"
-    else:
-        np.testing.assert_allclose((mean - model.intercept_).sum(axis=1), 0.0, atol=1e-9)
+def test_uncertain_predictions_are_nearer_to_one_half():
+    model = fit()
+    assert (np.abs(model.decision_function(NEW)) < np.abs(model.predict_logit(NEW)) + 1e-9).all()
 
 
-@pytest.mark.parametrize("posterior", ["gaussian", Sequential(n_draws=4000)], ids=str)
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
-def test_draws_agree_with_the_prediction(posterior, y):
-    model = fit(y, features="linear", posterior=posterior)
-    drawn = model.sample_proba(NEW, 4000)
-    assert drawn.shape == (11, len(model.classes_), 4000)
-    np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-12)
-    error = drawn.std(axis=2, ddof=1) / np.sqrt(4000)
-    assert (np.abs(drawn.mean(axis=2) - model.predict_proba(NEW)) < 4.5 * error + 5e-3).all()
-    np.testing.assert_array_equal(drawn, model.sample_proba(NEW, 4000))
+def test_logits_of_several_classes_add_up_to_none():
+    model = fit(THREE)
+    np.testing.assert_allclose((model.predict_logit(NEW) - model.intercept_).sum(axis=1), 0.0, atol=1e-9)
 
 
 def test_it_is_as_good_as_logistic_regression_and_calibrated():
@@ -166,13 +134,6 @@ def test_sets_hold_the_right_label_as_often_as_asked(y):
             DirectClassifier("linear", **options).fit(x[:100], labels[:100]).predict_set(x[:5])
     with pytest.raises(ValueError, match=r"coverage must be above 0\.0 and below 1\.0"):
         model.predict_set(x, 1.0)
-
-
-def test_rows_without_a_probable_class_are_masked(two):
-    found, probability = two.predict_or_reject(NEW, 0.9), two.predict_proba(NEW)
-    np.testing.assert_array_equal(found.mask, probability.max(axis=1) < 0.9)
-    assert found.mask.any() and (found[~found.mask] == two.predict(NEW)[~found.mask]).all()
-    assert not np.ma.getmaskarray(two.predict_or_reject(NEW, 0.0)).any()
 
 
 def test_rare_classes_keep_their_rate():
@@ -288,9 +249,6 @@ def test_labels_of_several_types_are_refused():
     labels = np.array(["one", 2] * 30, dtype=object)
     with pytest.raises(TypeError, match=r"y must hold labels .* of one type, got int and str"):
         DirectClassifier("linear").fit(X[:60], labels)
-
-
-# Files
 
 
 @pytest.mark.filterwarnings("ignore:The number of unique classes")

@@ -172,8 +172,39 @@ def test_every_form_of_a_regressors_prediction_agrees(case):
     np.testing.assert_allclose(quantiles[..., [0, 2]], ends, rtol=1e-8, atol=1e-12)
     density = model.log_predictive_density(NEW, targets[0][:20]).reshape(shape)
     for k, d in enumerate(distributions):
-        np.testing.assert_allclose(d.cdf(quantiles.reshape(*shape, 3)[:, k, 1]), 0.3, rtol=1e-8)
+        values = quantiles.reshape(*shape, 3)[:, k, 1]
+        inside = values > getattr(d, "low", -np.inf)  # where less than 0.3 is below what is believed
+        assert inside.any() and (d.cdf(values)[~inside] >= 0.3).all()
+        np.testing.assert_allclose(d.cdf(values)[inside], 0.3, rtol=1e-8)
         np.testing.assert_allclose(d.log_density(targets[0][:20].reshape(shape)[:, k]), density[:, k], rtol=1e-10)
+
+
+def test_every_form_of_a_classifiers_prediction_agrees(case):
+    model, _ = case
+    if not hasattr(model, "predict_proba"):
+        pytest.skip("no classifier")
+    p, log_p = model.predict_proba(NEW), model.predict_log_proba(NEW)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.log(p), log_p, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(model.predict(NEW), model.classes_[p.argmax(axis=1)])
+    kept = model.predict_or_reject(NEW, 0.8)
+    np.testing.assert_array_equal(np.ma.getmaskarray(kept), p.max(axis=1) < 0.8)
+    np.testing.assert_array_equal(kept.compressed(), model.predict(NEW)[p.max(axis=1) >= 0.8])
+    if hasattr(model, "decision_function"):
+        decision = model.decision_function(NEW)
+        if decision.ndim == 1:
+            np.testing.assert_allclose(decision, log_p[:, 1] - log_p[:, 0], rtol=1e-9, atol=1e-12)
+        elif getattr(model, "bound", "auto") == "auto" and getattr(model, "posterior", "") != "mean_field":
+            np.testing.assert_allclose(decision, log_p, rtol=1e-9, atol=1e-12)
+    if hasattr(model, "sample_proba"):
+        n_draws = 64 if getattr(model, "posterior", "") == "sequential" else 4000
+        mean, std = model.predict_logit(NEW, return_std=True)
+        np.testing.assert_array_equal(model.predict_logit(NEW), mean)
+        assert mean.shape == std.shape == (20, len(model.classes_))[: 1 + (len(model.classes_) > 2)] and (std > 0).all()
+        drawn = model.sample_proba(NEW, n_draws)
+        np.testing.assert_allclose(drawn.sum(axis=1), 1.0, rtol=1e-12)
+        error = drawn.std(axis=2, ddof=1) / np.sqrt(n_draws)
+        assert (np.abs(drawn.mean(axis=2) - p) < 4.5 * error + 5e-3).all()
 
 
 # Regressors of numbers as they are, and of scales.

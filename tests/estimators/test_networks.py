@@ -84,22 +84,13 @@ def test_iris_is_learned(model):
     (train, labels), (x, y) = ([part[k::2] for part in IRIS] for k in (0, 1))
     model = clone(model).set_params(schedule=TrainingSchedule(n_steps=400)).fit(train, labels)
     assert model.score(x, y) > 0.9
-    p = model.predict_proba(x)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
-    assert model.predict_logit(x, return_std=True)[1].shape == (75, 3)
-    np.testing.assert_allclose(model.sample_proba(x, 2000).mean(axis=2), p, atol=0.1)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-def test_two_classes_have_one_logit(name):
+def test_two_classes_are_learned(name):
     schedule = TrainingSchedule(n_steps=300)
     model = CLASSIFIERS[name](schedule=schedule).fit(X, np.where(X[:, 0] + X[:, 1] > 0, "yes", "no"))
     assert model.score(NEW, np.where(NEW.sum(axis=1) > 0, "yes", "no")) > 0.85
-    odds, p = model.decision_function(NEW), model.predict_proba(NEW)
-    np.testing.assert_array_equal(model.predict(NEW) == "yes", odds > 0)
-    np.testing.assert_allclose(p[:, 1], 1 / (1 + np.exp(-odds)), rtol=1e-9)
-    z, std = model.predict_logit(NEW, return_std=True)
-    assert z.shape == std.shape == (25,)
 
 
 @pytest.mark.parametrize("model", [DVI_CLASSES(), SAMPLED_CLASSES(n_predictive_draws=100)], ids=["moments", "draws"])

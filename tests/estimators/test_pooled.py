@@ -214,9 +214,6 @@ def test_several_outputs_have_weights_of_their_own():
     assert len(model.summary().splitlines()) > 4
 
 
-# --- both
-
-
 # --- parts that fail or must be refused
 
 
