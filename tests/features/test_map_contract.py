@@ -49,7 +49,7 @@ def maps():
         "fourier": FourierFeatures(waves, sizes, np.array([1.0, 0.5, 2.0]), 3.0),
         "random fourier": random_fourier_features(kernel_of(), 9, rng),
         "transformer": TransformerFeatures(Cubes(), D, 2 * D),
-        **{f"nystroem {nu}": NystroemFeatures.at(landmarks, kernel_of(nu)) for nu in (0.5, 1.5, 2.5)},
+        **{f"nystroem {nu}": NystroemFeatures.at(landmarks, kernel_of(nu)) for nu in (0, 0.5, 1.5, 2.5)},
         "nystroem isotropic": NystroemFeatures.at(landmarks, kernel_of(ard=0.0)),
         "nystroem of axes": NystroemFeatures.at(landmarks, kernel_of_axes(D, n_linear=D)),
         "nystroem of pairs": NystroemFeatures.at(landmarks, kernel_of_axes(D, n_linear=D, order=2)),

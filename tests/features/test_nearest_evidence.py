@@ -34,7 +34,7 @@ def test_neighbours_are_the_nearest_of_those_before(n_categories):
         assert (row[len(expected) :] == -1).all()
 
 
-@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("smoothness", [0, 0.5, 1.5, 2.5])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @pytest.mark.parametrize("n_categories", [0, 60])
 def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_outputs, n_categories):
@@ -53,7 +53,7 @@ def test_all_rows_before_as_neighbours_give_the_exact_evidence(smoothness, n_out
     assert value == pytest.approx(0.5 * (expected + (whitened**2).sum()), rel=1e-8)
 
 
-@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("smoothness", [0, 0.5, 1.5, 2.5])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize(("adds_exact", "n_categories"), [(False, 0), (True, 0), (False, 50)])
 def test_gradient_is_that_of_the_value(smoothness, n_outputs, adds_exact, n_categories):

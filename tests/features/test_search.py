@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pydirect import DirectRegressor, Nystroem, load
-from pydirect.features.kernel import KernelHyperparameters
+from pydirect.features.kernel import SQUARED_EXPONENTIAL, KernelHyperparameters
 from pydirect.features.maps import NystroemFeatures
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.search import KernelRows, search_kernel
@@ -54,8 +54,17 @@ def test_the_smoothness_is_that_of_the_function(smoothness):
     y = np.linalg.cholesky(truth.covariance(x, x) + 3e-5 * np.eye(300)) @ rng.standard_normal((300, 1))
     kernel, record = searched(x, (y - y.mean()) / y.std())
     assert kernel.smoothness == record.smoothness == max(smoothness, 1.5)
-    rough, _, smooth = record.smoothness_values
+    rough, _, smooth = record.smoothness_values[:3]
     assert (smooth > rough) == (smoothness > 1)  # the exponential part stands for roughness as well
+
+
+@pytest.mark.parametrize("n", [300, 900])  # by exact evidence, and by that of nearest preceding rows
+def test_a_function_with_all_derivatives_has_the_squared_exponential(n):
+    x = np.random.default_rng(2).uniform(-3, 3, (n, 3))
+    y = np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
+    kernel, record = searched(x / x.std(axis=0), ((y - y.mean()) / y.std())[:, None])
+    assert kernel.smoothness == SQUARED_EXPONENTIAL
+    assert np.argmax(record.smoothness_values) == 3 == len(record.smoothness_values) - 1
 
 
 def towns(n, seed):

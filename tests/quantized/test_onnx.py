@@ -165,7 +165,7 @@ PAIRS = {"product_amplitude": 0.4, "product_rates": np.array([0.6, 1.7]), "produ
 
 
 @pytest.mark.parametrize("product", [{}, PRODUCT, PAIRS])
-@pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
+@pytest.mark.parametrize("smoothness", [0, 0.5, 1.5, 2.5])
 def test_a_kernel_of_any_smoothness_and_with_a_product_has_a_graph(tmp_path, smoothness, product):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 2))

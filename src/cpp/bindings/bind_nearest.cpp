@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "arrays.hpp"
+#include "evidence.hpp"
 #include "pydirect/data/nearest.hpp"
 
 namespace pydirect {
@@ -59,8 +60,7 @@ py::tuple evidence(const Array<double>& x, const Array<std::int64_t>& rows, cons
   require_shape(noise, "noise", {problem.n_rows});
   require_shape(residual, "residual", {problem.n_rows, n_outputs});
   require_shape(kernel, "kernel", {3});
-  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
-    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
+  require_smoothness(twice_smoothness);
   double *b = nullptr, *v = nullptr;
   if (!weights.is_none()) {
     auto of_rows = weights.cast<Array<double>>(), of_targets = variances.cast<Array<double>>();

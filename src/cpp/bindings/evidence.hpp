@@ -10,8 +10,8 @@
 namespace pydirect {
 
 inline void require_smoothness(int twice_smoothness) {
-  if (twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
-    throw std::invalid_argument("twice_smoothness must be 1, 3 or 5");
+  if (twice_smoothness != 0 && twice_smoothness != 1 && twice_smoothness != 3 && twice_smoothness != 5)
+    throw std::invalid_argument("twice_smoothness must be 0, 1, 3 or 5");
 }
 
 // Rows whose marginal likelihood is evaluated again and again, in memory of their own.

@@ -52,7 +52,7 @@ PYDIRECT_INLINE Index moving_inputs(const CrossCovariance& p, Index i, Index pan
 
 // Strips of R rows: distances of the Matérn part, squared ones (of a product, distances), and inner products of the
 // linear part. The square roots of the first go on while the next panel is summed.
-template <int R, RoughPart rough>
+template <int R, class Radial, RoughPart rough>
 PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_panel, Index n_panels) {
   const Index d = p.n_inputs;
   const double* z = p.others + first_panel * (d + p.n_linear) * PackD::lanes;
@@ -89,7 +89,7 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
     }
     double* strip = p.strips + panel * PackD::lanes;
     PYDIRECT_UNROLL for (int r = 0; r < R; ++r) {
-      store(strip + r * kStripColumns, sqrt(matern[r]));
+      store(strip + r * kStripColumns, Radial::of_square(matern[r]));
       if (rough == kPairsPart)  // twice the sum over pairs is the square of the sum less that of squares
         isotropic[r] = broadcast(p.per_pair) * (isotropic[r] * isotropic[r] - squares[r]);
       if (rough != kNoRoughPart) store(strip + (R + r) * kStripColumns, isotropic[r]);
@@ -98,7 +98,7 @@ PYDIRECT_INLINE void fill_strips(const CrossCovariance& p, Index i, Index first_
   }
 }
 
-template <class Matern, RoughPart rough>
+template <class Radial, RoughPart rough>
 PYDIRECT_INLINE void covariance_of_strip(const CrossCovariance& p, const double* matern, const double* isotropic,
                                          const double* linear, Index n, double* out) {
   for (Index k = 0; k < n; k += PackD::lanes) {
@@ -107,25 +107,25 @@ PYDIRECT_INLINE void covariance_of_strip(const CrossCovariance& p, const double*
     if (rough == kProductPart) r = load(isotropic + k);
     const PackD y = load(matern + k), t = broadcast(kLog2) * y;
     PackD sum = broadcast(p.linear_amplitude) * load(linear + k) + broadcast(p.constant);
-    sum = sum + broadcast(p.ard_amplitude) * Matern::value(t, exp2_of_minus(y));
+    sum = sum + broadcast(p.ard_amplitude) * Radial::value(t, exp2_of_minus(y));
     if (rough == kPairsPart) sum = sum + broadcast(p.isotropic_amplitude) * load(isotropic + k);
     else if (rough != kNoRoughPart) sum = sum + broadcast(p.isotropic_amplitude) * exp2_of_minus(r);
     store_some(out + k, sum, n - k);
   }
 }
 
-template <int R, class Matern, RoughPart rough>
+template <int R, class Radial, RoughPart rough>
 void covariance_of_rows(const CrossCovariance& p, Index i, Index column, Index n_columns) {
-  fill_strips<R, rough>(p, i, column / PackD::lanes, (n_columns + PackD::lanes - 1) / PackD::lanes);
+  fill_strips<R, Radial, rough>(p, i, column / PackD::lanes, (n_columns + PackD::lanes - 1) / PackD::lanes);
   for (int r = 0; r < R; ++r) {
     const double* strip = p.strips + r * kStripColumns;
-    covariance_of_strip<Matern, rough>(p, strip, strip + R * kStripColumns, strip + 2 * R * kStripColumns, n_columns,
+    covariance_of_strip<Radial, rough>(p, strip, strip + R * kStripColumns, strip + 2 * R * kStripColumns, n_columns,
                                        p.out + (i + r) * p.n_others + column);
   }
 }
 
 // As many columns at a time as the second-level cache holds of the others.
-template <class Matern, RoughPart rough>
+template <class Radial, RoughPart rough>
 void cross_covariance(const CrossCovariance& p) {
   constexpr int R = kRowsTogether / PackD::parts;  // as many as there are registers for
   const Index panel_bytes = (p.n_inputs + p.n_linear + 1) * PackD::lanes * Index(sizeof(double));
@@ -133,21 +133,22 @@ void cross_covariance(const CrossCovariance& p) {
   for (Index column = 0; column < p.n_others; column += width) {
     const Index n_columns = p.n_others - column < width ? p.n_others - column : width;
     Index i = 0;
-    for (; i + R <= p.n_rows; i += R) covariance_of_rows<R, Matern, rough>(p, i, column, n_columns);
-    for (; i < p.n_rows; ++i) covariance_of_rows<1, Matern, rough>(p, i, column, n_columns);
+    for (; i + R <= p.n_rows; i += R) covariance_of_rows<R, Radial, rough>(p, i, column, n_columns);
+    for (; i < p.n_rows; ++i) covariance_of_rows<1, Radial, rough>(p, i, column, n_columns);
   }
 }
 
-template <class Matern>
+template <class Radial>
 constexpr void fill_smoothness(void (*(&of_rows)[kRoughParts])(const CrossCovariance&)) {
-  of_rows[kNoRoughPart] = cross_covariance<Matern, kNoRoughPart>;
-  of_rows[kIsotropicPart] = cross_covariance<Matern, kIsotropicPart>;
-  of_rows[kProductPart] = cross_covariance<Matern, kProductPart>;
-  of_rows[kPairsPart] = cross_covariance<Matern, kPairsPart>;
+  of_rows[kNoRoughPart] = cross_covariance<Radial, kNoRoughPart>;
+  of_rows[kIsotropicPart] = cross_covariance<Radial, kIsotropicPart>;
+  of_rows[kProductPart] = cross_covariance<Radial, kProductPart>;
+  of_rows[kPairsPart] = cross_covariance<Radial, kPairsPart>;
 }
 
 constexpr void fill(CrossCovarianceKernels& k) {
   fill_smoothness<Matern12>(k.of_rows[0]);
   fill_smoothness<Matern32>(k.of_rows[1]);
   fill_smoothness<Matern52>(k.of_rows[2]);
+  fill_smoothness<SquaredExponential>(k.of_rows[3]);
 }

@@ -38,7 +38,7 @@ struct CrossCovariance {
 };
 
 struct CrossCovarianceKernels {
-  void (*of_rows[3][kRoughParts])(const CrossCovariance&);  // smoothness 1/2, 3/2, 5/2
+  void (*of_rows[4][kRoughParts])(const CrossCovariance&);  // by kernel_of
 };
 
 }  // namespace pydirect

@@ -6,7 +6,11 @@ PYDIRECT_INLINE PackD distance_squared(const PackD& product, const PackD& norm, 
 }
 
 // A Matérn function of t = √(2ν) r is a polynomial in t times e = exp(−t); its derivative in r² likewise.
-struct Matern12 {
+struct Matern {
+  static PYDIRECT_INLINE PackD of_square(const PackD& square) { return sqrt(square); }
+};
+
+struct Matern12 : Matern {
   static constexpr double root = 1.0;
   static PYDIRECT_INLINE PackD value(const PackD&, const PackD& e) { return e; }
   // Infinite at distance zero, where it is multiplied by zero: distances below rounding count as one of its size.
@@ -15,13 +19,13 @@ struct Matern12 {
   }
 };
 
-struct Matern32 {
+struct Matern32 : Matern {
   static constexpr double root = 1.7320508075688772935;
   static PYDIRECT_INLINE PackD value(const PackD& t, const PackD& e) { return (broadcast(1.0) + t) * e; }
   static PYDIRECT_INLINE PackD slope(const PackD&, const PackD& e) { return broadcast(1.5) * e; }
 };
 
-struct Matern52 {
+struct Matern52 : Matern {
   static constexpr double root = 2.2360679774997896964;
   static PYDIRECT_INLINE PackD value(const PackD& t, const PackD& e) {
     return (broadcast(1.0) + t + broadcast(1.0 / 3.0) * t * t) * e;
@@ -31,17 +35,25 @@ struct Matern52 {
   }
 };
 
-template <class Matern, SecondPart second>
+// Their limit, exp(−t) of t = ½ r².
+struct SquaredExponential {
+  static constexpr double root = 0.5;
+  static PYDIRECT_INLINE PackD of_square(const PackD& square) { return square; }
+  static PYDIRECT_INLINE PackD value(const PackD&, const PackD& e) { return e; }
+  static PYDIRECT_INLINE PackD slope(const PackD&, const PackD& e) { return broadcast(0.5) * e; }
+};
+
+template <class Radial, SecondPart second>
 void covariance_row(const CovarianceRow& p) {
-  const PackD root = broadcast(Matern::root), zero = broadcast(0.0);
+  const PackD root = broadcast(Radial::root), zero = broadcast(0.0);
   for (Index k = 0; k < p.n; k += PackD::lanes) {
-    const PackD t = root * sqrt(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
+    const PackD t = root * Radial::of_square(distance_squared(load(p.ard + k), load(p.ard_norm + k), p.own_ard_norm));
     const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
     const PackD r = second == kOfDistance ? broadcast(p.rate) * load(p.distance + k) : load(p.second + k);
     const PackD rough = broadcast(p.second_amplitude) * (second == kOfPairs ? r : exp(zero - r));
-    store(p.ard + k, Matern::slope(t, e));
+    store(p.ard + k, Radial::slope(t, e));
     store(p.second + k, rough);
-    store(p.covariance + k, Matern::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
+    store(p.covariance + k, Radial::value(t, e) + rough + broadcast(p.linear_amplitude) * load(p.linear + k) +
                                 broadcast(p.constant));
   }
 }
@@ -131,17 +143,18 @@ void pairs_gradient_row(const AxesGradientRow& p) {
   for (Index j = 0; j < n; ++j) p.sums[j] = sum_lanes(load(sums + j * width));
 }
 
-template <class Matern>
+template <class Radial>
 constexpr void fill_smoothness(void (*(&of_row)[kSecondParts])(const CovarianceRow&)) {
-  of_row[kOfDistance] = covariance_row<Matern, kOfDistance>;
-  of_row[kOfAxes] = covariance_row<Matern, kOfAxes>;
-  of_row[kOfPairs] = covariance_row<Matern, kOfPairs>;
+  of_row[kOfDistance] = covariance_row<Radial, kOfDistance>;
+  of_row[kOfAxes] = covariance_row<Radial, kOfAxes>;
+  of_row[kOfPairs] = covariance_row<Radial, kOfPairs>;
 }
 
 constexpr void fill(GaussianProcessKernels& k) {
   fill_smoothness<Matern12>(k.covariance_row[0]);
   fill_smoothness<Matern32>(k.covariance_row[1]);
   fill_smoothness<Matern52>(k.covariance_row[2]);
+  fill_smoothness<SquaredExponential>(k.covariance_row[3]);
   k.gradient_row[kOfDistance] = covariance_gradient_row<kOfDistance>;
   k.gradient_row[kOfAxes] = covariance_gradient_row<kOfAxes>;
   k.gradient_row[kOfPairs] = covariance_gradient_row<kOfPairs>;

@@ -5,6 +5,9 @@
 
 namespace pydirect {
 
+// Radial functions by twice their smoothness: Matérn ones of 1/2, 3/2, 5/2, and 0, the squared exponential.
+inline int kernel_of(int twice_smoothness) { return twice_smoothness == 0 ? 3 : twice_smoothness / 2; }
+
 // The second part of a covariance, beside the Matérn one: exp(−|x_I − x_I'|), a product over axes, exp(−Σ|p − p'|), or
 // the mean over pairs of axes of M(|p_j − p_j'|) M(|p_k − p_k'|), M(t) = (1 + t + t²/3) exp(−t).
 enum SecondPart { kOfDistance, kOfAxes, kOfPairs, kSecondParts };
@@ -56,7 +59,7 @@ struct AxesGradientRow {
 };
 
 struct GaussianProcessKernels {
-  void (*covariance_row[3][kSecondParts])(const CovarianceRow&);  // smoothness 1/2, 3/2, 5/2
+  void (*covariance_row[4][kSecondParts])(const CovarianceRow&);  // by kernel_of
   void (*gradient_row[kSecondParts])(CovarianceGradientRow&);
   void (*axes_row[2])(const AxesRow&);  // of a product, of pairs
   void (*axes_gradient_row[2])(const AxesGradientRow&);

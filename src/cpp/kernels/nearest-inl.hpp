@@ -24,22 +24,22 @@ void nearest_pairs(const double* x, Index n_rows, Index n_inputs, double* out) {
 }
 
 // The covariance in `triangle`, packed with its diagonal, and what the gradient needs of it.
-template <class Matern>
+template <class Radial>
 void nearest_covariance(const NearestGroup& p) {
   const Index n_rows = p.n_neighbours + 1;
-  const PackD zero = broadcast(0.0), root = broadcast(Matern::root), shrink = broadcast(-1 / p.isotropic_length_scale);
+  const PackD zero = broadcast(0.0), root = broadcast(Radial::root), shrink = broadcast(-1 / p.isotropic_length_scale);
   const PackD own = broadcast(p.ard_amplitude + p.isotropic_amplitude);
   nearest_pairs(p.x, n_rows, p.n_inputs, p.slope);
   for (Index j = 0; j < n_rows; ++j) {
     const PackD present = load(at(p.present, j));
     for (Index l = 0; l < j; ++l) {
       const Index pair = j * (j - 1) / 2 + l;
-      const PackD t = root * sqrt(load(at(p.slope, pair)));
+      const PackD t = root * Radial::of_square(load(at(p.slope, pair)));
       const PackD e = broadcast(p.ard_amplitude) * exp(zero - t);
       const PackD rough = broadcast(p.isotropic_amplitude) * exp(shrink * load(at(p.isotropic, pair)));
-      store(at(p.slope, pair), Matern::slope(t, e));
+      store(at(p.slope, pair), Radial::slope(t, e));
       store(at(p.rough, pair), rough);
-      store(at(p.triangle, pair + j), present * load(at(p.present, l)) * (Matern::value(t, e) + rough));
+      store(at(p.triangle, pair + j), present * load(at(p.present, l)) * (Radial::value(t, e) + rough));
     }
     store(at(p.triangle, j * (j + 1) / 2 + j), own + load(at(p.noise, j)));
   }
@@ -85,10 +85,10 @@ PYDIRECT_INLINE void nearest_back(const double* triangle, Index n, double* z) {
   }
 }
 
-template <class Matern>
+template <class Radial>
 void nearest_evidence(NearestGroup& p) {
   const Index k = p.n_neighbours, n_rows = k + 1;
-  nearest_covariance<Matern>(p);
+  nearest_covariance<Radial>(p);
   p.is_valid = nearest_factor(p.triangle, n_rows);
   if (!p.is_valid) return;
   const double* const last = at(p.triangle, k * (k + 1) / 2);
@@ -186,6 +186,7 @@ constexpr void fill(NearestKernels& k) {
   k.evidence[0] = nearest_evidence<Matern12>;
   k.evidence[1] = nearest_evidence<Matern32>;
   k.evidence[2] = nearest_evidence<Matern52>;
+  k.evidence[3] = nearest_evidence<SquaredExponential>;
   k.pairs = nearest_pairs;
   k.scan = nearest_scan;
 }

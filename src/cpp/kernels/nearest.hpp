@@ -41,7 +41,7 @@ struct NearestScan {
 };
 
 struct NearestKernels {
-  void (*evidence[3])(NearestGroup&);  // smoothness 1/2, 3/2, 5/2
+  void (*evidence[4])(NearestGroup&);  // by kernel_of
   // |x − x'|² of all pairs of a group's rows, (pairs,)
   void (*pairs)(const double* x, Index n_rows, Index n_inputs, double* out);
   void (*scan)(const NearestScan&);

@@ -25,7 +25,7 @@ from scipy.stats import rankdata
 
 from pydirect._threads import single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.derivatives import matern_pull
+from pydirect.features.derivatives import radial_pull
 from pydirect.features.kernel import KernelHyperparameters, PreparedRows
 from pydirect.features.maps import cholesky_with_jitter
 from pydirect.features.marginal_likelihood import MarginalLikelihood
@@ -152,10 +152,9 @@ class Surrogate:
     def gradients(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Mean, standard deviation, (n_rows,) each, and their gradients, (n_rows, n_inputs) each."""
         mean, std, image = self._moments(x)
-        scales, order = self.kernel.length_scales, 2 * self.kernel.smoothness
+        scales = self.kernel.length_scales
         rows, others = x / scales, self.landmarks / scales
-        distance = np.sqrt(order) * cdist(rows, others)
-        slope = -order * self.kernel.ard_amplitude * matern_pull(distance, self.kernel.smoothness)
+        slope = -self.kernel.ard_amplitude * radial_pull(cdist(rows, others), self.kernel.smoothness)
 
         def along(coefficients: FloatArray) -> FloatArray:
             weight = slope * coefficients

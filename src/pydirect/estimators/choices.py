@@ -45,7 +45,8 @@ class Nystroem(Choice):
     They are up to `n_basis_functions` of the rows. With a learned kernel, `DirectRegressor.fit` to 1024 rows or more
     begins with 512, see there; with a `length_scale` or a `kernel` it takes all that it may.
 
-    The kernel is a level, a linear part, a Matérn part with a length-scale per column, and a rough part: isotropic or,
+    The kernel is a level, a linear part, a Matérn part with a length-scale per column, whose smoothness is chosen up
+    to its limit, the squared exponential, and a rough part: isotropic or,
     in regression where it gains more than 10 nats and .02 a row (``search_.product_gain``), a product over columns with
     a length-scale each, for functions with steps along single columns. Then predictions have derivatives almost
     everywhere only.

@@ -12,7 +12,7 @@ from pydirect._validation import FloatArray
 from pydirect.direct.sequential_posterior import SequentialPosterior
 from pydirect.features.basis import Basis
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters
+from pydirect.features.kernel import PAIRS, SMOOTHNESS, SQUARED_EXPONENTIAL, KernelHyperparameters
 from pydirect.features.search_record import HyperparameterSearch
 from pydirect.fitted.regression import FittedRegressor
 from pydirect.noise.local import SMALLEST_GAIN
@@ -32,7 +32,9 @@ class Summary(str):
 
 
 MOST_NAMES = 6
-HALVES = {0.5: "1/2", 1.5: "3/2", 2.5: "5/2"}
+RADIAL = {nu: f"Matérn of smoothness {round(2 * nu)}/2" for nu in SMOOTHNESS} | {
+    SQUARED_EXPONENTIAL: "squared exponential"
+}
 
 # What a scale says of the targets.
 REASONS = {
@@ -136,11 +138,12 @@ def words_of_kernel(basis: Basis, kernel: KernelHyperparameters, names: Sequence
     inputs, search, why = basis.input_map, basis.search, ""
     scales, of = _words_of_scales(inputs, kernel.length_scales, names)
     if search is not None and search.smoothness_values.size:
-        chosen = SMOOTHNESS.index(kernel.smoothness)
-        others = np.delete(search.smoothness_values, chosen)
-        gain = search.smoothness_values[chosen] - others[np.isfinite(others)].max(initial=-np.inf)
-        why = f", {gain:.3g} nats before the next" if np.isfinite(gain) and gain > 0 else ""
-    smooth = f"Kernel: Matérn of smoothness {HALVES[kernel.smoothness]}{why}"
+        values, chosen = search.smoothness_values, (*SMOOTHNESS, SQUARED_EXPONENTIAL).index(kernel.smoothness)
+        if chosen < len(values):  # few rows may not have tried what more have chosen
+            others = np.delete(values, chosen)
+            gain = values[chosen] - others[np.isfinite(others)].max(initial=-np.inf)
+            why = f", {gain:.3g} nats before the next" if np.isfinite(gain) and gain > 0 else ""
+    smooth = f"Kernel: {RADIAL[kernel.smoothness]}{why}"
     told = f"{smooth}; length-scales in standard deviations{of}: {scales}."
     if kernel.product_amplitude > 0:
         with np.errstate(divide="ignore"):

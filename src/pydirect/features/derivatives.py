@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import InputMap
-from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import LINEAR_REACH, PAIRS, SQUARED_EXPONENTIAL, KernelHyperparameters, linear_inputs
 
 # Inputs of the map that move, by number, and how fast at each row, (n_rows,).
 Direction = Sequence[tuple[int, FloatArray]]
@@ -64,10 +64,8 @@ def kernel_gradient(kernel: KernelHyperparameters, inputs: FloatArray, landmarks
     """
     ard, isotropic, slope = kernel.ard_amplitude, kernel.isotropic_amplitude, kernel.amplitudes[2]
     scales = kernel.length_scales
-    order = 2 * kernel.smoothness
-    distance = np.sqrt(order) * cdist(inputs / scales, landmarks / scales)
-    pull = ard * order * matern_pull(distance, kernel.smoothness)
-    isotropic_pull = isotropic * matern_pull(cdist(inputs, landmarks) / kernel.isotropic_length_scale, 0.5)
+    pull = ard * radial_pull(cdist(inputs / scales, landmarks / scales), kernel.smoothness)
+    isotropic_pull = isotropic * radial_pull(cdist(inputs, landmarks) / kernel.isotropic_length_scale, 0.5)
     isotropic_pull /= kernel.isotropic_length_scale**2
     rates, along_axis = kernel.axis_rates, _axis_derivative(kernel, inputs, landmarks)
     n_linear, linear = kernel.n_linear, slope * linear_inputs(landmarks, kernel.n_linear).T
@@ -105,12 +103,16 @@ def matern_52(t: FloatArray) -> FloatArray:
     return np.asarray((1 + t + t * t / 3) * np.exp(-t))
 
 
-def matern_pull(s: FloatArray, smoothness: float) -> FloatArray:
-    """−M'(s)/s of the Matérn function; of smoothness 1/2, which has a kink there, zero at s = 0."""
+def radial_pull(r: FloatArray, smoothness: float) -> FloatArray:
+    """−M'(r)/r of a radial function of unit length-scale; of smoothness 1/2, which has a kink there, zero at r = 0."""
+    if smoothness == SQUARED_EXPONENTIAL:
+        return np.exp(-0.5 * r * r)
+    order = 2 * smoothness
+    s = np.sqrt(order) * r
     decay = np.exp(-s)
     if smoothness == 0.5:
         return np.divide(decay, s, out=np.zeros_like(s), where=s > 0)
-    return decay if smoothness == 1.5 else decay * (1 + s) / 3
+    return order * (decay if smoothness == 1.5 else decay * (1 + s) / 3)
 
 
 def moving_columns(kept: NDArray[np.intp], groups: NDArray[np.intp], origins: NDArray[np.intp]) -> dict[int, int]:

@@ -15,8 +15,9 @@ from pydirect._validation import FloatArray, short_repr
 from pydirect.features.inputs import LARGEST
 from pydirect.persistence.schema import AtLeast, Between, OneOf, Positive, Shape
 
-# Smoothness ν of the Matérn part for which there are kernels: 1/2 is continuous, 5/2 twice differentiable.
-SMOOTHNESS = (0.5, 1.5, 2.5)
+# Smoothness ν of the Matérn part for which there are kernels: 1/2 is continuous, 5/2 twice differentiable. Their limit,
+# infinitely smooth, is written as 0.
+SMOOTHNESS, SQUARED_EXPONENTIAL = (0.5, 1.5, 2.5), 0.0
 # Standardised inputs of the linear part are clipped to this, so as not to extrapolate to outlying rows.
 LINEAR_REACH = 5.0
 # Order of a part that is a mean over pairs of axes.
@@ -73,7 +74,7 @@ class PreparedRows:
         others = np.ascontiguousarray(panels.swapaxes(0, 1))
         # Distances are weighted such that parts of the covariance decay as powers of two.
         order = round(2 * p.smoothness)
-        weights = order * (LOG2_E / p.length_scales) ** 2
+        weights = (order * LOG2_E if order else 0.5) * LOG2_E / p.length_scales**2
         isotropic_weight = (LOG2_E / p.isotropic_length_scale) ** 2
         amplitudes = p.amplitudes
         product_weights = LOG2_E * p.axis_rates if p.product_amplitude > 0 else np.empty(0)
@@ -91,6 +92,7 @@ class KernelHyperparameters(Kernel):
     second part is isotropic or of axes: a product over all, ``product_amplitude exp(−Σ product_rates |x − x'|)``, or
     with `product_order` 2 the mean over their pairs of products of two Matérn functions of smoothness 5/2. Rates are
     inverse length-scales, zero for inputs that it does not see. Of the two amplitudes at most one is not zero.
+    `smoothness` 0 stands for the squared exponential, the limit of Matérn functions.
     """
 
     noise_variance: Annotated[float, Positive]
@@ -100,7 +102,7 @@ class KernelHyperparameters(Kernel):
     isotropic_length_scale: Annotated[float, AtLeast(1 / LARGEST)]
     linear_amplitude: Annotated[float, Between(0.0, LARGEST)]
     n_linear: Annotated[int, AtLeast(0)]
-    smoothness: Annotated[float, OneOf(*SMOOTHNESS)] = 1.5
+    smoothness: Annotated[float, OneOf(*SMOOTHNESS, SQUARED_EXPONENTIAL)] = 1.5
     n_evaluations: int = 0
     product_amplitude: Annotated[float, Between(0.0, LARGEST)] = 0.0
     product_rates: Annotated[FloatArray, Shape("n_inputs or 0"), Between(0.0, LARGEST)] = field(

@@ -23,7 +23,7 @@ from pydirect._threads import resolve_n_threads
 from pydirect._validation import FloatArray, as_count, as_float_array, short_repr
 from pydirect.features.derivatives import Along, Direction, kernel_gradient, linear_rates, rates_of_inputs
 from pydirect.features.inputs import LARGEST
-from pydirect.features.kernel import PAIRS, Kernel, KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import PAIRS, SQUARED_EXPONENTIAL, Kernel, KernelHyperparameters, linear_inputs
 from pydirect.features.own_kernel import OwnKernel
 from pydirect.persistence.schema import As, AtLeast, Limits, Shape, Size
 
@@ -519,10 +519,10 @@ def random_fourier_features(
 ) -> FourierFeatures:
     """Draw random Fourier features: frequencies from the spectral density of the kernel.
 
-    Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part and one for the isotropic part;
-    for those of axes see `axis_frequencies`. Each part that has an amplitude gets a share in proportion to it, at least
-    `least_share`. Inputs are taken in the order of their length-scales, with `signs` ±1, (n_inputs,), so that neither
-    the order nor the signs of columns matter.
+    Frequencies are Student-t vectors, with 2ν degrees of freedom for the Matérn part, Gaussian ones for the squared
+    exponential, and with one degree for the isotropic part; for those of axes see `axis_frequencies`. Each part that
+    has an amplitude gets a share in proportion to it, at least `least_share`. Inputs are taken in the order of their
+    length-scales, with `signs` ±1, (n_inputs,), so that neither the order nor the signs of columns matter.
 
     The radius √(f/χ²) of a Student-t vector with f degrees of freedom exceeds all but a share u of others where χ² is
     its u-quantile. With u = vᵃ, uniform v, a the `tail`, the density of v is to that of u as 1 to a vᵃ⁻¹, which weighs
@@ -536,6 +536,9 @@ def random_fourier_features(
 
     def student_t(count: int, freedom: float, scales: FloatArray | float) -> tuple[FloatArray, FloatArray]:
         v, drawn = rng.random(count), np.empty((d, count))
+        if freedom == SQUARED_EXPONENTIAL:
+            drawn[order] = rng.standard_normal((d, count))
+            return drawn * (turned / scales)[:, None], np.ones(count)
         radius = np.sqrt(freedom / np.maximum(2 * gammaincinv(freedom / 2, v**tail), freedom / FARTHEST**2))
         drawn[order] = rng.standard_normal((d, count)) * radius
         return drawn * (turned / scales)[:, None], tail * v ** (tail - 1)

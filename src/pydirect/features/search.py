@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pydirect._threads import for_each, raise_if_set, single_blas_thread
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import PAIRS, SMOOTHNESS, KernelHyperparameters, linear_inputs
+from pydirect.features.kernel import PAIRS, SMOOTHNESS, SQUARED_EXPONENTIAL, KernelHyperparameters, linear_inputs
 from pydirect.features.marginal_likelihood import MarginalLikelihood, Referee
 from pydirect.features.nearest_evidence import NearestEvidence
 from pydirect.features.race import FIRST_SCALE, Objective, Patience, RaceRun, descend, race, workers_for
@@ -39,6 +39,8 @@ MAX_ROWS, FIRST_ROWS = 1000, 512
 # Iterations with every smoothness, and nats a row that another than 3/2 must gain: with less, predictions were hardly
 # better, some over-confident.
 SMOOTHNESS_ITERATIONS, SMOOTHNESS_GAIN = 8, 0.07
+# From 5/2 it is farther to the squared exponential, whose length-scales and amplitude may be a hundredth.
+SMOOTHEST_ITERATIONS = 24
 # The best's further iterations, and those on up to `max_rows` at the end.
 FURTHER, LAST_ROWS = (48, Patience(3, 0.001)), (5, Patience(2, 0.002))
 # Shares of the targets' variance from which noise is taken for a sign of a bad optimum, and from which there is nothing
@@ -179,6 +181,8 @@ def search_kernel(
         raced = race(few, starting_points(few, own_scores))
         shaped = race(few, [min(raced, key=VALUE).at(s) for s in SMOOTHNESS], SMOOTHNESS_ITERATIONS)
         begin = min(shaped, key=lambda run: run.value - SMOOTHNESS_GAIN * few.n_rows * (run.smoothness == 1.5))
+        begin, *smoother = smoothest(few, begin, SMOOTHNESS_GAIN)
+        shaped += smoother
         if by_nearest:
             # What varies only between close rows seems noise to few rows; more rows say more of everything.
             best, others, near = search_nearest(rows.take(order[:REFERENCE_ROWS]), more, begin, own_scores, rng)
@@ -204,6 +208,14 @@ def search_kernel(
         record = HyperparameterSearch.of(scores, raced, kernel.smoothness, n_rows, tried, gains, shaped, near)
     kernel = rows.widened_kernel(kernel, n_inputs)
     return replace(kernel, n_evaluations=record.n_evaluations), record
+
+
+def smoothest(objective: Objective, best: RaceRun, gain: float) -> list[RaceRun]:
+    """Return the better of a kernel and, where 5/2 was best, its limit, which must gain so much a row; then the run."""
+    if best.smoothness != SMOOTHNESS[-1]:
+        return [best]
+    run = descend(objective, best.at(SQUARED_EXPONENTIAL), SMOOTHEST_ITERATIONS, FURTHER[1])
+    return [run if run.value < best.value - gain * objective.n_rows else best, run]
 
 
 def search_exact(more: MarginalLikelihood, begin: RaceRun) -> tuple[RaceRun, list[RaceRun]]:
@@ -244,6 +256,8 @@ def search_nearest(
         shaped = race(few, others, OTHER_SMOOTHNESS[0])
         tried = [*best, *shaped]
         chosen = min(middle, *shaped, key=lambda run: run.value - OTHER_SMOOTHNESS[1] * few.n_rows * (run is middle))
+        chosen, *smoother = smoothest(few, chosen, OTHER_SMOOTHNESS[1])
+        tried += smoother
     targets = first + rng.permutation(n - first)[: MANY_TARGETS[0]]
     last = rows.nearest(targets, MANY_TARGETS[1], exact, adds_exact=True)
     return descend(last, chosen, LAST, NEAREST_PATIENCE), tried, raced

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pydirect._validation import FloatArray
-from pydirect.features.kernel import PAIRS, SMOOTHNESS
+from pydirect.features.kernel import PAIRS, SMOOTHNESS, SQUARED_EXPONENTIAL
 from pydirect.features.race import RaceRun
 from pydirect.features.screen import RELEVANT
 from pydirect.persistence.schema import AtLeast, OneOf, Shape
@@ -44,7 +44,7 @@ class HyperparameterSearch:
 
     - `scores` (n_columns,): effect of each column on the targets as a normal deviate; zeros if rows were too few.
     - `start_values` (n_starts,): posterior density at the end of each start, on the rows of the race.
-    - `smoothness_values` (3,) or (0,): the same for ν = 1/2, 3/2, 5/2, from the best start.
+    - `smoothness_values` (0,), (3,) or (4,): the same for ν = 1/2, 3/2, 5/2, ∞ where tried, from the best start.
     - `nearest_starts`, `nearest_values` (n_nearest,): the same by nearest-preceding evidence, empty if not asked.
     - `product_gain`, `pairs_gain`: nats by which a product over axes, or over pairs of them, in place of the isotropic
       part raised the density on the rows of the search; None where it was not tried.
@@ -55,10 +55,10 @@ class HyperparameterSearch:
     scores: Annotated[FloatArray, Shape("n_columns")]
     starts: Annotated[tuple[str, ...], Shape("n_starts")]
     start_values: Annotated[FloatArray, Shape("n_starts")]
-    smoothness_values: Annotated[FloatArray, Shape(f"{len(SMOOTHNESS)} or 0")]
+    smoothness_values: Annotated[FloatArray, Shape("0 or 3 or 4")]
     nearest_starts: Annotated[tuple[str, ...], Shape("n_nearest*")]
     nearest_values: Annotated[FloatArray, Shape("n_nearest*")]
-    smoothness: Annotated[float, OneOf(*SMOOTHNESS)]
+    smoothness: Annotated[float, OneOf(*SMOOTHNESS, SQUARED_EXPONENTIAL)]
     n_rows: tuple[int, int, int]
     n_evaluations: Annotated[int, AtLeast(0)]
     product_gain: float | None = None
@@ -109,7 +109,9 @@ class HyperparameterSearch:
             f"  starts: {_best_of(self.starts, self.start_values)}",
         ]
         if self.smoothness_values.size:
-            values = " ".join(f"{v:g}: {e:.1f}" for v, e in zip(SMOOTHNESS, self.smoothness_values, strict=True))
+            values = " ".join(
+                f"{v:g}: {e:.1f}" for v, e in zip((*SMOOTHNESS, np.inf), self.smoothness_values, strict=False)
+            )
             lines.append(f"  smoothness: {values}; 1.5 unless another clearly gains")
         for order, name in ((0, "product over axes"), (PAIRS, "pairs of axes")):
             gain, margin = self.axes_gains.get(order), axes_margin(many, order)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from pydirect import __version__
 from pydirect._validation import FloatArray
 from pydirect.features.inputs import LARGEST, InputMap
-from pydirect.features.kernel import LINEAR_REACH, PAIRS, KernelHyperparameters
+from pydirect.features.kernel import LINEAR_REACH, PAIRS, SQUARED_EXPONENTIAL, KernelHyperparameters
 from pydirect.features.maps import (
     ForestFeatures,
     FourierFeatures,
@@ -342,8 +342,10 @@ def _nystroem(features: NystroemFeatures, inputs: Any) -> Any:
     p, landmarks = features.hyperparameters, features.landmarks
     assert isinstance(p, KernelHyperparameters)
     ard, exponential, slope, constant = p.amplitudes
-    t = _distance(inputs, landmarks, p.length_scales) * np.sqrt(2 * p.smoothness)
+    r = _distance(inputs, landmarks, p.length_scales)
+    t = r * r * 0.5 if p.smoothness == SQUARED_EXPONENTIAL else r * np.sqrt(2 * p.smoothness)
     polynomial: Callable[[Any], Any] = {
+        SQUARED_EXPONENTIAL: lambda t: 1.0,
         0.5: lambda t: 1.0,
         1.5: lambda t: t + 1.0,
         2.5: lambda t: t * (t * (1 / 3) + 1.0) + 1.0,

@@ -49,7 +49,7 @@ AxesRow axes_of(const MarginalLikelihood& p, const Parts& parts, Index i) {
 
 void covariance(const MarginalLikelihood& p, const Parts& parts, int n_threads) {
   const GaussianProcessKernels& own = kernels().gaussian_process;
-  const auto covariance_row = own.covariance_row[p.twice_smoothness / 2][p.second_part()];
+  const auto covariance_row = own.covariance_row[kernel_of(p.twice_smoothness)][p.second_part()];
   const Strided<const double> columns{parts.columns.data(), p.stride, 1};
   for_chunks(p.n, kCovarianceRowsPerChunk, n_threads, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) std::fill(parts.ard + i * p.stride + begin, parts.ard + (i + 1) * p.stride, 0.0);
@@ -140,7 +140,7 @@ void cross_covariance(const CrossCovariance& p, double linear_reach, int twice_s
                           : !p.product_weights         ? kIsotropicPart
                           : p.per_pair > 0.0           ? kPairsPart
                                                        : kProductPart;
-  const auto of_rows = kernels().cross_covariance.of_rows[twice_smoothness / 2][rough];
+  const auto of_rows = kernels().cross_covariance.of_rows[kernel_of(twice_smoothness)][rough];
   n_threads = threads_for(p.n_rows, p.n_others, n_threads);
   // Of many inputs, products of the linear part are less those of the first of the others, wherever rows are predicted
   // alone or together; few rows are not worth the marks.

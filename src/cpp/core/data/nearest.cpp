@@ -198,7 +198,7 @@ bool nearest_evidence(const NearestProblem& p, bool with_gradient, double* out, 
                       int n_threads) {
   const NearestRows& rows = p.rows;
   const Index k = rows.n_neighbours, d = rows.n_inputs, n_groups = rows.n_groups(), size = d + 5;
-  const auto evidence = kernels().nearest.evidence[p.twice_smoothness / 2];
+  const auto evidence = kernels().nearest.evidence[kernel_of(p.twice_smoothness)];
   // Every group has its own sums, added up in order: the same for any number of threads.
   std::vector<double> sums(static_cast<std::size_t>(n_groups * size));
   std::vector<char> valid(static_cast<std::size_t>(n_groups));

@@ -20,7 +20,7 @@ struct MarginalLikelihood {
   const double* linear;    // x_L·x_L'
   const double* length_scales;  // (n_inputs,)
   double ard_amplitude, second_amplitude, linear_amplitude, constant;
-  int twice_smoothness;  // of the Matérn part: 1, 3 or 5
+  int twice_smoothness;  // of the Matérn part, see kernel_of
   const double* rates;   // inverse length-scales of the second part: one, or of every axis
   // (n_axes, stride): where there are any, the second part is of axes, see SecondPart.
   const double* axes;
@@ -57,7 +57,7 @@ struct KernelPosterior {
 };
 
 // Covariance between rows and others; x_linear and strips are found here: the linear part reaches as far as
-// ±linear_reach. twice_smoothness: 1, 3 or 5.
+// ±linear_reach. twice_smoothness: see kernel_of.
 void cross_covariance(const CrossCovariance& problem, double linear_reach, int twice_smoothness, int n_threads);
 
 }  // namespace pydirect
